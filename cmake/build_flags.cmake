@@ -1,0 +1,17 @@
+# Flags of this repository's own programs. They are private to them: nothing here reaches a user.
+include(CheckCXXCompilerFlag)
+
+add_library(espalier_build_flags INTERFACE)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  target_compile_options(espalier_build_flags INTERFACE
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
+elseif(MSVC)
+  target_compile_options(espalier_build_flags INTERFACE /W4 /permissive- /utf-8)
+endif()
+
+if(ESPALIER_NATIVE)
+  check_cxx_compiler_flag(-march=native espalier_has_march_native)
+  if(espalier_has_march_native)
+    target_compile_options(espalier_build_flags INTERFACE -march=native)
+  endif()
+endif()
