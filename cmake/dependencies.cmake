@@ -1,11 +1,14 @@
 # What is on the system is used first. What is missing is fetched from its release archive, pinned by hash.
 # Only what the chosen options need is looked for.
+include(FetchContent)
 
-# espalier_dependency(<package> TARGET <target> [VERSION <v>] [OPTIONAL] HINT <debian package>)
+# espalier_dependency(<package> TARGET <target> [VERSION <v>] HINT <debian package>
+#                     [URL <archive> SHA256 <hash> [HEADERS <folder>]])
 #
-# Makes <target> exist. With OPTIONAL a miss is not an error: test the target.
+# Makes <target> exist, or stops with a sentence that says what to install. A fetched archive is built as part
+# of this project, or, with HEADERS, serves only its include folder.
 function(espalier_dependency package)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIONAL" "TARGET;VERSION;HINT" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;VERSION;HINT;URL;SHA256;HEADERS" "")
   if(TARGET ${arg_TARGET})
     return()
   endif()
@@ -13,14 +16,106 @@ function(espalier_dependency package)
   if(TARGET ${arg_TARGET})
     return()
   endif()
-  if(NOT arg_OPTIONAL)
+  if(NOT arg_URL)
     message(FATAL_ERROR
-      "Espalier needs ${package} ${arg_VERSION} (${arg_TARGET}), and CMake does not find it. "
+      "Espalier needs ${package} ${arg_VERSION}, and CMake does not find it. "
       "On Debian and Ubuntu: apt install ${arg_HINT}. "
       "Elsewhere: install it and name its folder in CMAKE_PREFIX_PATH.")
   endif()
-  message(STATUS "Espalier: no ${package} ${arg_VERSION} (Debian: ${arg_HINT}), what needs it is left out")
+  message(STATUS "Fetching ${package} from ${arg_URL} (Debian and Ubuntu: apt install ${arg_HINT})")
+  set(build_from)
+  if(arg_HEADERS)
+    set(build_from SOURCE_SUBDIR headers-only)
+  endif()
+  set(FETCHCONTENT_QUIET OFF)
+  set(CMAKE_POLICY_VERSION_MINIMUM 3.5)
+  set(CMAKE_WARN_DEPRECATED OFF)
+  string(TOLOWER ${package} name)
+  FetchContent_Declare(${package} URL ${arg_URL} URL_HASH SHA256=${arg_SHA256}
+    DOWNLOAD_EXTRACT_TIMESTAMP FALSE ${build_from})
+  FetchContent_MakeAvailable(${package})
+  if(arg_HEADERS)
+    add_library(${arg_TARGET} INTERFACE IMPORTED GLOBAL)
+    target_include_directories(${arg_TARGET} SYSTEM INTERFACE "${${name}_SOURCE_DIR}/${arg_HEADERS}")
+  endif()
 endfunction()
 
 set(espalier_boost_version 1.74)
-espalier_dependency(Boost VERSION ${espalier_boost_version} TARGET Boost::headers HINT libboost-dev)
+
+# Boost.Hana alone is used, and it needs no other part of Boost.
+macro(espalier_find_boost)
+  espalier_dependency(Boost VERSION ${espalier_boost_version} TARGET Boost::headers HINT libboost-dev
+    URL https://github.com/boostorg/boost/releases/download/boost-1.84.0/boost-1.84.0.tar.xz
+    SHA256 2e64e5d79a738d0fa6fb546c6e5c2bd28f88d268a2a080546f74e5ff98f29d0e
+    HEADERS libs/hana/include)
+endmacro()
+
+macro(espalier_find_range_v3)
+  espalier_dependency(range-v3 TARGET range-v3::range-v3 HINT librange-v3-dev
+    URL https://github.com/ericniebler/range-v3/archive/refs/tags/0.12.0.tar.gz
+    SHA256 015adb2300a98edfceaf0725beec3337f542af4915cec4d0b89fa0886f4ba9cb
+    HEADERS include)
+endmacro()
+
+# What the bundled host transformer needs.
+macro(espalier_find_llama)
+  espalier_dependency(Eigen3 VERSION 3.4 TARGET Eigen3::Eigen HINT libeigen3-dev
+    URL https://gitlab.com/libeigen/eigen/-/archive/3.4.0/eigen-3.4.0.tar.bz2
+    SHA256 b4c198460eba6f28d34894e3a5710998818515104d6e74e5cc331ce31e46e626
+    HEADERS .)
+  espalier_dependency(nlohmann_json TARGET nlohmann_json::nlohmann_json HINT nlohmann-json3-dev
+    URL https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
+    SHA256 0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406
+    HEADERS include)
+  set(THREADS_PREFER_PTHREAD_FLAG ON)
+  espalier_dependency(Threads TARGET Threads::Threads HINT g++)
+endmacro()
+
+macro(espalier_find_catch2)
+  espalier_dependency(Catch2 TARGET Catch2::Catch2 HINT catch2
+    URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.6.0.tar.gz
+    SHA256 485932259a75c7c6b72d4b874242c489ea5155d17efa345eb8cc72159f49f356)
+endmacro()
+
+macro(espalier_find_benchmark)
+  set(BENCHMARK_ENABLE_TESTING OFF)
+  set(BENCHMARK_ENABLE_INSTALL OFF)
+  espalier_dependency(benchmark TARGET benchmark::benchmark HINT libbenchmark-dev
+    URL https://github.com/google/benchmark/archive/refs/tags/v1.7.1.tar.gz
+    SHA256 6430e4092653380d9dc4ccb45a1e2dc9259d581f4866dc0759713126056bc1d7)
+endmacro()
+
+macro(espalier_find_cli11)
+  espalier_dependency(CLI11 TARGET CLI11::CLI11 HINT libcli11-dev
+    URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
+    SHA256 f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a
+    HEADERS include)
+endmacro()
+
+macro(espalier_find_fmt)
+  espalier_dependency(fmt TARGET fmt::fmt HINT libfmt-dev
+    URL https://github.com/fmtlib/fmt/archive/refs/tags/10.2.1.tar.gz
+    SHA256 1250e4cc58bf06ee631567523f48848dc4596133e163f02615c97f78bab6c811)
+endmacro()
+
+# SentencePiece has no CMake package: pkg-config finds it, and both ways end in sentencepiece::sentencepiece.
+function(espalier_find_sentencepiece)
+  if(TARGET sentencepiece::sentencepiece)
+    return()
+  endif()
+  find_package(PkgConfig QUIET)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(sentencepiece QUIET IMPORTED_TARGET GLOBAL sentencepiece)
+  endif()
+  if(TARGET PkgConfig::sentencepiece)
+    add_library(sentencepiece::sentencepiece ALIAS PkgConfig::sentencepiece)
+    return()
+  endif()
+  set(SPM_ENABLE_SHARED OFF CACHE BOOL "" FORCE)
+  espalier_dependency(sentencepiece TARGET sentencepiece-static HINT "libsentencepiece-dev pkg-config"
+    URL https://github.com/google/sentencepiece/archive/refs/tags/v0.2.0.tar.gz
+    SHA256 9970f0a0afee1648890293321665e5b2efa04eaec9f1671fcf8048f456f5bb86)
+  FetchContent_GetProperties(sentencepiece)
+  target_include_directories(sentencepiece-static SYSTEM INTERFACE "${sentencepiece_SOURCE_DIR}/src")
+  add_library(sentencepiece::sentencepiece ALIAS sentencepiece-static)
+endfunction()
