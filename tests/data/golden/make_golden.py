@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Writes the reference models of this folder: tiny random weights, and what Hugging Face transformers computes from them.
+
+    pip install torch transformers safetensors numpy
+    python make_golden.py            # rewrites every folder beside this script; the seed is fixed
+
+Each folder has config.json, model.safetensors and golden.json:
+
+    tokens         [n_tokens]                     one sequence, positions 0, 1, ...
+    logits         [n_tokens][vocab]              row i: after tokens 0..i
+    argmax         [n_tokens]                     of each row of logits
+    hidden_states  [layers][n_tokens][hidden]     the residual stream after each layer, before the final norm
+    tree           prefix [n_prefix]; tokens, parents, depths, positions [n_nodes]; logits [n_nodes][vocab]
+                   Node 0 is the root (parent -1) and stands right after the prefix. Row u was computed by running the
+                   plain sequence prefix + path from the root to u, on its own, and taking its last row.
+
+The arithmetic is float64 throughout, on weights that were first rounded to the stored type (numbers keep 8 decimals): transformers itself
+computes norms, rotary angles and the softmax in float32, so those three are replaced here, and the results are compared with the
+unaltered float32 model (deviation printed, and at most 1e-4 of the largest logit).
+
+Stored types: F32 everywhere; for llama also F16, BF16 and int8 rows. In the last, each matrix W [rows, cols] is an I8
+tensor beside a F32 tensor W_scale [rows], value = q * scale of its row; vectors (norms) stay F32.
+"""
+import json
+import math
+import os
+import shutil
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.llama import modeling_llama
+from transformers.models.qwen3 import modeling_qwen3
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOKENS = [1, 17, 5, 42, 42, 63, 8, 0, 29, 51, 3, 70]
+TREE = {"prefix": [1, 33, 7, 60, 12], "tokens": [21, 4, 55, 4, 9, 66, 2, 30], "parents": [-1, 0, 0, 1, 1, 2, 3, 3]}
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 72, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2,
+    "torch_dtype": "float32"}
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 72, "hidden_size": 36,
+    "intermediate_size": 28, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
+    "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+    "tie_word_embeddings": False, "attention_bias": False, "use_sliding_window": False, "bos_token_id": 1,
+    "eos_token_id": 2, "torch_dtype": "float32"}
+NEOX = {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 72, "hidden_size": 32,
+    "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_act": "gelu",
+    "max_position_embeddings": 64, "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "rotary_emb_base": 10000,
+    "use_parallel_residual": True, "tie_word_embeddings": False, "attention_bias": True, "bos_token_id": 0,
+    "eos_token_id": 0, "torch_dtype": "float32"}
+
+CASES = [
+    ("llama", LLAMA, "F32", 1),
+    ("llama_f16", LLAMA, "F16", 1),
+    ("llama_bf16", LLAMA, "BF16", 1),
+    ("llama_int8_rows", LLAMA, "INT8_ROWS", 1),
+    ("llama_tied", {**LLAMA, "tie_word_embeddings": True}, "F32", 2),
+    ("qwen3", QWEN3, "F32", 3),
+    ("gpt_neox", NEOX, "F32", 4),
+    ("gpt_neox_sequential", {**NEOX, "use_parallel_residual": False}, "F32", 5),
+]
+
+
+def rms_norm(self, x):
+    eps = self.variance_epsilon
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
+
+
+def rotary(self, x, position_ids):
+    rope = self.config.rope_parameters
+    head = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+    n = int(head * rope.get("partial_rotary_factor", 1.0))
+    inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n)
+    angle = position_ids[..., None].double() * inverse
+    angle = torch.cat((angle, angle), dim=-1)
+    return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+
+
+def attention(module, query, key, value, mask, scaling, dropout=0.0, **kwargs):
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    t = query.shape[2]
+    scores = query @ key.mT * scaling
+    scores = scores.masked_fill(~torch.ones(t, t, dtype=torch.bool).tril(), -math.inf)
+    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), None
+
+
+class Float64:
+    """While open, transformers' float32 islands compute in the type of their input."""
+    islands = [(modeling_llama, "LlamaRMSNorm", "forward", rms_norm), (modeling_qwen3, "Qwen3RMSNorm", "forward", rms_norm),
+               (modeling_llama, "LlamaRotaryEmbedding", "forward", rotary),
+               (modeling_qwen3, "Qwen3RotaryEmbedding", "forward", rotary),
+               (modeling_gpt_neox, "GPTNeoXRotaryEmbedding", "forward", rotary)]
+
+    def __enter__(self):
+        self.saved = []
+        for module, cls, name, new in self.islands:
+            c = getattr(module, cls)
+            self.saved.append((c, name, getattr(c, name)))
+            setattr(c, name, new)
+        for module in (modeling_llama, modeling_qwen3, modeling_gpt_neox):
+            self.saved.append((module, "eager_attention_forward", module.eager_attention_forward))
+            module.eager_attention_forward = attention
+
+    def __exit__(self, *_):
+        for owner, name, old in self.saved:
+            setattr(owner, name, old)
+
+
+def random_weights(model, seed):
+    """Weights of a size at which every part matters to the logits; norms and biases away from one and zero."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in sorted(model.named_parameters()):
+        if p.dim() == 2:
+            std = 0.5 if "embed" in name else 1.2 / math.sqrt(p.shape[1])
+            p.data = torch.randn(p.shape, generator=g) * std
+        elif name.endswith("bias"):
+            p.data = torch.randn(p.shape, generator=g) * 0.2
+        else:
+            p.data = 1.0 + torch.randn(p.shape, generator=g) * 0.25
+
+
+def quantise(w):
+    scale = w.abs().amax(1) / 127.0
+    return torch.round(w / scale[:, None]).clamp(-127, 127).to(torch.int8), scale
+
+
+def store(tensors, kind):
+    """The tensors as stored, and their exact values in float64."""
+    out, exact = {}, {}
+    for name, w in tensors.items():
+        w = w.float().contiguous()
+        if kind == "INT8_ROWS" and w.dim() == 2:
+            q, scale = quantise(w)
+            out[name], out[name + "_scale"] = q, scale
+            exact[name] = q.double() * scale.double()[:, None]
+            continue
+        stored = w.to({"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32))
+        out[name], exact[name] = stored, stored.double()
+    return out, exact
+
+
+@torch.no_grad()
+def run(model, tokens):
+    states, hooks = [], []
+    body = model.gpt_neox if hasattr(model, "gpt_neox") else model.model
+    for layer in body.layers:
+        hooks.append(layer.register_forward_hook(lambda m, i, o: states.append((o[0] if isinstance(o, tuple) else o)[0])))
+    logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    for h in hooks:
+        h.remove()
+    return logits, torch.stack(states)
+
+
+def numbers(t):
+    return np.round(t.double().numpy(), 8).tolist()
+
+
+def make(folder, config, kind, seed):
+    path = os.path.join(HERE, folder)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    config = dict(config)
+    if kind != "F32":
+        config["torch_dtype"] = {"F16": "float16", "BF16": "bfloat16"}.get(kind, "float32")
+    if kind == "INT8_ROWS":
+        config["quantization_config"] = {"quant_method": "espalier_int8_rows"}
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config, f, indent=2)
+        f.write("\n")
+    plain = {k: v for k, v in config.items() if k not in ("quantization_config", "torch_dtype")}
+    settings = AutoConfig.for_model(plain.pop("model_type"), **plain)
+    settings._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(settings, attn_implementation="eager").eval().float()
+    random_weights(model, seed)
+    names = {n for n, _ in model.named_parameters()}
+    stored, exact = store({n: w for n, w in model.state_dict().items() if n in names}, kind)
+    save_file(stored, os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
+
+    model.load_state_dict({n: w.float() for n, w in exact.items()}, strict=False)
+    plain32, _ = run(model, TOKENS)
+    with Float64():
+        model = model.double()
+        model.load_state_dict(exact, strict=False)
+        logits, states = run(model, TOKENS)
+        n = len(TREE["tokens"])
+        depths, rows = [], []
+        for u in range(n):
+            node, walk = u, []
+            while node >= 0:
+                walk.append(TREE["tokens"][node])
+                node = TREE["parents"][node]
+            depths.append(len(walk) - 1)
+            rows.append(run(model, TREE["prefix"] + walk[::-1])[0][-1])
+    deviation = (plain32.double() - logits).abs().max() / logits.abs().max()
+    assert deviation < 1e-4, deviation
+    golden = {
+        "made_with": f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}",
+        "stored_as": kind, "tokens": TOKENS, "logits": numbers(logits), "argmax": logits.argmax(1).tolist(),
+        "hidden_states": numbers(states),
+        "tree": {**TREE, "depths": depths, "positions": [len(TREE["prefix"]) + d for d in depths],
+                 "logits": numbers(torch.stack(rows))}}
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump(golden, f, separators=(",", ":"))
+        f.write("\n")
+    os.chmod(os.path.join(path, "model.safetensors"), 0o644)
+    size = sum(os.path.getsize(os.path.join(path, f)) for f in os.listdir(path))
+    print(f"{folder:20s} {size / 1000:6.1f} kB  rope {settings.rope_parameters}  largest logit "
+          f"{logits.abs().max():.2f}  deviation from float32 {deviation:.1e}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for case in CASES:
+        make(*case)
