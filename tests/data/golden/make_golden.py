@@ -184,6 +184,8 @@ def make(folder, config, kind, seed):
     random_weights(model, seed)
     names = {n for n, _ in model.named_parameters()}
     stored, exact = store({n: w for n, w in model.state_dict().items() if n in names}, kind)
+    if settings.model_type == "gpt_neox":  # the published checkpoints' name
+        stored["embed_out.weight"] = stored.pop("lm_head.weight")
     save_file(stored, os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
 
     model.load_state_dict({n: w.float() for n, w in exact.items()}, strict=False)
@@ -203,6 +205,9 @@ def make(folder, config, kind, seed):
             rows.append(run(model, TREE["prefix"] + walk[::-1])[0][-1])
     deviation = (plain32.double() - logits).abs().max() / logits.abs().max()
     assert deviation < 1e-4, deviation
+    if kind != "INT8_ROWS":  # the folder as written, read back by transformers
+        again = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        assert (run(again, TOKENS)[0] - plain32).abs().max() < 1e-5
     golden = {
         "made_with": f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}",
         "stored_as": kind, "tokens": TOKENS, "logits": numbers(logits), "argmax": logits.argmax(1).tolist(),
