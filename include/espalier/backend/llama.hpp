@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/backend/llama/attention.hpp"
+#include "espalier/backend/llama/batch_check.hpp"
+#include "espalier/backend/llama/elementwise.hpp"
+#include "espalier/backend/llama/float_block.hpp"
+#include "espalier/backend/llama/host_kv_store.hpp"
+#include "espalier/backend/llama/model_config.hpp"
+#include "espalier/backend/llama/model_weights.hpp"
+#include "espalier/backend/llama/packed_matrix.hpp"
+#include "espalier/backend/llama/rotary_table.hpp"
+#include "espalier/backend/llama/safetensors_file.hpp"
+#include "espalier/backend/llama/thread_team.hpp"
+#include "espalier/concepts/backend.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+
+namespace espalier {
+
+struct llama_options {
+  int threads = 0;                 //!< 0: as many as the hardware runs at once
+  int max_rows = 64;               //!< longest batch of one forward pass
+  int max_positions = 0;           //!< 0: as many as the model has
+  std::vector<int> hidden_layers;  //!< layers, from 0, whose output stays readable after a forward pass
+};
+
+//! A transformer on the host: Llama, Qwen2, Qwen3 and GPT-NeoX models from Hugging Face folders, in F32.
+//!
+//! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
+//! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; no
+//!             allocation in forward, except when a larger cache comes along than any before
+//! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on the
+//!             number of threads
+//! Errors      load: model_error for files that do not fit, option_error. forward: input_error for more than max_rows()
+//!             rows, a token outside the vocabulary, a position beyond the last, or a batch that contradicts itself;
+//!             nothing has happened then. NaN weights give NaN logits.
+//! Pre         one forward at a time
+template <MatrixProduct MatrixT>
+class basic_llama_backend {
+ public:
+  static basic_llama_backend load(const std::string& folder, const llama_options& options = {}) {
+    const model_config config = model_config::load(folder);
+    safetensors_file file(folder + "/model.safetensors");
+    return basic_llama_backend(config, model_weights<MatrixT>::load(config, file), options);
+  }
+
+  basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
+      : config_(config),
+        weights_(std::move(weights)),
+        max_rows_(options.max_rows),
+        max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
+        hidden_layers_(options.hidden_layers),
+        rotary_(checked_positions(options, config), config.rotary_dims, config.rope_theta) {
+    require_option("max_rows", max_rows_, 1, 1 << 16);
+    for (const int layer : hidden_layers_)
+      require_option("hidden_layers", layer, 0, config_.n_layers - 1);
+    const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    require_option("threads", options.threads, 0, 256);
+    team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
+    workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
+    place_buffers();
+    buffers_ = detail::float_block(buffers_.used());
+    place_buffers();
+  }
+
+  int vocab_size() const { return config_.vocab_size; }
+  int max_rows() const { return max_rows_; }
+  int max_positions() const { return max_positions_; }
+  const model_config& config() const { return config_; }
+  std::size_t weight_bytes() const { return weights_.bytes(); }
+
+  template <HostKVStore KVStoreT>
+  logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
+    detail::check_batch(batch, {max_rows_, config_.vocab_size, max_positions_, kv.capacity()});
+    for (detail::attention_worker& worker : workers_)
+      worker.reserve(kv.capacity());
+    team_->run([&](int thread) { compute(thread, kv, batch); });
+    return {logits_, static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size};
+  }
+
+  //! What `layer` added to the stream of a row of the last batch: the residual stream after it, before the final norm.
+  //!
+  //! Shapes      [hidden_size], valid until the next forward
+  //! Errors      option_error if the layer is not among options.hidden_layers
+  std::span<const float> hidden(int layer, int row) const {
+    const auto found = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer);
+    if (found == hidden_layers_.end()) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
+    require_option("row", row, 0, max_rows_ - 1);
+    return {hidden_ + ((found - hidden_layers_.begin()) * max_rows_ + row) * config_.hidden_size,
+            static_cast<std::size_t>(config_.hidden_size)};
+  }
+
+ private:
+  using layer_type = typename model_weights<MatrixT>::layer_type;
+  using norm_type = typename model_weights<MatrixT>::norm_type;
+  using linear_type = typename model_weights<MatrixT>::linear_type;
+
+  static int checked_positions(const llama_options& options, const model_config& config) {
+    require_option("max_positions", options.max_positions, 0, config.max_positions);
+    return options.max_positions > 0 ? options.max_positions : config.max_positions;
+  }
+
+  void place_buffers() {
+    const auto rows = [&](int width, bool there = true) {
+      return there ? buffers_.take(static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width)) : nullptr;
+    };
+    stream_ = rows(config_.hidden_size);
+    normed_ = rows(config_.hidden_size);
+    mlp_normed_ = config_.parallel_residual ? rows(config_.hidden_size) : normed_;
+    projected_ = rows(config_.query_size() + 2 * config_.kv_size());
+    attended_ = rows(config_.query_size());
+    gate_ = rows(config_.intermediate_size, has_gate());
+    up_ = rows(config_.intermediate_size);
+    logits_ = rows(config_.vocab_size);
+    hidden_ = rows(config_.hidden_size * static_cast<int>(hidden_layers_.size()));
+  }
+
+  bool has_gate() const { return config_.family == model_config::family_type::llama; }
+
+  // The part [first, second) of n that belongs to a thread, in whole granules.
+  std::pair<int, int> share(int thread, int n, int granule = 1) const {
+    const std::int64_t parts = (n + granule - 1) / granule;
+    const auto bound = [&](std::int64_t t) {
+      return std::min(n, static_cast<int>(parts * t / team_->n_threads()) * granule);
+    };
+    return {bound(thread), bound(thread + 1)};
+  }
+
+  // All of a pass as one thread sees it. Between barriers, threads write disjoint parts.
+  template <class KVStoreT>
+  void compute(int thread, KVStoreT& kv, const forward_batch_view& batch) {
+    const int n = batch.n_rows();
+    const auto [first_row, last_row] = share(thread, n);
+    for (int row = first_row; row < last_row; ++row)
+      embed(batch.tokens[static_cast<std::size_t>(row)], row);
+    for (int i = 0; i < config_.n_layers; ++i) {
+      const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
+      for (int row = first_row; row < last_row; ++row) {
+        normalise(layer.attention_norm, row, normed_ + at(row, config_.hidden_size));
+        if (config_.parallel_residual) normalise(layer.mlp_norm, row, mlp_normed_ + at(row, config_.hidden_size));
+      }
+      if (thread == 0) team_->reset_tickets();
+      team_->barrier();
+      multiply(thread, layer.query_key_value, normed_, n, projected_);
+      team_->barrier();
+      rotate(thread, layer, i, kv, batch);
+      team_->barrier();
+      attend(thread, i, kv, batch);
+      team_->barrier();
+      add_product(thread, layer.attention_out, attended_, n);
+      if (!config_.parallel_residual) {
+        team_->barrier();
+        for (int row = first_row; row < last_row; ++row) {
+          normalise(layer.mlp_norm, row, normed_ + at(row, config_.hidden_size));
+        }
+        team_->barrier();
+      }
+      activate(thread, layer, n);
+      team_->barrier();
+      add_product(thread, layer.down, has_gate() ? gate_ : up_, n);
+      team_->barrier();
+      keep_hidden(i, first_row, last_row);
+    }
+    const auto n_outputs = static_cast<int>(batch.outputs.size());
+    const auto [first_output, last_output] = share(thread, n_outputs);
+    for (int i = first_output; i < last_output; ++i) {
+      normalise(weights_.final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
+    }
+    team_->barrier();
+    multiply(thread, weights_.head, normed_, n_outputs, logits_);
+  }
+
+  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
+
+  void embed(token_id token, int row) {
+    float* to = stream_ + at(row, config_.hidden_size);
+    if (weights_.embedding) {
+      std::copy_n(weights_.embedding + at(token, config_.hidden_size), config_.hidden_size, to);
+    } else {
+      weights_.head.matrix.get_row(token, to);
+    }
+  }
+
+  void normalise(const norm_type& norm, int row, float* to) const {
+    const float* from = stream_ + at(row, config_.hidden_size);
+    if (norm.bias) {
+      detail::layer_norm(from, config_.hidden_size, norm.scale, norm.bias, config_.norm_epsilon, to);
+    } else {
+      detail::rms_norm(from, config_.hidden_size, norm.scale, config_.norm_epsilon, to);
+    }
+  }
+
+  void multiply(int thread, const linear_type& part, const float* x, int rows, float* y) const {
+    const int outputs = part.matrix.outputs();
+    const auto [begin, end] = share(thread, outputs, MatrixT::granule);
+    if (part.bias) {
+      for (int row = 0; row < rows; ++row)
+        std::copy(part.bias + begin, part.bias + end, y + at(row, outputs) + begin);
+    }
+    part.matrix.multiply(x, part.matrix.inputs(), rows, y, outputs, begin, end, part.bias != nullptr);
+  }
+
+  // stream += W x + bias
+  void add_product(int thread, const linear_type& part, const float* x, int rows) const {
+    const int outputs = part.matrix.outputs();
+    const auto [begin, end] = share(thread, outputs, MatrixT::granule);
+    for (int row = 0; row < rows && part.bias; ++row) {
+      float* y = stream_ + at(row, outputs);
+      for (int o = begin; o < end; ++o)
+        y[o] += part.bias[o];
+    }
+    part.matrix.multiply(x, part.matrix.inputs(), rows, stream_, outputs, begin, end, true);
+  }
+
+  // Rotates queries in place, and keys on their way into the cache; unit u is head u % heads of row u / heads.
+  template <class KVStoreT>
+  void rotate(int thread, const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch) {
+    const int heads = config_.n_heads + 2 * config_.n_kv_heads;
+    for (const batch_sequence& sequence : batch.sequences) {
+      const auto [begin, end] = share(thread, (sequence.row_end - sequence.row_begin) * heads);
+      for (int unit = begin; unit < end; ++unit) {
+        rotate_head(layer, layer_index, kv, batch, sequence.sequence, sequence.row_begin + unit / heads, unit % heads);
+      }
+    }
+  }
+
+  template <class KVStoreT>
+  void rotate_head(const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch,
+                   int sequence, int row, int head) const {
+    const int dim = config_.head_dim;
+    const int position = batch.positions[static_cast<std::size_t>(row)],
+              slot = batch.slots[static_cast<std::size_t>(row)];
+    float* x = projected_ + at(row, config_.query_size() + 2 * config_.kv_size()) + at(head, dim);
+    const auto turn = [&](const float* norm, float factor, float* to) {
+      if (norm) detail::rms_norm(x, dim, norm, config_.norm_epsilon, x);
+      detail::rotate_head(x, dim, config_.rotary_dims, rotary_.cosine(position), rotary_.sine(position), factor, to);
+    };
+    const int kv_head = head - config_.n_heads, value_head = kv_head - config_.n_kv_heads;
+    if (kv_head < 0) {
+      turn(layer.query_norm, 1.0F / std::sqrt(static_cast<float>(dim)), x);
+    } else if (value_head < 0) {
+      turn(layer.key_norm, 1.0F, kv.key(layer_index, sequence, slot) + at(kv_head, dim));
+    } else {
+      std::copy_n(x, dim, kv.value(layer_index, sequence, slot) + at(value_head, dim));
+    }
+  }
+
+  // Tasks are a key-value head, with its query heads, for a run of rows; whoever is free takes the next.
+  template <class KVStoreT>
+  void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
+    const int group = config_.n_heads / config_.n_kv_heads;
+    const int heads = std::min(group, detail::attention_worker::max_queries);
+    const int head_runs = (group + heads - 1) / heads;
+    const int rows = detail::attention_worker::max_queries / heads;
+    int before = 0;
+    int task = team_->next_ticket();
+    for (const batch_sequence& s : batch.sequences) {
+      const int row_runs = (s.row_end - s.row_begin + rows - 1) / rows;
+      const int n_tasks = row_runs * config_.n_kv_heads * head_runs;
+      for (; task < before + n_tasks; task = team_->next_ticket()) {
+        const int part = task - before;
+        const int kv_head = part % config_.n_kv_heads, head_run = part / config_.n_kv_heads % head_runs;
+        const int row = s.row_begin + part / (config_.n_kv_heads * head_runs) * rows;
+        const int head = kv_head * group + head_run * heads;
+        workers_[static_cast<std::size_t>(thread)].attend(
+            kv, batch, s,
+            {layer, kv_head, row, std::min(s.row_end, row + rows), head, std::min((kv_head + 1) * group, head + heads)},
+            projected_, config_.query_size() + 2 * config_.kv_size(), attended_, config_.query_size());
+      }
+      before += n_tasks;
+    }
+  }
+
+  // The first half of the MLP. A thread's columns of gate and up are the same, so it needs no other's.
+  void activate(int thread, const layer_type& layer, int n) {
+    const int width = config_.intermediate_size;
+    const auto [begin, end] = share(thread, width, MatrixT::granule);
+    multiply(thread, layer.up, mlp_normed_, n, up_);
+    if (has_gate()) multiply(thread, layer.gate, mlp_normed_, n, gate_);
+    for (int row = 0; row < n; ++row) {
+      const std::ptrdiff_t first = at(row, width) + begin;
+      if (has_gate()) {
+        detail::silu_times(gate_ + first, up_ + first, end - begin);
+      } else {
+        detail::gelu(up_ + first, end - begin);
+      }
+    }
+  }
+
+  void keep_hidden(int layer, int first_row, int last_row) {
+    for (std::size_t i = 0; i < hidden_layers_.size(); ++i) {
+      if (hidden_layers_[i] != layer) continue;
+      std::copy(stream_ + at(first_row, config_.hidden_size), stream_ + at(last_row, config_.hidden_size),
+                hidden_ + at(static_cast<int>(i) * max_rows_ + first_row, config_.hidden_size));
+    }
+  }
+
+  model_config config_;
+  model_weights<MatrixT> weights_;
+  int max_rows_;
+  int max_positions_;
+  std::vector<int> hidden_layers_;
+  detail::rotary_table rotary_;
+  thread_team* team_ = nullptr;
+  std::vector<detail::attention_worker> workers_;
+
+  detail::float_block buffers_;
+  float* stream_ = nullptr;      // [max_rows][hidden_size]
+  float* normed_ = nullptr;      // [max_rows][hidden_size]
+  float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], normed_ unless the residual is parallel
+  float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]
+  float* attended_ = nullptr;    // [max_rows][query_size]
+  float* gate_ = nullptr;        // [max_rows][intermediate_size]
+  float* up_ = nullptr;          // [max_rows][intermediate_size]
+  float* logits_ = nullptr;      // [max_rows][vocab_size]
+  float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
+};
+
+using llama_backend = basic_llama_backend<packed_matrix>;
+
+}  // namespace espalier

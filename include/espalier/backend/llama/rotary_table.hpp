@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace espalier::detail {
+
+// Cosines and sines of the rotary embedding for every position.
+class rotary_table {
+ public:
+  rotary_table(int positions, int dims, double theta) : half_(dims / 2) {
+    const auto n = static_cast<std::size_t>(positions) * static_cast<std::size_t>(half_);
+    cosine_.reserve(n);
+    sine_.reserve(n);
+    for (int position = 0; position < positions; ++position) {
+      for (int i = 0; i < half_; ++i) {
+        const double angle = position * std::pow(theta, -2.0 * i / dims);
+        cosine_.push_back(static_cast<float>(std::cos(angle)));
+        sine_.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+  }
+
+  // [dims / 2]
+  const float* cosine(int position) const { return cosine_.data() + static_cast<std::ptrdiff_t>(position) * half_; }
+  const float* sine(int position) const { return sine_.data() + static_cast<std::ptrdiff_t>(position) * half_; }
+
+ private:
+  int half_;
+  std::vector<float> cosine_, sine_;
+};
+
+}  // namespace espalier::detail
