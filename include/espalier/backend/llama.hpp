@@ -33,7 +33,7 @@ namespace espalier {
 
 struct llama_options {
   int threads = 0;                 //!< 0: as many as the hardware runs at once
-  int max_rows = 64;               //!< longest batch of one forward pass
+  int max_rows = 128;              //!< longest batch of one forward pass
   int max_positions = 0;           //!< 0: as many as the model has
   std::vector<int> hidden_layers;  //!< layers, from 0, whose output stays readable after a forward pass
 };
@@ -73,7 +73,7 @@ class basic_llama_backend {
     team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
     place_buffers();
-    buffers_ = detail::float_block(buffers_.used());
+    buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
   }
 

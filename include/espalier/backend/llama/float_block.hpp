@@ -13,27 +13,27 @@
 namespace espalier::detail {
 
 // One block of floats, handed out in pieces that begin on cache lines. Measured by a dry run first: without memory,
-// take() only counts. Where the system has huge pages, they are asked for, except for the last part that does not
+// take() only counts. Where the system has huge pages, `huge` asks for them, except for the last part that does not
 // fill one.
 class float_block {
  public:
   float_block() = default;
 
-  explicit float_block(std::size_t floats) : size_(floats) {
+  explicit float_block(std::size_t floats, bool huge) {
     data_ = static_cast<float*>(::operator new (floats * sizeof(float), std::align_val_t{page}));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     // Only advice: it is no error where it is not taken.
-    (void)::madvise(data_, floats * sizeof(float) / page * page, MADV_HUGEPAGE);
+    if (huge) (void)::madvise(data_, floats * sizeof(float) / page * page, MADV_HUGEPAGE);
+#else
+    (void)huge;
 #endif
   }
 
   float_block(float_block&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)),
         used_(std::exchange(other.used_, 0)) {}
   float_block& operator=(float_block other) noexcept {
     std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
     std::swap(used_, other.used_);
     return *this;
   }
@@ -55,7 +55,6 @@ class float_block {
   static constexpr std::size_t page = std::size_t{1} << 21;
 
   float* data_ = nullptr;
-  std::size_t size_ = 0;
   std::size_t used_ = 0;
 };
 

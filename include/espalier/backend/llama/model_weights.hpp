@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -51,7 +52,7 @@ struct model_weights {
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
-    weights.block = detail::float_block(weights.block.used());
+    weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
     detail::tensor_reader tensors(file);
     if (config.family == model_config::family_type::llama) {
@@ -66,9 +67,9 @@ struct model_weights {
   // Gives every part its place in the block, or only counts where the block has no memory yet.
   void place(const model_config& c) {
     const auto vector = [&](bool there, int n) { return there ? block.take(static_cast<std::size_t>(n)) : nullptr; };
-    const auto linear = [&](int outputs, int inputs, bool bias) {
+    const auto linear = [&](int outputs, int inputs, bool has_bias) {
       float* storage = block.take(MatrixT::storage_floats(outputs, inputs));
-      return linear_type{MatrixT(outputs, inputs, storage), vector(bias, outputs)};
+      return linear_type{MatrixT(outputs, inputs, storage), vector(has_bias, outputs)};
     };
     const bool neox = c.family == model_config::family_type::gpt_neox;
     const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(neox, c.hidden_size)}; };
@@ -160,16 +161,17 @@ struct model_weights {
                                linear_type& part) {
     const int n = part.matrix.outputs();
     const auto place_of = [&](int row) {
-      const int head = row / (3 * c.head_dim), which = row / c.head_dim % 3;
-      return which * c.query_size() + head * c.head_dim + row % c.head_dim;
+      const int of_head = row / (3 * c.head_dim), which = row / c.head_dim % 3;
+      return which * c.query_size() + of_head * c.head_dim + row % c.head_dim;
     };
     tensors.matrix(name + ".weight", n, part.matrix.inputs(),
                    [&](int row, const float* values) { part.matrix.set_row(place_of(row), values); });
     if (!part.bias) return;
     std::vector<float> bias(static_cast<std::size_t>(n));
     tensors.vector(name + ".bias", n, bias.data());
-    for (int row = 0; row < n; ++row)
+    for (int row = 0; row < n; ++row) {
       part.bias[place_of(row)] = bias[static_cast<std::size_t>(row)];
+    }
   }
 };
 
