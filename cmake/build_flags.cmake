@@ -9,6 +9,11 @@ elseif(MSVC)
   target_compile_options(espalier_build_flags INTERFACE /W4 /permissive- /utf-8)
 endif()
 
+# For translation units whose only product is the verdict of the compiler.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  set(espalier_no_optimisation -O0)
+endif()
+
 if(ESPALIER_NATIVE)
   check_cxx_compiler_flag(-march=native espalier_has_march_native)
   if(espalier_has_march_native)

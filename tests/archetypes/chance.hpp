@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/chance.hpp"
+
+namespace archetypes {
+
+//! A Chance with nothing superfluous: for compiling only.
+struct chance {
+  bool accept(double p, double q, espalier::place);
+  std::int32_t pick(std::span<const float> weights, espalier::place);
+  std::int32_t index(std::int32_t n, espalier::place);
+};
+static_assert(espalier::Chance<chance>);
+
+}  // namespace archetypes

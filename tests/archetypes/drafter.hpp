@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "espalier/concepts/drafter.hpp"
+
+namespace archetypes {
+
+//! A Drafter with nothing superfluous: for compiling only. It proposes nothing.
+struct drafter {
+  void begin(std::span<const espalier::token_id> context);
+  void commit(espalier::tree_view, espalier::verdict);
+  void reserve(std::int32_t n_nodes);
+  std::int32_t capacity() const;
+};
+static_assert(espalier::Drafter<drafter>);
+
+struct step_drafter : drafter {
+  std::int32_t vocab_size() const;
+  espalier::vocab_rows<float> propose(espalier::tree_view, std::span<const espalier::node_id>);
+  espalier::node_rows<float> rows() const;
+};
+static_assert(espalier::StepDrafter<step_drafter>);
+
+struct block_drafter : drafter {
+  std::int32_t vocab_size() const;
+  std::int32_t block_length() const;
+  espalier::vocab_rows<float> propose_block();
+};
+static_assert(espalier::BlockDrafter<block_drafter>);
+
+struct sequence_drafter : drafter {
+  std::span<const espalier::token_id> propose_run(std::int32_t max_tokens);
+};
+static_assert(espalier::SequenceDrafter<sequence_drafter>);
+
+static_assert(!espalier::StepDrafter<block_drafter> && !espalier::BlockDrafter<sequence_drafter> &&
+              !espalier::SequenceDrafter<step_drafter>);
+
+}  // namespace archetypes

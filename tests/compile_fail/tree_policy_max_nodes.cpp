@@ -1,0 +1,13 @@
+// expect: HasBudget
+// SPDX-License-Identifier: BSL-1.0
+#include "archetypes/tree_policy.hpp"
+
+#ifdef ESPALIER_VALID
+using candidate = archetypes::tree_policy;
+#else
+struct candidate : archetypes::tree_policy {
+  std::int32_t max_nodes();  // a budget that asking could change
+};
+#endif
+
+static_assert(espalier::TreePolicy<candidate, archetypes::drafter, archetypes::chance>);

@@ -1,0 +1,13 @@
+// expect: NamesRegime
+// SPDX-License-Identifier: BSL-1.0
+#include "archetypes/tree_policy.hpp"
+
+#ifdef ESPALIER_VALID
+using candidate = archetypes::tree_policy;
+#else
+struct candidate : archetypes::tree_policy {
+  static constexpr bool sampling = true;  // in which regime?
+};
+#endif
+
+static_assert(espalier::TreePolicy<candidate, archetypes::drafter, archetypes::chance>);
