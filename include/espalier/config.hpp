@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+//! The only home of macros. Each one is an annotation: no definition changes with it.
+
+#if defined(__CUDACC__)
+#define ESPALIER_HOST_DEVICE __host__ __device__
+#else
+#define ESPALIER_HOST_DEVICE
+#endif
+
+//! 1 where errors are thrown, 0 where they go to espalier::error_handler().
+#if !defined(ESPALIER_EXCEPTIONS)
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
+#define ESPALIER_EXCEPTIONS 1
+#else
+#define ESPALIER_EXCEPTIONS 0
+#endif
+#endif

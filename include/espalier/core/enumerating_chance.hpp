@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/chance.hpp"
+
+namespace espalier {
+
+//! Chance for proofs: runs a procedure once for every sequence of outcomes that can occur and knows the probability of
+//! each. What the procedure computes, weighted by probability() and summed over all runs, is its exact law.
+//!
+//!     enumerating_chance chance;
+//!     do { law[procedure(chance)] += chance.probability(); } while (chance.next());
+//!
+//! Complexity  runs: the number of distinct outcome sequences
+//! Pre         the procedure is deterministic but for this chance
+//! Law         the probabilities of all runs add up to 1
+class enumerating_chance {
+ public:
+  bool accept(double p, double q, place = {}) {
+    const double yes = p <= 0 ? 0.0 : (p >= q ? 1.0 : p / q);
+    return decide({yes, 1.0 - yes}) == 0;
+  }
+
+  template <class WeightT>
+  std::int32_t pick(std::span<const WeightT> weights, place = {}) {
+    std::vector<double> law(weights.begin(), weights.end());
+    double total = 0;
+    for (const double w : law)
+      total += w > 0 ? w : 0.0;
+    for (double& w : law)
+      w = w > 0 ? w / total : 0.0;
+    return total > 0 ? decide(std::move(law)) : -1;
+  }
+
+  std::int32_t index(std::int32_t n, place = {}) {
+    return decide(std::vector<double>(static_cast<std::size_t>(n), 1.0 / n));
+  }
+
+  //! Of the outcomes since the start of this run.
+  double probability() const {
+    double product = 1;
+    for (std::size_t i = 0; i < depth_; ++i)
+      product *= trail_[i].law[static_cast<std::size_t>(trail_[i].outcome)];
+    return product;
+  }
+
+  //! Turns to the next sequence of outcomes; false when all have been run.
+  bool next() {
+    trail_.resize(depth_);
+    depth_ = 0;
+    while (!trail_.empty()) {
+      decision& last = trail_.back();
+      if (const std::int32_t other = possible(last.law, last.outcome + 1); other >= 0) {
+        last.outcome = other;
+        return true;
+      }
+      trail_.pop_back();
+    }
+    return false;
+  }
+
+ private:
+  struct decision {
+    std::vector<double> law;
+    std::int32_t outcome;
+  };
+
+  static std::int32_t possible(const std::vector<double>& law, std::int32_t from) {
+    for (auto i = static_cast<std::size_t>(from); i < law.size(); ++i) {
+      if (law[i] > 0) return static_cast<std::int32_t>(i);
+    }
+    return -1;
+  }
+
+  std::int32_t decide(std::vector<double> law) {
+    if (depth_ == trail_.size()) {
+      const std::int32_t first = possible(law, 0);
+      trail_.push_back({std::move(law), first});
+    }
+    return trail_[depth_++].outcome;
+  }
+
+  std::vector<decision> trail_;
+  std::size_t depth_ = 0;
+};
+
+static_assert(Chance<enumerating_chance>);
+
+}  // namespace espalier

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Row-major rows over the vocabulary: logits, or probabilities of a distribution that was really sampled from.
+//! A view; trivially copyable; valid until its maker computes the next.
+//!
+//! Shapes      data [n_rows][vocab]
+template <class NumberT>
+struct vocab_rows {
+  const NumberT* data = nullptr;
+  std::int32_t n_rows = 0;
+  std::int32_t vocab = 0;
+
+  ESPALIER_HOST_DEVICE std::span<const NumberT> row(std::int32_t r) const {
+    return {data + static_cast<std::ptrdiff_t>(r) * vocab, static_cast<std::size_t>(vocab)};
+  }
+};
+
+//! One row for each batch row asked for, in the order of forward_batch_view::outputs.
+using logits_view = vocab_rows<float>;
+
+//! The rows of a round by node: the distribution that the children of a node were drawn from.
+//!
+//! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 where none was asked for
+template <class NumberT>
+struct node_rows {
+  vocab_rows<NumberT> rows;
+  const std::int32_t* row_of = nullptr;
+
+  ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of[u] >= 0; }
+  //! Pre         has(u)
+  ESPALIER_HOST_DEVICE std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
+};
+
+}  // namespace espalier

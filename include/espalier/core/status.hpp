@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+namespace espalier {
+
+//! Why a session stopped, or that it goes on. Running out of room is a status, not an error.
+enum class status {
+  running,
+  stop_token,    //!< a stop token was committed
+  stop_string,   //!< the text ends with a stop string
+  length,        //!< the requested number of tokens is written
+  context_full,  //!< the cache has no slot left for another token
+};
+
+//! The status as a word, for people.
+constexpr const char* to_string(status s) {
+  switch (s) {
+    case status::running:
+      return "running";
+    case status::stop_token:
+      return "stop token";
+    case status::stop_string:
+      return "stop string";
+    case status::length:
+      return "length";
+    case status::context_full:
+      return "context full";
+  }
+  return "unknown";
+}
+
+}  // namespace espalier

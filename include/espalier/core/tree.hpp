@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier {
+
+//! Capacity of a tree whose size is chosen when it is built.
+inline constexpr int dynamic_capacity = -1;
+
+//! The draft tree of one round; owns what tree_view shows.
+//!
+//! A budget counts drafted tokens with multiplicity; the root is not counted. Storage is reserved once: with a
+//! compile-time capacity inside the object (no heap), otherwise in the constructor.
+//!
+//! Law         parent(u) < u; depth(u) = depth(parent(u)) + 1; draws keep the order they were made in
+//! Errors      option_error for a negative capacity. A full tree refuses with no_node, it does not throw
+template <int Capacity = dynamic_capacity>
+class tree {
+  static constexpr bool is_static = Capacity != dynamic_capacity;
+  template <class T, int Extra>
+  using storage =
+      typename std::conditional_t<is_static, std::type_identity<std::array<T, is_static ? Capacity + Extra : 0>>,
+                                  std::type_identity<std::vector<T>>>::type;
+
+ public:
+  tree() requires is_static { reset(0); }
+
+  explicit tree(int capacity) requires(!is_static) : capacity_(capacity) {
+    require_option("tree capacity", capacity, 0, 1 << 24);
+    const auto nodes = static_cast<std::size_t>(capacity) + 1;
+    const auto draws = static_cast<std::size_t>(capacity);
+    token_.resize(nodes), parent_.resize(nodes), depth_.resize(nodes);
+    log_prob_.resize(nodes), path_log_prob_.resize(nodes);
+    first_draw_.resize(nodes), last_draw_.resize(nodes);
+    next_draw_.resize(draws), drawn_node_.resize(draws);
+    reset(0);
+  }
+
+  //! Starts a new round: the root alone. At most `limit` draws are taken (the capacity, if that is less).
+  void reset(token_id root_token, int limit = 1 << 30) {
+    limit_ = limit < 0 ? 0 : (limit < capacity() ? limit : capacity());
+    n_nodes_ = 0, n_draws_ = 0;
+    add_node(no_node, root_token, 0.0F);
+  }
+
+  //! Adds a child that its parent does not have yet. Complexity O(1).
+  //!
+  //! Pre         no child of parent bears this token
+  //! Post        the new node, or no_node when the budget is spent
+  node_id append(node_id parent, token_id token, float log_prob) {
+    if (full()) return no_node;
+    const node_id node = add_node(parent, token, log_prob);
+    add_draw(parent, node);
+    return node;
+  }
+
+  //! Records one draw from the parent's distribution: a token drawn before shares its node and adds a slot.
+  //! Complexity O(draws of the parent).
+  //!
+  //! Post        the node, new or shared, or no_node when the budget is spent
+  node_id draw(node_id parent, token_id token, float log_prob) {
+    if (full()) return no_node;
+    const node_id known = view().find_child(parent, token);
+    const node_id node = known != no_node ? known : add_node(parent, token, log_prob);
+    add_draw(parent, node);
+    return node;
+  }
+
+  //! Draws the tree can ever hold.
+  int capacity() const {
+    if constexpr (is_static) return Capacity;
+    return capacity_;
+  }
+  //! Draws it may hold this round.
+  int limit() const { return limit_; }
+  bool full() const { return n_draws_ >= limit_; }
+  //! Nodes, root included.
+  int size() const { return n_nodes_; }
+
+  //! Valid until the tree dies; shows the nodes that are there now, not later ones.
+  tree_view view() const {
+    return {n_nodes_,          n_draws_,          token_.data(),         parent_.data(),
+            depth_.data(),     log_prob_.data(),  path_log_prob_.data(), first_draw_.data(),
+            next_draw_.data(), drawn_node_.data()};
+  }
+  operator tree_view() const { return view(); }
+
+ private:
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  node_id add_node(node_id parent, token_id token, float log_prob) {
+    const node_id node = n_nodes_++;
+    const bool is_root = parent == no_node;
+    token_[at(node)] = token;
+    parent_[at(node)] = parent;
+    depth_[at(node)] = is_root ? 0 : depth_[at(parent)] + 1;
+    log_prob_[at(node)] = log_prob;
+    path_log_prob_[at(node)] = is_root ? log_prob : path_log_prob_[at(parent)] + log_prob;
+    first_draw_[at(node)] = last_draw_[at(node)] = -1;
+    return node;
+  }
+
+  void add_draw(node_id parent, node_id node) {
+    const std::int32_t draw = n_draws_++;
+    drawn_node_[at(draw)] = node;
+    next_draw_[at(draw)] = -1;
+    std::int32_t& last = last_draw_[at(parent)];
+    (last < 0 ? first_draw_[at(parent)] : next_draw_[at(last)]) = draw;
+    last = draw;
+  }
+
+  std::int32_t capacity_ = is_static ? Capacity : 0;
+  std::int32_t limit_ = 0;
+  std::int32_t n_nodes_ = 0;
+  std::int32_t n_draws_ = 0;
+  storage<token_id, 1> token_{};
+  storage<node_id, 1> parent_{};
+  storage<std::int32_t, 1> depth_{};
+  storage<float, 1> log_prob_{};
+  storage<float, 1> path_log_prob_{};
+  storage<std::int32_t, 1> first_draw_{};
+  storage<std::int32_t, 1> last_draw_{};
+  storage<std::int32_t, 0> next_draw_{};
+  storage<node_id, 0> drawn_node_{};
+};
+
+explicit tree(int)->tree<dynamic_capacity>;
+
+}  // namespace espalier

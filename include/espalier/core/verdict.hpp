@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier {
+
+//! What a verifier decides: the path from the root to `accepted` is committed, then `token`, the target's own.
+struct verdict {
+  node_id accepted = root_node;
+  token_id token = 0;
+
+  friend ESPALIER_HOST_DEVICE bool operator==(const verdict& a, const verdict& b) {
+    return a.accepted == b.accepted && a.token == b.token;
+  }
+};
+
+//! The verdict that commits only the first n tokens of v: again a path and one token after it.
+//!
+//! Pre         1 <= n <= depth of v.accepted + 1
+ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t n) {
+  if (n > tree.depth[v.accepted]) return v;
+  const node_id last = tree.ancestor_at(v.accepted, n);
+  return {tree.parent[last], tree.token[last]};
+}
+
+}  // namespace espalier
