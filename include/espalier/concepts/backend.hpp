@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class BackendT>
+concept HasVocabSize = requires(const BackendT& backend) {
+  { backend.vocab_size() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class BackendT, class KVStoreT>
+concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
+  { backend.forward(kv, batch) } -> std::same_as<logits_view>;
+};
+
+}  // namespace detail
+
+//! A model that can run a masked, batched forward pass over a given KV store.
+//!
+//! Minimal definition
+//!   vocab_size() -> int
+//!   forward(kv, batch) -> logits_view   one row for each entry of batch.outputs, valid until the next call; the keys
+//!                                       and values of each batch row are in its cache slot afterwards
+//! Optional
+//!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
+//! Laws
+//!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
+//!   rounding, bitwise where the model is batch-invariant.
+//!   forward changes no cache row outside batch.slots.
+//! Errors
+//!   May throw: the session then stands at its last committed token and can go on.
+//! Models
+//!   callable_backend, llama_backend
+template <class BackendT, class KVStoreT>
+concept Backend = detail::HasVocabSize<BackendT> && detail::HasForward<BackendT, KVStoreT>;
+
+//! A backend that takes at most max_rows() rows a pass.
+template <class BackendT>
+concept BoundedBackend = requires(const BackendT& backend) {
+  { backend.max_rows() } -> std::convertible_to<std::int32_t>;
+};
+
+}  // namespace espalier

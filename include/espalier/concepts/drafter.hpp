@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class DrafterT>
+concept FollowsText = requires(DrafterT& drafter, std::span<const token_id> context, tree_view tree, verdict v) {
+  drafter.begin(context);
+  drafter.commit(tree, v);
+};
+
+template <class DrafterT>
+concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n) {
+  drafter.reserve(n);
+  { fixed.capacity() } -> std::convertible_to<std::int32_t>;
+};
+
+}  // namespace detail
+
+//! Proposes continuations of a text.
+//!
+//! Minimal definition
+//!   begin(context)          follow a new text, whose last token is pending
+//!   commit(tree, verdict)   the round is over; the accepted path and one token join the text
+//!   reserve(n)              rounds will ask about at most n nodes; called once, before any round
+//!   capacity() -> int       longest text it can follow, drafted tokens included
+//! Laws
+//!   After commit its state equals that of a fresh drafter given the same committed tokens.
+//!   A round that is given up midway, with no commit, leaves no trace.
+//! Models
+//!   the refinements below; no_drafter for plain decoding
+template <class DrafterT>
+concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
+
+//! A drafter that gives the distribution after each given node, conditioned on its path.
+//!
+//! Minimal definition, besides Drafter
+//!   vocab_size() -> int
+//!   propose(tree, nodes) -> vocab_rows<float or double>   one row a node, in order; the root alone comes first and opens the
+//!                           round; later a node only after its parent; a node at most once a round
+//!   rows() -> node_rows     all rows of this round by node; propose's rows live here until the next round opens
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+  { drafter.propose(tree, nodes).row(0)[0] } -> std::convertible_to<double>;
+  { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
+};
+
+//! A drafter that gives marginals for the next positions from one pass: block diffusion, Medusa-like heads.
+//!
+//! Minimal definition, besides Drafter
+//!   vocab_size() -> int
+//!   block_length() -> int
+//!   propose_block() -> vocab_rows<float or double>   [block_length] row i is the marginal of the token i + 1 places on
+template <class DrafterT>
+concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+  { drafter.block_length() } -> std::convertible_to<std::int32_t>;
+  { drafter.propose_block().row(0)[0] } -> std::convertible_to<double>;
+};
+
+//! A drafter that gives runs of tokens without probabilities: n-grams, prompt look-up.
+//!
+//! Minimal definition, besides Drafter
+//!   propose_run(max_tokens) -> span<const token_id>   possibly empty
+template <class DrafterT>
+concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t max_tokens) {
+  { drafter.propose_run(max_tokens) } -> std::convertible_to<std::span<const token_id>>;
+};
+
+}  // namespace espalier

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class PolicyT>
+concept NamesRegime = requires {
+  { PolicyT::sampling } -> std::convertible_to<regime>;
+};
+
+template <class PolicyT>
+concept HasBudget = requires(const PolicyT& policy) {
+  { policy.max_nodes() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class PolicyT, class DrafterT, class ChanceT>
+concept Grows = requires(PolicyT& policy, tree<>& tree, DrafterT& drafter, ChanceT& chance) {
+  policy.grow(tree, drafter, chance);
+};
+
+template <class PolicyT>
+concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
+  policy.observe(tree, v);
+};
+
+}  // namespace detail
+
+//! Decides which nodes to ask about and which to keep.
+//!
+//! Minimal definition
+//!   static constexpr regime sampling      how children come about
+//!   max_nodes() -> int                    drafted tokens a round at most, the root not counted
+//!   grow(tree, drafter, chance)           tree holds the root; on return it is this round's tree
+//!   observe(tree, verdict)                the round's outcome, to learn from
+//! Optional
+//!   reset()                               a new text begins: what was learnt from the last one is dropped
+//! Laws
+//!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws.
+//!   Every row that the regime promises was asked of the drafter, and is the row that was drawn from.
+//!   Whether a sampled token is kept never depends on which token it is.
+//! Models
+//!   plain, chain, fixed, dynatree
+template <class PolicyT, class DrafterT, class ChanceT>
+concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> &&
+    detail::Grows<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
+
+}  // namespace espalier
