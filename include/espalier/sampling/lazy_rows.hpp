@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/sampling/sampler.hpp"
+#include "espalier/sampling/softmax.hpp"
+
+namespace espalier {
+
+//! The target's rows of one round by node, made from its logits when a verifier first asks for one.
+//!
+//! Complexity  row: the sampler's, once a node; argmax: one pass; no allocation after reserve()
+//! Errors      numeric_error as max_logit, for the rows asked for only
+class lazy_rows {
+ public:
+  explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
+
+  //! Makes room for rounds of this many nodes, root included. The rows themselves take memory only once visited.
+  void reserve(std::int32_t nodes, std::int32_t vocab) {
+    sampler_.reserve(vocab);
+    made_.resize(static_cast<std::size_t>(nodes));
+    rows_.reset(new float[static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab)]);
+  }
+
+  //! Opens a round. Shapes: row_of [n_nodes], the row of each node in `logits`.
+  void open(logits_view logits, std::span<const std::int32_t> row_of) {
+    logits_ = logits;
+    row_of_ = row_of;
+    std::fill_n(made_.begin(), row_of.size(), char{0});
+  }
+
+  //! The target's most probable token after node u; ties go to the lower id.
+  token_id argmax(node_id u) const { return espalier::argmax(logits(u), logits_row(u)); }
+
+  //! The distribution of the token after node u.
+  std::span<const float> row(node_id u) {
+    const auto i = static_cast<std::size_t>(u);
+    const auto vocab = static_cast<std::size_t>(logits_.vocab);
+    const std::span<float> out{rows_.get() + i * vocab, vocab};
+    if (made_[i] == 0) {
+      sampler_.probabilities(logits(u), out, logits_row(u));
+      made_[i] = 1;
+    }
+    return out;
+  }
+
+  const sampling_options& options() const { return sampler_.options(); }
+
+ private:
+  std::int32_t logits_row(node_id u) const { return row_of_[static_cast<std::size_t>(u)]; }
+  std::span<const float> logits(node_id u) const { return logits_.row(logits_row(u)); }
+
+  sampler sampler_;
+  logits_view logits_;
+  std::span<const std::int32_t> row_of_;
+  std::vector<char> made_;
+  std::unique_ptr<float[]> rows_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+//! Follows the target's most probable token as far as the tree has drafted it, then adds the next one.
+//!
+//! Complexity  one argmax for each node of the path, and O(draws) to find the child
+//! Law         the committed tokens are those of greedy decoding, whatever the tree
+//! Errors      numeric_error for a row that is visited and not finite
+//! Source      Chen et al., DynaTree, section 3.5; bonus token as in Algorithm 1
+struct greedy {
+  static constexpr regime lossless = regime::any;
+  static constexpr bool argmax_only = true;  //!< the target's temperature must be 0
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {
+    node_id u = root_node;
+    for (;;) {
+      const token_id token = target.argmax(u);
+      const node_id child = tree.find_child(u, token);
+      if (child == no_node) return {u, token};
+      u = child;
+    }
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+//! Draws each token from the target itself and follows it as far as the tree has drafted it.
+//!
+//! Complexity  one row of the target and one draw for each node of the path
+//! Law         lossless for every tree, whatever way it was drafted
+//! Errors      numeric_error for a row that is visited and not finite
+//! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
+struct target_only {
+  static constexpr regime lossless = regime::any;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
+    node_id u = root_node;
+    for (;;) {
+      const token_id token = chance.pick(target.row(u), {u, 0, purpose::residual});
+      const node_id child = tree.find_child(u, token);
+      if (child == no_node) return {u, token};
+      u = child;
+    }
+  }
+};
+
+}  // namespace espalier
