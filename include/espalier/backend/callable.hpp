@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+
+namespace espalier {
+
+//! Makes a backend of any function object: one's own inference stack behind one call.
+//!
+//! Shapes      forward(kv, batch) -> logits_view, [number of batch.outputs][vocab]
+//! Errors      input_error where the function returns rows of another shape; what the function throws passes through
+template <class FunctionT>
+class callable_backend {
+ public:
+  callable_backend(std::int32_t vocab_size, FunctionT forward) : vocab_size_(vocab_size), forward_(std::move(forward)) {
+    require_option("vocabulary size", vocab_size, 1, 1 << 30);
+  }
+
+  std::int32_t vocab_size() const { return vocab_size_; }
+
+  template <class KVStoreT>
+  requires requires(FunctionT& f, KVStoreT& kv, forward_batch_view batch) {
+    { f(kv, batch) } -> std::same_as<logits_view>;
+  }
+  logits_view forward(KVStoreT& kv, forward_batch_view batch) {
+    const logits_view logits = forward_(kv, batch);
+    if (logits.n_rows != static_cast<std::int32_t>(batch.outputs.size()) || logits.vocab != vocab_size_) {
+      raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab,
+                         " logits, but was asked for ", batch.outputs.size(), " rows of ", vocab_size_, ".");
+    }
+    return logits;
+  }
+
+ private:
+  std::int32_t vocab_size_;
+  FunctionT forward_;
+};
+
+}  // namespace espalier

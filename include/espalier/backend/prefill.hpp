@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Brings a cache up to a committed text, leaving the last tokens of it pending.
+//!
+//! What is pending is always the text beyond kv.size(): the prompt at first, the last token between rounds, and the
+//! accepted tokens that a truncating store dropped. All three are forwarded as one chain.
+//!
+//! Complexity  one pass for each `chunk` tokens; no allocation after reserve()
+class prefill {
+ public:
+  //! Rows of one prefill pass at most.
+  static constexpr std::int32_t chunk = 64;
+
+  void reserve() {
+    batch_.reserve(chunk, chunk);
+    kept_.resize(chunk);
+    std::iota(kept_.begin(), kept_.end(), 0);
+  }
+
+  //! Post        text.size() - kv.size(sequence) <= pending
+  //! Errors      input_error where the text does not fit the cache; what the backend throws, the cache then holding the
+  //!             chunks that were finished
+  template <class BackendT, class KVStoreT>
+  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
+  void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
+           std::int32_t pending) {
+    std::int32_t most = chunk;
+    if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
+    for (;;) {
+      const std::int32_t done = kv.size(sequence);
+      const std::int32_t n = std::min(static_cast<std::int32_t>(text.size()) - pending - done, most);
+      if (n <= 0) return;
+      if (kv.append(sequence, n) < 0) {
+        raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(), ".");
+      }
+      batch_.clear();
+      batch_.begin_sequence(sequence, done, n);
+      batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, false);
+      backend.forward(kv, batch_.view());
+      kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));
+    }
+  }
+
+ private:
+  forward_batch batch_;
+  std::vector<std::int32_t> kept_;
+};
+
+}  // namespace espalier

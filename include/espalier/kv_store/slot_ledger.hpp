@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+
+namespace espalier {
+
+//! What a store does with accepted rows that are not where they should stay.
+enum class commit_mode {
+  compact,   //!< moves them together, in place
+  truncate,  //!< drops them; they are forwarded again with the next round's tree
+};
+
+//! The bookkeeping of a KV store, without its rows: which slots of each sequence are committed, which are scratch.
+//!
+//! Complexity  commit: O(kept), one call of `move` for each row that changes its slot
+//! Law         moves go from higher to lower slots in ascending order, so that they may be done in place
+//! Errors      option_error for a capacity or number of sequences out of range; input_error for a sequence that does
+//!             not exist or for kept rows that do not ascend within scratch
+//! Source      DDTree (in-place compaction); DynaTree, section 3.5 (rollback)
+class slot_ledger {
+ public:
+  slot_ledger(std::int32_t n_sequences, std::int32_t capacity, commit_mode mode) : capacity_(capacity), mode_(mode) {
+    require_option("number of sequences", n_sequences, 1, 1 << 20);
+    require_option("cache capacity", capacity, 1, 1 << 30);
+    committed_.resize(static_cast<std::size_t>(n_sequences), 0);
+    scratch_.resize(static_cast<std::size_t>(n_sequences), 0);
+  }
+
+  std::int32_t size(std::int32_t sequence) const { return committed_[checked(sequence)]; }
+  std::int32_t capacity() const { return capacity_; }
+  std::int32_t n_sequences() const { return static_cast<std::int32_t>(committed_.size()); }
+  bool compacts() const { return mode_ == commit_mode::compact; }
+
+  std::int32_t append(std::int32_t sequence, std::int32_t n) {
+    const std::size_t s = checked(sequence);
+    const std::int32_t first = committed_[s] + scratch_[s];
+    if (n < 0 || n > capacity_ - first) return -1;
+    scratch_[s] += n;
+    return first;
+  }
+
+  //! `move(from, to)` moves one row of the sequence between slots.
+  template <class MoveT>
+  std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
+    const std::size_t s = checked(sequence);
+    std::int32_t previous = -1;
+    for (const std::int32_t row : kept) {
+      if (row <= previous || row >= scratch_[s]) {
+        raise<input_error>("scratch row ", row, " cannot be kept: kept rows ascend and lie between 0 and ",
+                           scratch_[s] - 1, ".");
+      }
+      previous = row;
+    }
+    const std::int32_t base = committed_[s];
+    std::int32_t n = 0;
+    for (const std::int32_t row : kept) {
+      if (row != n) {
+        if (!compacts()) break;
+        move(base + row, base + n);
+      }
+      ++n;
+    }
+    committed_[s] += n;
+    scratch_[s] = 0;
+    return n;
+  }
+
+  void truncate(std::int32_t sequence, std::int32_t n) {
+    const std::size_t s = checked(sequence);
+    scratch_[s] = 0;
+    if (n < committed_[s]) committed_[s] = n < 0 ? 0 : n;
+  }
+
+ private:
+  std::size_t checked(std::int32_t sequence) const {
+    if (sequence < 0 || sequence >= n_sequences()) {
+      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences(), ".");
+    }
+    return static_cast<std::size_t>(sequence);
+  }
+
+  std::int32_t capacity_;
+  commit_mode mode_;
+  std::vector<std::int32_t> committed_;
+  std::vector<std::int32_t> scratch_;
+};
+
+}  // namespace espalier

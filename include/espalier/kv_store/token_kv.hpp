@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/slot_ledger.hpp"
+
+namespace espalier {
+
+//! A cache whose rows are the tokens themselves: for models that are functions of the text, and for one's own stack
+//! when it only needs to know which token stands where. See text_backend.
+//!
+//! Shapes      token(sequence, slot), slot 0 to capacity - 1
+class token_kv {
+ public:
+  explicit token_kv(std::int32_t capacity, commit_mode mode = commit_mode::compact, std::int32_t n_sequences = 1)
+      : ledger_(n_sequences, capacity, mode),
+        tokens_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(capacity), -1) {}
+
+  std::int32_t size(std::int32_t sequence) const { return ledger_.size(sequence); }
+  std::int32_t capacity() const { return ledger_.capacity(); }
+  bool compacts() const { return ledger_.compacts(); }
+  std::int32_t append(std::int32_t sequence, std::int32_t n) { return ledger_.append(sequence, n); }
+  std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept) {
+    return ledger_.commit(sequence, kept,
+                          [&](std::int32_t from, std::int32_t to) { token(sequence, to) = token(sequence, from); });
+  }
+  void truncate(std::int32_t sequence, std::int32_t n) { ledger_.truncate(sequence, n); }
+
+  token_id& token(std::int32_t sequence, std::int32_t slot) {
+    return tokens_[static_cast<std::size_t>(sequence) * static_cast<std::size_t>(capacity()) +
+                   static_cast<std::size_t>(slot)];
+  }
+
+ private:
+  slot_ledger ledger_;
+  std::vector<token_id> tokens_;
+};
+
+}  // namespace espalier
