@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/sampling/top_k.hpp"
+
+namespace espalier {
+
+struct chain_options {
+  std::int32_t length = 5;  //!< K, drafted tokens a round
+};
+
+//! Drafts the K most probable tokens, one after the other: linear speculation.
+//!
+//! Complexity  K draft passes of one row
+//! Errors      option_error for a length outside 1 to 1024
+//! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables
+class chain {
+ public:
+  static constexpr regime sampling = regime::deterministic;
+
+  explicit chain(chain_options options = {}) : options_(options) { require_option("length", options.length, 1, 1024); }
+
+  std::int32_t max_nodes() const { return options_.length; }
+
+  template <class TreeT, StepDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
+    node_id u = root_node;
+    while (!tree.full()) {
+      const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
+      candidate<typename decltype(row)::value_type> best[1];
+      if (top_k(row, std::span(best)) == 0) return;
+      u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+    }
+  }
+
+  void observe(tree_view, verdict) const {}
+
+ private:
+  chain_options options_;
+};
+
+}  // namespace espalier
