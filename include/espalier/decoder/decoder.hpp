@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/backend/prefill.hpp"
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/concepts/verifier.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/session.hpp"
+#include "espalier/sampling/lazy_rows.hpp"
+
+namespace espalier {
+
+struct decoder_options {
+  sampling_options sampling{};                 //!< of the target
+  std::uint64_t seed = 0;                    //!< equal seeds write equal texts
+  node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
+  std::int32_t sequence = 0;                 //!< in the KV store; also a part of the random key
+};
+
+//! For sessions without stop strings: tokens have no text.
+struct no_pieces {
+  std::string_view operator()(token_id) const { return {}; }
+};
+
+//! Tree speculative decoding of one sequence: the only place that knows all five parts.
+//!
+//! Parts are kept by reference when make_decoder got lvalues, by value otherwise.
+//!
+//!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
+//!     decode.begin(prompt, {.max_tokens = 256});
+//!     while (decode.step()) show(decode.last_round().committed);
+//!
+//! Complexity  a round: the policy's draft passes, one target pass of pending + nodes rows; no allocation once warm
+//! Law         the text is distributed as the target alone would write it; with the greedy verifier it is the same text
+//! Errors      option_error and input_error when parts or prompt do not fit. A part that throws inside step() leaves the
+//!             session at its last committed token, cache included: step() may be called again
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+class decoder {
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using policy_type = std::remove_reference_t<TreePolicyT>;
+  using verifier_type = std::remove_reference_t<VerifierT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using backend_type = std::remove_reference_t<BackendT>;
+  using clock = std::chrono::steady_clock;
+
+  static_assert(Drafter<drafter_type>, "the first part must be a Drafter");
+  static_assert(KVStore<kv_type>, "the fourth part must be a KVStore");
+  static_assert(Backend<backend_type, kv_type>, "the fifth part must be a Backend that can use the KV store");
+  static_assert(TreePolicy<policy_type, drafter_type, philox_chance>,
+                "the second part must be a TreePolicy that can grow from this drafter");
+  static_assert(Verifier<verifier_type, decltype(std::declval<drafter_type&>().rows()), lazy_rows, philox_chance>,
+                "the third part must be a Verifier that can read the drafter's rows");
+  static_assert(
+      compatible(policy_type::sampling, verifier_type::lossless),
+      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+      "be one of those that the verifier handles");
+
+ public:
+  decoder(DrafterT&& drafter, TreePolicyT&& policy, VerifierT&& verifier, KVStoreT&& kv, BackendT&& backend,
+          decoder_options options = {})
+      : drafter_(std::forward<DrafterT>(drafter)),
+        policy_(std::forward<TreePolicyT>(policy)),
+        verifier_(std::forward<VerifierT>(verifier)),
+        kv_(std::forward<KVStoreT>(kv)),
+        backend_(std::forward<BackendT>(backend)),
+        options_(options),
+        target_(options.sampling),
+        tree_(policy_.max_nodes()),
+        order_(policy_.max_nodes() + 1) {
+    if constexpr (requires { requires verifier_type::argmax_only; }) {
+      if (options.sampling.temperature != 0.0F) {
+        raise<option_error>("option temperature is ", options.sampling.temperature,
+                            ", but the greedy verifier writes the most probable token: it must be 0.");
+      }
+    }
+    if constexpr (BoundedBackend<backend_type>) {
+      require_option("rows of a target pass (nodes and one pending token)", policy_.max_nodes() + 1, 1,
+                     backend_.max_rows());
+      max_pending_ = std::min<std::int32_t>(max_pending_, backend_.max_rows() - policy_.max_nodes());
+    }
+    const std::int32_t rows = max_pending_ + policy_.max_nodes();
+    drafter_.reserve(policy_.max_nodes());
+    target_.reserve(policy_.max_nodes() + 1, backend_.vocab_size());
+    batch_.reserve(rows, rows);
+    prefill_.reserve();
+    kept_.reserve(static_cast<std::size_t>(rows));
+  }
+
+  //! Starts a text. What the cache holds of the same beginning is used again.
+  void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    const auto old = session_.text();
+    const auto common = std::mismatch(old.begin(), old.end(), prompt.begin(), prompt.end()).first - old.begin();
+    session_.begin(prompt, std::move(stop), kv_.capacity(), backend_.vocab_size());
+    kv_.truncate(options_.sequence,
+                 std::min(static_cast<std::int32_t>(common), static_cast<std::int32_t>(prompt.size()) - 1));
+    drafter_in_step_ = false;
+    if constexpr (requires { policy_.reset(); }) policy_.reset();
+  }
+
+  //! One round. False, and nothing is done, once the session has ended. `piece_of` is needed for stop strings only.
+  template <class PieceT = no_pieces>
+  bool step(const PieceT& piece_of = {}) {
+    philox_chance chance(options_.seed, static_cast<std::uint32_t>(options_.sequence),
+                         static_cast<std::uint32_t>(session_.round()));
+    return step_with(chance, piece_of);
+  }
+
+  //! One round with a chance of one's own, such as the enumerator's.
+  template <Chance ChanceT, class PieceT = no_pieces>
+  bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
+    if (!session_.running()) return false;
+    record_ = {.index = session_.round()};
+    lap_ = clock::now();
+    scratch_guard guard{*this};
+    prepare();
+    draft(chance);
+    compile();
+    const logits_view logits = backend_.forward(kv_, batch_.view());
+    record_.seconds.target_forward += lap();
+    target_.open(logits, order_.rows());
+    const verdict v = verifier_.verify(tree_.view(), drafter_.rows(), target_, chance);
+    record_.seconds.verify = lap();
+    commit(v, piece_of);
+    record_.seconds.commit = lap();
+    guard.finished = true;
+    return true;
+  }
+
+  //! Writes a whole text and tells the observer about each round.
+  template <Observer ObserverT, class PieceT = no_pieces>
+  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
+                                     const PieceT& piece_of = {}) {
+    begin(prompt, std::move(stop));
+    while (step(piece_of))
+      observer(last_round());
+    return session_.written();
+  }
+
+  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    return generate(prompt, std::move(stop), [](const round_record&) {});
+  }
+
+  //! The text so far.
+  const session& current() const { return session_; }
+  //! Valid until the next round.
+  const round_record& last_round() const { return record_; }
+
+ private:
+  // A round that does not finish leaves no scratch, and a drafter that follows the text anew.
+  struct scratch_guard {
+    decoder& self;
+    bool finished = false;
+    ~scratch_guard() {
+      if (finished) return;
+      self.kv_.truncate(self.options_.sequence, static_cast<std::int32_t>(self.session_.text().size()) - 1);
+      self.drafter_in_step_ = false;
+    }
+  };
+
+  double lap() {
+    const auto now = clock::now();
+    return std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
+  }
+
+  std::int32_t text_size() const { return static_cast<std::int32_t>(session_.text().size()); }
+
+  void prepare() {
+    kv_.truncate(options_.sequence, text_size() - 1);
+    if (!drafter_in_step_) {
+      drafter_.begin(session_.text());
+      drafter_in_step_ = true;
+    }
+    prefill_.run(backend_, kv_, options_.sequence, session_.text(), max_pending_);
+    record_.seconds.target_forward = lap();
+  }
+
+  template <class ChanceT>
+  void draft(ChanceT& chance) {
+    const std::int32_t room = std::min(session_.room(), drafter_.capacity() - text_size());
+    tree_.reset(session_.text().back(), std::min(policy_.max_nodes(), room));
+    const double before = draft_forward_seconds();
+    policy_.grow(tree_, drafter_, chance);
+    record_.tree = tree_.view();
+    record_.seconds.draft_forward = draft_forward_seconds() - before;
+    record_.seconds.grow = lap() - record_.seconds.draft_forward;
+  }
+
+  double draft_forward_seconds() const {
+    if constexpr (requires { drafter_.forward_seconds(); }) return drafter_.forward_seconds();
+    return 0.0;
+  }
+
+  void compile() {
+    order_.compute(tree_.view(), options_.order);
+    prefix_ = kv_.size(options_.sequence);
+    pending_ = text_size() - prefix_;
+    const std::int32_t rows = pending_ + tree_.size() - 1;
+    if (kv_.append(options_.sequence, rows) < 0)
+      raise<input_error>("the cache of ", kv_.capacity(), " tokens is full.");
+    batch_.clear();
+    batch_.begin_sequence(options_.sequence, prefix_, rows);
+    batch_.add_chain(session_.text().last(static_cast<std::size_t>(pending_)), prefix_, true);
+    batch_.add_tree(tree_.view(), order_, pending_ - 1);
+    record_.forwarded_rows = rows;
+    record_.seconds.compile = lap();
+  }
+
+  template <class PieceT>
+  void commit(verdict v, const PieceT& piece_of) {
+    const tree_view tree = tree_.view();
+    const std::size_t written = session_.text().size();
+    record_.decision = session_.commit(tree, v, piece_of);
+    record_.committed = session_.text().subspan(written);
+    record_.state = session_.state();
+    const node_id accepted = record_.decision.accepted;
+    kept_.resize(static_cast<std::size_t>(pending_ + tree.depth[accepted]));
+    for (std::int32_t i = 0; i < pending_; ++i)
+      kept_[static_cast<std::size_t>(i)] = i;
+    for (node_id u = accepted; u != root_node; u = tree.parent[u]) {
+      kept_[static_cast<std::size_t>(pending_ - 1 + tree.depth[u])] =
+          pending_ - 1 + order_.rows()[static_cast<std::size_t>(u)];
+    }
+    kv_.commit(options_.sequence, kept_);
+    drafter_.commit(tree, record_.decision);
+    policy_.observe(tree, record_.decision);
+  }
+
+  DrafterT drafter_;
+  TreePolicyT policy_;
+  VerifierT verifier_;
+  KVStoreT kv_;
+  BackendT backend_;
+  decoder_options options_;
+  session session_;
+  lazy_rows target_;
+  tree<> tree_;
+  tree_order order_;
+  forward_batch batch_;
+  prefill prefill_;
+  std::vector<std::int32_t> kept_;
+  std::int32_t max_pending_ = prefill::chunk;
+  std::int32_t prefix_ = 0;
+  std::int32_t pending_ = 0;
+  bool drafter_in_step_ = false;
+  round_record record_;
+  clock::time_point lap_;
+};
+
+//! Builds a decoder of five parts; lvalues are kept by reference.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT&& policy,
+                                                                           VerifierT&& verifier, KVStoreT&& kv,
+                                                                           BackendT&& backend,
+                                                                           decoder_options options = {}) {
+  return {std::forward<DrafterT>(drafter), std::forward<TreePolicyT>(policy), std::forward<VerifierT>(verifier),
+          std::forward<KVStoreT>(kv),      std::forward<BackendT>(backend),   options};
+}
+
+}  // namespace espalier

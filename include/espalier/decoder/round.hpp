@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/status.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+//! Seconds that a round spent in each station, in the order of the data flow.
+struct station_seconds {
+  double draft_forward = 0;   //!< passes of the draft model, where the drafter tells (forward_seconds())
+  double grow = 0;            //!< the rest of drafting: sampling draft rows, growing the tree
+  double compile = 0;         //!< order, masks, forward batch, cache slots
+  double target_forward = 0;  //!< passes of the target model, prefill included
+  double verify = 0;          //!< sampling target rows, accepting a path
+  double commit = 0;          //!< cache, drafter, policy, stop conditions
+
+  double total() const { return draft_forward + grow + compile + target_forward + verify + commit; }
+  //! Everything that is no forward pass.
+  double overhead() const { return grow + compile + verify + commit; }
+};
+
+//! What happened in one round. Views are valid until the next round.
+struct round_record {
+  std::int32_t index = 0;               //!< of the round in its session
+  tree_view tree{};                       //!< as drafted
+  verdict decision{};                     //!< as committed, that is, cut where the session stops
+  std::span<const token_id> committed{};  //!< accepted tokens, then the target's own
+  std::int32_t forwarded_rows = 0;      //!< rows of the target pass: pending chain and tree
+  station_seconds seconds{};
+  status state = status::running;
+
+  //! Draft tokens that were accepted.
+  std::int32_t accepted() const { return static_cast<std::int32_t>(committed.size()) - 1; }
+};
+
+}  // namespace espalier

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/decoder/round.hpp"
+
+namespace espalier {
+
+//! Sums over the rounds of one or more sessions. An observer: call it with each round's record.
+struct statistics {
+  std::int64_t rounds = 0;
+  std::int64_t tokens = 0;          //!< committed
+  std::int64_t drafted = 0;         //!< draft tokens sent to the target
+  std::int64_t accepted = 0;        //!< draft tokens committed
+  std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
+  std::int64_t forwarded_rows = 0;  //!< rows of target passes
+  std::int64_t sessions = 0;
+  double first_token_seconds = 0;  //!< sum over sessions of the time of their first round, prefill included
+  station_seconds seconds;
+
+  void operator()(const round_record& r) {
+    ++rounds;
+    tokens += static_cast<std::int64_t>(r.committed.size());
+    drafted += r.tree.n_draws;
+    accepted += r.accepted();
+    forwarded_rows += r.forwarded_rows;
+    std::int32_t depth = 0;
+    for (node_id u = 0; u < r.tree.n_nodes; ++u)
+      depth = r.tree.depth[u] > depth ? r.tree.depth[u] : depth;
+    deepest += depth;
+    if (r.index == 0) {
+      ++sessions;
+      first_token_seconds += r.seconds.total();
+    }
+    seconds.draft_forward += r.seconds.draft_forward;
+    seconds.grow += r.seconds.grow;
+    seconds.compile += r.seconds.compile;
+    seconds.target_forward += r.seconds.target_forward;
+    seconds.verify += r.seconds.verify;
+    seconds.commit += r.seconds.commit;
+  }
+
+  //! Tokens a second over all rounds, prefill included.
+  double throughput() const { return ratio(static_cast<double>(tokens), seconds.total()); }
+  //! Throughput over that of a baseline, usually plain decoding of the same prompts.
+  double speedup(const statistics& baseline) const { return ratio(throughput(), baseline.throughput()); }
+  //! Seconds from the prompt to the first committed tokens, mean over sessions.
+  double time_to_first_token() const { return ratio(first_token_seconds, static_cast<double>(sessions)); }
+  //! Seconds for each token after the first round.
+  double time_per_token() const {
+    return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - sessions));
+  }
+  //! Accepted share of the draft tokens.
+  double acceptance_rate() const { return ratio(static_cast<double>(accepted), static_cast<double>(drafted)); }
+  //! Accepted draft tokens a round.
+  double acceptance_length() const { return per_round(accepted); }
+  //! Committed tokens a round: the block efficiency.
+  double tokens_per_round() const { return per_round(tokens); }
+  double drafted_per_round() const { return per_round(drafted); }
+  //! Depth of the tree, mean over rounds.
+  double depth() const { return per_round(deepest); }
+  //! Share of the time that is no forward pass.
+  double overhead() const { return ratio(seconds.overhead(), seconds.total()); }
+
+ private:
+  static double ratio(double a, double b) { return b > 0 ? a / b : 0.0; }
+  double per_round(std::int64_t sum) const { return ratio(static_cast<double>(sum), static_cast<double>(rounds)); }
+};
+
+}  // namespace espalier
