@@ -43,7 +43,7 @@ class prefill {
     if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
     for (;;) {
       const std::int32_t done = kv.size(sequence);
-      const std::int32_t n = std::min(static_cast<std::int32_t>(text.size()) - pending - done, most);
+      const std::int32_t n = (std::min)(static_cast<std::int32_t>(text.size()) - pending - done, most);
       if (n <= 0) return;
       if (kv.append(sequence, n) < 0) {
         raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(), ".");

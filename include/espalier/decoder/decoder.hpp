@@ -110,7 +110,7 @@ class decoder {
     const auto common = std::mismatch(old.begin(), old.end(), prompt.begin(), prompt.end()).first - old.begin();
     session_.begin(prompt, std::move(stop), kv_.capacity(), backend_.vocab_size());
     kv_.truncate(options_.sequence,
-                 std::min(static_cast<std::int32_t>(common), static_cast<std::int32_t>(prompt.size()) - 1));
+                 (std::min)(static_cast<std::int32_t>(common), static_cast<std::int32_t>(prompt.size()) - 1));
     drafter_in_step_ = false;
     if constexpr (requires { policy_.reset(); }) policy_.reset();
   }
@@ -194,8 +194,8 @@ class decoder {
 
   template <class ChanceT>
   void draft(ChanceT& chance) {
-    const std::int32_t room = std::min(session_.room(), drafter_.capacity() - text_size());
-    tree_.reset(session_.text().back(), std::min(policy_.max_nodes(), room));
+    const std::int32_t room = (std::min)(session_.room(), drafter_.capacity() - text_size());
+    tree_.reset(session_.text().back(), (std::min)(policy_.max_nodes(), room));
     const double before = draft_forward_seconds();
     policy_.grow(tree_, drafter_, chance);
     record_.tree = tree_.view();

@@ -28,7 +28,7 @@ class session {
   //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token outside the vocabulary;
   //!             option_error for max_tokens below 1
   void begin(std::span<const token_id> prompt, stop_conditions stop, std::int32_t context, std::int32_t vocab_size) {
-    require_option("max_tokens", stop.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
+    require_option("max_tokens", stop.max_tokens, 1, (std::numeric_limits<std::int32_t>::max)());
     if (prompt.empty())
       raise<input_error>("the prompt is empty; it needs at least one token, such as the model's first.");
     if (static_cast<std::int64_t>(prompt.size()) >= context) {

@@ -16,7 +16,7 @@ namespace espalier {
 
 //! When a session ends, besides a full context.
 struct stop_conditions {
-  std::int32_t max_tokens = std::numeric_limits<std::int32_t>::max();  //!< new tokens at most
+  std::int32_t max_tokens = (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most
   std::vector<token_id> tokens{};                                        //!< end after any of these
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
 };
@@ -31,7 +31,7 @@ class stop_string_search {
   explicit stop_string_search(std::vector<std::string> strings) : strings_(std::move(strings)) {
     std::erase(strings_, std::string());
     for (const std::string& s : strings_)
-      longest_ = std::max(longest_, s.size());
+      longest_ = (std::max)(longest_, s.size());
     tail_.reserve(longest_ + 256);
   }
 

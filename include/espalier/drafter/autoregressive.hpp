@@ -59,7 +59,7 @@ class autoregressive {
     column_of_.resize(nodes, -1);
     masks_.resize(nodes * static_cast<std::size_t>(words()));
     kept_.resize(std::max<std::size_t>(nodes, prefill::chunk));
-    batch_.reserve(std::max(max_nodes, prefill::chunk), std::max(max_nodes, prefill::chunk));
+    batch_.reserve((std::max)(max_nodes, prefill::chunk), (std::max)(max_nodes, prefill::chunk));
     prefill_.reserve();
     sampler_.reserve(vocab_size());
   }
@@ -69,7 +69,7 @@ class autoregressive {
     // What the cache holds of the same beginning stays.
     const std::size_t common = static_cast<std::size_t>(
         std::mismatch(text_.begin(), text_.end(), context.begin(), context.end()).first - text_.begin());
-    kv_.truncate(sequence_, static_cast<std::int32_t>(std::min(common, context.size() - 1)));
+    kv_.truncate(sequence_, static_cast<std::int32_t>((std::min)(common, context.size() - 1)));
     text_.assign(context.begin(), context.end());
     close_round();
   }
@@ -81,7 +81,7 @@ class autoregressive {
     if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>)
       most = std::min<std::int32_t>(most, backend_.max_rows());
     while (!nodes.empty()) {
-      const auto n = std::min(nodes.size(), static_cast<std::size_t>(most));
+      const auto n = (std::min)(nodes.size(), static_cast<std::size_t>(most));
       ask(tree, nodes.first(n));
       nodes = nodes.subspan(n);
     }

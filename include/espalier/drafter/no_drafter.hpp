@@ -17,7 +17,7 @@ struct no_drafter {
   void begin(std::span<const token_id>) {}
   void commit(tree_view, verdict) {}
   void reserve(std::int32_t) {}
-  std::int32_t capacity() const { return std::numeric_limits<std::int32_t>::max(); }
+  std::int32_t capacity() const { return (std::numeric_limits<std::int32_t>::max)(); }
   node_rows<float> rows() const { return {}; }
 };
 

@@ -91,7 +91,7 @@ class dynatree {
   void observe(tree_view tree, verdict v) {
     if (!options_.history) return;
     const double committed = tree.depth[v.accepted] + 1;
-    observe_acceptance(std::min(1.0, committed / (now_.base_depth + 2)));
+    observe_acceptance((std::min)(1.0, committed / (now_.base_depth + 2)));
   }
 
   //! Adapts to the acceptance of one round, 0 to 1: over the last 10 rounds, once there are 5, a mean above 0.8 drafts
@@ -99,18 +99,18 @@ class dynatree {
   void observe_acceptance(double acceptance) {
     window_[static_cast<std::size_t>(n_observed_++ % window)] = acceptance;
     if (n_observed_ < min_observed) return;
-    const std::int32_t n = std::min(n_observed_, window);
+    const std::int32_t n = (std::min)(n_observed_, window);
     double mean = 0;
     for (std::int32_t i = 0; i < n; ++i)
       mean += window_[static_cast<std::size_t>(i)] / n;
     if (mean > 0.8) {
-      now_.base_depth = std::min(now_.base_depth + 1, now_.max_depth - 1);
-      now_.high_confidence = std::max(now_.high_confidence - 0.05, 0.5);
-      now_.deep_probability = std::max(now_.deep_probability - 0.05, 0.3);
+      now_.base_depth = (std::min)(now_.base_depth + 1, now_.max_depth - 1);
+      now_.high_confidence = (std::max)(now_.high_confidence - 0.05, 0.5);
+      now_.deep_probability = (std::max)(now_.deep_probability - 0.05, 0.3);
     } else if (mean < 0.6) {
-      now_.base_depth = std::max(now_.base_depth - 1, 2);
-      now_.high_confidence = std::min(now_.high_confidence + 0.05, 0.95);
-      now_.deep_probability = std::min(now_.deep_probability + 0.05, 0.8);
+      now_.base_depth = (std::max)(now_.base_depth - 1, 2);
+      now_.high_confidence = (std::min)(now_.high_confidence + 0.05, 0.95);
+      now_.deep_probability = (std::min)(now_.deep_probability + 0.05, 0.8);
     }
   }
 

@@ -44,7 +44,7 @@ class layer {
   void expand(TreeT& tree, DrafterT& drafter, const BreadthT& breadth) {
     // Every node adds at least one child: more than are left in the budget need not be asked.
     const auto left = static_cast<std::size_t>(tree.limit() - tree.view().n_draws);
-    nodes_.resize(std::min(nodes_.size(), left));
+    nodes_.resize((std::min)(nodes_.size(), left));
     next_.clear();
     if (!nodes_.empty()) {
       const auto rows = drafter.propose(tree, std::span<const node_id>(nodes_));

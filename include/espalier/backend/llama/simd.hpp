@@ -128,26 +128,26 @@ typedef std::int32_t simd_int __attribute__((vector_size(simd_lanes * sizeof(flo
   return x == x ? result : x;
 }
 
-template <std::size_t... I>
-[[gnu::always_inline]] inline simd_float interleave_low(simd_float a, simd_float b, std::index_sequence<I...>) {
-  return __builtin_shufflevector(a, b, static_cast<int>(I / 2 + (I % 2) * simd_lanes)...);
+template <std::size_t... Is>
+[[gnu::always_inline]] inline simd_float interleave_low(simd_float a, simd_float b, std::index_sequence<Is...>) {
+  return __builtin_shufflevector(a, b, static_cast<int>(Is / 2 + (Is % 2) * simd_lanes)...);
 }
 
-template <std::size_t... I>
-[[gnu::always_inline]] inline simd_float interleave_high(simd_float a, simd_float b, std::index_sequence<I...>) {
-  return __builtin_shufflevector(a, b, static_cast<int>(I / 2 + simd_lanes / 2 + (I % 2) * simd_lanes)...);
+template <std::size_t... Is>
+[[gnu::always_inline]] inline simd_float interleave_high(simd_float a, simd_float b, std::index_sequence<Is...>) {
+  return __builtin_shufflevector(a, b, static_cast<int>(Is / 2 + simd_lanes / 2 + (Is % 2) * simd_lanes)...);
 }
 
 // Transposes a square of lanes by lanes: as many perfect shuffles as the lanes have bits.
 [[gnu::always_inline]] inline void simd_transpose(simd_float (&rows)[simd_lanes]) {
-  constexpr auto lanes = std::make_index_sequence<simd_lanes>{};
+  constexpr auto indices = std::make_index_sequence<simd_lanes>{};
   simd_float mixed[simd_lanes];
 #pragma GCC unroll 8
   for (int stage = 1; stage < simd_lanes; stage *= 2) {
 #pragma GCC unroll 16
     for (int i = 0; i < simd_lanes / 2; ++i) {
-      mixed[2 * i] = interleave_low(rows[i], rows[i + simd_lanes / 2], lanes);
-      mixed[2 * i + 1] = interleave_high(rows[i], rows[i + simd_lanes / 2], lanes);
+      mixed[2 * i] = interleave_low(rows[i], rows[i + simd_lanes / 2], indices);
+      mixed[2 * i + 1] = interleave_high(rows[i], rows[i + simd_lanes / 2], indices);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < simd_lanes; ++i)

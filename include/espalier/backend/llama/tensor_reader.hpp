@@ -89,7 +89,7 @@ class tensor_reader {
     const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / row_bytes));
     values_.resize(n);
     for (int first = 0; first < rows; first += at_once) {
-      const int many = std::min(at_once, rows - first);
+      const int many = (std::min)(at_once, rows - first);
       bytes_.resize(static_cast<std::size_t>(many) * row_bytes);
       file_.read(entry, static_cast<std::uint64_t>(first) * row_bytes, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {
