@@ -32,28 +32,35 @@ class prefill {
     std::iota(kept_.begin(), kept_.end(), 0);
   }
 
+  //! With pending = 0 the last pass asks for the logits of the last token, and they are returned.
+  //!
+  //! Pre         kv.size(sequence) < text.size() where logits are wanted
   //! Post        text.size() - kv.size(sequence) <= pending
   //! Errors      input_error where the text does not fit the cache; what the backend throws, the cache then holding the
-  //!             chunks that were finished
+  //!             chunks that were finished, and scratch
   template <class BackendT, class KVStoreT>
-  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
-  void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
-           std::int32_t pending) {
+  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> logits_view run(BackendT& backend, KVStoreT& kv,
+                                                                            std::int32_t sequence,
+                                                                            std::span<const token_id> text,
+                                                                            std::int32_t pending) {
     std::int32_t most = chunk;
     if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
-    for (;;) {
-      const std::int32_t done = kv.size(sequence);
-      const std::int32_t n = (std::min)(static_cast<std::int32_t>(text.size()) - pending - done, most);
-      if (n <= 0) return;
+    const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
+    logits_view logits;
+    for (std::int32_t done = kv.size(sequence); done < goal;) {
+      const std::int32_t n = std::min(goal - done, most);
       if (kv.append(sequence, n) < 0) {
         raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(), ".");
       }
       batch_.clear();
       batch_.begin_sequence(sequence, done, n);
-      batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, false);
-      backend.forward(kv, batch_.view());
+      batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,
+                       pending == 0 && done + n == goal);
+      logits = backend.forward(kv, batch_.view());
       kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));
+      done += n;
     }
+    return logits;
   }
 
  private:

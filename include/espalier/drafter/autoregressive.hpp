@@ -58,7 +58,7 @@ class autoregressive {
     row_of_.resize(nodes, -1);
     column_of_.resize(nodes, -1);
     masks_.resize(nodes * static_cast<std::size_t>(words()));
-    kept_.resize(std::max<std::size_t>(nodes, prefill::chunk));
+    kept_.resize(nodes);
     batch_.reserve((std::max)(max_nodes, prefill::chunk), (std::max)(max_nodes, prefill::chunk));
     prefill_.reserve();
     sampler_.reserve(vocab_size());
@@ -123,20 +123,14 @@ class autoregressive {
     n_rows_ = n_columns_ = 0;
   }
 
-  // Forwards the committed text that the cache lacks, at least its last token, whose logits are the root's row.
+  // Forwards the committed text that the cache lacks, at least its last token, whose logits are the root's row. It is
+  // committed text, so its cache rows are committed, too.
   vocab_rows<float> open_round() {
     close_round();
     const auto length = static_cast<std::int32_t>(text_.size());
     kv_.truncate(sequence_, length - 1);
     const auto start = std::chrono::steady_clock::now();
-    prefill_.run(backend_, kv_, sequence_, text_, 1);
-    batch_.clear();
-    batch_.begin_sequence(sequence_, length - 1, 1);
-    batch_.add_chain(std::span<const token_id>(text_).last(1), length - 1, true);
-    require_room(kv_.append(sequence_, 1));
-    const logits_view logits = backend_.forward(kv_, batch_.view());
-    kept_[0] = 0;
-    kv_.commit(sequence_, std::span<const std::int32_t>(kept_).first(1));
+    const logits_view logits = prefill_.run(backend_, kv_, sequence_, text_, 0);
     forward_time_ += std::chrono::steady_clock::now() - start;
     take_row(root_node, logits.row(0));
     return {rows_.get(), 1, vocab_size()};
