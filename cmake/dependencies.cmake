@@ -57,12 +57,16 @@ macro(espalier_find_range_v3)
     HEADERS include)
 endmacro()
 
-# What the bundled host transformer needs.
-macro(espalier_find_llama)
+# Eigen is what the benchmarks compare matrix products with.
+macro(espalier_find_eigen)
   espalier_dependency(Eigen3 VERSION 3.4 TARGET Eigen3::Eigen HINT libeigen3-dev
     URL https://gitlab.com/libeigen/eigen/-/archive/3.4.0/eigen-3.4.0.tar.bz2
     SHA256 b4c198460eba6f28d34894e3a5710998818515104d6e74e5cc331ce31e46e626
     HEADERS .)
+endmacro()
+
+# What the bundled host transformer needs.
+macro(espalier_find_llama)
   espalier_dependency(nlohmann_json TARGET nlohmann_json::nlohmann_json HINT nlohmann-json3-dev
     URL https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
     SHA256 0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406

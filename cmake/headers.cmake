@@ -57,7 +57,7 @@ set(espalier_headers
 set(espalier_views_headers
 )
 
-# espalier::llama: adds Eigen, nlohmann-json and threads.
+# espalier::llama: adds nlohmann-json and threads.
 set(espalier_llama_headers
   include/espalier/backend/llama.hpp
   include/espalier/backend/llama/attention.hpp

@@ -1,6 +1,6 @@
 # espalier::espalier  the library: the standard library and Boost.Hana, nothing else
 # espalier::views     range-v3 views over trees
-# espalier::llama     the bundled host transformer: Eigen, nlohmann-json, threads
+# espalier::llama     the bundled host transformer: nlohmann-json, threads
 #
 # The last two are defined without looking for what they need, so that whoever does not use them needs nothing.
 
@@ -19,4 +19,4 @@ espalier_target(espalier "${espalier_headers}" EXPORT_NAME espalier LINK Boost::
 espalier_target(espalier_views "${espalier_views_headers}" EXPORT_NAME views
   LINK espalier::espalier range-v3::range-v3)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama
-  LINK espalier::espalier Eigen3::Eigen nlohmann_json::nlohmann_json Threads::Threads)
+  LINK espalier::espalier nlohmann_json::nlohmann_json Threads::Threads)

@@ -6,11 +6,10 @@
 #
 # Each figure is the least of REPEATS (3) runs, user and system time, without a compiler cache. The decoder is
 # compiled at -O2, as a user would; a header alone is only checked, which is the part that its author controls.
-# EIGEN=FLAGS gives the include flags of Eigen (default: what pkg-config says).
+# CXXFLAGS adds flags, such as where to find nlohmann-json.
 set -eu
 cd "$(dirname "$0")/../.."
 repeats=${REPEATS:-3}
-eigen=${EIGEN:-$(pkg-config --cflags eigen3 2>/dev/null || echo -I/usr/include/eigen3)}
 TIMEFORMAT='%U %S'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -39,7 +38,7 @@ row() {
   shift
   for compiler in $compilers; do
     # shellcheck disable=SC2086
-    printf ' %s |' "$(seconds "$compiler" -std=c++20 -Iinclude $eigen "$@" "$source")"
+    printf ' %s |' "$(seconds "$compiler" -std=c++20 -Iinclude ${CXXFLAGS:-} "$@" "$source")"
   done
   printf '\n'
 }

@@ -3,7 +3,7 @@
 
 //! Every header of the library that needs nothing but the standard library and Boost.Hana.
 //!
-//! Views over trees (espalier/views.hpp, range-v3) and the host transformer (espalier/backend/llama.hpp, Eigen)
+//! Views over trees (espalier/views.hpp, range-v3) and the host transformer (espalier/backend/llama.hpp, nlohmann-json)
 //! are included by name.
 
 #include "espalier/backend/callable.hpp"
