@@ -68,7 +68,7 @@ class basic_llama_backend {
     require_option("max_rows", max_rows_, 1, 1 << 16);
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
-    const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    const int hardware = (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()));
     require_option("threads", options.threads, 0, 256);
     team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
@@ -135,7 +135,7 @@ class basic_llama_backend {
   std::pair<int, int> share(int thread, int n, int granule = 1) const {
     const std::int64_t parts = (n + granule - 1) / granule;
     const auto bound = [&](std::int64_t t) {
-      return std::min(n, static_cast<int>(parts * t / team_->n_threads()) * granule);
+      return (std::min)(n, static_cast<int>(parts * t / team_->n_threads()) * granule);
     };
     return {bound(thread), bound(thread + 1)};
   }
@@ -263,7 +263,7 @@ class basic_llama_backend {
   template <class KVStoreT>
   void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
     const int group = config_.n_heads / config_.n_kv_heads;
-    const int heads = std::min(group, detail::attention_worker::max_queries);
+    const int heads = (std::min)(group, detail::attention_worker::max_queries);
     const int head_runs = (group + heads - 1) / heads;
     const int rows = detail::attention_worker::max_queries / heads;
     int before = 0;
@@ -278,7 +278,7 @@ class basic_llama_backend {
         const int head = kv_head * group + head_run * heads;
         workers_[static_cast<std::size_t>(thread)].attend(
             kv, batch, s,
-            {layer, kv_head, row, std::min(s.row_end, row + rows), head, std::min((kv_head + 1) * group, head + heads)},
+            {layer, kv_head, row, (std::min)(s.row_end, row + rows), head, (std::min)((kv_head + 1) * group, head + heads)},
             projected_, config_.query_size() + 2 * config_.kv_size(), attended_, config_.query_size());
       }
       before += n_tasks;

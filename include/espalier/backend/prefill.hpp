@@ -48,7 +48,7 @@ class prefill {
     const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
     logits_view logits;
     for (std::int32_t done = kv.size(sequence); done < goal;) {
-      const std::int32_t n = std::min(goal - done, most);
+      const std::int32_t n = (std::min)(goal - done, most);
       if (kv.append(sequence, n) < 0) {
         raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(), ".");
       }

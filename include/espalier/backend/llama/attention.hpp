@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "espalier/backend/llama/elementwise.hpp"
@@ -57,7 +59,7 @@ class attention_worker {
     };
     int columns = 0;
     for (int row = t.row_begin; row < t.row_end; ++row) {
-      columns = std::max(columns, end_of(batch.mask_of(sequence, row)));
+      columns = (std::max)(columns, end_of(batch.mask_of(sequence, row)));
     }
     pack_queries(queries, query_of, n);
     const std::ptrdiff_t head = static_cast<std::ptrdiff_t>(t.kv_head) * head_dim_;
@@ -90,7 +92,7 @@ class attention_worker {
                   static_cast<std::ptrdiff_t>(t.head_begin + i % heads) * head_dim_;
       const float* from = sums_.data() + i * head_dim_;
       in_lanes(head_dim_,
-               [&](int d, int many) { simd_store_run(to + d, simd_load_run(from + d, many) * factor, many); });
+               [&](int d, auto many) { simd_store_run(to + d, simd_load_run(from + d, many) * factor, many); });
     }
   }
 
@@ -143,9 +145,14 @@ class attention_worker {
   template <class KeyOfT>
   void score(const KeyOfT& key_of, int n_slots, int n_queries) {
     for (int slot = 0; slot < n_slots; slot += simd_lanes) {
-      transpose_keys(key_of, slot, std::min(simd_lanes, n_slots - slot));
+      transpose_keys(key_of, slot, (std::min)(simd_lanes, n_slots - slot));
       in_blocks<score_block>(0, n_queries, [&](int first, auto width) { score_block_of(first, slot, width); });
     }
+  }
+
+  // Rows of a cache lie too far apart for the hardware to foresee.
+  void prefetch_head(const float* row) const {
+    for (int d = 0; d < head_dim_; d += 16) __builtin_prefetch(row + d, 0, 3);
   }
 
   template <class KeyOfT>
@@ -153,7 +160,7 @@ class attention_worker {
     const float* key[simd_lanes];
     for (int j = 0; j < n; ++j)
       key[j] = key_of(first + j);
-    in_lanes(head_dim_, [&](int d, int many) {
+    in_lanes(head_dim_, [&](int d, auto many) {
       simd_float square[simd_lanes];
 #pragma GCC unroll 16
       for (int j = 0; j < simd_lanes; ++j)
@@ -214,7 +221,10 @@ class attention_worker {
     }
     for (int i = 0; i < n; ++i) {
       const float* from = value_of(i) + d;
+      const float* ahead = value_of(std::min(i + 16, n - 1)) + d;
       simd_float value[VectorsT];
+#pragma GCC unroll 4
+      for (int v = 0; v < VectorsT; ++v) __builtin_prefetch(ahead + v * simd_lanes, 0, 3);
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v)
         value[v] = simd_load(from + v * simd_lanes);
