@@ -9,6 +9,7 @@ set(espalier_headers
   include/espalier/core/chance.hpp
   include/espalier/core/enumerating_chance.hpp
   include/espalier/core/error.hpp
+  include/espalier/core/float_block.hpp
   include/espalier/core/forward_batch.hpp
   include/espalier/core/forward_batch_view.hpp
   include/espalier/core/philox.hpp
@@ -63,7 +64,6 @@ set(espalier_llama_headers
   include/espalier/backend/llama/attention.hpp
   include/espalier/backend/llama/batch_check.hpp
   include/espalier/backend/llama/elementwise.hpp
-  include/espalier/backend/llama/float_block.hpp
   include/espalier/backend/llama/host_kv_store.hpp
   include/espalier/backend/llama/json_reader.hpp
   include/espalier/backend/llama/matrix_product.hpp

@@ -16,7 +16,6 @@
 #include "espalier/backend/llama/attention.hpp"
 #include "espalier/backend/llama/batch_check.hpp"
 #include "espalier/backend/llama/elementwise.hpp"
-#include "espalier/backend/llama/float_block.hpp"
 #include "espalier/backend/llama/host_kv_store.hpp"
 #include "espalier/backend/llama/model_config.hpp"
 #include "espalier/backend/llama/model_weights.hpp"
@@ -26,6 +25,7 @@
 #include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/float_block.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/float_block.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 
 namespace espalier {
@@ -16,8 +16,7 @@ namespace espalier {
 //! Keys and values of every layer in one block of memory, each sequence with room for `capacity` rows.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
-//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation.
-//!             Memory that no row has been written to yet is only reserved
+//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation
 //! Law         KVStore's; key() and value() may be called from several threads at once
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 class contiguous_kv {
@@ -28,7 +27,8 @@ class contiguous_kv {
     require_option("cache row size", row_size, 1, 1 << 24);
     const double floats = 2.0 * n_layers * row_size * n_sequences * capacity;
     require_option("cache size in floats", floats, 2.0, 1e15);
-    data_.reset(new float[static_cast<std::size_t>(floats)]);
+    block_ = detail::float_block(static_cast<std::size_t>(floats), true);
+    data_ = block_.take(static_cast<std::size_t>(floats));
   }
 
   int n_layers() const { return n_layers_; }
@@ -57,13 +57,14 @@ class contiguous_kv {
   // [layers][sequences][keys, values][capacity][row_size]
   float* row(int layer, int sequence, int which, int slot) {
     const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * n_sequences() + sequence) * 2 + which;
-    return data_.get() + (block * capacity() + slot) * row_size_;
+    return data_ + (block * capacity() + slot) * row_size_;
   }
 
   slot_ledger ledger_;
   int n_layers_;
   int row_size_;
-  std::unique_ptr<float[]> data_;
+  detail::float_block block_;
+  float* data_ = nullptr;
 };
 
 static_assert(KVStore<contiguous_kv>);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "espalier/backend/llama/simd.hpp"
 
@@ -11,12 +12,12 @@
 //! length alone.
 namespace espalier::detail {
 
-// Calls body(i, n) for each run of at most simd_lanes elements.
+// Calls body(i, n) for each run of simd_lanes elements, n being a constant, and for what is left.
 template <class BodyT>
 [[gnu::always_inline]] inline void in_lanes(int n, BodyT&& body) {
   int i = 0;
   for (; i + simd_lanes <= n; i += simd_lanes)
-    body(i, simd_lanes);
+    body(i, std::integral_constant<int, simd_lanes>{});
   if (i < n) body(i, n - i);
 }
 
@@ -31,12 +32,12 @@ template <class BodyT>
 // out = x / sqrt(mean(x^2) + epsilon) * scale. out may be x.
 inline void rms_norm(const float* x, int n, const float* scale, float epsilon, float* out) {
   simd_float squares{};
-  in_lanes(n, [&](int i, int many) {
+  in_lanes(n, [&](int i, auto many) {
     const simd_float v = simd_load_run(x + i, many);
     squares = multiply_add(v, v, squares);
   });
   const float factor = 1.0F / std::sqrt(simd_sum(squares) / static_cast<float>(n) + epsilon);
-  in_lanes(n, [&](int i, int many) {
+  in_lanes(n, [&](int i, auto many) {
     simd_store_run(out + i, simd_load_run(x + i, many) * factor * simd_load_run(scale + i, many), many);
   });
 }
@@ -44,7 +45,7 @@ inline void rms_norm(const float* x, int n, const float* scale, float epsilon, f
 // out = (x - mean) / sqrt(variance + epsilon) * scale + bias.
 inline void layer_norm(const float* x, int n, const float* scale, const float* bias, float epsilon, float* out) {
   simd_float total{};
-  in_lanes(n, [&](int i, int many) { total += simd_load_run(x + i, many); });
+  in_lanes(n, [&](int i, auto many) { total += simd_load_run(x + i, many); });
   const float mean = simd_sum(total) / static_cast<float>(n);
   float variance = 0.0F;
   for (int i = 0; i < n; ++i) {
@@ -52,7 +53,7 @@ inline void layer_norm(const float* x, int n, const float* scale, const float* b
     variance = std::fma(out[i], out[i], variance);
   }
   const float factor = 1.0F / std::sqrt(variance / static_cast<float>(n) + epsilon);
-  in_lanes(n, [&](int i, int many) {
+  in_lanes(n, [&](int i, auto many) {
     const simd_float v = simd_load_run(out + i, many) * factor;
     simd_store_run(out + i, multiply_add(v, simd_load_run(scale + i, many), simd_load_run(bias + i, many)), many);
   });
@@ -65,7 +66,7 @@ inline void layer_norm(const float* x, int n, const float* scale, const float* b
 inline void rotate_head(const float* x, int head_dim, int dims, const float* cosine, const float* sine, float factor,
                         float* out) {
   const int half = dims / 2;
-  in_lanes(half, [&](int i, int many) {
+  in_lanes(half, [&](int i, auto many) {
     const simd_float a = simd_load_run(x + i, many), b = simd_load_run(x + half + i, many);
     const simd_float c = simd_load_run(cosine + i, many) * factor, s = simd_load_run(sine + i, many) * factor;
     const simd_float minus_bs = simd_float{} - b * s, as = a * s;
@@ -73,12 +74,12 @@ inline void rotate_head(const float* x, int head_dim, int dims, const float* cos
     simd_store_run(out + half + i, multiply_add(b, c, as), many);
   });
   in_lanes(head_dim - dims,
-           [&](int i, int many) { simd_store_run(out + dims + i, simd_load_run(x + dims + i, many) * factor, many); });
+           [&](int i, auto many) { simd_store_run(out + dims + i, simd_load_run(x + dims + i, many) * factor, many); });
 }
 
 // gate = gate * sigmoid(gate) * up.
 inline void silu_times(float* gate, const float* up, int n) {
-  in_lanes(n, [&](int i, int many) {
+  in_lanes(n, [&](int i, auto many) {
     const simd_float g = simd_load_run(gate + i, many);
     const simd_float sigmoid_inverse = simd_exp(simd_float{} - g) + 1.0F;
     simd_store_run(gate + i, g / sigmoid_inverse * simd_load_run(up + i, many), many);

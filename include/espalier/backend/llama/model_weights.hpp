@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "espalier/backend/llama/float_block.hpp"
 #include "espalier/backend/llama/matrix_product.hpp"
 #include "espalier/backend/llama/model_config.hpp"
 #include "espalier/backend/llama/safetensors_file.hpp"
 #include "espalier/backend/llama/tensor_reader.hpp"
+#include "espalier/core/float_block.hpp"
 
 namespace espalier {
 
