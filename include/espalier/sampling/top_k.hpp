@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "espalier/core/token.hpp"
 
@@ -22,7 +23,7 @@ struct candidate {
 //! Complexity  one pass; an insertion of O(k) for each running candidate, of which there are about k ln(vocab / k)
 //! Post        the number of candidates written, at most k
 template <class NumberT>
-std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<NumberT>> out) {
+std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<std::type_identity_t<NumberT>>> out) {
   constexpr std::size_t block = 64;
   std::size_t n = 0;
   NumberT floor = 0;  // only what exceeds it can still enter
