@@ -46,6 +46,7 @@ class packed_matrix {
 
   void multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* y, std::ptrdiff_t y_stride, int begin,
                 int end, bool accumulate) const {
+    if (rows == 0) return;
     const int n_tiles = (rows + max_tile_rows - 1) / max_tile_rows;
     for (int first = begin; first < end; first += granule) {
       const float* panel = data_ + static_cast<std::ptrdiff_t>(first) * inputs_;
