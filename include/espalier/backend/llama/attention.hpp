@@ -221,7 +221,7 @@ class attention_worker {
     }
     for (int i = 0; i < n; ++i) {
       const float* from = value_of(i) + d;
-      const float* ahead = value_of(std::min(i + 16, n - 1)) + d;
+      const float* ahead = value_of((std::min)(i + 16, n - 1)) + d;
       simd_float value[VectorsT];
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v) __builtin_prefetch(ahead + v * simd_lanes, 0, 3);
