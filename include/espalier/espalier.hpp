@@ -19,6 +19,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/float_block.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/philox.hpp"
