@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -26,9 +27,9 @@ template <int Capacity = dynamic_capacity>
 class tree {
   static constexpr bool is_static = Capacity != dynamic_capacity;
   template <class T, int Extra>
-  using storage =
-      typename std::conditional_t<is_static, std::type_identity<std::array<T, is_static ? Capacity + Extra : 0>>,
-                                  std::type_identity<std::vector<T>>>::type;
+  using storage = typename std::conditional_t<
+      is_static, std::type_identity<std::array<T, static_cast<std::size_t>(is_static ? Capacity + Extra : 0)>>,
+      std::type_identity<std::vector<T>>>::type;
 
  public:
   tree() requires is_static { reset(0); }
