@@ -52,10 +52,15 @@ set(espalier_headers
   include/espalier/decoder/session.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/stop.hpp
+  include/espalier/registry.hpp
+  include/espalier/registry/known_value.hpp
+  include/espalier/registry/option.hpp
+  include/espalier/registry/part.hpp
 )
 
 # espalier::views: adds range-v3.
 set(espalier_views_headers
+  include/espalier/views.hpp
 )
 
 # espalier::llama: adds nlohmann-json and threads.

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <boost/hana/for_each.hpp>
+#include <boost/hana/tuple.hpp>
+#include <string_view>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/slot_ledger.hpp"
+#include "espalier/registry/known_value.hpp"
+#include "espalier/registry/option.hpp"
+#include "espalier/registry/part.hpp"
+#include "espalier/sampling/sampler.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/fixed.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/target_only.hpp"
+
+//! The only list of the library's parts. Tests and benchmarks make every combination from it, programs their flags and
+//! JSON: a part that is added here appears in all of them. For host code; core/ and decoder/ do not know it.
+
+namespace espalier {
+
+template <>
+inline constexpr auto options_of<sampling_options> = boost::hana::make_tuple(
+    option{"temperature", &sampling_options::temperature, 0, 100, "0 takes the most probable token"},
+    option{"top_k", &sampling_options::top_k, 0, 1 << 30, "only the k most probable tokens; 0: all"},
+    option{"top_p", &sampling_options::top_p, 1e-6, 1, "only the most probable tokens that reach this probability"},
+    option{"min_p", &sampling_options::min_p, 0, 1, "only tokens this fraction as probable as the most probable"});
+
+template <>
+inline constexpr auto options_of<chain_options> = boost::hana::make_tuple(option{"length", &chain_options::length, 1,
+                                                                                 1024, "drafted tokens a round"});
+
+template <>
+inline constexpr auto options_of<fixed_options> =
+    boost::hana::make_tuple(option{"depth", &fixed_options::depth, 1, 64, "levels below the root"},
+                            option{"breadth", &fixed_options::breadth, 1, 64, "children of every node"},
+                            option{"budget", &fixed_options::budget, 2, 65536, "drafted tokens a round at most"});
+
+template <>
+inline constexpr auto options_of<dynatree_options> = boost::hana::make_tuple(
+    option{"budget", &dynatree_options::budget, 2, 65536, "drafted tokens a round at most"},
+    option{"base_depth", &dynatree_options::base_depth, 1, 64, "depth to which likely and unlikely paths grow alike"},
+    option{"max_depth", &dynatree_options::max_depth, 1, 64, "depth of the deepest expanded node; the first has 0"},
+    option{"min_breadth", &dynatree_options::min_breadth, 1, 64, "children of a confident node"},
+    option{"mid_breadth", &dynatree_options::mid_breadth, 1, 64, "children of a node in between"},
+    option{"max_breadth", &dynatree_options::max_breadth, 1, 64, "children of an unsure node"},
+    option{"high_confidence", &dynatree_options::high_confidence, 0, 1, "from here on a node is confident"},
+    option{"low_confidence", &dynatree_options::low_confidence, 0, 1, "below this a node is unsure"},
+    option{"prune_probability", &dynatree_options::prune_probability, 0, 1, "less likely paths end"},
+    option{"stop_probability", &dynatree_options::stop_probability, 0, 1, "less likely paths end, too"},
+    option{"deep_probability", &dynatree_options::deep_probability, 0, 1, "less likely paths end at the base depth"},
+    option{"history", &dynatree_options::history, 0, 1, "adapt to what was accepted lately"});
+
+template <>
+inline constexpr auto options_of<decoder_options> =
+    boost::hana::make_tuple(option{"seed", &decoder_options::seed, 0, unbounded, "equal seeds write equal texts"},
+                            option{"order", &decoder_options::order, 0, 3, "of a tree's rows in the forward pass"});
+
+template <>
+inline constexpr auto known_values<node_order> =
+    std::array{known_value<node_order>{node_order::insertion, "insertion", "as drafted"},
+               known_value<node_order>{node_order::breadth_first, "breadth-first", "level by level"},
+               known_value<node_order>{node_order::depth_first, "depth-first", "path by path"},
+               known_value<node_order>{node_order::heavy_path, "heavy-path", "path by path, larger subtree first"}};
+
+template <>
+inline constexpr auto known_values<commit_mode> = std::array{
+    known_value<commit_mode>{commit_mode::compact, "compact", "move accepted cache rows together"},
+    known_value<commit_mode>{commit_mode::truncate, "truncate", "forward accepted tokens again in the next round"}};
+
+inline constexpr auto tree_policies = boost::hana::make_tuple(
+    part<plain>{"plain", "no draft: one token a round"},
+    part<chain, chain_options>{"chain", "the draft's most probable tokens, one after the other"},
+    part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
+    part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
+    part<dynatree, dynatree_options>{"dynatree-first", "DynaTree's first paper: one breadth, one threshold",
+                                     dynatree_options::first_paper()});
+
+inline constexpr auto verifiers =
+    boost::hana::make_tuple(part<greedy>{"greedy", "follow the target's most probable token"},
+                            part<target_only>{"target-only", "draw from the target, follow what was drafted"});
+
+//! Whether a policy asks a drafter anything.
+template <class PolicyT>
+inline constexpr bool drafts = !TreePolicy<PolicyT, no_drafter, philox_chance>;
+
+//! Whether a verifier works at temperature 0 only.
+template <class VerifierT>
+inline constexpr bool is_argmax_only = requires {
+  requires VerifierT::argmax_only;
+};
+
+//! Calls f(policy, verifier), two parts, for every pair that is lossless together.
+template <class FunctionT>
+constexpr void for_each_compatible_pair(FunctionT&& f) {
+  boost::hana::for_each(tree_policies, [&]<class PolicyT>(const PolicyT& policy) {
+    boost::hana::for_each(verifiers, [&]<class VerifierT>(const VerifierT& verifier) {
+      if constexpr (compatible(PolicyT::type::sampling, VerifierT::type::lossless)) f(policy, verifier);
+    });
+  });
+}
+
+}  // namespace espalier
