@@ -62,7 +62,11 @@ ValueT beyond(double bound, double direction) {
 template <class CheckT>
 void for_each_options_struct(const CheckT& check) {
   hana::for_each(espalier::tree_policies, [&](const auto& policy) {
-    check(policy.name, policy.defaults, [&](const auto& options) { (void)policy.make(options); });
+    check(policy.name, policy.options, [&](const auto& options) {
+      auto changed = policy;
+      changed.options = options;
+      (void)changed.make();
+    });
   });
   check(std::string_view("sampling"), espalier::sampling_options{},
         [](const auto& options) { (void)espalier::sampler(options); });

@@ -100,14 +100,20 @@ inline constexpr bool is_argmax_only = requires {
   requires VerifierT::argmax_only;
 };
 
-//! Calls f(policy, verifier), two parts, for every pair that is lossless together.
-template <class FunctionT>
-constexpr void for_each_compatible_pair(FunctionT&& f) {
-  boost::hana::for_each(tree_policies, [&]<class PolicyT>(const PolicyT& policy) {
+//! Calls f(policy, verifier), two parts, for every pair that is lossless together; of the given lists, which may be
+//! copies of the known ones with other options.
+template <class PoliciesT, class VerifiersT, class FunctionT>
+constexpr void for_each_compatible_pair(const PoliciesT& policies, const VerifiersT& verifiers, FunctionT&& f) {
+  boost::hana::for_each(policies, [&]<class PolicyT>(const PolicyT& policy) {
     boost::hana::for_each(verifiers, [&]<class VerifierT>(const VerifierT& verifier) {
       if constexpr (compatible(PolicyT::type::sampling, VerifierT::type::lossless)) f(policy, verifier);
     });
   });
+}
+
+template <class FunctionT>
+constexpr void for_each_compatible_pair(FunctionT&& f) {
+  for_each_compatible_pair(tree_policies, verifiers, f);
 }
 
 }  // namespace espalier

@@ -8,8 +8,8 @@
 
 namespace espalier {
 
-//! A known part: its type, the type of its options, its name and what it does. Several parts may share a type and differ
-//! in their defaults.
+//! A known part: its type, its options, its name and what it does. Several parts may share a type and differ in their
+//! options. A copy may have its options changed before it makes the part.
 template <class PartT, class OptionsT = no_options>
 struct part {
   using type = PartT;
@@ -17,17 +17,16 @@ struct part {
 
   std::string_view name;     //!< for people and flags: lower case, with hyphens
   std::string_view summary;  //!< a few words
-  OptionsT defaults{};
+  OptionsT options{};
 
   //! Errors      option_error of the part
-  constexpr PartT make(const OptionsT& options) const {
+  constexpr PartT make() const {
     if constexpr (std::is_same_v<OptionsT, no_options>) {
       return PartT();
     } else {
       return PartT(options);
     }
   }
-  constexpr PartT make() const { return make(defaults); }
 };
 
 }  // namespace espalier
