@@ -103,9 +103,9 @@ inline constexpr bool is_argmax_only = requires {
 //! Calls f(policy, verifier), two parts, for every pair that is lossless together; of the given lists, which may be
 //! copies of the known ones with other options.
 template <class PoliciesT, class VerifiersT, class FunctionT>
-constexpr void for_each_compatible_pair(const PoliciesT& policies, const VerifiersT& verifiers, FunctionT&& f) {
-  boost::hana::for_each(policies, [&]<class PolicyT>(const PolicyT& policy) {
-    boost::hana::for_each(verifiers, [&]<class VerifierT>(const VerifierT& verifier) {
+constexpr void for_each_compatible_pair(const PoliciesT& from, const VerifiersT& with, FunctionT&& f) {
+  boost::hana::for_each(from, [&]<class PolicyT>(const PolicyT& policy) {
+    boost::hana::for_each(with, [&]<class VerifierT>(const VerifierT& verifier) {
       if constexpr (compatible(PolicyT::type::sampling, VerifierT::type::lossless)) f(policy, verifier);
     });
   });
