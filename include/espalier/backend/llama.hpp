@@ -32,10 +32,10 @@
 namespace espalier {
 
 struct llama_options {
-  int threads = 0;                 //!< 0: as many as the hardware runs at once
-  int max_rows = 128;              //!< longest batch of one forward pass
-  int max_positions = 0;           //!< 0: as many as the model has
-  std::vector<int> hidden_layers;  //!< layers, from 0, whose output stays readable after a forward pass
+  int threads = 0;                   //!< 0: as many as the hardware runs at once
+  int max_rows = 128;                //!< longest batch of one forward pass
+  int max_positions = 0;             //!< 0: as many as the model has
+  std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
 };
 
 //! A transformer on the host: Llama, Qwen2, Qwen3 and GPT-NeoX models from Hugging Face folders, in F32.
@@ -276,10 +276,11 @@ class basic_llama_backend {
         const int kv_head = part % config_.n_kv_heads, head_run = part / config_.n_kv_heads % head_runs;
         const int row = s.row_begin + part / (config_.n_kv_heads * head_runs) * rows;
         const int head = kv_head * group + head_run * heads;
-        workers_[static_cast<std::size_t>(thread)].attend(
-            kv, batch, s,
-            {layer, kv_head, row, (std::min)(s.row_end, row + rows), head, (std::min)((kv_head + 1) * group, head + heads)},
-            projected_, config_.query_size() + 2 * config_.kv_size(), attended_, config_.query_size());
+        workers_[static_cast<std::size_t>(thread)].attend(kv, batch, s,
+                                                          {layer, kv_head, row, (std::min)(s.row_end, row + rows), head,
+                                                           (std::min)((kv_head + 1) * group, head + heads)},
+                                                          projected_, config_.query_size() + 2 * config_.kv_size(),
+                                                          attended_, config_.query_size());
       }
       before += n_tasks;
     }

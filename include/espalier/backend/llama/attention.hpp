@@ -152,7 +152,8 @@ class attention_worker {
 
   // Rows of a cache lie too far apart for the hardware to foresee.
   void prefetch_head(const float* row) const {
-    for (int d = 0; d < head_dim_; d += 16) __builtin_prefetch(row + d, 0, 3);
+    for (int d = 0; d < head_dim_; d += 16)
+      __builtin_prefetch(row + d, 0, 3);
   }
 
   template <class KeyOfT>
@@ -224,7 +225,8 @@ class attention_worker {
       const float* ahead = value_of((std::min)(i + 16, n - 1)) + d;
       simd_float value[VectorsT];
 #pragma GCC unroll 4
-      for (int v = 0; v < VectorsT; ++v) __builtin_prefetch(ahead + v * simd_lanes, 0, 3);
+      for (int v = 0; v < VectorsT; ++v)
+        __builtin_prefetch(ahead + v * simd_lanes, 0, 3);
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v)
         value[v] = simd_load(from + v * simd_lanes);

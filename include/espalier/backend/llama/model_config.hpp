@@ -156,7 +156,7 @@ struct model_config {
     rotary_dims = static_cast<int>(head_dim * share);
     if (rotary_dims % 2 != 0) {
       raise<model_error>(json.where(), ": ", rotary_dims, " of ", head_dim,
-                         " dimensions of a head would be rotated, but the number must be even.");
+                         " dimensions of a head (head_dim) would be rotated, but the number must be even.");
     }
   }
 };

@@ -52,14 +52,11 @@ struct model_weights {
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
+    // Shapes first: a config that claims too much is refused before memory is taken for it.
+    weights.read(config, detail::tensor_reader(file, true));
     weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
-    detail::tensor_reader tensors(file);
-    if (config.family == model_config::family_type::llama) {
-      weights.load_llama(config, tensors);
-    } else {
-      weights.load_gpt_neox(config, tensors);
-    }
+    weights.read(config, detail::tensor_reader(file));
     return weights;
   }
 
@@ -105,6 +102,14 @@ struct model_weights {
   static void load_norm(detail::tensor_reader& tensors, const std::string& name, norm_type& norm, int n) {
     tensors.vector(name + ".weight", n, norm.scale);
     if (norm.bias) tensors.vector(name + ".bias", n, norm.bias);
+  }
+
+  void read(const model_config& c, detail::tensor_reader tensors) {
+    if (c.family == model_config::family_type::llama) {
+      load_llama(c, tensors);
+    } else {
+      load_gpt_neox(c, tensors);
+    }
   }
 
   void load_embedding(const model_config& c, detail::tensor_reader& tensors, const std::string& name,

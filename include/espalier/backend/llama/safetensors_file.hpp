@@ -116,7 +116,8 @@ class safetensors_file {
       if (!extent.is_number_unsigned()) refuse("has a shape that is not made of whole numbers.");
       entry.shape.push_back(extent.get<std::uint64_t>());
       const std::uint64_t n = entry.shape.back();
-      if (n != 0 && bytes > (std::numeric_limits<std::uint64_t>::max)() / n) refuse("has a shape whose size overflows.");
+      if (n != 0 && bytes > (std::numeric_limits<std::uint64_t>::max)() / n)
+        refuse("has a shape whose size overflows.");
       bytes *= n;
     }
     const auto offsets = value.find("data_offsets");

@@ -78,7 +78,7 @@ class thread_team {
     }
     for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
       // Where there are more threads than processors, the one waited for needs this one's.
-      spins < 4096 ? pause() : std::this_thread::yield();
+      spins < 2048 ? pause() : std::this_thread::yield();
     }
   }
 
