@@ -57,11 +57,9 @@ class sampler {
   bool truncates() const { return options_.top_k > 0 || options_.top_p < 1.0F || options_.min_p > 0.0F; }
 
   void truncate(std::span<float> p) {
-    const float most = *std::max_element(p.begin(), p.end());
-    const float least = options_.min_p * most;
     kept_.clear();
     for (std::size_t t = 0; t < p.size(); ++t) {
-      if (p[t] > 0.0F && p[t] >= least) kept_.push_back(static_cast<token_id>(t));
+      if (p[t] > 0.0F) kept_.push_back(static_cast<token_id>(t));
     }
     const auto before = [&](token_id a, token_id b) {
       const float pa = p[static_cast<std::size_t>(a)];
@@ -72,10 +70,12 @@ class sampler {
       std::nth_element(kept_.begin(), kept_.begin() + options_.top_k, kept_.end(), before);
       kept_.resize(static_cast<std::size_t>(options_.top_k));
     }
-    if (options_.top_p < 1.0F) keep_top_p(p, before);
-    double total = 0;
-    for (const token_id t : kept_)
-      total += static_cast<double>(p[static_cast<std::size_t>(t)]);
+    // min-p compares with the largest, so it may come first and leave top-p less to sort; not so the mass.
+    const double mass = static_cast<double>(options_.top_p) * mass_kept(p);
+    const float least = options_.min_p * *std::max_element(p.begin(), p.end());
+    std::erase_if(kept_, [&](token_id t) { return p[static_cast<std::size_t>(t)] < least; });
+    if (options_.top_p < 1.0F) keep_top(mass, p, before);
+    const double total = mass_kept(p);
     std::sort(kept_.begin(), kept_.end());
     std::size_t next = 0;
     for (std::size_t t = 0; t < p.size(); ++t) {
@@ -85,25 +85,22 @@ class sampler {
     }
   }
 
-  // top-k has renormalised before, so the mass to reach is top_p of what is left. min-p does not count: it cuts
-  // relative to the maximum, before or after alike.
-  template <class BeforeT>
-  void keep_top_p(std::span<const float> p, const BeforeT& before) {
+  double mass_kept(std::span<const float> p) const {
     double mass = 0;
-    if (options_.top_k > 0) {
-      for (const token_id t : kept_)
-        mass += static_cast<double>(p[static_cast<std::size_t>(t)]);
-    } else {
-      for (const float x : p)
-        mass += static_cast<double>(x);
-    }
+    for (const token_id t : kept_)
+      mass += static_cast<double>(p[static_cast<std::size_t>(t)]);
+    return mass;
+  }
+
+  // The fewest of the kept tokens that reach this mass.
+  template <class BeforeT>
+  void keep_top(double mass, std::span<const float> p, const BeforeT& before) {
     std::sort(kept_.begin(), kept_.end(), before);
     double sum = 0;
     std::size_t n = 0;
-    while (n < kept_.size() && sum < static_cast<double>(options_.top_p) * mass) {
+    while (n < kept_.size() && sum < mass)
       sum += static_cast<double>(p[static_cast<std::size_t>(kept_[n++])]);
-    }
-    kept_.resize(std::max<std::size_t>(n, 1));
+    kept_.resize(n);
   }
 
   sampling_options options_;

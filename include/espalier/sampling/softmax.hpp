@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -99,7 +100,8 @@ inline token_id argmax(std::span<const float> logits, std::int32_t row) {
 //! Errors      as max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, std::int32_t row) {
   const float best = max_logit(logits, row);
-  const float scale = 1.0F / temperature;
+  // The cap keeps 0 * scale at 0 where 1 / temperature overflows.
+  const float scale = 1.0F / temperature < FLT_MAX ? 1.0F / temperature : FLT_MAX;
   double total = 0;
   for (std::size_t i = 0; i < logits.size();) {
     const std::size_t end = logits.size() - i < 1024 ? logits.size() : i + 1024;
