@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -61,8 +62,12 @@ requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
   } else if constexpr (std::is_integral_v<NumberT>) {
     return std::to_string(value);
   } else {
-    char text[32];
+    // Few digits where they say it all, else every digit: a value just outside a range must not look inside.
+    char text[40];
     std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
+    if (static_cast<NumberT>(std::strtod(text, nullptr)) != value) {
+      std::snprintf(text, sizeof text, "%.*g", std::numeric_limits<NumberT>::max_digits10, static_cast<double>(value));
+    }
     return text;
   }
 }
