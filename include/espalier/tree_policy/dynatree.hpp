@@ -61,10 +61,10 @@ class dynatree {
   static constexpr regime sampling = regime::deterministic;
 
   explicit dynatree(dynatree_options options = {})
-      : options_(options), now_(options), layer_(options.budget, options.max_breadth) {
+      : options_(options), now_(options), layer_(options.budget) {
     require_option("max_depth", options.max_depth, 1, 64);
     require_option("base_depth", options.base_depth, 1, options.max_depth);
-    require_option("max_breadth", options.max_breadth, 1, 64);
+    require_option("max_breadth", options.max_breadth, 1, layer::max_breadth);
     require_option("mid_breadth", options.mid_breadth, 1, options.max_breadth);
     require_option("min_breadth", options.min_breadth, 1, options.mid_breadth);
     require_option("high_confidence", options.high_confidence, 0.0, 1.0);

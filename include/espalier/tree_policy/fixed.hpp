@@ -28,8 +28,9 @@ class fixed {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit fixed(fixed_options options = {}) : options_(options), layer_(options.budget, options.breadth) {
+  explicit fixed(fixed_options options = {}) : options_(options), layer_(options.budget) {
     require_option("depth", options.depth, 1, 64);
+    require_option("breadth", options.breadth, 1, layer::max_breadth);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }

@@ -17,13 +17,15 @@ namespace espalier {
 //! The deepest level of a tree that grows breadth first: the nodes that are still to be expanded.
 //!
 //! Complexity  no allocation after construction
-//! Errors      option_error for a budget outside 2 to 65536 or a breadth outside 1 to 64
+//! Errors      option_error for a budget outside 2 to 65536
 class layer {
  public:
-  //! Budget in drafted tokens; breadth in children of one node, both at most.
-  layer(std::int32_t budget, std::int32_t breadth) {
+  //! Children of one node at most.
+  static constexpr std::int32_t max_breadth = 64;
+
+  //! Budget in drafted tokens.
+  explicit layer(std::int32_t budget) {
     require_option("budget", budget, 2, 65536);
-    require_option("breadth", breadth, 1, max_breadth);
     nodes_.reserve(static_cast<std::size_t>(budget));
     next_.reserve(static_cast<std::size_t>(budget));
   }
@@ -40,6 +42,8 @@ class layer {
 
   //! One level deeper: asks the drafter about all nodes in one pass and gives each its breadth(u, confidence) most
   //! probable tokens, confidence being the largest probability of its row, until the tree is full.
+  //!
+  //! Pre         1 <= breadth(u, confidence) <= max_breadth
   template <class TreeT, StepDrafter DrafterT, class BreadthT>
   void expand(TreeT& tree, DrafterT& drafter, const BreadthT& breadth) {
     // Every node adds at least one child: more than are left in the budget need not be asked.
@@ -55,8 +59,6 @@ class layer {
   }
 
  private:
-  static constexpr std::int32_t max_breadth = 64;
-
   template <class TreeT, class NumberT, class BreadthT>
   void add_children(TreeT& tree, node_id u, std::span<const NumberT> row, const BreadthT& breadth) {
     candidate<NumberT> best[max_breadth];
