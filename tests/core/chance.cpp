@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/core/chance.hpp"
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <vector>
+
+#include "archetypes/chance.hpp"
+#include "catch.hpp"
+#include "espalier/core/enumerating_chance.hpp"
+#include "espalier/core/philox.hpp"
+
+using namespace espalier;
+
+static_assert(std::is_trivially_copyable_v<philox_chance>);
+
+TEST_CASE("Philox4x32-10 gives the known answers of Random123") {
+  using block = std::array<std::uint32_t, 4>;
+  constexpr std::uint32_t ones = 0xFFFFFFFFU;
+  CHECK(detail::philox4x32({0, 0, 0, 0}, {0, 0}) == block{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U});
+  CHECK(detail::philox4x32({ones, ones, ones, ones}, {ones, ones}) ==
+        block{0x408f276dU, 0x41c83b0eU, 0xa20bc7c6U, 0x6d5451fdU});
+  CHECK(detail::philox4x32({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, {0xa4093822U, 0x299f31d0U}) ==
+        block{0xd16cfe09U, 0x94fdccebU, 0x5001e420U, 0x24126ea1U});
+}
+
+TEST_CASE("Philox numbers depend on the place and not on the order of the calls") {
+  const philox_chance a(7, 0, 3);
+  const philox_chance b(7, 0, 3);
+  std::vector<place> places;
+  for (node_id u = 0; u < 20; ++u) {
+    for (std::int32_t slot = 0; slot < 5; ++slot) {
+      for (const purpose use : {purpose::draft, purpose::accept, purpose::residual, purpose::select})
+        places.push_back({u, slot, use});
+    }
+  }
+  std::vector<double> forwards;
+  for (const place& at : places)
+    forwards.push_back(a.uniform(at));
+  std::set<double> distinct;
+  for (std::size_t i = places.size(); i-- > 0;) {
+    REQUIRE(b.uniform(places[i]) == forwards[i]);
+    distinct.insert(forwards[i]);
+  }
+  CHECK(distinct.size() == places.size());
+}
+
+TEST_CASE("Philox numbers change with seed (both halves), sequence and round") {
+  const place at{4, 1, purpose::residual};
+  const std::set<double> distinct{philox_chance(1, 0, 0).uniform(at), philox_chance(2, 0, 0).uniform(at),
+                                  philox_chance(1ULL << 32 | 1, 0, 0).uniform(at), philox_chance(1, 1, 0).uniform(at),
+                                  philox_chance(1, 0, 1).uniform(at)};
+  CHECK(distinct.size() == 5);
+}
+
+TEST_CASE("Philox numbers are uniform in [0, 1)") {
+  constexpr int n = 200000;
+  std::array<int, 100> bin{};
+  double sum = 0;
+  for (int i = 0; i < n; ++i) {
+    const double u = philox_chance(11, 0, static_cast<std::uint32_t>(i / 1000)).uniform({i % 1000, 0, purpose::accept});
+    REQUIRE((u >= 0 && u < 1));
+    ++bin[static_cast<std::size_t>(u * 100)];
+    sum += u;
+  }
+  double chi = 0;
+  for (const int b : bin)
+    chi += (b - n / 100.0) * (b - n / 100.0) / (n / 100.0);
+  CHECK(std::abs(sum / n - 0.5) < 4 / std::sqrt(12.0 * n));
+  CHECK(chi < 99 + 5 * std::sqrt(2 * 99.0));
+  CHECK(chi > 99 - 5 * std::sqrt(2 * 99.0));
+}
+
+TEST_CASE("Philox verbs follow their laws") {
+  constexpr int n = 40000;
+  const std::vector<float> weights{0.0F, 3.0F, 0.0F, 1.0F, 4.0F, 0.0F};
+  std::array<int, 6> picked{};
+  std::array<int, 3> indexed{};
+  int accepted = 0;
+  for (int i = 0; i < n; ++i) {
+    const philox_chance chance(5, 0, static_cast<std::uint32_t>(i));
+    ++picked[static_cast<std::size_t>(chance.pick(std::span<const float>(weights), {1, 0, purpose::residual}))];
+    ++indexed[static_cast<std::size_t>(chance.index(3, {1, 0, purpose::select}))];
+    accepted += chance.accept(0.2, 0.5, {1, 0, purpose::accept}) ? 1 : 0;
+    REQUIRE_FALSE(chance.accept(0.0, 0.5, {}));
+    REQUIRE_FALSE(chance.accept(0.0, 0.0, {}));
+    REQUIRE(chance.accept(0.5, 0.5, {}));
+    REQUIRE(chance.accept(0.5, 0.0, {}));
+  }
+  const auto near = [](int count, double p) { return std::abs(count - n * p) < 5 * std::sqrt(n * p * (1 - p)); };
+  CHECK(near(accepted, 0.4));
+  CHECK(near(picked[1], 3.0 / 8));
+  CHECK(near(picked[3], 1.0 / 8));
+  CHECK(near(picked[4], 4.0 / 8));
+  CHECK(picked[0] + picked[2] + picked[5] == 0);
+  for (const int count : indexed)
+    CHECK(near(count, 1.0 / 3));
+}
+
+TEST_CASE("a categorical draw is the smallest token whose cumulative weight exceeds u times the sum") {
+  const auto draw = [](std::vector<double> w, double u) { return detail::categorical(std::span<const double>(w), u); };
+  CHECK(draw({0, 2, 0, 6}, 0.0) == 1);
+  CHECK(draw({0, 2, 0, 6}, 0.2499) == 1);
+  CHECK(draw({0, 2, 0, 6}, 0.25) == 3);
+  CHECK(draw({0, 2, 0, 6, 0}, 0.999999) == 3);
+  CHECK(draw({1, 0, 0}, 1.0) == 0);  // rounding may reach the sum: the last token with weight
+  CHECK(draw({0, 0}, 0.5) == -1);
+  CHECK(draw({}, 0.5) == -1);
+  CHECK(draw({5}, 0.7) == 0);
+}
+
+TEST_CASE("the sum of many weights is exact enough where a running sum is not") {
+  std::vector<float> weights(1 << 17, 0.1F);
+  const double exact = static_cast<double>(0.1F) * (1 << 17);
+  CHECK(std::abs(detail::total_weight(std::span<const float>(weights)) - exact) < 1e-12 * exact);
+}
+
+TEST_CASE("the enumerator visits every outcome once with its probability") {
+  enumerating_chance chance;
+  std::map<std::vector<int>, double> law;
+  int runs = 0;
+  do {
+    std::vector<int> outcome;
+    outcome.push_back(chance.accept(0.3, 0.4) ? 1 : 0);
+    if (outcome[0] == 1) {
+      outcome.push_back(chance.index(3));
+    } else {
+      const std::vector<double> weights{1, 0, 3};
+      outcome.push_back(chance.pick(std::span<const double>(weights)));
+      outcome.push_back(chance.accept(0, 1) ? 1 : 0);
+      outcome.push_back(chance.accept(2, 1) ? 1 : 0);
+    }
+    REQUIRE(law.find(outcome) == law.end());
+    law[outcome] = chance.probability();
+    ++runs;
+  } while (chance.next());
+  CHECK(runs == 5);
+  double sum = 0;
+  for (const auto& [outcome, probability] : law)
+    sum += probability;
+  CHECK(std::abs(sum - 1) < 1e-15);
+  CHECK(std::abs(law[{1, 2}] - 0.25) < 1e-15);
+  CHECK(std::abs(law[{0, 0, 0, 1}] - 0.0625) < 1e-15);
+  CHECK(std::abs(law[{0, 2, 0, 1}] - 0.1875) < 1e-15);
+}
+
+TEST_CASE("the enumerator handles procedures without chance and weights without mass") {
+  enumerating_chance none;
+  CHECK(none.probability() == 1.0);
+  CHECK_FALSE(none.next());
+  enumerating_chance chance;
+  const std::vector<float> zero(3, 0.0F);
+  CHECK(chance.pick(std::span<const float>(zero)) == -1);
+  CHECK_FALSE(chance.accept(0.0, 0.0));
+  CHECK(chance.accept(0.5, 0.0));
+  CHECK_FALSE(chance.next());
+}
