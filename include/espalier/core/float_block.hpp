@@ -30,8 +30,7 @@ class float_block {
   }
 
   float_block(float_block&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        used_(std::exchange(other.used_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)), used_(std::exchange(other.used_, 0)) {}
   float_block& operator=(float_block other) noexcept {
     std::swap(data_, other.data_);
     std::swap(used_, other.used_);
