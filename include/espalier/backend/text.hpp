@@ -30,10 +30,14 @@ class text_backend {
   std::int32_t vocab_size() const { return vocab_size_; }
 
   template <class KVStoreT>
-  requires requires(KVStoreT& kv, std::int32_t i) { kv.token(i, i) = token_id{}; }
+  requires requires(KVStoreT& kv, std::int32_t i) {
+    kv.token(i, i) = token_id{};
+    kv.capacity();
+  }
   logits_view forward(KVStoreT& kv, forward_batch_view batch) {
     const auto vocab = static_cast<std::size_t>(vocab_size_);
     logits_.resize(batch.outputs.size() * vocab);
+    text_.reserve(static_cast<std::size_t>(kv.capacity()));
     std::size_t output = 0;
     for (const batch_sequence& s : batch.sequences) {
       for (std::int32_t r = s.row_begin; r < s.row_end; ++r) {

@@ -91,6 +91,12 @@ class decoder {
                             ", but the greedy verifier writes the most probable token: it must be 0.");
       }
     }
+    if constexpr (requires { drafter_.vocab_size(); }) {
+      if (drafter_.vocab_size() != backend_.vocab_size()) {
+        raise<input_error>("the draft model has ", drafter_.vocab_size(), " tokens and the target ",
+                           backend_.vocab_size(), "; they must share one vocabulary.");
+      }
+    }
     if constexpr (BoundedBackend<backend_type>) {
       require_option("rows of a target pass (nodes and one pending token)", policy_.max_nodes() + 1, 1,
                      backend_.max_rows());
@@ -226,11 +232,8 @@ class decoder {
   template <class PieceT>
   void commit(verdict v, const PieceT& piece_of) {
     const tree_view tree = tree_.view();
-    const std::size_t written = session_.text().size();
-    record_.decision = session_.commit(tree, v, piece_of);
-    record_.committed = session_.text().subspan(written);
-    record_.state = session_.state();
-    const node_id accepted = record_.decision.accepted;
+    const verdict admitted = session_.admit(tree, v, piece_of);
+    const node_id accepted = admitted.accepted;
     kept_.resize(static_cast<std::size_t>(pending_ + tree.depth[accepted]));
     for (std::int32_t i = 0; i < pending_; ++i)
       kept_[static_cast<std::size_t>(i)] = i;
@@ -239,8 +242,14 @@ class decoder {
           pending_ - 1 + order_.rows()[static_cast<std::size_t>(u)];
     }
     kv_.commit(options_.sequence, kept_);
-    drafter_.commit(tree, record_.decision);
-    policy_.observe(tree, record_.decision);
+    drafter_.commit(tree, admitted);
+    policy_.observe(tree, admitted);
+    // The session comes last: whatever failed before this line, the round has not been.
+    const std::size_t written = session_.text().size();
+    session_.commit(tree, admitted);
+    record_.decision = admitted;
+    record_.committed = session_.text().subspan(written);
+    record_.state = session_.state();
   }
 
   DrafterT drafter_;

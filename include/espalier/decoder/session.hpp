@@ -23,7 +23,7 @@ namespace espalier {
 //! Law         text() only grows; its last token is pending: chosen, but not in the cache
 class session {
  public:
-  //! Context is the most tokens that the cache can hold.
+  //! Context is the most tokens that the cache can hold. The prompt may be a part of text().
   //!
   //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token outside the vocabulary;
   //!             option_error for max_tokens below 1
@@ -44,9 +44,11 @@ class session {
     search_ = stop_string_search(stop.strings);
     stop_ = std::move(stop);
     context_ = context;
-    text_.reserve(static_cast<std::size_t>(context) + 1);
-    text_.assign(prompt.begin(), prompt.end());
-    prompt_size_ = prompt.size();
+    std::vector<token_id> text;
+    text.reserve(static_cast<std::size_t>(context) + 1);
+    text.assign(prompt.begin(), prompt.end());
+    text_.swap(text);
+    prompt_size_ = text_.size();
     round_ = 0;
     state_ = status::running;
   }
@@ -61,35 +63,42 @@ class session {
   //! Tokens that still fit.
   std::int32_t room() const { return context_ - static_cast<std::int32_t>(text_.size()); }
 
-  //! Commits a verdict up to the first stop condition. `piece_of(token)` gives a token's text.
-  //!
-  //! Post        the verdict as committed
+  //! What the session takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text.
+  //! Nothing has changed until commit(): a round may be given up in between.
   template <class PieceT>
-  verdict commit(tree_view tree, verdict v, const PieceT& piece_of) {
+  verdict admit(tree_view tree, verdict v, const PieceT& piece_of) {
+    search_.take_back();
+    admitted_state_ = status::running;
     const std::int32_t n = tree.depth[v.accepted] + 1;
     std::int32_t kept = 0;
-    while (kept < n && running()) {
-      const token_id token = kept + 1 < n ? tree.token[tree.ancestor_at(v.accepted, kept + 1)] : v.token;
-      text_.push_back(token);
+    while (kept < n && admitted_state_ == status::running) {
       ++kept;
-      update(token, piece_of(token));
+      const token_id token = kept < n ? tree.token[tree.ancestor_at(v.accepted, kept)] : v.token;
+      admitted_state_ = state_after(token, piece_of(token), kept);
     }
-    ++round_;
     return cut(tree, v, kept);
   }
 
+  //! Appends the verdict that was admitted last.
+  void commit(tree_view tree, verdict admitted) {
+    const std::size_t old = text_.size();
+    text_.resize(old + static_cast<std::size_t>(tree.depth[admitted.accepted]) + 1);
+    text_.back() = admitted.token;
+    for (node_id u = admitted.accepted; u != root_node; u = tree.parent[u])
+      text_[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+    search_.keep();
+    state_ = admitted_state_;
+    ++round_;
+  }
+
  private:
-  void update(token_id token, std::string_view piece) {
+  // After the n-th token of a round.
+  status state_after(token_id token, std::string_view piece, std::int32_t n) {
     const bool is_stop_token = std::find(stop_.tokens.begin(), stop_.tokens.end(), token) != stop_.tokens.end();
-    if (is_stop_token) {
-      state_ = status::stop_token;
-    } else if (search_.push(piece)) {
-      state_ = status::stop_string;
-    } else if (static_cast<std::int64_t>(written().size()) >= stop_.max_tokens) {
-      state_ = status::length;
-    } else if (room() <= 0) {
-      state_ = status::context_full;
-    }
+    if (is_stop_token) return status::stop_token;
+    if (search_.push(piece)) return status::stop_string;
+    if (static_cast<std::int64_t>(written().size()) + n >= stop_.max_tokens) return status::length;
+    return room() <= n ? status::context_full : status::running;
   }
 
   std::vector<token_id> text_;
@@ -97,6 +106,7 @@ class session {
   std::int32_t context_ = 0;
   std::int32_t round_ = 0;
   status state_ = status::length;
+  status admitted_state_ = status::length;
   stop_conditions stop_;
   stop_string_search search_;
 };

@@ -16,7 +16,8 @@ struct statistics {
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of target passes
   std::int64_t sessions = 0;
-  double first_token_seconds = 0;  //!< sum over sessions of the time of their first round, prefill included
+  std::int64_t first_tokens = 0;    //!< committed in first rounds
+  double first_token_seconds = 0;   //!< sum over sessions of the time of their first round, prefill included
   station_seconds seconds;
 
   void operator()(const round_record& r) {
@@ -31,6 +32,7 @@ struct statistics {
     deepest += depth;
     if (r.index == 0) {
       ++sessions;
+      first_tokens += static_cast<std::int64_t>(r.committed.size());
       first_token_seconds += r.seconds.total();
     }
     seconds.draft_forward += r.seconds.draft_forward;
@@ -49,7 +51,7 @@ struct statistics {
   double time_to_first_token() const { return ratio(first_token_seconds, static_cast<double>(sessions)); }
   //! Seconds for each token after the first round.
   double time_per_token() const {
-    return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - sessions));
+    return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - first_tokens));
   }
   //! Accepted share of the draft tokens.
   double acceptance_rate() const { return ratio(static_cast<double>(accepted), static_cast<double>(drafted)); }

@@ -21,10 +21,11 @@ struct stop_conditions {
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
 };
 
-//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces.
+//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces. Pieces are tried first and
+//! kept or taken back together, as a round is.
 //!
-//! Complexity  push: O(length of the piece and of the stop strings); no allocation after construction for pieces of up
-//!             to 256 bytes
+//! Complexity  push: O(length of the stop strings and of the pieces not kept yet); no allocation after construction while
+//!             these have up to 256 bytes
 class stop_string_search {
  public:
   stop_string_search() = default;
@@ -39,15 +40,23 @@ class stop_string_search {
   bool push(std::string_view piece) {
     if (strings_.empty()) return false;
     tail_.append(piece);
-    const bool found = std::any_of(strings_.begin(), strings_.end(),
-                                   [&](const std::string& s) { return tail_.find(s) != std::string::npos; });
-    if (tail_.size() >= longest_) tail_.erase(0, tail_.size() - (longest_ - 1));
-    return found;
+    return std::any_of(strings_.begin(), strings_.end(),
+                       [&](const std::string& s) { return tail_.find(s) != std::string::npos; });
   }
+
+  //! Keeps what was pushed: it cannot be taken back any more.
+  void keep() {
+    if (tail_.size() >= longest_ && longest_ > 0) tail_.erase(0, tail_.size() - (longest_ - 1));
+    kept_ = tail_.size();
+  }
+
+  //! Takes back what was pushed since keep().
+  void take_back() { tail_.resize(kept_); }
 
  private:
   std::vector<std::string> strings_;
-  std::string tail_;  // shorter than the longest stop string
+  std::string tail_;      // the end of the text: what is kept of it is shorter than the longest stop string
+  std::size_t kept_ = 0;  // bytes of it
   std::size_t longest_ = 0;
 };
 

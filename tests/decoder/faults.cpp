@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSL-1.0
+// Parts that fail in the middle of a round: the session goes on and writes the same text, nothing lost, nothing doubled.
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "decoder/composition.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using models::fault;
+using models::text_model;
+
+namespace {
+
+const std::vector<token_id> prompt{3, 1, 4, 1, 5, 9, 2, 6};
+
+// Runs to the end through at most one failure, and says how many there were.
+template <class CompositionT>
+int run_through(CompositionT& c, std::string& message) {
+  int failures = 0;
+  for (bool more = true; more;) {
+    const std::vector<token_id> before = c.copy();
+    try {
+      more = c.step();
+    } catch (const std::runtime_error& e) {
+      message = e.what();
+      ++failures;
+      REQUIRE(c.copy() == before);
+      REQUIRE(c.decode.current().running());
+      REQUIRE(c.kv.append(0, 0) == c.kv.size(0));  // no scratch is left
+    }
+  }
+  return failures;
+}
+
+// A failure on every call there is, of the target and of the draft.
+template <class PolicyT, class VerifierT>
+void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) {
+  const stop_conditions stop{.max_tokens = 25};
+  composition<PolicyT, VerifierT> smooth(policy, s, verifier);
+  smooth.decode.begin(prompt, stop);
+  smooth.run();
+  const std::vector<token_id> expected = smooth.copy();
+  REQUIRE(smooth.consistent);
+  int failures = 0;
+  for (const bool target_fails : {true, false}) {
+    const int calls = target_fails ? smooth.target.calls : smooth.draft.calls;
+    for (int n = 0; n < calls; ++n) {
+      INFO((target_fails ? "target" : "draft") << " fails on call " << n);
+      composition<PolicyT, VerifierT> c(policy, s, verifier);
+      models::probe_backend& faulty = target_fails ? c.target : c.draft;
+      faulty.fail_at = n;
+      faulty.kind = kind;
+      c.decode.begin(prompt, stop);
+      std::string message;
+      const int failed = run_through(c, message);
+      failures += failed;
+      REQUIRE(failed <= 1);
+      REQUIRE(c.copy() == expected);
+      REQUIRE(c.decode.current().round() == smooth.decode.current().round());
+      REQUIRE(c.consistent);
+      if (kind == fault::throws) {
+        REQUIRE(failed == 1);
+        REQUIRE(message == "the backend failed");
+      } else if (failed == 1) {
+        REQUIRE(says(message, "row ", "token " + std::to_string(s.vocab - 1), kind == fault::nan ? "nan" : "inf"));
+      }
+    }
+  }
+  if (smooth.draft.calls + smooth.target.calls > 0) REQUIRE(failures > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a backend that throws on its n-th call does no harm, for every n, greedily") {
+  for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
+    const setting s{.target = {.seed = 31}, .draft = {.seed = 31, .noise = 0.4}, .target_mode = mode, .draft_mode = mode,
+                    .options = {.order = node_order::heavy_path}};
+    for_each_policy([&](auto policy, const char* name) {
+      INFO(name);
+      fail_everywhere(policy, greedy(), s, fault::throws);
+    });
+  }
+}
+
+TEST_CASE("a backend that throws on its n-th call does no harm, for every n, drawing from the target") {
+  const setting s{.target = {.seed = 32}, .draft = {.seed = 32, .noise = 0.4},
+                  .options = {.sampling = {.temperature = 1}, .seed = 9}};
+  fail_everywhere(chain(), target_only(), s, fault::throws);
+  fail_everywhere(dynatree(), target_only(), s, fault::throws);
+}
+
+TEST_CASE("a failure in a chunk of a long prompt does no harm") {
+  const setting base{.target = {.seed = 33}, .draft = {.seed = 33, .noise = 0.3}, .context = 400, .draft_context = 400};
+  std::vector<token_id> text;
+  for (int i = 0; i < 300; ++i)
+    text.push_back(i * 7 % 11);
+  composition<chain> smooth(chain(), base);
+  smooth.decode.begin(text, {.max_tokens = 8});
+  smooth.run();
+  for (int n = 0; n < smooth.target.calls + smooth.draft.calls; ++n) {
+    composition<chain> c(chain(), base);
+    (n < smooth.target.calls ? c.target : c.draft).fail_at = n < smooth.target.calls ? n : n - smooth.target.calls;
+    (n < smooth.target.calls ? c.target : c.draft).kind = fault::throws;
+    c.decode.begin(text, {.max_tokens = 8});
+    std::string message;
+    REQUIRE(run_through(c, message) == 1);
+    REQUIRE(c.copy() == smooth.copy());
+    REQUIRE(c.consistent);
+    // Chunks that were finished are not computed again.
+    REQUIRE(c.target.rows <= smooth.target.rows + prefill::chunk + 5);
+  }
+}
+
+TEST_CASE("a logit that is not finite names its row and leaves the session intact") {
+  const setting s{.target = {.seed = 34}, .draft = {.seed = 34, .noise = 0.4}};
+  fail_everywhere(plain(), greedy(), s, fault::nan);
+  fail_everywhere(fixed({.depth = 3, .breadth = 2}), greedy(), s, fault::nan);
+  fail_everywhere(dynatree(), greedy(), s, fault::infinite);
+  setting drawn = s;
+  drawn.options.sampling = {.temperature = 1, .top_p = 0.9F};
+  fail_everywhere(chain(), target_only(), drawn, fault::nan);
+}
+
+TEST_CASE("a target that always fails fails every time, and begin() recovers") {
+  const setting s{.target = {.seed = 35}, .draft = {.seed = 35}};
+  composition<fixed> c(fixed(), s);
+  c.decode.begin(prompt, {.max_tokens = 20});
+  REQUIRE(c.step());
+  c.target.kind = fault::throws;
+  const std::vector<token_id> before = c.copy();
+  for (int i = 0; i < 5; ++i) {
+    c.target.fail_at = c.target.calls;
+    REQUIRE_THROWS_AS(c.step(), std::runtime_error);
+    REQUIRE(c.copy() == before);
+  }
+  c.decode.begin(prompt, {.max_tokens = 20});
+  c.run();
+  CHECK(c.copy() == models::write_plain(s.target, s.vocab, prompt, 96, {.max_tokens = 20}).text);
+}
+
+TEST_CASE("a function of pieces that throws does no harm") {
+  const setting s{.vocab = 8, .target = {.seed = 36}, .draft = {.seed = 36, .noise = 0.2},
+                  .options = {.sampling = {.temperature = 1}, .seed = 5}};
+  for (const stop_conditions& stop :
+       {stop_conditions{.max_tokens = 25, .strings = {"abcabcabcabc"}}, stop_conditions{.max_tokens = 60, .strings = {"cabc"}},
+        stop_conditions{.max_tokens = 40, .tokens = {7}}}) {
+    const std::vector<token_id> start{3, 1, 4, 1, 5};
+    composition<chain, target_only> smooth(chain(), s);
+    smooth.decode.begin(start, stop);
+    smooth.run();
+    for (int n = 0; n < static_cast<int>(smooth.decode.current().written().size()); ++n) {
+      composition<chain, target_only> c(chain(), s);
+      c.decode.begin(start, stop);
+      int calls = 0;
+      int failures = 0;
+      const auto piece = [&](token_id t) {
+        if (calls++ == n) throw std::runtime_error("no piece");
+        return models::piece_of(t);
+      };
+      for (bool more = true; more;) {
+        try {
+          more = c.decode.step(piece);
+        } catch (const std::runtime_error&) {
+          ++failures;
+        }
+      }
+      REQUIRE(failures == 1);
+      REQUIRE(c.copy() == smooth.copy());
+      REQUIRE(c.decode.current().state() == smooth.decode.current().state());
+    }
+  }
+}
+
+TEST_CASE("an observer that throws does no harm: its round is committed, the next one follows") {
+  const setting s{.target = {.seed = 37}, .draft = {.seed = 37, .noise = 0.4}};
+  const std::vector<token_id> expected = models::write_plain(s.target, s.vocab, prompt, 96, {.max_tokens = 30}).text;
+  for (int n = 0; n < 8; ++n) {
+    composition<dynatree> c(dynatree(), s);
+    int calls = 0;
+    const auto observer = [&](const round_record&) {
+      if (calls++ == n) throw std::runtime_error("no observer");
+    };
+    REQUIRE_THROWS_AS(c.decode.generate(prompt, {.max_tokens = 30}, observer), std::runtime_error);
+    REQUIRE(c.decode.current().round() == n + 1);
+    c.run();
+    REQUIRE(c.copy() == expected);
+    REQUIRE(c.consistent);
+  }
+}
+
+TEST_CASE("a drafter whose commit throws loses no token") {
+  struct fragile_drafter : no_drafter {
+    int commits = 0;
+    int begins = 0;
+    void begin(std::span<const token_id>) { ++begins; }
+    void commit(tree_view, verdict) {
+      if (++commits == 3) throw std::runtime_error("no commit");
+    }
+  };
+  fragile_drafter drafter;
+  const text_model model{.seed = 38};
+  auto decode = make_decoder(drafter, plain(), greedy(), token_kv(50), text_backend(11, model));
+  decode.begin(prompt, {.max_tokens = 12});
+  std::vector<token_id> streamed;
+  int failures = 0;
+  for (bool more = true; more;) {
+    try {
+      more = decode.step();
+      if (more) streamed.insert(streamed.end(), decode.last_round().committed.begin(), decode.last_round().committed.end());
+    } catch (const std::runtime_error&) {
+      ++failures;
+    }
+  }
+  CHECK(failures == 1);
+  CHECK(drafter.begins == 2);
+  std::vector<token_id> text = prompt;
+  text.insert(text.end(), streamed.begin(), streamed.end());
+  CHECK(text == models::write_plain(model, 11, prompt, 50, {.max_tokens = 12}).text);
+}
