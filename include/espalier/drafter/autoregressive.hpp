@@ -53,7 +53,7 @@ class autoregressive {
     max_nodes_ = max_nodes;
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const auto vocab = static_cast<std::size_t>(vocab_size());
-    text_.reserve(static_cast<std::size_t>(capacity()) + 1);
+    text_.reserve(static_cast<std::size_t>(capacity()) + nodes + 1);
     rows_.reset(new float[nodes * vocab]);
     row_of_.resize(nodes, -1);
     column_of_.resize(nodes, -1);
@@ -93,6 +93,8 @@ class autoregressive {
   void commit(tree_view tree, verdict v) {
     const std::int32_t length = tree.depth[v.accepted];
     const std::size_t old = text_.size();
+    // Past the end of the cache there is nothing to follow: no round can open until begin() gives a shorter text.
+    if (old > static_cast<std::size_t>(capacity())) return;
     text_.resize(old + static_cast<std::size_t>(length) + 1);
     text_.back() = v.token;
     for (node_id u = v.accepted; u != root_node; u = tree.parent[u]) {

@@ -34,7 +34,7 @@ class chain {
   template <class TreeT, StepDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
     node_id u = root_node;
-    while (!tree.full()) {
+    for (std::int32_t i = 0; i < options_.length && !tree.full(); ++i) {
       const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
       candidate<typename decltype(row)::value_type> best[1];
       if (top_k(row, std::span(best)) == 0) return;
