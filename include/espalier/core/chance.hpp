@@ -44,17 +44,17 @@ concept Chance = requires(ChanceT& chance, double p, std::span<const float> weig
 
 namespace detail {
 
-// The sum of the weights in double, in blocks: the error grows with the root of the count, not with the count.
+// The sum of the weights in double, in blocks of 256: the error is that of some hundred additions, not of one a weight.
 template <class WeightT>
 ESPALIER_HOST_DEVICE double total_weight(std::span<const WeightT> weights) {
   double total = 0;
   std::size_t i = 0;
   while (i < weights.size()) {
     const std::size_t end = weights.size() - i < 256 ? weights.size() : i + 256;
-    double block = 0;
+    double part = 0;
     for (; i < end; ++i)
-      block += static_cast<double>(weights[i]);
-    total += block;
+      part += static_cast<double>(weights[i]);
+    total += part;
   }
   return total;
 }

@@ -27,7 +27,7 @@ struct mask_row {
   }
   ESPALIER_HOST_DEVICE void set(std::int32_t column) const { words[column / 32] |= 1U << (column % 32); }
   ESPALIER_HOST_DEVICE bool test(std::int32_t column) const { return (words[column / 32] >> (column % 32) & 1U) != 0; }
-  //! Sees what the other row sees, too. Pre: as many words.
+  //! Sees what the other row sees, too. Pre: the other has at least as many words.
   ESPALIER_HOST_DEVICE void include(const mask_row& other) const {
     for (std::int32_t w = 0; w < n_words; ++w)
       words[w] |= other.words[w];
