@@ -52,6 +52,9 @@ set(espalier_headers
   include/espalier/decoder/session.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/stop.hpp
+  include/espalier/report/token_label.hpp
+  include/espalier/report/tree_recorder.hpp
+  include/espalier/report/utf8.hpp
   include/espalier/registry.hpp
   include/espalier/registry/known_value.hpp
   include/espalier/registry/option.hpp
@@ -61,6 +64,11 @@ set(espalier_headers
 # espalier::views: adds range-v3.
 set(espalier_views_headers
   include/espalier/views.hpp
+  include/espalier/report/committed_path.hpp
+  include/espalier/report/dot.hpp
+  include/espalier/report/svg.hpp
+  include/espalier/report/terminal.hpp
+  include/espalier/report/tree_layout.hpp
 )
 
 # espalier::llama: adds nlohmann-json and threads.

@@ -16,10 +16,10 @@ namespace models {
 
 //! A text to continue, given as text or as tokens.
 struct prompt {
-  std::string text;                        //!< empty where tokens are given
-  std::vector<espalier::token_id> tokens;  //!< empty where text is given
-  std::string domain;                      //!< empty where the file names none
-  int line = 0;                            //!< of the file, from 1
+  std::string text{};                        //!< empty where tokens are given
+  std::vector<espalier::token_id> tokens{};  //!< empty where text is given
+  std::string domain{};                      //!< empty where the file names none
+  int line = 0;                              //!< of the file, from 1
 };
 
 namespace detail {

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/kv_store/slot_ledger.hpp"
+#include "espalier/registry.hpp"
+#include "espalier/sampling/sampler.hpp"
+
+namespace generate {
+
+//! What the command line asks for.
+struct arguments {
+  std::vector<std::string> prompts;  //!< --prompt
+  std::string prompts_file;
+  std::string models;
+  std::vector<std::string> stop;
+  std::int32_t max_tokens = 128;
+
+  std::vector<std::string> methods;  //!< names of tree policies; empty: dynatree, or all to compare
+  std::string verifier;              //!< empty: greedy at temperature 0, else target-only
+  espalier::commit_mode commit = espalier::commit_mode::compact;
+  std::int32_t threads = 0;
+
+  espalier::decoder_options target;  //!< with the target's sampling
+  espalier::sampling_options draft{.temperature = 1.0F};
+  std::remove_const_t<decltype(espalier::tree_policies)> policies =
+      espalier::tree_policies;  //!< with options from the flags
+
+  bool compare = false;
+  std::int32_t repeats = 3;
+  bool show_tree = false;
+  bool ascii = false;
+  bool json = false;
+  std::string svg;
+  std::string dot;
+  std::int32_t round = -1;  //!< drawn by svg and dot; -1: the one whose accepted path is deepest
+};
+
+//! A command line that cannot be used; what() is a sentence.
+struct usage_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+//! Reads a command line. `help` is set instead where --help asks for it.
+//!
+//! Errors      usage_error
+arguments parse(int argc, const char* const* argv, std::string& help);
+
+}  // namespace generate

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json_output.hpp"
+#include "methods.hpp"
+#include "prompts.hpp"
+#include "terminal.hpp"
+#include "text_stream.hpp"
+
+namespace generate {
+
+namespace {
+
+using espalier::round_record;
+using espalier::statistics;
+using espalier::token_id;
+
+struct contestant {
+  std::string method;
+  std::vector<statistics> runs{};              // over all prompts
+  std::vector<std::vector<token_id>> texts{};  // [prompts], as first written
+  bool equal = true;                           // to plain decoding's, in every run
+
+  // The run of median throughput.
+  const statistics& median() const {
+    std::vector<const statistics*> order;
+    for (const statistics& run : runs)
+      order.push_back(&run);
+    const auto middle = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+    std::nth_element(order.begin(), middle, order.end(),
+                     [](const statistics* a, const statistics* b) { return a->throughput() < b->throughput(); });
+    return **middle;
+  }
+};
+
+// Plain decoding first, as the measure of the others.
+std::vector<contestant> contestants(const arguments& arguments) {
+  std::vector<contestant> all{{"plain"}};
+  for (const std::string& method : arguments.methods.empty() ? all_methods() : arguments.methods) {
+    if (method != "plain") all.push_back({method});
+  }
+  return all;
+}
+
+// Shows the text of a prompt while it is written.
+class exhibit {
+ public:
+  exhibit(std::ostream& out, const models::prompt& prompt, const models::tokenizer& tokenizer)
+      : stream_(out, wants_colour()), tokenizer_(tokenizer) {
+    stream_.push(prompt.text, author::prompt);
+  }
+
+  void operator()(const round_record& r) {
+    for (std::size_t i = 0; i < r.committed.size(); ++i) {
+      const bool own = i + 1 == r.committed.size();
+      stream_.push(tokenizer_.piece(r.committed[i]), own ? author::target : author::draft);
+    }
+  }
+
+  void finish() { stream_.finish(); }
+
+ private:
+  text_stream stream_;
+  const models::tokenizer& tokenizer_;
+};
+
+std::string table(const std::vector<contestant>& all, bool samples) {
+  std::string text = fmt::format("{:<16}{:>9}{:>9}{:>14}{:>12}{:>9}{:>13}  {}\n", "method", "tokens/s", "speedup",
+                                 "tokens/round", "acceptance", "rounds", "first token", "text");
+  const statistics& plain = all.front().median();
+  for (const contestant& c : all) {
+    const statistics& s = c.median();
+    const std::string acceptance = s.drafted > 0 ? fmt::format("{:.1f} %", 100 * s.acceptance_rate()) : "-";
+    const char* verdict = &c == &all.front() ? "" : (samples ? "same law" : (c.equal ? "equal" : "DIFFERS"));
+    text += fmt::format("{:<16}{:>9.1f}{:>8.2f}x{:>14.2f}{:>12}{:>9}{:>10.1f} ms{}{}\n", c.method, s.throughput(),
+                        s.speedup(plain), s.tokens_per_round(), acceptance, s.rounds, 1e3 * s.time_to_first_token(),
+                        verdict[0] == '\0' ? "" : "  ", verdict);
+  }
+  return text;
+}
+
+json to_json(const arguments& arguments, const std::vector<contestant>& all, const std::vector<models::prompt>& prompts,
+             const models::tokenizer& tokenizer, bool equal) {
+  json object = {{"verifier", verifier_name(arguments)}, {"repeats", arguments.repeats}, {"equal", equal}};
+  object["prompts"] = json::array();
+  for (const models::prompt& prompt : prompts)
+    object["prompts"].push_back({{"text", prompt.text}, {"domain", prompt.domain}});
+  object["methods"] = json::array();
+  for (const contestant& c : all) {
+    json entry = {{"method", c.method}, {"equal", c.equal}, {"speedup", c.median().speedup(all.front().median())}};
+    entry["statistics"] = statistics_to_json(c.median());
+    entry["options"] = method_options_to_json(arguments, c.method);
+    entry["texts"] = json::array();
+    for (const std::vector<token_id>& tokens : c.texts)
+      entry["texts"].push_back({{"text", tokenizer.decode(tokens)}, {"tokens", tokens}});
+    object["methods"].push_back(entry);
+  }
+  return object;
+}
+
+}  // namespace
+
+bool compare(models::model_folder& models, const arguments& arguments, std::ostream& out) {
+  const bool samples = arguments.target.sampling.temperature > 0.0F;
+  const std::vector<models::prompt> prompts = collect_prompts(arguments, models.text);
+  std::vector<contestant> all = contestants(arguments);
+  const auto dynatree =
+      std::find_if(all.begin(), all.end(), [](const contestant& c) { return c.method == "dynatree"; });
+  contestant& shown = dynatree == all.end() ? all.back() : *dynatree;
+
+  for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+    for (contestant& c : all)
+      c.runs.emplace_back();
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const bool shows = repeat == 0 && !arguments.json;
+      if (shows && prompts.size() > 1) {
+        out << fmt::format("[{} of {}{}{}]\n", i + 1, prompts.size(), prompts[i].domain.empty() ? "" : ": ",
+                           prompts[i].domain);
+      }
+      for (contestant& c : all) {
+        statistics& sum = c.runs.back();
+        written_text written;
+        if (shows && &c == &shown) {
+          exhibit text(out, prompts[i], models.text);
+          written = write(models, arguments, c.method, prompts[i].tokens, [&](const round_record& r) {
+            sum(r);
+            text(r);
+          });
+          text.finish();
+          out << "\n" << std::endl;
+        } else {
+          written = write(models, arguments, c.method, prompts[i].tokens, [&](const round_record& r) { sum(r); });
+        }
+        if (repeat == 0) c.texts.push_back(written.tokens);
+        c.equal = c.equal && (samples || written.tokens == all.front().texts[i]);
+      }
+    }
+  }
+
+  const bool equal = std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal; });
+  if (arguments.json) {
+    out << to_text(to_json(arguments, all, prompts, models.text, equal)) << "\n";
+    return equal;
+  }
+  out << table(all, samples) << "\n";
+  const std::string turns = arguments.repeats == 1
+                                ? "one run of each method"
+                                : fmt::format("median of {} runs of each method, taking turns", arguments.repeats);
+  out << fmt::format("{} tokens after {} prompt{}; {}.\n", all.front().median().tokens, prompts.size(),
+                     prompts.size() == 1 ? "" : "s", turns);
+  if (samples) {
+    out << "At this temperature texts are drawn: each method's is distributed as plain decoding's, none need be "
+           "equal.\n";
+  } else {
+    out << (equal ? "All texts are equal to plain decoding's.\n" : "Texts differ from plain decoding's.\n");
+  }
+  return equal;
+}
+
+}  // namespace generate

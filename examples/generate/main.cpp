@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+// Writes text with any of the library's methods, shows what happens, or compares them. See --help.
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+#include "compare.hpp"
+#include "methods.hpp"
+#include "write_text.hpp"
+
+namespace {
+
+models::model_folder load_models(const generate::arguments& arguments) {
+  std::int32_t rows = 0;
+  const std::vector<std::string> methods = arguments.methods.empty() ? generate::all_methods() : arguments.methods;
+  for (const std::string& method : methods) {
+    generate::check_method(arguments, method);
+    rows = (std::max)(rows, generate::longest_pass(arguments, method));
+  }
+  return models::model_folder::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
+}
+
+int run(int argc, const char* const* argv) {
+  std::string help;
+  const generate::arguments arguments = generate::parse(argc, argv, help);
+  if (!help.empty()) {
+    std::cout << help;
+    return 0;
+  }
+  models::model_folder models = load_models(arguments);
+  if (arguments.compare) return generate::compare(models, arguments, std::cout) ? 0 : 1;
+  generate::write_text(models, arguments, std::cout);
+  return 0;
+}
+
+}  // namespace
+
+//! 0: done; 1: texts differ; 2: the arguments, a file or a model cannot be used, as a sentence on stderr says.
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  try {
+    return run(argc, argv);
+  } catch (const generate::usage_error& error) {
+    std::cerr << "generate: " << error.what() << "\nTry generate --help.\n";
+  } catch (const std::bad_alloc&) {
+    std::cerr << "generate: there is not enough memory.\n";
+  } catch (const std::exception& error) {
+    std::cerr << "generate: " << error.what() << "\n";
+  }
+  return 2;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../models/model_folder.hpp"
+#include "arguments.hpp"
+#include "espalier/core/status.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/statistics.hpp"
+
+namespace generate {
+
+//! What a method wrote after a prompt.
+struct written_text {
+  std::vector<espalier::token_id> tokens;
+  espalier::status end = espalier::status::running;
+  espalier::statistics statistics;
+};
+
+using round_watcher = std::function<void(const espalier::round_record&)>;
+
+//! The names of all methods, in the registry's order.
+std::vector<std::string> all_methods();
+
+//! The verifier that goes with the arguments: the one named, else the first that suits the temperature.
+std::string verifier_name(const arguments& arguments);
+
+//! Builds the parts of a method to check its options.
+//!
+//! Errors      usage_error, option_error
+void check_method(const arguments& arguments, const std::string& method);
+
+//! The most rows that a pass of the target should take at once for this method.
+std::int32_t longest_pass(const arguments& arguments, const std::string& method);
+
+//! Goes on from a prompt with a decoder made for the method, and tells `watch` about every round.
+//!
+//! Errors      what the parts raise
+written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
+                   std::span<const espalier::token_id> prompt, const round_watcher& watch);
+
+}  // namespace generate

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace generate {
+
+//! The bundled models: examples/models in the working directory, else where the program was built from.
+inline std::string default_models_path() {
+  const std::string here = "examples/models";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(here, ignored)) return here;
+#if defined(GENERATE_MODELS)
+  return GENERATE_MODELS;
+#else
+  return here;
+#endif
+}
+
+}  // namespace generate

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "espalier/report/utf8.hpp"
+
+namespace generate {
+
+//! Whose a piece of text is.
+enum class author { prompt, draft, target };
+
+//! Shows text as it is written, in whole characters: bytes of a character that is not complete wait for the rest.
+//! What is no character, and control characters other than line end and tab, show as U+FFFD.
+class text_stream {
+ public:
+  //! With colour, each author has a colour of its own; without, no escape code is written.
+  text_stream(std::ostream& out, bool colour) : out_(out), colour_(colour) {}
+
+  void push(std::string_view piece, author from) {
+    waiting_ += piece;
+    std::string_view rest = waiting_;
+    while (!rest.empty()) {
+      const espalier::utf8_character c = espalier::read_utf8(rest);
+      if (c.what == espalier::utf8_character::state::cut) break;
+      show(c, rest.substr(0, c.bytes), from);
+      rest.remove_prefix(c.bytes);
+    }
+    waiting_.erase(0, waiting_.size() - rest.size());
+    last_ = from;
+    out_.flush();
+  }
+
+  //! The text is over: shows what still waits, and leaves colour.
+  void finish() {
+    if (!waiting_.empty()) show({espalier::utf8_character::state::broken, 0, 1}, "", last_);
+    waiting_.clear();
+    if (colour_ && coloured_) out_ << "\x1b[0m";
+    coloured_ = false;
+    out_.flush();
+  }
+
+ private:
+  void show(const espalier::utf8_character& c, std::string_view bytes, author from) {
+    if (colour_ && (!coloured_ || from != shown_)) out_ << code(from);
+    coloured_ = true;
+    shown_ = from;
+    const bool control = (c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7F && c.code < 0xA0);
+    out_ << (c.what == espalier::utf8_character::state::valid && !control ? bytes : "\xEF\xBF\xBD");
+  }
+
+  static const char* code(author from) {
+    switch (from) {
+      case author::prompt:
+        return "\x1b[0;2m";
+      case author::draft:
+        return "\x1b[0;32m";
+      case author::target:
+        return "\x1b[0;35m";
+    }
+    return "";
+  }
+
+  std::ostream& out_;
+  bool colour_;
+  bool coloured_ = false;
+  author shown_ = author::prompt;
+  author last_ = author::prompt;
+  std::string waiting_;
+};
+
+}  // namespace generate

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "write_text.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "espalier/report/dot.hpp"
+#include "espalier/report/svg.hpp"
+#include "espalier/report/terminal.hpp"
+#include "espalier/report/tree_recorder.hpp"
+#include "json_output.hpp"
+#include "methods.hpp"
+#include "prompts.hpp"
+#include "stations.hpp"
+#include "terminal.hpp"
+#include "text_stream.hpp"
+
+namespace generate {
+
+namespace {
+
+using espalier::round_record;
+using espalier::statistics;
+using espalier::token_id;
+
+// What a token shows as in a picture: its bytes, or a name for one that has none.
+std::string shown(const models::tokenizer& tokenizer, token_id token) {
+  const std::string_view piece = tokenizer.piece(token);
+  if (!piece.empty()) return std::string(piece);
+  if (token == tokenizer.begin_of_text()) return "<begin>";
+  if (token == tokenizer.end_of_text()) return "<end>";
+  return fmt::format("<{}>", token);
+}
+
+std::string round_in_words(const round_record& r) {
+  const int drafted = r.tree.n_draws;
+  if (drafted == 0) return fmt::format("Round {}: nothing drafted", r.index);
+  return fmt::format("Round {}: {} of {} drafted tokens accepted", r.index, r.accepted(), drafted);
+}
+
+void stream_round(const round_record& r, const models::tokenizer& tokenizer, text_stream& stream) {
+  for (std::size_t i = 0; i < r.committed.size(); ++i) {
+    const bool own = i + 1 == r.committed.size();
+    stream.push(tokenizer.piece(r.committed[i]), own ? author::target : author::draft);
+  }
+}
+
+std::string table(const std::string& method, const statistics& s, const std::string& end_in_words) {
+  const double total = s.seconds.total();
+  std::string text = fmt::format("{} tokens by {} in {} rounds{}\n", s.tokens, method, s.rounds, end_in_words);
+  const auto line = [&](std::string_view label, const std::string& value, const std::string& more) {
+    text += fmt::format("  {:<24}{:>9}{}{}\n", label, value, more.empty() ? "" : "   ", more);
+  };
+  line("tokens a second", fmt::format("{:.1f}", s.throughput()),
+       fmt::format("first token after {:.1f} ms, then {:.2f} ms a token", 1e3 * s.time_to_first_token(),
+                   1e3 * s.time_per_token()));
+  line("tokens a round", fmt::format("{:.2f}", s.tokens_per_round()), "");
+  if (s.drafted > 0) {
+    line("accepted", fmt::format("{:.1f} %", 100 * s.acceptance_rate()),
+         fmt::format("{} of {} drafted tokens", s.accepted, s.drafted));
+    line("tree", fmt::format("{:.1f}", s.drafted_per_round()),
+         fmt::format("drafted tokens a round, depth {:.1f}", s.depth()));
+  }
+  text += "\n";
+  for (const station& station : stations) {
+    const double seconds = s.seconds.*(station.seconds);
+    if (seconds == 0) continue;
+    line(station.label, fmt::format("{:.1f} ms", 1e3 * seconds),
+         fmt::format("{:>5.1f} %", total > 0 ? 100 * seconds / total : 0.0));
+  }
+  return text;
+}
+
+std::ofstream open_output(const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  if (!file) throw usage_error(path + " cannot be written.");
+  return file;
+}
+
+void draw_pictures(const arguments& arguments, const espalier::tree_recorder& recorder,
+                   const models::tokenizer& tokenizer, const std::string& method) {
+  if (!recorder.found()) {
+    throw usage_error(fmt::format("--round {} cannot be drawn: the text ended before it.", arguments.round));
+  }
+  const auto text_of = [&](token_id token) { return shown(tokenizer, token); };
+  if (!arguments.dot.empty()) {
+    std::ofstream file = open_output(arguments.dot);
+    espalier::write_dot(file, recorder.tree(), recorder.decision(), text_of);
+  }
+  if (!arguments.svg.empty()) {
+    std::ofstream file = open_output(arguments.svg);
+    espalier::write_svg(file, recorder.tree(), recorder.decision(), text_of,
+                        {.title = fmt::format("{}, round {}", method, recorder.round())});
+  }
+}
+
+}  // namespace
+
+void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out) {
+  const std::string method = arguments.methods.empty() ? "dynatree" : arguments.methods.front();
+  const bool colour = wants_colour() && !arguments.json;
+  const bool pictures = !arguments.svg.empty() || !arguments.dot.empty();
+  const auto text_of = [&](token_id token) { return shown(models.text, token); };
+  espalier::tree_recorder recorder(arguments.round);
+  statistics all;
+  json texts = json::array();
+  std::string end_in_words;
+
+  const std::vector<models::prompt> prompts = collect_prompts(arguments, models.text);
+  for (const models::prompt& prompt : prompts) {
+    text_stream stream(out, colour);
+    const bool streams = !arguments.json && !arguments.show_tree;
+    if (streams && is_terminal()) stream.push(prompt.text, author::prompt);
+    const auto watch = [&](const round_record& r) {
+      all(r);
+      if (pictures) recorder(r);
+      if (streams) stream_round(r, models.text, stream);
+      if (arguments.show_tree) {
+        out << round_in_words(r) << "\n";
+        espalier::write_tree(out, r.tree, r.decision, text_of,
+                             {.width = terminal_columns(), .ascii = arguments.ascii, .colour = colour});
+        out << "\n";
+      }
+    };
+    const written_text written = write(models, arguments, method, prompt.tokens, watch);
+    const std::string text = models.text.decode(written.tokens);
+    if (arguments.show_tree) {
+      stream.push(prompt.text, author::prompt);
+      stream.push(text, author::target);
+    }
+    if (!arguments.json) {
+      stream.finish();
+      out << (text.empty() || text.back() != '\n' ? "\n" : "") << std::endl;
+    }
+    if (prompts.size() == 1) end_in_words = fmt::format(", ended by: {}", espalier::to_string(written.end));
+    json entry = {
+        {"prompt", prompt.text}, {"text", text}, {"tokens", written.tokens}, {"end", espalier::to_string(written.end)}};
+    if (!prompt.domain.empty()) entry["domain"] = prompt.domain;
+    entry["statistics"] = statistics_to_json(written.statistics);
+    texts.push_back(entry);
+  }
+  if (pictures) draw_pictures(arguments, recorder, models.text, method);
+
+  if (!arguments.json) {
+    out << table(method, all, end_in_words);
+    return;
+  }
+  json object = {{"method", method}, {"verifier", verifier_name(arguments)}};
+  object["options"] = method_options_to_json(arguments, method);
+  object["texts"] = texts;
+  object["statistics"] = statistics_to_json(all);
+  out << to_text(object) << "\n";
+}
+
+}  // namespace generate

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "espalier/report/utf8.hpp"
+
+namespace espalier {
+
+//! The text of a token as it can be shown on one line: spaces, line ends and bytes that are no character made visible.
+struct token_label {
+  std::string text;  //!< valid UTF-8 without control characters; ASCII if asked for
+  int width = 0;     //!< in columns of a terminal
+
+  //! Shortens to max_width columns, with a mark, where it is longer.
+  explicit token_label(std::string_view bytes, bool ascii = false, int max_width = 24) {
+    if (bytes.empty()) add(ascii ? "(none)" : "∅", ascii ? 6 : 1);
+    while (!bytes.empty()) {
+      const utf8_character c = read_utf8(bytes);
+      const std::string shown = visible(bytes.substr(0, c.bytes), c, ascii);
+      const int columns = is_plain(c, ascii) ? terminal_width(c.code) : count(shown);
+      const bool last = c.bytes == bytes.size();
+      if (width + columns > max_width - (last ? 0 : 1)) {
+        add(ascii ? "~" : "…", 1);
+        return;
+      }
+      add(shown, columns);
+      bytes.remove_prefix(c.bytes);
+    }
+  }
+
+ private:
+  void add(std::string_view piece, int columns) {
+    text += piece;
+    width += columns;
+  }
+
+  static bool is_plain(const utf8_character& c, bool ascii) {
+    if (c.what != utf8_character::state::valid) return false;
+    const bool control = c.code < 0x21 || (c.code >= 0x7F && c.code < 0xA1) || (c.code & 0xFFFEU) == 0xFFFE ||
+                         c.code == 0x2028 || c.code == 0x2029;
+    return !control && (!ascii || c.code < 0x7F);
+  }
+
+  static int count(std::string_view shown) {
+    int n = 0;
+    for (const char c : shown)
+      n += (static_cast<unsigned char>(c) & 0xC0U) != 0x80 ? 1 : 0;
+    return n;
+  }
+
+  static std::string visible(std::string_view bytes, const utf8_character& c, bool ascii) {
+    if (is_plain(c, ascii)) return std::string(bytes);
+    if (bytes == " ") return ascii ? "_" : "·";
+    if (bytes == "\n") return ascii ? "\\n" : "↵";
+    if (bytes == "\t") return ascii ? "\\t" : "⇥";
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string escaped;
+    for (const char b : bytes) {
+      const auto byte = static_cast<unsigned char>(b);
+      escaped += "\\x";
+      escaped += digits[byte / 16U];
+      escaped += digits[byte % 16U];
+    }
+    return escaped;
+  }
+};
+
+}  // namespace espalier
