@@ -106,7 +106,7 @@ TEST_CASE("the exponential is as exact as it says") {
   }
   CHECK(worst < 3e-7);
   CHECK(detail::exp_of_nonpositive(0.0F) == 1.0F);
-  CHECK(detail::exp_of_nonpositive(-87.5F) == 0.0F);
+  CHECK(detail::exp_of_nonpositive(-90.0F) == 0.0F);
   CHECK(detail::exp_of_nonpositive(-infinity) == 0.0F);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("softmax works in place and at the ends of the float range") {
 }
 
 TEST_CASE("a logit that is not finite is an error that names row and token, wherever it stands") {
-  for (const std::size_t n : {1U, 5U, 16U, 31U, 32U, 37U}) {
+  for (const std::size_t n : {1U, 5U, 16U, 31U, 64U, 101U, 128U, 150U}) {
     for (std::size_t at = 0; at < n; ++at) {
       for (const float bad : {nan_value, infinity, -infinity}) {
         std::vector<float> logits = random_logits(n, 3, 2);
@@ -142,7 +142,7 @@ TEST_CASE("a logit that is not finite is an error that names row and token, wher
 }
 
 TEST_CASE("argmax takes the first of the largest") {
-  for (const std::size_t n : {1U, 7U, 16U, 40U, 100U}) {
+  for (const std::size_t n : {1U, 7U, 16U, 64U, 100U, 300U}) {
     for (std::uint32_t seed = 0; seed < 30; ++seed) {
       std::vector<float> logits = random_logits(n, seed, 1);
       for (float& x : logits)

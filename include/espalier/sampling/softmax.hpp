@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 #include "espalier/core/error.hpp"
@@ -15,12 +17,21 @@ namespace espalier {
 
 namespace detail {
 
-// Independent running values, so that a compiler may keep them in vector registers without reordering any sum.
-inline constexpr std::size_t lanes = 16;
+// Independent running values, so that a compiler may keep them in vector registers without reordering any sum. More of
+// them than compilers unroll, for what is unrolled is not vectorised.
+inline constexpr std::size_t lanes = 64;
 
-// exp(x) for x <= 0, branch-free so that loops over it vectorise. Relative error below 3e-7; 0 below -87.
+// Finite numbers are those whose magnitude, read as an integer, is below this.
+inline constexpr std::uint32_t infinite_magnitude = 0x7F800000U;
+
+inline std::uint32_t magnitude_bits(float x) {
+  return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU;
+}
+
+// exp(x) for x <= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 3e-7
+// down to -87; 0 from -88 downwards, where the power of two is 0.
 inline float exp_of_nonpositive(float x) {
-  const float clamped = x < -87.0F ? -87.0F : x;
+  const float clamped = -std::bit_cast<float>((std::min)(magnitude_bits(x), std::bit_cast<std::uint32_t>(88.0F)));
   const auto n = static_cast<std::int32_t>(clamped * 1.44269504F - 0.5F);
   const auto nf = static_cast<float>(n);
   const float r = (clamped - nf * 0.693359375F) + nf * 2.12194440e-4F;
@@ -31,16 +42,43 @@ inline float exp_of_nonpositive(float x) {
   y = y * r + 1.6666665459e-1F;
   y = y * r + 5.0000001201e-1F;
   y = y * r * r + r + 1.0F;
-  const float scale = std::bit_cast<float>((n + 127) << 23);
-  return x < -87.0F ? 0.0F : y * scale;
+  return y * std::bit_cast<float>((n + 127) << 23);
 }
 
 inline double exp_of_nonpositive(double x) {
   return std::exp(x);
 }
 
-inline bool is_finite_bits(float x) {
-  return (std::bit_cast<std::uint32_t>(x) & 0x7F800000U) != 0x7F800000U;
+// The first index at which the row holds `value`. Pre: there is one.
+inline std::size_t find_first(std::span<const float> row, float value) {
+  std::size_t i = 0;
+  for (; i + lanes <= row.size(); i += lanes) {
+    std::uint32_t found = 0;
+    for (std::size_t l = 0; l < lanes; ++l)
+      found |= row[i + l] == value ? 1U : 0U;
+    if (found != 0) break;
+  }
+  while (row[i] != value)
+    ++i;
+  return i;
+}
+
+// Floats that are added up as such, before they join a sum in double.
+inline constexpr std::size_t block = 1024;
+
+inline double block_sum(std::span<const float> values) {
+  float sum[lanes] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= values.size(); i += lanes) {
+    for (std::size_t l = 0; l < lanes; ++l)
+      sum[l] += values[i + l];
+  }
+  for (std::size_t l = 0; i < values.size(); ++i, ++l)
+    sum[l] += values[i];
+  double total = 0;
+  for (const float s : sum)
+    total += static_cast<double>(s);
+  return total;
 }
 
 }  // namespace detail
@@ -52,33 +90,30 @@ inline bool is_finite_bits(float x) {
 inline float max_logit(std::span<const float> logits, std::int32_t row) {
   if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
   float best[detail::lanes];
-  std::uint32_t bad[detail::lanes] = {};
+  std::uint32_t largest[detail::lanes] = {};
   for (float& b : best)
     b = logits[0];
   std::size_t i = 0;
   for (; i + detail::lanes <= logits.size(); i += detail::lanes) {
     for (std::size_t l = 0; l < detail::lanes; ++l) {
       const float x = logits[i + l];
-      best[l] = x > best[l] ? x : best[l];
-      bad[l] |= detail::is_finite_bits(x) ? 0U : 1U;
+      const std::uint32_t magnitude = detail::magnitude_bits(x);
+      best[l] = best[l] < x ? x : best[l];
+      largest[l] = largest[l] < magnitude ? magnitude : largest[l];
     }
   }
-  for (; i < logits.size(); ++i) {
-    best[0] = logits[i] > best[0] ? logits[i] : best[0];
-    bad[0] |= detail::is_finite_bits(logits[i]) ? 0U : 1U;
+  for (std::size_t l = 0; i < logits.size(); ++i, ++l) {
+    best[l] = (std::max)(best[l], logits[i]);
+    largest[l] = (std::max)(largest[l], detail::magnitude_bits(logits[i]));
   }
-  for (std::size_t l = 1; l < detail::lanes; ++l) {
-    best[0] = best[l] > best[0] ? best[l] : best[0];
-    bad[0] |= bad[l];
-  }
-  if (bad[0] != 0) {
+  if (*std::max_element(std::begin(largest), std::end(largest)) >= detail::infinite_magnitude) {
     std::size_t t = 0;
-    while (detail::is_finite_bits(logits[t]))
+    while (detail::magnitude_bits(logits[t]) < detail::infinite_magnitude)
       ++t;
     raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
                          "; logits must be finite. The model or its weights are damaged.");
   }
-  return best[0];
+  return *std::max_element(std::begin(best), std::end(best));
 }
 
 //! The token with the largest logit; ties go to the lower id.
@@ -86,11 +121,7 @@ inline float max_logit(std::span<const float> logits, std::int32_t row) {
 //! Complexity  one pass, and a second one up to the token
 //! Errors      as max_logit
 inline token_id argmax(std::span<const float> logits, std::int32_t row) {
-  const float best = max_logit(logits, row);
-  std::size_t t = 0;
-  while (logits[t] != best)
-    ++t;
-  return static_cast<token_id>(t);
+  return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
 
 //! Probabilities of a row of logits at a temperature above 0.
@@ -103,22 +134,11 @@ inline void softmax(std::span<const float> logits, float temperature, std::span<
   // The cap keeps 0 * scale at 0 where 1 / temperature overflows.
   const float scale = 1.0F / temperature < FLT_MAX ? 1.0F / temperature : FLT_MAX;
   double total = 0;
-  for (std::size_t i = 0; i < logits.size();) {
-    const std::size_t end = logits.size() - i < 1024 ? logits.size() : i + 1024;
-    float sum[detail::lanes] = {};
-    for (; i + detail::lanes <= end; i += detail::lanes) {
-      for (std::size_t l = 0; l < detail::lanes; ++l) {
-        const float e = detail::exp_of_nonpositive((logits[i + l] - best) * scale);
-        out[i + l] = e;
-        sum[l] += e;
-      }
-    }
-    for (; i < end; ++i) {
-      out[i] = detail::exp_of_nonpositive((logits[i] - best) * scale);
-      sum[0] += out[i];
-    }
-    for (const float s : sum)
-      total += static_cast<double>(s);
+  for (std::size_t first = 0; first < logits.size(); first += detail::block) {
+    const std::size_t n = (std::min)(detail::block, logits.size() - first);
+    for (std::size_t i = 0; i < n; ++i)
+      out[first + i] = detail::exp_of_nonpositive((logits[first + i] - best) * scale);
+    total += detail::block_sum(out.subspan(first, n));
   }
   const auto inverse = static_cast<float>(1.0 / total);
   for (float& p : out)
