@@ -23,6 +23,12 @@ struct station_seconds {
   double total() const { return draft_forward + grow + compile + target_forward + verify + commit; }
   //! Everything that is no forward pass.
   double overhead() const { return grow + compile + verify + commit; }
+
+  station_seconds& operator+=(const station_seconds& other) {
+    draft_forward += other.draft_forward, grow += other.grow, compile += other.compile;
+    target_forward += other.target_forward, verify += other.verify, commit += other.commit;
+    return *this;
+  }
 };
 
 //! What happened in one round. Views are valid until the next round.

@@ -16,8 +16,8 @@ struct statistics {
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of target passes
   std::int64_t sessions = 0;
-  std::int64_t first_tokens = 0;    //!< committed in first rounds
-  double first_token_seconds = 0;   //!< sum over sessions of the time of their first round, prefill included
+  std::int64_t first_tokens = 0;   //!< committed in first rounds
+  double first_token_seconds = 0;  //!< sum over sessions of the time of their first round, prefill included
   station_seconds seconds;
 
   void operator()(const round_record& r) {
@@ -35,12 +35,16 @@ struct statistics {
       first_tokens += static_cast<std::int64_t>(r.committed.size());
       first_token_seconds += r.seconds.total();
     }
-    seconds.draft_forward += r.seconds.draft_forward;
-    seconds.grow += r.seconds.grow;
-    seconds.compile += r.seconds.compile;
-    seconds.target_forward += r.seconds.target_forward;
-    seconds.verify += r.seconds.verify;
-    seconds.commit += r.seconds.commit;
+    seconds += r.seconds;
+  }
+
+  //! Adds the sums of other sessions.
+  statistics& operator+=(const statistics& other) {
+    rounds += other.rounds, tokens += other.tokens, drafted += other.drafted, accepted += other.accepted;
+    deepest += other.deepest, forwarded_rows += other.forwarded_rows, sessions += other.sessions;
+    first_tokens += other.first_tokens, first_token_seconds += other.first_token_seconds;
+    seconds += other.seconds;
+    return *this;
   }
 
   //! Tokens a second over all rounds, prefill included.

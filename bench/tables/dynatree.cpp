@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSL-1.0
+// The tables of DynaTree (second paper, Tables 1 to 4) on a pair of models on this machine.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "decoding_method.hpp"
+#include "interval.hpp"
+#include "prompt_set.hpp"
+#include "report_file.hpp"
+#include "speedup_plot.hpp"
+#include "tuning.hpp"
+
+namespace {
+
+using bench::decoding_method;
+using bench::interval;
+
+struct arguments {
+  std::string models = ESPALIER_BENCH_MODELS;
+  std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
+  std::vector<std::string> domains;
+  int tokens = 256;
+  int repeats = 3;
+  int tune = 5;
+  int threads = 0;
+  std::string markdown;
+  std::string json;
+  std::string plot;
+};
+
+arguments parse(int argc, char** argv, CLI::App& app) {
+  arguments a;
+  app.add_option("--models", a.models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
+  app.add_option("--prompts", a.prompts, "JSON Lines: strings, or objects with text or tokens, and domain")
+      ->capture_default_str();
+  app.add_option("--domains", a.domains, "only these domains of the prompts")->delimiter(',');
+  app.add_option("--tokens", a.tokens, "tokens to write after each prompt")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--repeats", a.repeats, "times that everything is run; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--tune", a.tune,
+                 "prompts of each domain on which the best chain and trees are chosen; the tables are of the others")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--threads", a.threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
+  app.add_option("--markdown", a.markdown, "also write the tables to this file");
+  app.add_option("--json", a.json, "also write every figure to this file");
+  app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
+  app.parse(argc, argv);
+  return a;
+}
+
+// What one method did in one domain: for each prompt the run of median duration.
+struct domain_result {
+  std::vector<espalier::statistics> prompts;
+};
+
+struct method_result {
+  decoding_method method;
+  std::vector<domain_result> domains;
+};
+
+// Methods take turns prompt by prompt, so that what disturbs the machine disturbs all alike.
+std::vector<method_result> measure(bench::greedy_writer& writer, const std::vector<decoding_method>& methods,
+                                   const std::vector<bench::prompt_domain>& domains, int tokens, int repeats) {
+  std::vector<method_result> results;
+  for (const decoding_method& method : methods)
+    results.push_back({method, std::vector<domain_result>(domains.size())});
+  for (std::size_t d = 0; d < domains.size(); ++d) {
+    for (std::size_t p = 0; p < domains[d].prompts.size(); ++p) {
+      bench::progress(fmt::format("measuring: {}, prompt {} of {}", domains[d].name, p + 1, domains[d].prompts.size()));
+      std::vector<std::vector<espalier::statistics>> runs(methods.size());
+      for (int repeat = 0; repeat < repeats; ++repeat) {
+        for (std::size_t m = 0; m < methods.size(); ++m)
+          runs[m].push_back(writer.write(methods[m], domains[d].prompts[p], tokens).stats);
+      }
+      for (std::size_t m = 0; m < methods.size(); ++m) {
+        std::sort(runs[m].begin(), runs[m].end(),
+                  [](const auto& a, const auto& b) { return a.seconds.total() < b.seconds.total(); });
+        results[m].domains[d].prompts.push_back(runs[m][runs[m].size() / 2]);
+      }
+    }
+  }
+  bench::progress("");
+  return results;
+}
+
+// An interval over the prompts of each domain, and of the mean of the domains last.
+template <class FigureT>
+std::vector<interval> by_domain(const method_result& result, const FigureT& figure) {
+  std::vector<interval> intervals;
+  for (std::size_t d = 0; d < result.domains.size(); ++d) {
+    std::vector<double> samples;
+    for (std::size_t p = 0; p < result.domains[d].prompts.size(); ++p)
+      samples.push_back(figure(result.domains[d].prompts[p], d, p));
+    intervals.push_back(bench::interval_of(samples));
+  }
+  intervals.push_back(bench::mean_of(intervals));
+  return intervals;
+}
+
+std::vector<interval> speedups(const method_result& result, const method_result& baseline) {
+  return by_domain(result, [&](const espalier::statistics& s, std::size_t d, std::size_t p) {
+    return s.speedup(baseline.domains[d].prompts[p]);
+  });
+}
+
+// Sums over all prompts.
+espalier::statistics total_of(const method_result& result) {
+  espalier::statistics sum;
+  for (const domain_result& domain : result.domains) {
+    for (const espalier::statistics& s : domain.prompts)
+      sum += s;
+  }
+  return sum;
+}
+
+std::string describe(const decoding_method& method) {
+  if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy))
+    return fmt::format("length {}", chain->length);
+  if (const auto* fixed = std::get_if<espalier::fixed_options>(&method.policy))
+    return fmt::format("depth {}, breadth {}, budget {}", fixed->depth, fixed->breadth, fixed->budget);
+  if (const auto* o = std::get_if<espalier::dynatree_options>(&method.policy)) return bench::in_words(*o);
+  return "one token a round";
+}
+
+class table {
+ public:
+  table(const std::string& title, const std::vector<std::string>& columns) {
+    text_ = fmt::format("\n### {}\n\n| method |", title);
+    for (const std::string& c : columns)
+      text_ += fmt::format(" {} |", c);
+    text_ += "\n|---|";
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      text_ += "--:|";
+    text_ += "\n";
+  }
+  void row(const std::string& name, const std::vector<std::string>& cells) {
+    text_ += fmt::format("| {} |", name);
+    for (const std::string& c : cells)
+      text_ += fmt::format(" {} |", c);
+    text_ += "\n";
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+struct report_texts {
+  std::string markdown;
+  nlohmann::json json;
+  std::string plot;
+};
+
+const method_result& find(const std::vector<method_result>& results, const std::string& name) {
+  return *std::find_if(results.begin(), results.end(), [&](const method_result& r) { return r.method.name == name; });
+}
+
+report_texts make_report(const std::vector<method_result>& results, const std::vector<bench::prompt_domain>& domains,
+                         const arguments& a) {
+  const method_result& plain = results.front();
+  const method_result& fixed = find(results, "fixed D=5 B=2");
+  std::vector<std::string> groups;
+  std::size_t n_prompts = 0;
+  for (const auto& domain : domains) {
+    groups.push_back(domain.name);
+    n_prompts += domain.prompts.size();
+  }
+  groups.push_back("average");
+
+  table throughput("Tokens a second (Table 1)", groups), speedup("Speedup over plain decoding (Table 1)", groups);
+  std::vector<std::string> efficiency_columns;
+  for (const std::string& g : groups)
+    efficiency_columns.push_back(g);
+  table tokens_a_round("Tokens a round (Table 3)", groups);
+  table efficiency("Verification (Table 3), all domains",
+                   {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text"});
+  table latency("Latency (Table 2), milliseconds, all domains", {"to the first token", "a token after it"});
+  table ablation("Ablation (Table 4), average of the domains", {"tokens a second", "speedup", "against fixed"});
+  table stations("Share of each station, all domains", {"draft passes", "grow", "compile", "target passes", "verify",
+                                                        "commit", "beside passes", "ms a round"});
+  nlohmann::json methods = nlohmann::json::array();
+  std::vector<bench::bar_series> bars;
+
+  const auto cells = [](const std::vector<interval>& values, int digits) {
+    std::vector<std::string> texts;
+    for (const interval& v : values)
+      texts.push_back(fmt::format("{:.{}f} ± {:.{}f}", v.mean, digits, v.half_width, digits));
+    return texts;
+  };
+  const std::vector<interval> fixed_speedup = speedups(fixed, plain);
+  for (const method_result& r : results) {
+    const std::string& name = r.method.name;
+    const espalier::statistics sum = total_of(r);
+    const auto rate = by_domain(r, [](const auto& s, auto, auto) { return s.throughput(); });
+    const auto gain = speedups(r, plain);
+    const auto length = by_domain(r, [](const auto& s, auto, auto) { return s.tokens_per_round(); });
+    throughput.row(name, cells(rate, 0));
+    speedup.row(name, cells(gain, 2));
+    tokens_a_round.row(name, cells(length, 2));
+    const double texts = static_cast<double>(sum.sessions);
+    efficiency.row(name, {fmt::format("{:.1f}", sum.drafted_per_round()),
+                          &r == &plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
+                          fmt::format("{:.2f}", sum.acceptance_length()), fmt::format("{:.1f}", sum.depth()),
+                          fmt::format("{:.1f}", static_cast<double>(sum.rounds) / texts)});
+    latency.row(name, {fmt::format("{:.2f}", 1e3 * sum.time_to_first_token()),
+                       fmt::format("{:.3f}", 1e3 * sum.time_per_token())});
+    if (name == "fixed D=5 B=2" || name.starts_with("+")) {
+      ablation.row(name, {cells({rate.back()}, 0)[0], cells({gain.back()}, 2)[0],
+                          fmt::format("{:+.1f} %", 100 * (gain.back().mean / fixed_speedup.back().mean - 1))});
+    }
+    const auto share = [&](double seconds) { return fmt::format("{:.2f} %", 100 * seconds / sum.seconds.total()); };
+    stations.row(name, {share(sum.seconds.draft_forward), share(sum.seconds.grow), share(sum.seconds.compile),
+                        share(sum.seconds.target_forward), share(sum.seconds.verify), share(sum.seconds.commit),
+                        share(sum.seconds.overhead()),
+                        fmt::format("{:.3f}", 1e3 * sum.seconds.total() / static_cast<double>(sum.rounds))});
+    if (&r != &plain) bars.push_back({name, gain});
+
+    nlohmann::json by = nlohmann::json::object();
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      by[groups[g]] = {{"tokens_per_second", {rate[g].mean, rate[g].half_width}},
+                       {"speedup", {gain[g].mean, gain[g].half_width}},
+                       {"tokens_per_round", {length[g].mean, length[g].half_width}}};
+    }
+    methods.push_back({{"method", name},
+                       {"settings", describe(r.method)},
+                       {"domains", by},
+                       {"speedup_of_total_time", sum.speedup(total_of(plain))},
+                       {"acceptance_rate", sum.acceptance_rate()},
+                       {"acceptance_length", sum.acceptance_length()},
+                       {"drafted_per_round", sum.drafted_per_round()},
+                       {"tree_depth", sum.depth()},
+                       {"rounds_per_text", static_cast<double>(sum.rounds) / texts},
+                       {"time_to_first_token_seconds", sum.time_to_first_token()},
+                       {"time_per_token_seconds", sum.time_per_token()},
+                       {"overhead_share", sum.overhead()},
+                       {"seconds",
+                        {{"draft_forward", sum.seconds.draft_forward},
+                         {"grow", sum.seconds.grow},
+                         {"compile", sum.seconds.compile},
+                         {"target_forward", sum.seconds.target_forward},
+                         {"verify", sum.seconds.verify},
+                         {"commit", sum.seconds.commit}}}});
+  }
+
+  const method_result& best_tree = find(results, "best DynaTree");
+  const method_result& best_chain = find(results, "best chain");
+  const interval over_plain = speedups(best_tree, plain).back();
+  const interval over_chain = speedups(best_tree, best_chain).back();
+  const double by_total = total_of(best_tree).speedup(total_of(plain));
+  const std::string setting =
+      fmt::format("{} prompts, {} tokens each, greedy; ± is the 95 % interval over prompts.", n_prompts, a.tokens);
+  std::string text = fmt::format(
+      "## DynaTree's tables\n\n{} Each figure is the median of {} runs, the methods taking turns prompt by prompt. The "
+      "best chain and trees were chosen on {} other prompts of each domain.\n\n"
+      "**The best DynaTree is {:.2f} ± {:.2f} times as fast as plain decoding** ({:.2f} by total time) **and {:.2f} ± "
+      "{:.2f} times as fast as the best chain**, prompt by prompt, on the average of the domains.\n\n| method | "
+      "settings "
+      "|\n|---|---|\n",
+      setting, a.repeats, a.tune, over_plain.mean, over_plain.half_width, by_total, over_chain.mean,
+      over_chain.half_width);
+  for (const method_result& r : results)
+    text += fmt::format("| {} | {} |\n", r.method.name, describe(r.method));
+  for (const table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
+    text += t->text();
+  report_texts out;
+  out.markdown = text;
+  out.json = {{"bench", "dynatree"},
+              {"prompts", n_prompts},
+              {"tokens_each", a.tokens},
+              {"repeats", a.repeats},
+              {"best_tree_over_plain", {over_plain.mean, over_plain.half_width}},
+              {"best_tree_over_best_chain", {over_chain.mean, over_chain.half_width}},
+              {"methods", methods}};
+  out.plot = bench::speedup_plot("Speedup over plain decoding", setting, groups, bars);
+  return out;
+}
+
+int run(const arguments& a) {
+  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
+  std::vector<bench::prompt_domain> tuning = domains;
+  for (std::size_t d = 0; d < domains.size(); ++d) {
+    auto& prompts = domains[d].prompts;
+    const auto n = static_cast<std::ptrdiff_t>(a.tune);
+    if (std::ssize(prompts) <= n) {
+      espalier::raise<espalier::input_error>("the domain ", domains[d].name, " has ", prompts.size(),
+                                             " prompts; it needs more than the ", a.tune, " of --tune.");
+    }
+    tuning[d].prompts.resize(static_cast<std::size_t>(n));
+    prompts.erase(prompts.begin(), prompts.begin() + n);
+  }
+  bench::greedy_writer writer(models);
+  std::vector<decoding_method> methods = bench::paper_methods();
+  const bench::tuned_methods best = bench::tune(writer, tuning, a.tokens);
+  methods.push_back({"first paper, tuned", best.first_paper});
+  methods.push_back({"best chain", best.chain});
+  methods.push_back({"best DynaTree", best.dynatree});
+  const auto results = measure(writer, methods, domains, a.tokens, a.repeats);
+  const report_texts texts = make_report(results, domains, a);
+  bench::report(texts.markdown, a.markdown);
+  if (!a.json.empty()) bench::write_file(a.json, texts.json.dump(1));
+  if (!a.plot.empty()) bench::write_file(a.plot, texts.plot);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "The tables of DynaTree on a pair of models: plain decoding, chains, a fixed tree, both DynaTrees,\n"
+      "with settings as published and as chosen on prompts that are not reported on."};
+  try {
+    return run(parse(argc, argv, app));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_tables_dynatree: %s\n", error.what());
+    return 2;
+  }
+}

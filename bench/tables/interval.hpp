@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace bench {
+
+//! A mean and the half width of its 95 % interval (Student's t).
+struct interval {
+  double mean = 0;
+  double half_width = 0;
+  double degrees = 0;  //!< of freedom
+};
+
+//! The 97.5 % quantile of Student's t.
+//!
+//! Source      Cornish and Fisher's expansion in 1 / degrees; within 1 % from 4 degrees on
+inline double student_t(double degrees) {
+  if (degrees < 1) return 0;
+  if (degrees < 2) return 12.71;
+  if (degrees < 3) return 4.303;
+  if (degrees < 4) return 3.182;
+  constexpr double z = 1.959964;
+  const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
+  return z + (z3 + z) / (4 * degrees) + (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
+         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * degrees * degrees * degrees);
+}
+
+//! Over samples that are independent of each other.
+inline interval interval_of(const std::vector<double>& samples) {
+  const auto n = static_cast<double>(samples.size());
+  interval result;
+  for (const double x : samples)
+    result.mean += x / n;
+  if (samples.size() < 2) return result;
+  double squares = 0;
+  for (const double x : samples)
+    squares += (x - result.mean) * (x - result.mean);
+  result.degrees = n - 1;
+  result.half_width = student_t(result.degrees) * std::sqrt(squares / (n - 1) / n);
+  return result;
+}
+
+//! Of the mean of several groups, each counting alike.
+inline interval mean_of(const std::vector<interval>& groups) {
+  const auto n = static_cast<double>(groups.size());
+  interval result;
+  double variance = 0;
+  for (const interval& g : groups) {
+    result.mean += g.mean / n;
+    result.degrees += g.degrees;
+    if (g.degrees >= 1) variance += std::pow(g.half_width / student_t(g.degrees) / n, 2);
+  }
+  result.half_width = student_t(result.degrees) * std::sqrt(variance);
+  return result;
+}
+
+}  // namespace bench

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "model_folder.hpp"
+#include "prompts_file.hpp"
+
+namespace bench {
+
+//! The prompts of one domain, as tokens.
+struct prompt_domain {
+  std::string name;
+  std::vector<std::vector<espalier::token_id>> prompts;
+};
+
+//! Reads prompts by domain, in the order of the file; all of them are one domain where the file names none.
+//!
+//! Errors      input_error for a file that cannot be read, a domain that it does not have, or a prompt after which
+//!             `max_tokens` more tokens do not fit the models
+inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_folder& models,
+                                                      const std::vector<std::string>& wanted, int max_tokens) {
+  std::vector<prompt_domain> domains;
+  const auto find = [&](const std::string& name) {
+    return std::find_if(domains.begin(), domains.end(), [&](const prompt_domain& d) { return d.name == name; });
+  };
+  for (const models::prompt& prompt : models::read_prompts(path)) {
+    const std::string name = prompt.domain.empty() ? "all" : prompt.domain;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
+    if (find(name) == domains.end()) domains.push_back({name, {}});
+    auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    if (static_cast<int>(tokens.size()) + max_tokens > models.context()) {
+      espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": ", tokens.size(), " tokens and ",
+                                             max_tokens, " more do not fit the models' context of ", models.context(),
+                                             ".");
+    }
+    find(name)->prompts.push_back(std::move(tokens));
+  }
+  for (const std::string& name : wanted) {
+    if (find(name) == domains.end()) espalier::raise<espalier::input_error>(path, " has no domain ", name, ".");
+  }
+  return domains;
+}
+
+}  // namespace bench

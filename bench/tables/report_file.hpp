@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "espalier/core/error.hpp"
+
+namespace bench {
+
+//! Errors      input_error for a file that cannot be written
+inline void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << (text.ends_with('\n') ? "" : "\n");
+  if (!file.flush()) espalier::raise<espalier::input_error>(path, " cannot be written.");
+}
+
+//! Prints a report, and writes it to a file where one is named.
+inline void report(const std::string& text, const std::string& path) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  if (!path.empty()) write_file(path, text);
+}
+
+//! One line on stderr that the next call writes over; an empty one clears it.
+inline void progress(const std::string& line) {
+  std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+  std::fflush(stderr);
+}
+
+}  // namespace bench

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "interval.hpp"
+
+namespace bench {
+
+//! Bars of one method, one a group.
+struct bar_series {
+  std::string name;
+  std::vector<interval> values;
+};
+
+//! Draws grouped bars with their intervals as a self-contained SVG that follows the reader's light or dark theme.
+//!
+//! Pre         at most 8 series; each has a value for each group
+inline std::string speedup_plot(const std::string& title, const std::string& note,
+                                const std::vector<std::string>& groups, const std::vector<bar_series>& series) {
+  constexpr double width = 960, height = 470, left = 48, right = 16, top = 92, bottom = 58;
+  double most = 1;
+  for (const bar_series& s : series) {
+    for (const interval& v : s.values)
+      most = std::max(most, v.mean + v.half_width);
+  }
+  const double step = most > 6 ? 2 : most > 3 ? 1 : 0.5;
+  const double limit = std::ceil(most / step) * step;
+  const auto y_of = [&](double v) { return height - bottom - v / limit * (height - top - bottom); };
+  const double group_width = (width - left - right) / static_cast<double>(groups.size());
+  const double bar = std::min(26.0, group_width * 0.84 / static_cast<double>(series.size()));
+
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
+      "font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{2}</title>\n"
+      "<style>\n"
+      ":root {{ --back: #ffffff; --ink: #1c1f24; --soft: #5f6772; --line: #dfe3e8; }}\n"
+      ".s0 {{ fill: #9aa4b0 }} .s1 {{ fill: #5b8dd9 }} .s2 {{ fill: #2c5aa0 }} .s3 {{ fill: #d9a441 }}\n"
+      ".s4 {{ fill: #7cc08d }} .s5 {{ fill: #3f9a5a }} .s6 {{ fill: #a06bc4 }} .s7 {{ fill: #c2412d }}\n"
+      "@media (prefers-color-scheme: dark) {{\n"
+      "  :root {{ --back: #14171b; --ink: #e8ebef; --soft: #a2abb6; --line: #31373f; }}\n"
+      "  .s2 {{ fill: #8fb6f2 }} .s7 {{ fill: #f0705a }}\n"
+      "}}\n"
+      "text {{ fill: var(--ink) }} .soft {{ fill: var(--soft) }}\n"
+      "</style>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"var(--back)\"/>\n"
+      "<text x=\"{3}\" y=\"28\" font-size=\"17\" font-weight=\"600\">{2}</text>\n",
+      width, height, title, left - 30);
+
+  double x = left - 30;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    svg += fmt::format("<rect class=\"s{}\" x=\"{:.1f}\" y=\"46\" width=\"12\" height=\"12\" rx=\"2\"/>", i, x);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"57\">{}</text>\n", x + 17, series[i].name);
+    x += 38 + 6.9 * static_cast<double>(series[i].name.size());
+  }
+  for (double v = 0; v <= limit + 1e-9; v += step) {
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"var(--line)\"/>", left,
+                       width - right, y_of(v), y_of(v));
+    svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}x</text>\n", left - 8,
+                       y_of(v) + 4, v);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const double middle = left + group_width * (static_cast<double>(g) + 0.5);
+    const double first = middle - bar * static_cast<double>(series.size()) / 2;
+    for (std::size_t i = 0; i < series.size(); ++i) {
+      const interval& v = series[i].values[g];
+      const double x0 = first + bar * static_cast<double>(i);
+      const double center = x0 + bar / 2 - 1;
+      svg += fmt::format(
+          "<rect class=\"s{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\">"
+          "<title>{}, {}: {:.2f}x, 95 % interval {:.2f} to {:.2f}</title></rect>",
+          i, x0, y_of(v.mean), bar - 2, y_of(0) - y_of(v.mean), groups[g], series[i].name, v.mean,
+          v.mean - v.half_width, v.mean + v.half_width);
+      svg += fmt::format(
+          "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"var(--ink)\" "
+          "stroke-width=\"1.2\"/>",
+          center, y_of(v.mean - v.half_width), y_of(v.mean + v.half_width));
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"middle\">{:.2f}</text>\n",
+                         center, y_of(v.mean + v.half_width) - 4, v.mean);
+    }
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"{}\">{}</text>\n", middle,
+                       height - bottom + 20, g + 1 == groups.size() ? 600 : 400, groups[g]);
+  }
+  svg += fmt::format(
+      "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"var(--soft)\" stroke-dasharray=\"4 3\"/>\n", left,
+      width - right, y_of(1), y_of(1));
+  svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>\n</svg>\n", left - 30,
+                     height - 14, note);
+  return svg;
+}
+
+}  // namespace bench
