@@ -72,6 +72,9 @@ class basic_llama_backend {
     require_option("threads", options.threads, 0, 256);
     team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
+    const int heads = config_.n_heads + 2 * config_.n_kv_heads;
+    whole_heads_ =
+        heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % MatrixT::granule == 0;
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
@@ -114,13 +117,18 @@ class basic_llama_backend {
     return options.max_positions > 0 ? options.max_positions : config.max_positions;
   }
 
+  // Up to here, all threads computing the same norms is faster than a barrier.
+  static constexpr int alone_rows = 8;
+
   void place_buffers() {
     const auto rows = [&](int width, bool there = true) {
       return there ? buffers_.take(static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width)) : nullptr;
     };
     stream_ = rows(config_.hidden_size);
     normed_ = rows(config_.hidden_size);
-    mlp_normed_ = config_.parallel_residual ? rows(config_.hidden_size) : normed_;
+    mlp_normed_ = rows(config_.hidden_size, config_.parallel_residual);
+    own_normed_ = buffers_.take(static_cast<std::size_t>(alone_rows * (config_.parallel_residual ? 2 : 1)) *
+                                static_cast<std::size_t>(team_->n_threads() * config_.hidden_size));
     projected_ = rows(config_.query_size() + 2 * config_.kv_size());
     attended_ = rows(config_.query_size());
     gate_ = rows(config_.intermediate_size, has_gate());
@@ -145,33 +153,32 @@ class basic_llama_backend {
   void compute(int thread, KVStoreT& kv, const forward_batch_view& batch) {
     const int n = batch.n_rows();
     const auto [first_row, last_row] = share(thread, n);
-    for (int row = first_row; row < last_row; ++row)
+    for (int row = first_row; row < last_row; ++row) {
       embed(batch.tokens[static_cast<std::size_t>(row)], row);
+    }
+    team_->barrier();
     for (int i = 0; i < config_.n_layers; ++i) {
       const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
-      for (int row = first_row; row < last_row; ++row) {
-        normalise(layer.attention_norm, row, normed_ + at(row, config_.hidden_size));
-        if (config_.parallel_residual) normalise(layer.mlp_norm, row, mlp_normed_ + at(row, config_.hidden_size));
-      }
       if (thread == 0) team_->reset_tickets();
-      team_->barrier();
-      multiply(thread, layer.query_key_value, normed_, n, projected_);
-      team_->barrier();
+      const float* mlp_input = nullptr;
+      if (config_.parallel_residual) mlp_input = normalise(thread, layer.mlp_norm, n, mlp_normed_);
+      const float* input = normalise(thread, layer.attention_norm, n, normed_);
+      multiply(thread, layer.query_key_value, input, n, projected_, layer.attention_out);
+      if (!whole_heads_) team_->barrier();
       rotate(thread, layer, i, kv, batch);
       team_->barrier();
       attend(thread, i, kv, batch);
       team_->barrier();
-      add_product(thread, layer.attention_out, attended_, n);
+      add_product(thread, layer.attention_out, attended_, n, layer.up);
       if (!config_.parallel_residual) {
         team_->barrier();
-        for (int row = first_row; row < last_row; ++row) {
-          normalise(layer.mlp_norm, row, normed_ + at(row, config_.hidden_size));
-        }
-        team_->barrier();
+        mlp_input = normalise(thread, layer.mlp_norm, n, normed_);
       }
-      activate(thread, layer, n);
+      activate(thread, layer, mlp_input, n);
       team_->barrier();
-      add_product(thread, layer.down, has_gate() ? gate_ : up_, n);
+      const bool last = i + 1 == config_.n_layers;
+      add_product(thread, layer.down, has_gate() ? gate_ : up_, n,
+                  last ? weights_.head : weights_.layers[static_cast<std::size_t>(i) + 1].query_key_value);
       team_->barrier();
       keep_hidden(i, first_row, last_row);
     }
@@ -181,7 +188,7 @@ class basic_llama_backend {
       normalise(weights_.final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
     }
     team_->barrier();
-    multiply(thread, weights_.head, normed_, n_outputs, logits_);
+    multiply(thread, weights_.head, normed_, n_outputs, logits_, weights_.layers.front().query_key_value);
   }
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
@@ -204,36 +211,60 @@ class basic_llama_backend {
     }
   }
 
-  void multiply(int thread, const linear_type& part, const float* x, int rows, float* y) const {
-    const int outputs = part.matrix.outputs();
-    const auto [begin, end] = share(thread, outputs, MatrixT::granule);
-    if (part.bias) {
-      for (int row = 0; row < rows; ++row)
-        std::copy(part.bias + begin, part.bias + end, y + at(row, outputs) + begin);
+  // All rows, into `shared` by the threads together, or, where that costs less than to wait for one another, by each
+  // thread into rows of its own.
+  const float* normalise(int thread, const norm_type& norm, int n, float* shared) {
+    const bool alone = n <= alone_rows;
+    float* to = alone ? own_normed_ + at(thread * alone_rows, config_.hidden_size) : shared;
+    if (alone && config_.parallel_residual && shared == mlp_normed_) {
+      to += at(team_->n_threads() * alone_rows, config_.hidden_size);
     }
-    part.matrix.multiply(x, part.matrix.inputs(), rows, y, outputs, begin, end, part.bias != nullptr);
+    const auto [first, last] = alone ? std::pair(0, n) : share(thread, n);
+    for (int row = first; row < last; ++row)
+      normalise(norm, row, to + at(row, config_.hidden_size));
+    if (!alone) team_->barrier();
+    return to;
+  }
+
+  std::pair<int, int> outputs_of(int thread, const linear_type& part) const {
+    return share(thread, part.matrix.outputs(), MatrixT::granule);
+  }
+
+  void multiply(int thread, const linear_type& part, const float* x, int rows, float* y,
+                const linear_type& next) const {
+    const int outputs = part.matrix.outputs();
+    const auto [begin, end] = outputs_of(thread, part);
+    for (int row = 0; row < rows && part.bias; ++row) {
+      std::copy(part.bias + begin, part.bias + end, y + at(row, outputs) + begin);
+    }
+    part.matrix.multiply(x, part.matrix.inputs(), rows, y, outputs, begin, end, part.bias != nullptr,
+                         next.matrix.weights_of(outputs_of(thread, next).first));
   }
 
   // stream += W x + bias
-  void add_product(int thread, const linear_type& part, const float* x, int rows) const {
+  void add_product(int thread, const linear_type& part, const float* x, int rows, const linear_type& next) const {
     const int outputs = part.matrix.outputs();
-    const auto [begin, end] = share(thread, outputs, MatrixT::granule);
+    const auto [begin, end] = outputs_of(thread, part);
     for (int row = 0; row < rows && part.bias; ++row) {
       float* y = stream_ + at(row, outputs);
       for (int o = begin; o < end; ++o)
         y[o] += part.bias[o];
     }
-    part.matrix.multiply(x, part.matrix.inputs(), rows, stream_, outputs, begin, end, true);
+    part.matrix.multiply(x, part.matrix.inputs(), rows, stream_, outputs, begin, end, true,
+                         next.matrix.weights_of(outputs_of(thread, next).first));
   }
 
-  // Rotates queries in place, and keys on their way into the cache; unit u is head u % heads of row u / heads.
+  // Rotates queries in place, and keys on their way into the cache. A thread takes the heads that it computed, where
+  // those are whole.
   template <class KVStoreT>
   void rotate(int thread, const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch) {
     const int heads = config_.n_heads + 2 * config_.n_kv_heads;
+    const auto [first, last] = share(thread, heads);
     for (const batch_sequence& sequence : batch.sequences) {
-      const auto [begin, end] = share(thread, (sequence.row_end - sequence.row_begin) * heads);
-      for (int unit = begin; unit < end; ++unit) {
-        rotate_head(layer, layer_index, kv, batch, sequence.sequence, sequence.row_begin + unit / heads, unit % heads);
+      for (int row = sequence.row_begin; row < sequence.row_end; ++row) {
+        for (int head = first; head < last; ++head) {
+          rotate_head(layer, layer_index, kv, batch, sequence.sequence, row, head);
+        }
       }
     }
   }
@@ -259,39 +290,46 @@ class basic_llama_backend {
     }
   }
 
-  // Tasks are a key-value head, with its query heads, for a run of rows; whoever is free takes the next.
+  // Tasks are a key-value head, with its query heads, for a run of rows; whoever is free takes the next. There are as
+  // many for each thread where the rows allow it.
   template <class KVStoreT>
   void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
     const int group = config_.n_heads / config_.n_kv_heads;
     const int heads = (std::min)(group, detail::attention_worker::max_queries);
     const int head_runs = (group + heads - 1) / heads;
-    const int rows = detail::attention_worker::max_queries / heads;
+    const int most_rows = detail::attention_worker::max_queries / heads;
     int before = 0;
-    int task = team_->next_ticket();
+    int ticket = team_->next_ticket();
     for (const batch_sequence& s : batch.sequences) {
-      const int row_runs = (s.row_end - s.row_begin + rows - 1) / rows;
-      const int n_tasks = row_runs * config_.n_kv_heads * head_runs;
-      for (; task < before + n_tasks; task = team_->next_ticket()) {
-        const int part = task - before;
+      const int n = s.row_end - s.row_begin, per_row_run = config_.n_kv_heads * head_runs;
+      int row_runs = (n + most_rows - 1) / most_rows;
+      while (row_runs * per_row_run % team_->n_threads() != 0 && 2 * (row_runs + 1) <= n)
+        ++row_runs;
+      const int n_tasks = row_runs * per_row_run;
+      for (; ticket < before + n_tasks; ticket = team_->next_ticket()) {
+        const int part = ticket - before, row_run = part / per_row_run;
         const int kv_head = part % config_.n_kv_heads, head_run = part / config_.n_kv_heads % head_runs;
-        const int row = s.row_begin + part / (config_.n_kv_heads * head_runs) * rows;
         const int head = kv_head * group + head_run * heads;
-        workers_[static_cast<std::size_t>(thread)].attend(kv, batch, s,
-                                                          {layer, kv_head, row, (std::min)(s.row_end, row + rows), head,
-                                                           (std::min)((kv_head + 1) * group, head + heads)},
-                                                          projected_, config_.query_size() + 2 * config_.kv_size(),
-                                                          attended_, config_.query_size());
+        const detail::attention_worker::task task = {.layer = layer,
+                                                     .kv_head = kv_head,
+                                                     .row_begin = s.row_begin + n * row_run / row_runs,
+                                                     .row_end = s.row_begin + n * (row_run + 1) / row_runs,
+                                                     .head_begin = head,
+                                                     .head_end = (std::min)((kv_head + 1) * group, head + heads)};
+        workers_[static_cast<std::size_t>(thread)].attend(kv, batch, s, task, projected_,
+                                                          config_.query_size() + 2 * config_.kv_size(), attended_,
+                                                          config_.query_size());
       }
       before += n_tasks;
     }
   }
 
   // The first half of the MLP. A thread's columns of gate and up are the same, so it needs no other's.
-  void activate(int thread, const layer_type& layer, int n) {
+  void activate(int thread, const layer_type& layer, const float* x, int n) {
     const int width = config_.intermediate_size;
-    const auto [begin, end] = share(thread, width, MatrixT::granule);
-    multiply(thread, layer.up, mlp_normed_, n, up_);
-    if (has_gate()) multiply(thread, layer.gate, mlp_normed_, n, gate_);
+    const auto [begin, end] = outputs_of(thread, layer.up);
+    multiply(thread, layer.up, x, n, up_, has_gate() ? layer.gate : layer.down);
+    if (has_gate()) multiply(thread, layer.gate, x, n, gate_, layer.down);
     for (int row = 0; row < n; ++row) {
       const std::ptrdiff_t first = at(row, width) + begin;
       if (has_gate()) {
@@ -317,12 +355,14 @@ class basic_llama_backend {
   std::vector<int> hidden_layers_;
   detail::rotary_table rotary_;
   thread_team* team_ = nullptr;
+  bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
   std::vector<detail::attention_worker> workers_;
 
   detail::float_block buffers_;
   float* stream_ = nullptr;      // [max_rows][hidden_size]
   float* normed_ = nullptr;      // [max_rows][hidden_size]
-  float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], normed_ unless the residual is parallel
+  float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], where the residual is parallel
+  float* own_normed_ = nullptr;  // [n_threads][alone_rows][hidden_size], twice where the residual is parallel
   float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]
   float* attended_ = nullptr;    // [max_rows][query_size]
   float* gate_ = nullptr;        // [max_rows][intermediate_size]

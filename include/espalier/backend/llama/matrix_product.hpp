@@ -13,7 +13,8 @@ namespace espalier {
 //! may be divided among threads. `set_row(o, values)` and `get_row(o, values)` write and read W[o], [inputs] floats.
 //! `multiply(x, x_stride, rows, y, y_stride, begin, end, accumulate)` computes y[r][o] = sum over i of
 //! x[r][i] W[o][i], for outputs begin <= o < end, both multiples of `granule` (or end == outputs); with accumulate it
-//! adds to what y holds.
+//! adds to what y holds. `next` is a hint: where the caller will read on, as `weights_of(o)` of some matrix gives it, or
+//! null; a product that streams may begin to fetch it.
 //!
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are: bitwise
 //! Law         multiply may be called from several threads at once for different outputs

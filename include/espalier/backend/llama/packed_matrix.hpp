@@ -44,8 +44,11 @@ class packed_matrix {
       values[i] = lane[static_cast<std::ptrdiff_t>(i) * granule];
   }
 
+  //! Where the panel of an output begins; null for an output beyond the last.
+  const void* weights_of(int output) const { return output < outputs_ ? lane_of(output - output % granule) : nullptr; }
+
   void multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* y, std::ptrdiff_t y_stride, int begin,
-                int end, bool accumulate) const {
+                int end, bool accumulate, const void* next = nullptr) const {
     if (rows == 0) return;
     const int n_tiles = (rows + max_tile_rows - 1) / max_tile_rows;
     for (int first = begin; first < end; first += granule) {
@@ -53,6 +56,7 @@ class packed_matrix {
       const int width = end - first < granule ? end - first : granule;
       // The tiles of this panel share the work of fetching the next one.
       const auto* ahead = reinterpret_cast<const char*>(panel + static_cast<std::ptrdiff_t>(granule) * inputs_);
+      if (next && first + granule >= end) ahead = static_cast<const char*>(next);
       const int ahead_step = static_cast<int>(granule * sizeof(float)) / n_tiles;
       for (int tile = 0, row = 0; tile < n_tiles; ++tile) {
         const int tile_rows = (rows - row) / (n_tiles - tile);
@@ -62,11 +66,18 @@ class packed_matrix {
         row += tile_rows;
       }
     }
+    if (next && rows < prefetch_rows) {
+      constexpr int start = 1 << 14;
+      for (int byte = 0; byte < start; byte += 64) __builtin_prefetch(static_cast<const char*>(next) + byte, 0, 2);
+    }
   }
 
  private:
   // As many rows as leave registers for a panel's two vectors and a broadcast.
   static constexpr int max_tile_rows = (detail::simd_registers - 4) / 2 > 12 ? 12 : (detail::simd_registers - 4) / 2;
+
+  // With fewer rows the hardware foresees the stream better than software does; with more, it gives up between lines.
+  static constexpr int prefetch_rows = 3;
 
   struct tile_arguments {
     const float* panel;
@@ -99,8 +110,10 @@ class packed_matrix {
     const float* weights = a.panel;
     const char* ahead = a.ahead;
     for (int i = 0; i < a.inputs; ++i, weights += granule, ahead += a.ahead_step) {
-      __builtin_prefetch(ahead, 0, 2);
-      if constexpr (granule * sizeof(float) > 64) __builtin_prefetch(ahead + a.ahead_step / 2, 0, 2);
+      if constexpr (RowsT >= prefetch_rows) {
+        __builtin_prefetch(ahead, 0, 2);
+        if constexpr (granule * sizeof(float) > 64) __builtin_prefetch(ahead + a.ahead_step / 2, 0, 2);
+      }
       const simd_float low = simd_load(weights);
       const simd_float high = simd_load(weights + simd_lanes);
 #pragma GCC unroll 16
