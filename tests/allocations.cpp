@@ -9,27 +9,29 @@ namespace {
 
 std::atomic<std::int64_t> count{0};
 
-void* counted(std::size_t size) {
+void* allocate(std::size_t size) noexcept {
   ++count;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
+  return std::malloc(size == 0 ? 1 : size);
 }
 
-void* counted(std::size_t size, std::align_val_t alignment) {
+void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   ++count;
   const auto a = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
-  throw std::bad_alloc();
+  return std::aligned_alloc(a, (size + a - 1) / a * a);
 }
+
+void* or_throw(void* memory) { return memory != nullptr ? memory : throw std::bad_alloc(); }
 
 }  // namespace
 
 std::int64_t total_allocations() { return count; }
 
-void* operator new(std::size_t size) { return counted(size); }
-void* operator new[](std::size_t size) { return counted(size); }
-void* operator new(std::size_t size, std::align_val_t a) { return counted(size, a); }
-void* operator new[](std::size_t size, std::align_val_t a) { return counted(size, a); }
+void* operator new(std::size_t size) { return or_throw(allocate(size)); }
+void* operator new[](std::size_t size) { return or_throw(allocate(size)); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new(std::size_t size, std::align_val_t a) { return or_throw(allocate(size, a)); }
+void* operator new[](std::size_t size, std::align_val_t a) { return or_throw(allocate(size, a)); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
