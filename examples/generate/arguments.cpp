@@ -251,8 +251,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;
   result.models = default_models_path();
   CLI::App app(
-      "Writes text with a language model, several tokens a step: a small model drafts a tree of continuations, the\n"
-      "large one checks it in one pass. The text is what the large model alone would have written.");
+      "Writes text with a language model, several tokens a step: a small model drafts a tree of\n"
+      "continuations, the large one checks it in one pass. The text is what the large one alone\n"
+      "would have written.");
   app.name("generate");
   app.formatter(std::make_shared<help_format>());
   app.set_help_flag();

@@ -16,12 +16,12 @@ class help_format : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
     return "\nusage: generate [--prompt TEXT] [--method NAME] [--compare] ...\n"
-           "Defaults are in brackets.\n";
+           "Defaults are in brackets.\n\n";
   }
 
   std::string make_group(std::string group, bool is_positional,
                          std::vector<const CLI::Option*> options) const override {
-    std::string text = fmt::format("\n{}\n", group);
+    std::string text = fmt::format("{}\n", group);
     for (const CLI::Option* option : options)
       text += make_option(option, is_positional);
     return text;

@@ -74,37 +74,49 @@ std::string table(const std::string& method, const statistics& s, const std::str
   return text;
 }
 
-std::ofstream open_output(const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  if (!file) throw usage_error(path + " cannot be written.");
-  return file;
-}
+// The pictures that the arguments ask for. Their files are opened before anything is written.
+class pictures {
+ public:
+  explicit pictures(const arguments& arguments) : recorder_(arguments.round), wanted_round_(arguments.round) {
+    open(arguments.svg, svg_);
+    open(arguments.dot, dot_);
+  }
 
-void draw_pictures(const arguments& arguments, const espalier::tree_recorder& recorder,
-                   const models::tokenizer& tokenizer, const std::string& method) {
-  if (!recorder.found()) {
-    throw usage_error(fmt::format("--round {} cannot be drawn: the text ended before it.", arguments.round));
+  void operator()(const round_record& r) {
+    if (svg_.is_open() || dot_.is_open()) recorder_(r);
   }
-  const auto text_of = [&](token_id token) { return shown(tokenizer, token); };
-  if (!arguments.dot.empty()) {
-    std::ofstream file = open_output(arguments.dot);
-    espalier::write_dot(file, recorder.tree(), recorder.decision(), text_of);
+
+  void draw(const models::tokenizer& tokenizer, const std::string& method) {
+    if (!svg_.is_open() && !dot_.is_open()) return;
+    if (!recorder_.found())
+      throw usage_error(fmt::format("--round {} cannot be drawn: the text ended before it.", wanted_round_));
+    const auto text_of = [&](token_id token) { return shown(tokenizer, token); };
+    if (dot_.is_open()) espalier::write_dot(dot_, recorder_.tree(), recorder_.decision(), text_of);
+    if (!svg_.is_open()) return;
+    espalier::write_svg(svg_, recorder_.tree(), recorder_.decision(), text_of,
+                        {.title = fmt::format("{}, round {}", method, recorder_.round())});
   }
-  if (!arguments.svg.empty()) {
-    std::ofstream file = open_output(arguments.svg);
-    espalier::write_svg(file, recorder.tree(), recorder.decision(), text_of,
-                        {.title = fmt::format("{}, round {}", method, recorder.round())});
+
+ private:
+  static void open(const std::string& path, std::ofstream& file) {
+    if (path.empty()) return;
+    file.open(path, std::ios::binary);
+    if (!file) throw usage_error(fmt::format("{} cannot be written.", path));
   }
-}
+
+  espalier::tree_recorder recorder_;
+  std::int32_t wanted_round_;
+  std::ofstream svg_;
+  std::ofstream dot_;
+};
 
 }  // namespace
 
 void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out) {
   const std::string method = arguments.methods.empty() ? "dynatree" : arguments.methods.front();
   const bool colour = wants_colour() && !arguments.json;
-  const bool pictures = !arguments.svg.empty() || !arguments.dot.empty();
+  pictures drawn(arguments);
   const auto text_of = [&](token_id token) { return shown(models.text, token); };
-  espalier::tree_recorder recorder(arguments.round);
   statistics all;
   json texts = json::array();
   std::string end_in_words;
@@ -116,13 +128,13 @@ void write_text(models::model_folder& models, const arguments& arguments, std::o
     if (streams && is_terminal()) stream.push(prompt.text, author::prompt);
     const auto watch = [&](const round_record& r) {
       all(r);
-      if (pictures) recorder(r);
+      drawn(r);
       if (streams) stream_round(r, models.text, stream);
       if (arguments.show_tree) {
         out << round_in_words(r) << "\n";
         espalier::write_tree(out, r.tree, r.decision, text_of,
                              {.width = terminal_columns(), .ascii = arguments.ascii, .colour = colour});
-        out << "\n";
+        out << std::endl;
       }
     };
     const written_text written = write(models, arguments, method, prompt.tokens, watch);
@@ -142,7 +154,7 @@ void write_text(models::model_folder& models, const arguments& arguments, std::o
     entry["statistics"] = statistics_to_json(written.statistics);
     texts.push_back(entry);
   }
-  if (pictures) draw_pictures(arguments, recorder, models.text, method);
+  drawn.draw(models.text, method);
 
   if (!arguments.json) {
     out << table(method, all, end_in_words);

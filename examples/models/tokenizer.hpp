@@ -88,7 +88,7 @@ class tokenizer {
     constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
     std::string bytes = piece;
     for (std::size_t at = bytes.find(space_mark); at != std::string::npos; at = bytes.find(space_mark, at + 1))
-      bytes.replace(at, space_mark.size(), " ");
+      bytes.replace(at, space_mark.size(), 1, ' ');
     return bytes;
   }
 

@@ -37,7 +37,8 @@ class terminal_tree {
       for (const node_id u : views::nodes(tree))
         labels_.emplace_back(text_of(tree.token[u]), options.ascii, limit);
       labels_.emplace_back(text_of(v.token), options.ascii, limit);  // of the target's own token
-      if (limit == 4 || widest() <= options.width) break;
+      fits_ = widest() <= options.width;
+      if (limit == 4 || fits_) break;
     }
   }
 
@@ -97,7 +98,11 @@ class terminal_tree {
     put(colour_of(u), label(u).text, label(u).width);
     const std::vector<node_id> below = children(u);
     if (below.empty()) return;
-    if (column_ + arm(u) + 2 > options_.width) return put("", std::string(" ") + pick("…", "~"), 2);
+    // A mark of two columns must fit behind every label where not all of the tree fits.
+    const bool fits = fits_ || std::all_of(below.begin(), below.end(), [&](node_id c) {
+                        return column_ + arm(u) + label(c).width + 2 <= options_.width;
+                      });
+    if (!fits) return put(dim, pick(" …", " ~"), 2);
     const auto on_path = static_cast<std::size_t>(
         std::find_if(below.begin(), below.end(), [&](node_id c) { return is_marked(c); }) - below.begin());
     open_.push_back({column_ + 2, below.size(), 0, on_path});
@@ -181,6 +186,7 @@ class terminal_tree {
   terminal_options options_;
   std::vector<token_label> labels_;
   std::vector<branch> open_;
+  bool fits_ = false;
   std::string text_;
   int column_ = 0;
 };

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/core/error.hpp"
+#include "models/prompts_file.hpp"
+#include "models/tokenizer.hpp"
+#include "program.hpp"
+
+namespace {
+
+const std::string models_folder = GENERATE_MODELS;
+
+std::vector<models::prompt> parsed(const std::string& lines) {
+  std::istringstream file(lines);
+  return models::read_prompts(file, "file");
+}
+
+std::string refusal(const std::string& lines) {
+  try {
+    parsed(lines);
+  } catch (const espalier::input_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("tokens give back the text, byte for byte, piece by piece", "[tokenizer]") {
+  const auto tokenizer = models::tokenizer::load(models_folder + "/tokenizer.model");
+  for (const std::string text :
+       {"", "The river", "  two spaces, a tab\t and\n\nlines\n", "def f(x):\n    return x**2\n",
+        "caf\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80 \xC2\xA0."}) {
+    INFO(text);
+    const auto tokens = tokenizer.encode(text);
+    CHECK(tokenizer.decode(tokens) == text);
+    std::string streamed;
+    for (const auto token : tokens)
+      streamed += tokenizer.piece(token);
+    CHECK(streamed == text);
+    const auto prompt = tokenizer.encode_prompt(text);
+    REQUIRE(prompt.size() == tokens.size() + 1);
+    CHECK(prompt.front() == tokenizer.begin_of_text());
+    CHECK(tokenizer.decode(prompt) == text);
+  }
+}
+
+TEST_CASE("bytes without a piece are one token each", "[tokenizer]") {
+  const auto tokenizer = models::tokenizer::load(models_folder + "/tokenizer.model");
+  const auto tokens = tokenizer.encode("\xF0\x9F\x98\x80");
+  REQUIRE(tokens.size() >= 4);
+  CHECK(tokenizer.piece(tokens.back()) == "\x80");
+  CHECK(tokenizer.piece(-1).empty());
+  CHECK(tokenizer.piece(tokenizer.size()).empty());
+  CHECK(tokenizer.piece(tokenizer.end_of_text()).empty());
+}
+
+TEST_CASE("a tokenizer that is missing or broken is named", "[tokenizer]") {
+  CHECK_THROWS_AS(models::tokenizer::load(scratch() + "/none.model"), espalier::model_error);
+  const std::string whole = contents(models_folder + "/tokenizer.model");
+  for (const std::string& bytes : {std::string(), std::string("hello"), whole.substr(0, whole.size() / 2)}) {
+    { std::ofstream(scratch() + "/broken.model", std::ios::binary) << bytes; }
+    CHECK_THROWS_AS(models::tokenizer::load(scratch() + "/broken.model"), espalier::model_error);
+  }
+}
+
+TEST_CASE("prompts are strings or objects, one a line", "[prompts_file]") {
+  const auto prompts = parsed("\"a\\nb\"\r\n \n{\"text\": \"c\", \"domain\": \"d\"}\n{\"tokens\": [3, 1]}");
+  REQUIRE(prompts.size() == 3);
+  CHECK(prompts[0].text == "a\nb");
+  CHECK(prompts[0].line == 1);
+  CHECK(prompts[1].text == "c");
+  CHECK(prompts[1].domain == "d");
+  CHECK(prompts[1].line == 3);
+  CHECK(prompts[2].tokens == std::vector<espalier::token_id>{3, 1});
+}
+
+TEST_CASE("a prompt that cannot be read is named by file and line", "[prompts_file]") {
+  for (const std::string line :
+       {"", "x", "3", "[1]", "\"\"", "{}", "{\"text\": 1}", "{\"text\": \"a\", \"tokens\": [1]}", "{\"tokens\": []}",
+        "{\"tokens\": [-1]}", "{\"tokens\": [1.5]}", "{\"tokens\": [4294967296]}", "{\"tokens\": 1}",
+        "{\"text\": \"a\", \"domain\": 1}", "{\"text\": \"a\"", "\"a\" \"b\"", "\"\xFF\""}) {
+    INFO(line);
+    if (line.empty()) {
+      CHECK(refusal("\n") == "file holds no prompt.");
+    } else {
+      CHECK(refusal("\"fine\"\n" + line + "\n").compare(0, 13, "file, line 2 ") == 0);
+    }
+  }
+  CHECK_THROWS_AS(models::read_prompts(scratch() + "/none.jsonl"), espalier::input_error);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+// What a run of the program left.
+struct outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+inline std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A folder for the files of these tests.
+inline std::string scratch() {
+  static const std::string folder = [] {
+    const auto path = std::filesystem::temp_directory_path() / ("espalier-generate-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path);
+    return path.string();
+  }();
+  return folder;
+}
+
+// Runs `generate` with arguments as a shell reads them; its output goes to files, so it has no terminal.
+inline outcome run(const std::string& arguments, const std::string& before = "") {
+  const std::string out = scratch() + "/out";
+  const std::string err = scratch() + "/err";
+  const std::string command = before + " '" + GENERATE_PROGRAM + "' " + arguments + " >'" + out + "' 2>'" + err + "'";
+  const int result = std::system(command.c_str());
+  return {WIFEXITED(result) ? WEXITSTATUS(result) : -1, contents(out), contents(err)};
+}
