@@ -20,23 +20,55 @@ void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   return std::aligned_alloc(a, (size + a - 1) / a * a);
 }
 
-void* or_throw(void* memory) { return memory != nullptr ? memory : throw std::bad_alloc(); }
+void* or_throw(void* memory) {
+  return memory != nullptr ? memory : throw std::bad_alloc();
+}
 
 }  // namespace
 
-std::int64_t total_allocations() { return count; }
+std::int64_t total_allocations() {
+  return count;
+}
 
-void* operator new(std::size_t size) { return or_throw(allocate(size)); }
-void* operator new[](std::size_t size) { return or_throw(allocate(size)); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
-void* operator new(std::size_t size, std::align_val_t a) { return or_throw(allocate(size, a)); }
-void* operator new[](std::size_t size, std::align_val_t a) { return or_throw(allocate(size, a)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void* operator new(std::size_t size) {
+  return or_throw(allocate(size));
+}
+void* operator new[](std::size_t size) {
+  return or_throw(allocate(size));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size);
+}
+void* operator new(std::size_t size, std::align_val_t a) {
+  return or_throw(allocate(size, a));
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return or_throw(allocate(size, a));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}

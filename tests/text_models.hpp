@@ -27,7 +27,9 @@ inline std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-inline double unit(std::uint64_t x) { return static_cast<double>(mix(x) >> 11) * 0x1.0p-53; }
+inline double unit(std::uint64_t x) {
+  return static_cast<double>(mix(x) >> 11) * 0x1.0p-53;
+}
 
 // Logits that are a fixed, irregular function of the text. One type for all models: what differs are numbers.
 struct text_model {

@@ -23,9 +23,9 @@ TEST_CASE("options are checked against their range, both ends included") {
   CHECK(message_of<option_error>([] { require_option("size", 4, 1, 3); }) ==
         "option size is 4, but must lie between 1 and 3.");
   CHECK(says(message_of<option_error>([] { require_option("size", 0, 1, 3); }), "size is 0"));
-  CHECK(says(message_of<option_error>(
-                 [] { require_option("share", std::numeric_limits<double>::quiet_NaN(), 0.0, 1.0); }),
-             "share is nan", "between 0 and 1"));
+  CHECK(says(
+      message_of<option_error>([] { require_option("share", std::numeric_limits<double>::quiet_NaN(), 0.0, 1.0); }),
+      "share is nan", "between 0 and 1"));
 }
 
 TEST_CASE("a number just outside its range does not print as if it were inside") {

@@ -41,7 +41,8 @@ struct layout_tree {
 
 bool is_lawful(tree_view tree, const tree_order& order) {
   std::vector<char> seen(static_cast<std::size_t>(tree.n_nodes), 0);
-  if (order.nodes().size() != seen.size() || order.rows().size() != seen.size() || order.nodes()[0] != root_node) return false;
+  if (order.nodes().size() != seen.size() || order.rows().size() != seen.size() || order.nodes()[0] != root_node)
+    return false;
   for (node_id u = 0; u < tree.n_nodes; ++u) {
     const auto row = static_cast<std::size_t>(order.rows()[static_cast<std::size_t>(u)]);
     if (row >= seen.size() || seen[row]++ != 0 || order.nodes()[row] != u) return false;

@@ -42,8 +42,13 @@ void require_none(PolicyT policy, VerifierT verifier, const setting& s) {
 TEST_CASE("no round allocates, from the first on: policies x commit modes x orders") {
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
     for (const node_order order : {node_order::insertion, node_order::heavy_path}) {
-      const setting s{.target = {.seed = 51}, .draft = {.seed = 51, .noise = 0.4}, .context = 400, .draft_context = 330,
-                      .target_mode = mode, .draft_mode = mode, .options = {.order = order}};
+      const setting s{.target = {.seed = 51},
+                      .draft = {.seed = 51, .noise = 0.4},
+                      .context = 400,
+                      .draft_context = 330,
+                      .target_mode = mode,
+                      .draft_mode = mode,
+                      .options = {.order = order}};
       for_each_policy([&](auto policy, const char* name) {
         INFO(name);
         require_none(policy, greedy(), s);
@@ -53,10 +58,15 @@ TEST_CASE("no round allocates, from the first on: policies x commit modes x orde
 }
 
 TEST_CASE("no round allocates when drawing from the target, whatever the truncation") {
-  for (const sampling_options sampling : {sampling_options{.temperature = 1}, sampling_options{.temperature = 1, .top_k = 5},
-                                          sampling_options{.temperature = 0.7F, .top_p = 0.9F, .min_p = 0.01F}}) {
-    const setting s{.target = {.seed = 52}, .draft = {.seed = 52, .noise = 0.4}, .context = 300, .draft_context = 300,
-                    .draft_sampling = sampling, .options = {.sampling = sampling}};
+  for (const sampling_options sampling :
+       {sampling_options{.temperature = 1}, sampling_options{.temperature = 1, .top_k = 5},
+        sampling_options{.temperature = 0.7F, .top_p = 0.9F, .min_p = 0.01F}}) {
+    const setting s{.target = {.seed = 52},
+                    .draft = {.seed = 52, .noise = 0.4},
+                    .context = 300,
+                    .draft_context = 300,
+                    .draft_sampling = sampling,
+                    .options = {.sampling = sampling}};
     require_none(dynatree(), target_only(), s);
     require_none(fixed(), target_only(), s);
     require_none(chain(), target_only(), s);

@@ -18,12 +18,13 @@ namespace {
 const std::vector<token_id> prompt{3, 1, 4, 1, 5};
 
 // Few distinct logits a row: exact ties and neighbours one rounding apart.
-text_model near_tie(std::uint64_t seed) { return {.seed = seed, .scale = 4e-4, .offset = 1000}; }
+text_model near_tie(std::uint64_t seed) {
+  return {.seed = seed, .scale = 4e-4, .offset = 1000};
+}
 
 template <class PolicyT>
 void require_plain_text(PolicyT policy, const setting& s, const stop_conditions& stop, const std::string& what) {
-  const models::plain_text expected =
-      write_plain(s.target, s.vocab, prompt, static_cast<std::size_t>(s.context), stop);
+  const models::plain_text expected = write_plain(s.target, s.vocab, prompt, static_cast<std::size_t>(s.context), stop);
   composition<PolicyT> c(std::move(policy), s);
   c.decode.begin(prompt, stop);
   c.run();
@@ -45,7 +46,10 @@ TEST_CASE("greedy text equals plain decoding up to a full context: policies x co
       for (const commit_mode target_mode : modes) {
         for (const commit_mode draft_mode : modes) {
           for (const node_order order : orders) {
-            const setting s{.target = target, .draft = draft, .target_mode = target_mode, .draft_mode = draft_mode,
+            const setting s{.target = target,
+                            .draft = draft,
+                            .target_mode = target_mode,
+                            .draft_mode = draft_mode,
                             .options = {.order = order}};
             for_each_policy([&](auto policy, const char* name) { require_plain_text(policy, s, {}, name); });
           }
@@ -59,8 +63,12 @@ TEST_CASE("greedy text equals plain decoding where the draft's cache is smaller 
   for (const text_model& draft : drafts_of({.seed = 5})) {
     for (const std::int32_t draft_context : {1, 4, 5, 6, 20, 50}) {
       for (const commit_mode mode : modes) {
-        const setting s{.target = {.seed = 5}, .draft = draft, .context = 60, .draft_context = draft_context,
-                        .target_mode = mode, .draft_mode = mode};
+        const setting s{.target = {.seed = 5},
+                        .draft = draft,
+                        .context = 60,
+                        .draft_context = draft_context,
+                        .target_mode = mode,
+                        .draft_mode = mode};
         for_each_policy([&](auto policy, const char* name) { require_plain_text(policy, s, {}, name); });
       }
     }
@@ -196,7 +204,10 @@ TEST_CASE("a prompt of any length is prefilled in chunks, for bounded backends t
     std::vector<token_id> text;
     for (std::size_t i = 0; i < length; ++i)
       text.push_back(static_cast<token_id>(i * i % 11));
-    const setting s{.target = {.seed = 11}, .draft = {.seed = 11, .noise = 0.2}, .context = 160, .draft_context = 160,
+    const setting s{.target = {.seed = 11},
+                    .draft = {.seed = 11, .noise = 0.2},
+                    .context = 160,
+                    .draft_context = 160,
                     .target_mode = commit_mode::truncate};
     const std::vector<token_id> expected = write_plain(s.target, s.vocab, text, 160).text;
     composition<fixed> free(fixed(), s);
@@ -219,7 +230,9 @@ TEST_CASE("a prompt of any length is prefilled in chunks, for bounded backends t
 }
 
 TEST_CASE("a truncating store keeps the rows of accepted chains") {
-  const setting s{.target = {.seed = 12}, .draft = {.seed = 12, .noise = 0.2}, .target_mode = commit_mode::truncate,
+  const setting s{.target = {.seed = 12},
+                  .draft = {.seed = 12, .noise = 0.2},
+                  .target_mode = commit_mode::truncate,
                   .draft_mode = commit_mode::truncate};
   composition<chain> c(chain({.length = 4}), s);
   c.decode.begin(prompt, {.max_tokens = 60});
@@ -283,13 +296,30 @@ TEST_CASE("parts that do not go together are errors when the decoder is built") 
   using models::bounded_probe;
   const setting s;
   CHECK(says(message_of<option_error>([&] {
-               composition<chain, greedy, bounded_probe> c(chain(), s, bounded_probe(11, {}, 5), bounded_probe(11, {}, 5));
+               composition<chain, greedy, bounded_probe> c(chain(), s, bounded_probe(11, {}, 5),
+                                                           bounded_probe(11, {}, 5));
              }),
              "is 6", "between 1 and 5"));
-  const std::string vocabularies = message_of<input_error>([&] {
-    composition<chain> c(chain(), s, models::probe_backend(11, {}), models::probe_backend(12, {}));
-  });
+  const std::string vocabularies = message_of<input_error>(
+      [&] { composition<chain> c(chain(), s, models::probe_backend(11, {}), models::probe_backend(12, {})); });
   CHECK(says(vocabularies, "12", "11", "vocabular"));
+}
+
+TEST_CASE("one backend and one store may serve as draft and target, in two sequences") {
+  const text_model model{.seed = 17};
+  for (const commit_mode mode : modes) {
+    token_kv kv(70, mode, 3);
+    models::probe_backend backend(11, model);
+    autoregressive drafter(backend, kv, {.temperature = 1}, 2);
+    auto decode =
+        make_decoder(drafter, fixed({.depth = 4, .breadth = 2, .budget = 20}), greedy(), kv, backend, {.sequence = 1});
+    statistics stats;
+    decode.generate(prompt, {}, stats);
+    const auto text = decode.current().text();
+    CHECK(std::vector<token_id>(text.begin(), text.end()) == write_plain(model, 11, prompt, 70).text);
+    CHECK(stats.tokens_per_round() > 4);
+    CHECK(kv.size(0) == 0);
+  }
 }
 
 TEST_CASE("plain decoding needs no draft model") {
@@ -301,7 +331,8 @@ TEST_CASE("plain decoding needs no draft model") {
 }
 
 TEST_CASE("equal seeds write equal texts, whatever the commit mode and the order") {
-  const setting base{.target = {.seed = 15}, .draft = {.seed = 15, .noise = 0.5},
+  const setting base{.target = {.seed = 15},
+                     .draft = {.seed = 15, .noise = 0.5},
                      .options = {.sampling = {.temperature = 1.2F, .top_k = 8, .top_p = 0.95F}, .seed = 42}};
   const auto write = [&](setting s) {
     composition<fixed, target_only> c(fixed({.depth = 3, .breadth = 3}), s);

@@ -76,7 +76,10 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) 
 
 TEST_CASE("a backend that throws on its n-th call does no harm, for every n, greedily") {
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
-    const setting s{.target = {.seed = 31}, .draft = {.seed = 31, .noise = 0.4}, .target_mode = mode, .draft_mode = mode,
+    const setting s{.target = {.seed = 31},
+                    .draft = {.seed = 31, .noise = 0.4},
+                    .target_mode = mode,
+                    .draft_mode = mode,
                     .options = {.order = node_order::heavy_path}};
     for_each_policy([&](auto policy, const char* name) {
       INFO(name);
@@ -86,7 +89,8 @@ TEST_CASE("a backend that throws on its n-th call does no harm, for every n, gre
 }
 
 TEST_CASE("a backend that throws on its n-th call does no harm, for every n, drawing from the target") {
-  const setting s{.target = {.seed = 32}, .draft = {.seed = 32, .noise = 0.4},
+  const setting s{.target = {.seed = 32},
+                  .draft = {.seed = 32, .noise = 0.4},
                   .options = {.sampling = {.temperature = 1}, .seed = 9}};
   fail_everywhere(chain(), target_only(), s, fault::throws);
   fail_everywhere(dynatree(), target_only(), s, fault::throws);
@@ -142,11 +146,13 @@ TEST_CASE("a target that always fails fails every time, and begin() recovers") {
 }
 
 TEST_CASE("a function of pieces that throws does no harm") {
-  const setting s{.vocab = 8, .target = {.seed = 36}, .draft = {.seed = 36, .noise = 0.2},
+  const setting s{.vocab = 8,
+                  .target = {.seed = 36},
+                  .draft = {.seed = 36, .noise = 0.2},
                   .options = {.sampling = {.temperature = 1}, .seed = 5}};
   for (const stop_conditions& stop :
-       {stop_conditions{.max_tokens = 25, .strings = {"abcabcabcabc"}}, stop_conditions{.max_tokens = 60, .strings = {"cabc"}},
-        stop_conditions{.max_tokens = 40, .tokens = {7}}}) {
+       {stop_conditions{.max_tokens = 25, .strings = {"abcabcabcabc"}},
+        stop_conditions{.max_tokens = 60, .strings = {"cabc"}}, stop_conditions{.max_tokens = 40, .tokens = {7}}}) {
     const std::vector<token_id> start{3, 1, 4, 1, 5};
     composition<chain, target_only> smooth(chain(), s);
     smooth.decode.begin(start, stop);
@@ -209,7 +215,8 @@ TEST_CASE("a drafter whose commit throws loses no token") {
   for (bool more = true; more;) {
     try {
       more = decode.step();
-      if (more) streamed.insert(streamed.end(), decode.last_round().committed.begin(), decode.last_round().committed.end());
+      if (more)
+        streamed.insert(streamed.end(), decode.last_round().committed.begin(), decode.last_round().committed.end());
     } catch (const std::runtime_error&) {
       ++failures;
     }

@@ -67,6 +67,7 @@ TEST_CASE("a drafter says what it cannot follow") {
   drafter.propose(t, root);
   t.append(0, 2, 0);
   CHECK(says(message_of<input_error>([&] { drafter.propose(t, child); }), "cache of 4 tokens is full"));
-  CHECK(says(message_of<option_error>([] { autoregressive d(text_backend(6, models::text_model{}), token_kv(4), {.top_p = 0}); }),
+  CHECK(says(message_of<option_error>(
+                 [] { autoregressive d(text_backend(6, models::text_model{}), token_kv(4), {.top_p = 0}); }),
              "top_p"));
 }

@@ -93,10 +93,9 @@ dynatree_options shallow(dynatree_options o) {
 }
 
 // The compatible pairs, from two lists. `f` is called with a policy and a verifier.
-const auto policies = hana::make_tuple(plain(), chain({.length = 1}), chain({.length = 3}),
-                                       fixed({.depth = 2, .breadth = 2, .budget = 6}),
-                                       fixed({.depth = 3, .breadth = 3, .budget = 5}), dynatree(shallow({})),
-                                       dynatree(shallow(first_paper(12))));
+const auto policies = hana::make_tuple(
+    plain(), chain({.length = 1}), chain({.length = 3}), fixed({.depth = 2, .breadth = 2, .budget = 6}),
+    fixed({.depth = 3, .breadth = 3, .budget = 5}), dynatree(shallow({})), dynatree(shallow(first_paper(12))));
 const auto sampling_verifiers = hana::make_tuple(target_only());
 
 template <class PolicyT, class VerifierT>

@@ -102,7 +102,8 @@ class backend_laws {
           REQUIRE(tree_rows[static_cast<std::size_t>(u)] == plain(along));
         }
         // Committing the deepest path leaves what plain decoding would have left.
-        const auto deepest = static_cast<espalier::node_id>(std::max_element(view.depth, view.depth + view.n_nodes) - view.depth);
+        const auto deepest =
+            static_cast<espalier::node_id>(std::max_element(view.depth, view.depth + view.n_nodes) - view.depth);
         std::vector<std::int32_t> kept(static_cast<std::size_t>(pending));
         std::iota(kept.begin(), kept.end(), 0);
         std::vector<espalier::token_id> full = committed;

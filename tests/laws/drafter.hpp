@@ -119,8 +119,8 @@ class step_drafter_laws {
     std::mt19937 random(8);
     auto drafter = make_();
     drafter.reserve(max_nodes);
-    for (const text_type& text : {text_type{1, 2, 0, 1, 2}, text_type{1, 2, 0}, text_type{1, 2, 0, 1, 2, 2}, text_type{0},
-                                  text_type{1, 2, 0, 1, 2, 2}}) {
+    for (const text_type& text : {text_type{1, 2, 0, 1, 2}, text_type{1, 2, 0}, text_type{1, 2, 0, 1, 2, 2},
+                                  text_type{0}, text_type{1, 2, 0, 1, 2, 2}}) {
       drafter.begin(text);
       round(drafter, text, random);
     }

@@ -123,6 +123,22 @@ TEST_CASE("callable_backend checks the shape of what it is given") {
   CHECK(backend.forward(kv, batch.view()).data == some.data());
 }
 
+TEST_CASE("sizes of stores and backends out of range are errors that name them") {
+  const auto message = [](auto make) { return message_of<option_error>(make); };
+  for (const std::int32_t bad : {0, -1}) {
+    const std::string value = " is " + std::to_string(bad) + ",";
+    CHECK(says(message([=] { token_kv kv(bad); }), "cache capacity" + value));
+    CHECK(says(message([=] { token_kv kv(4, commit_mode::compact, bad); }), "number of sequences" + value));
+    CHECK(says(message([=] { contiguous_kv kv(1, 1, 1, bad); }), "cache capacity" + value));
+    CHECK(says(message([=] { contiguous_kv kv(1, 1, bad, 1); }), "number of sequences" + value));
+    CHECK(says(message([=] { contiguous_kv kv(1, bad, 1, 1); }), "cache row size" + value));
+    CHECK(says(message([=] { contiguous_kv kv(bad, 1, 1, 1); }), "number of layers" + value));
+    CHECK(says(message([=] { text_backend b(bad, models::text_model{}); }), "vocabulary size" + value));
+    CHECK(says(message([=] { callable_backend b(bad, [](token_kv&, forward_batch_view) { return logits_view{}; }); }),
+               "vocabulary size" + value));
+  }
+}
+
 TEST_CASE("Drafter laws: autoregressive, both commit modes, bounded or not") {
   const models::text_model model{.seed = 62};
   const sampling_options sampling{.temperature = 0.8F, .top_k = 4};
@@ -133,9 +149,7 @@ TEST_CASE("Drafter laws: autoregressive, both commit modes, bounded or not") {
     return row;
   };
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
-    const auto make = [&] {
-      return autoregressive(models::probe_backend(5, model), token_kv(120, mode), sampling);
-    };
+    const auto make = [&] { return autoregressive(models::probe_backend(5, model), token_kv(120, mode), sampling); };
     step_drafter_laws(make, expected).check();
     const auto make_bounded = [&] {
       return autoregressive(models::bounded_probe(5, model, 2), token_kv(120, mode), sampling);

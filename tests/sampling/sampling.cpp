@@ -89,7 +89,8 @@ TEST_CASE("softmax agrees with long double") {
         if (below > 80) {
           close = close && out[i] < 1e-34F;
         } else {
-          close = close && std::abs(static_cast<long double>(out[i]) - expected[i]) <= 1e-6L * (1 + below / 10) * expected[i];
+          close = close &&
+                  std::abs(static_cast<long double>(out[i]) - expected[i]) <= 1e-6L * (1 + below / 10) * expected[i];
         }
       }
       REQUIRE(close);

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+// The laws, and a whole decoder, over the host transformer on tiny random models.
+#include "espalier/backend/llama.hpp"
+
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/fixed.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "laws/backend.hpp"
+#include "laws/drafter.hpp"
+
+using namespace espalier;
+
+namespace {
+
+llama_backend golden(const std::string& name) {
+  return llama_backend::load(std::string(ESPALIER_TEST_DATA) + "/golden/" + name, {.threads = 1, .max_rows = 64});
+}
+
+contiguous_kv cache_for(const llama_backend& model, int n_sequences, commit_mode mode) {
+  return {model.config().n_layers, model.config().kv_size(), n_sequences, 64, mode};
+}
+
+std::vector<float> read_row(contiguous_kv& kv, std::int32_t s, std::int32_t slot) {
+  std::vector<float> row;
+  for (int layer = 0; layer < kv.n_layers(); ++layer) {
+    row.insert(row.end(), kv.key(layer, s, slot), kv.key(layer, s, slot) + kv.row_size());
+    row.insert(row.end(), kv.value(layer, s, slot), kv.value(layer, s, slot) + kv.row_size());
+  }
+  return row;
+}
+
+constexpr commit_mode modes[] = {commit_mode::compact, commit_mode::truncate};
+
+}  // namespace
+
+TEST_CASE("Backend laws: llama_backend, bitwise, Llama and GPT-NeoX, both commit modes") {
+  for (const char* name : {"llama", "qwen3", "gpt_neox", "llama_int8_rows"}) {
+    INFO(name);
+    llama_backend model = golden(name);
+    for (const commit_mode mode : modes)
+      backend_laws(
+          model, [&](std::int32_t n) { return cache_for(model, n, mode); }, read_row)
+          .check();
+  }
+}
+
+TEST_CASE("Drafter laws: autoregressive over llama_backend, bitwise") {
+  llama_backend model = golden("llama");
+  const sampling_options sampling{.temperature = 1};
+  // What a pass over the whole text gives, through the drafter's sampler.
+  const auto expected = [&](const std::vector<token_id>& text) {
+    contiguous_kv kv = cache_for(model, 1, commit_mode::compact);
+    const auto n = static_cast<std::int32_t>(text.size());
+    forward_batch batch;
+    batch.begin_sequence(0, 0, n);
+    batch.add_chain(text, 0, true);
+    kv.append(0, n);
+    std::vector<float> row(static_cast<std::size_t>(model.vocab_size()));
+    sampler(sampling).probabilities(model.forward(kv, batch.view()).row(0), row, 0);
+    return row;
+  };
+  // The expected rows come from the same object, so the drafter has a model of its own.
+  llama_backend draft = golden("llama");
+  for (const commit_mode mode : modes) {
+    const auto make = [&] { return autoregressive(draft, cache_for(draft, 1, mode), sampling); };
+    step_drafter_laws(make, expected).check();
+  }
+}
+
+TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full context") {
+  llama_backend target = golden("llama"), draft = golden("llama_f16"), other = golden("llama_tied");
+  const std::vector<token_id> prompt{1, 7, 3, 9, 2};
+  const std::vector<token_id> expected = [&] {
+    auto decode = make_decoder(no_drafter(), plain(), greedy(), cache_for(target, 1, commit_mode::compact), target);
+    const auto written = decode.generate(prompt);
+    return std::vector<token_id>(written.begin(), written.end());
+  }();
+  REQUIRE(expected.size() == 64 - prompt.size());
+  const auto require_equal = [&](llama_backend& drafting, auto policy) {
+    for (const commit_mode target_mode : modes) {
+      for (const commit_mode draft_mode : modes) {
+        for (const node_order order : {node_order::insertion, node_order::depth_first, node_order::heavy_path}) {
+          autoregressive drafter(drafting, cache_for(drafting, 1, draft_mode));
+          auto decode =
+              make_decoder(drafter, policy, greedy(), cache_for(target, 1, target_mode), target, {.order = order});
+          const auto written = decode.generate(prompt);
+          REQUIRE(std::vector<token_id>(written.begin(), written.end()) == expected);
+        }
+      }
+    }
+  };
+  for (llama_backend* drafting : {&draft, &other}) {
+    require_equal(*drafting, chain());
+    require_equal(*drafting, fixed({.depth = 3, .breadth = 3, .budget = 30}));
+    require_equal(*drafting, dynatree({.budget = 40}));
+    dynatree_options first = dynatree_options::first_paper();
+    first.budget = 50;
+    require_equal(*drafting, dynatree(first));
+  }
+}
