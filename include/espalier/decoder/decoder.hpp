@@ -29,7 +29,7 @@
 namespace espalier {
 
 struct decoder_options {
-  sampling_options sampling{};                 //!< of the target
+  sampling_options sampling{};               //!< of the target
   std::uint64_t seed = 0;                    //!< equal seeds write equal texts
   node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< in the KV store; also a part of the random key

@@ -33,11 +33,11 @@ struct station_seconds {
 
 //! What happened in one round. Views are valid until the next round.
 struct round_record {
-  std::int32_t index = 0;               //!< of the round in its session
+  std::int32_t index = 0;                 //!< of the round in its session
   tree_view tree{};                       //!< as drafted
   verdict decision{};                     //!< as committed, that is, cut where the session stops
   std::span<const token_id> committed{};  //!< accepted tokens, then the target's own
-  std::int32_t forwarded_rows = 0;      //!< rows of the target pass: pending chain and tree
+  std::int32_t forwarded_rows = 0;        //!< rows of the target pass: pending chain and tree
   station_seconds seconds{};
   status state = status::running;
 

@@ -60,8 +60,7 @@ class dynatree {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit dynatree(dynatree_options options = {})
-      : options_(options), now_(options), layer_(options.budget) {
+  explicit dynatree(dynatree_options options = {}) : options_(options), now_(options), layer_(options.budget) {
     require_option("max_depth", options.max_depth, 1, 64);
     require_option("base_depth", options.base_depth, 1, options.max_depth);
     require_option("max_breadth", options.max_breadth, 1, layer::max_breadth);
