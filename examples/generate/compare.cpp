@@ -33,7 +33,7 @@ struct contestant {
     std::vector<const statistics*> order;
     for (const statistics& run : runs)
       order.push_back(&run);
-    const auto middle = order.begin() + static_cast<std::ptrdiff_t>(order.size() / 2);
+    const auto middle = order.begin() + static_cast<std::ptrdiff_t>((order.size() - 1) / 2);
     std::nth_element(order.begin(), middle, order.end(),
                      [](const statistics* a, const statistics* b) { return a->throughput() < b->throughput(); });
     return **middle;
@@ -47,6 +47,22 @@ std::vector<contestant> contestants(const arguments& arguments) {
     if (method != "plain") all.push_back({method});
   }
   return all;
+}
+
+// Where texts part from plain decoding's, a sentence each.
+std::string differences(const std::vector<contestant>& all) {
+  std::string text;
+  for (const contestant& c : all) {
+    for (std::size_t i = 0; i < c.texts.size(); ++i) {
+      const std::vector<token_id>& plain = all.front().texts[i];
+      if (c.texts[i] == plain) continue;
+      const auto place =
+          std::mismatch(plain.begin(), plain.end(), c.texts[i].begin(), c.texts[i].end()).first - plain.begin();
+      text += fmt::format("After prompt {}, {} differs from plain decoding from token {} on.\n", i + 1, c.method,
+                          place + 1);
+    }
+  }
+  return text;
 }
 
 // Shows the text of a prompt while it is written.
@@ -115,9 +131,12 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
       std::find_if(all.begin(), all.end(), [](const contestant& c) { return c.method == "dynatree"; });
   contestant& shown = dynatree == all.end() ? all.back() : *dynatree;
 
+  const bool shows_progress = is_terminal() && !arguments.json;
   for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
     for (contestant& c : all)
       c.runs.emplace_back();
+    if (repeat > 0 && shows_progress)
+      out << fmt::format("\rRun {} of {} ", repeat + 1, arguments.repeats) << std::flush;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       const bool shows = repeat == 0 && !arguments.json;
       if (shows && prompts.size() > 1) {
@@ -149,6 +168,8 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
     out << to_text(to_json(arguments, all, prompts, models.text, equal)) << "\n";
     return equal;
   }
+  if (shows_progress && arguments.repeats > 1) out << "\r                \r";
+  if (wants_colour()) write_legend(out);
   out << table(all, samples) << "\n";
   const std::string turns = arguments.repeats == 1
                                 ? "one run of each method"
@@ -159,7 +180,8 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
     out << "At this temperature texts are drawn: each method's is distributed as plain decoding's, none need be "
            "equal.\n";
   } else {
-    out << (equal ? "All texts are equal to plain decoding's.\n" : "Texts differ from plain decoding's.\n");
+    out << (equal ? "All texts are equal to plain decoding's.\n"
+                  : differences(all) + "Texts differ from plain decoding's.\n");
   }
   return equal;
 }

@@ -51,6 +51,7 @@ class text_stream {
     out_ << (c.what == espalier::utf8_character::state::valid && !control ? bytes : "\xEF\xBF\xBD");
   }
 
+  // The escape code of an author's colour.
   static const char* code(author from) {
     switch (from) {
       case author::prompt:
@@ -70,5 +71,10 @@ class text_stream {
   author last_ = author::prompt;
   std::string waiting_;
 };
+
+//! What the colours mean, on one line.
+inline void write_legend(std::ostream& out) {
+  out << "\x1b[32mdrafted and accepted\x1b[0m, \x1b[35mthe target model's own\x1b[0m\n";
+}
 
 }  // namespace generate

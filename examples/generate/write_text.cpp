@@ -157,6 +157,7 @@ void write_text(models::model_folder& models, const arguments& arguments, std::o
   drawn.draw(models.text, method);
 
   if (!arguments.json) {
+    if (colour && !arguments.show_tree) write_legend(out);
     out << table(method, all, end_in_words);
     return;
   }
