@@ -74,7 +74,7 @@ class text_stream {
 
 //! What the colours mean, on one line.
 inline void write_legend(std::ostream& out) {
-  out << "\x1b[32mdrafted and accepted\x1b[0m, \x1b[35mthe target model's own\x1b[0m\n";
+  out << "\x1b[32mdrafted and accepted\x1b[0m, \x1b[35mthe target model's own\x1b[0m\n\n";
 }
 
 }  // namespace generate
