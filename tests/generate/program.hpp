@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 // What a run of the program left.
 struct outcome {
@@ -22,14 +23,19 @@ inline std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A folder for the files of these tests.
-inline std::string scratch() {
-  static const std::string folder = [] {
-    const auto path = std::filesystem::temp_directory_path() / ("espalier-generate-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(path);
-    return path.string();
-  }();
-  return folder;
+// A folder for the files of these tests, gone when they end.
+inline const std::string& scratch() {
+  struct folder {
+    std::string path =
+        (std::filesystem::temp_directory_path() / ("espalier-generate-" + std::to_string(::getpid()))).string();
+    folder() { std::filesystem::create_directories(path); }
+    ~folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const folder here;
+  return here.path;
 }
 
 // Runs `generate` with arguments as a shell reads them; its output goes to files, so it has no terminal.
