@@ -182,9 +182,6 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
   groups.push_back("average");
 
   table throughput("Tokens a second (Table 1)", groups), speedup("Speedup over plain decoding (Table 1)", groups);
-  std::vector<std::string> efficiency_columns;
-  for (const std::string& g : groups)
-    efficiency_columns.push_back(g);
   table tokens_a_round("Tokens a round (Table 3)", groups);
   table efficiency("Verification (Table 3), all domains",
                    {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text"});

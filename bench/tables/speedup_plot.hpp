@@ -40,16 +40,17 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
       "font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{2}</title>\n"
       "<style>\n"
-      ":root {{ --back: #ffffff; --ink: #1c1f24; --soft: #5f6772; --line: #dfe3e8; }}\n"
-      ".s0 {{ fill: #9aa4b0 }} .s1 {{ fill: #5b8dd9 }} .s2 {{ fill: #2c5aa0 }} .s3 {{ fill: #d9a441 }}\n"
-      ".s4 {{ fill: #7cc08d }} .s5 {{ fill: #3f9a5a }} .s6 {{ fill: #a06bc4 }} .s7 {{ fill: #c2412d }}\n"
+      ".back {{ fill: #ffffff }} text {{ fill: #1c1f24 }} .soft {{ fill: #5f6772 }}\n"
+      ".grid {{ stroke: #dfe3e8 }} .mark {{ stroke: #1c1f24; stroke-width: 1.2 }} .one {{ stroke: #5f6772 }}\n"
+      ".s0 {{ fill: #5b8dd9 }} .s1 {{ fill: #d9a441 }} .s2 {{ fill: #7cc08d }} .s3 {{ fill: #3f9a5a }}\n"
+      ".s4 {{ fill: #a06bc4 }} .s5 {{ fill: #c79be0 }} .s6 {{ fill: #2c5aa0 }} .s7 {{ fill: #c2412d }}\n"
       "@media (prefers-color-scheme: dark) {{\n"
-      "  :root {{ --back: #14171b; --ink: #e8ebef; --soft: #a2abb6; --line: #31373f; }}\n"
-      "  .s2 {{ fill: #8fb6f2 }} .s7 {{ fill: #f0705a }}\n"
+      ".back {{ fill: #14171b }} text {{ fill: #e8ebef }} .soft {{ fill: #a2abb6 }}\n"
+      ".grid {{ stroke: #31373f }} .mark {{ stroke: #e8ebef }} .one {{ stroke: #a2abb6 }}\n"
+      ".s6 {{ fill: #8fb6f2 }} .s7 {{ fill: #f0705a }}\n"
       "}}\n"
-      "text {{ fill: var(--ink) }} .soft {{ fill: var(--soft) }}\n"
       "</style>\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"var(--back)\"/>\n"
+      "<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
       "<text x=\"{3}\" y=\"28\" font-size=\"17\" font-weight=\"600\">{2}</text>\n",
       width, height, title, left - 30);
 
@@ -60,8 +61,8 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
     x += 38 + 6.9 * static_cast<double>(series[i].name.size());
   }
   for (double v = 0; v <= limit + 1e-9; v += step) {
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"var(--line)\"/>", left,
-                       width - right, y_of(v), y_of(v));
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" class=\"grid\"/>", left, width - right,
+                       y_of(v), y_of(v));
     svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}x</text>\n", left - 8,
                        y_of(v) + 4, v);
   }
@@ -77,19 +78,16 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
           "<title>{}, {}: {:.2f}x, 95 % interval {:.2f} to {:.2f}</title></rect>",
           i, x0, y_of(v.mean), bar - 2, y_of(0) - y_of(v.mean), groups[g], series[i].name, v.mean,
           v.mean - v.half_width, v.mean + v.half_width);
-      svg += fmt::format(
-          "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"var(--ink)\" "
-          "stroke-width=\"1.2\"/>",
-          center, y_of(v.mean - v.half_width), y_of(v.mean + v.half_width));
+      svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" class=\"mark\"/>", center,
+                         y_of(v.mean - v.half_width), y_of(v.mean + v.half_width));
       svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"middle\">{:.2f}</text>\n",
                          center, y_of(v.mean + v.half_width) - 4, v.mean);
     }
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"{}\">{}</text>\n", middle,
                        height - bottom + 20, g + 1 == groups.size() ? 600 : 400, groups[g]);
   }
-  svg += fmt::format(
-      "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"var(--soft)\" stroke-dasharray=\"4 3\"/>\n", left,
-      width - right, y_of(1), y_of(1));
+  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" class=\"one\" stroke-dasharray=\"4 3\"/>\n",
+                     left, width - right, y_of(1), y_of(1));
   svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>\n</svg>\n", left - 30,
                      height - 14, note);
   return svg;
