@@ -43,7 +43,7 @@ struct settings {
   std::string models;
   std::string json_file;
   int rounds = 30;
-  int context = 128;
+  int context = 64;  // the mean of the first 128 tokens
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 };
 

@@ -150,12 +150,6 @@ class attention_worker {
     }
   }
 
-  // Rows of a cache lie too far apart for the hardware to foresee.
-  void prefetch_head(const float* row) const {
-    for (int d = 0; d < head_dim_; d += 16)
-      __builtin_prefetch(row + d, 0, 3);
-  }
-
   template <class KeyOfT>
   void transpose_keys(const KeyOfT& key_of, int first, int n) {
     const float* key[simd_lanes];
