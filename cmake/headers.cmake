@@ -44,6 +44,7 @@ set(espalier_headers
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp
   include/espalier/backend/callable.hpp
+  include/espalier/backend/checked_forward.hpp
   include/espalier/backend/prefill.hpp
   include/espalier/backend/text.hpp
   include/espalier/decoder/decoder.hpp

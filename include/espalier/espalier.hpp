@@ -7,6 +7,7 @@
 //! are included by name.
 
 #include "espalier/backend/callable.hpp"
+#include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/prefill.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/concepts/backend.hpp"

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "espalier/backend/checked_forward.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/core/error.hpp"
@@ -56,7 +57,7 @@ class prefill {
       batch_.begin_sequence(sequence, done, n);
       batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,
                        pending == 0 && done + n == goal);
-      logits = backend.forward(kv, batch_.view());
+      logits = checked_forward(backend, kv, batch_.view());
       kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));
       done += n;
     }

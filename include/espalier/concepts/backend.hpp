@@ -31,6 +31,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!                                       and values of each batch row are in its cache slot afterwards
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
+//!   max_positions() -> int              longest text it can read; as long as the cache without it
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.
@@ -38,7 +39,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //! Errors
 //!   May throw: the session then stands at its last committed token and can go on.
 //! Models
-//!   callable_backend, llama_backend
+//!   callable_backend, text_backend, llama_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasVocabSize<BackendT> && detail::HasForward<BackendT, KVStoreT>;
 
@@ -47,5 +48,16 @@ template <class BackendT>
 concept BoundedBackend = requires(const BackendT& backend) {
   { backend.max_rows() } -> std::convertible_to<std::int32_t>;
 };
+
+//! The longest text that a backend can read through this cache, in tokens.
+template <class BackendT, class KVStoreT>
+std::int32_t context_length(const BackendT& backend, const KVStoreT& kv) {
+  const std::int32_t capacity = kv.capacity();
+  if constexpr (requires { backend.max_positions(); }) {
+    const std::int32_t positions = backend.max_positions();
+    return positions < capacity ? positions : capacity;
+  }
+  return capacity;
+}
 
 }  // namespace espalier

@@ -33,8 +33,11 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //! Minimal definition
 //!   begin(context)          follow a new text, whose last token is pending
 //!   commit(tree, verdict)   the round is over; the accepted path and one token join the text
-//!   reserve(n)              rounds will ask about at most n nodes; called once, before any round
-//!   capacity() -> int       longest text it can follow, drafted tokens included
+//!   reserve(n)              rounds will ask about at most n nodes; called before any round, by each decoder that uses it
+//!   capacity() -> int       longest text it can follow, drafted tokens included; beyond it nothing is drafted
+//! Optional
+//!   rows() -> node_rows     for verifiers that read what was drawn from; every drafter with probabilities has it
+//!   forward_seconds()       time spent in draft models so far, for the statistics
 //! Laws
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
 //!   A round that is given up midway, with no commit, leaves no trace.

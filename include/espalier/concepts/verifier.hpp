@@ -29,6 +29,8 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //! Minimal definition
 //!   static constexpr regime lossless             the regimes for which it is lossless
 //!   verify(tree, draft, target, chance) -> verdict
+//! Optional
+//!   static constexpr bool argmax_only            true: it never samples, and the target's temperature must be 0
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
 //! Laws

@@ -34,7 +34,7 @@ struct place {
 //! Laws
 //!   accept never holds for p = 0; pick never returns an index of weight zero
 //! Models
-//!   philox_chance (production), enumerating_chance (proofs), script_chance (replays)
+//!   philox_chance (production), enumerating_chance (proofs)
 template <class ChanceT>
 concept Chance = requires(ChanceT& chance, double p, std::span<const float> weights, std::int32_t n, place at) {
   { chance.accept(p, p, at) } -> std::same_as<bool>;

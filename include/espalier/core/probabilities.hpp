@@ -35,7 +35,7 @@ struct node_rows {
   vocab_rows<NumberT> rows;
   const std::int32_t* row_of = nullptr;
 
-  ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of[u] >= 0; }
+  ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of != nullptr && row_of[u] >= 0; }
   //! Pre         has(u)
   ESPALIER_HOST_DEVICE std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
 };

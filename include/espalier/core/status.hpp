@@ -5,6 +5,7 @@ namespace espalier {
 
 //! Why a session stopped, or that it goes on. Running out of room is a status, not an error.
 enum class status {
+  idle,  //!< no text has begun
   running,
   stop_token,    //!< a stop token was committed
   stop_string,   //!< the text ends with a stop string
@@ -15,6 +16,8 @@ enum class status {
 //! The status as a word, for people.
 constexpr const char* to_string(status s) {
   switch (s) {
+    case status::idle:
+      return "idle";
     case status::running:
       return "running";
     case status::stop_token:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/prefill.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
@@ -30,7 +31,7 @@ namespace espalier {
 
 struct decoder_options {
   sampling_options sampling{};               //!< of the target
-  std::uint64_t seed = 0;                    //!< equal seeds write equal texts
+  std::uint64_t seed = 0;                    //!< equal seeds write equal texts: give each sample its own
   node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< in the KV store; also a part of the random key
 };
@@ -39,6 +40,20 @@ struct decoder_options {
 struct no_pieces {
   std::string_view operator()(token_id) const { return {}; }
 };
+
+namespace detail {
+
+// Drafters without probabilities have no rows, and policies that use none need none.
+template <class DrafterT>
+auto draft_rows(DrafterT& drafter) {
+  if constexpr (requires { drafter.rows(); }) {
+    return drafter.rows();
+  } else {
+    return node_rows<float>{};
+  }
+}
+
+}  // namespace detail
 
 //! Tree speculative decoding of one sequence: the only place that knows all five parts.
 //!
@@ -66,8 +81,9 @@ class decoder {
   static_assert(Backend<backend_type, kv_type>, "the fifth part must be a Backend that can use the KV store");
   static_assert(TreePolicy<policy_type, drafter_type, philox_chance>,
                 "the second part must be a TreePolicy that can grow from this drafter");
-  static_assert(Verifier<verifier_type, decltype(std::declval<drafter_type&>().rows()), lazy_rows, philox_chance>,
-                "the third part must be a Verifier that can read the drafter's rows");
+  static_assert(
+      Verifier<verifier_type, decltype(detail::draft_rows(std::declval<drafter_type&>())), lazy_rows, philox_chance>,
+      "the third part must be a Verifier that can read the drafter's rows");
   static_assert(
       compatible(policy_type::sampling, verifier_type::lossless),
       "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
@@ -83,8 +99,12 @@ class decoder {
         backend_(std::forward<BackendT>(backend)),
         options_(options),
         target_(options.sampling),
-        tree_(policy_.max_nodes()),
-        order_(policy_.max_nodes() + 1) {
+        context_(context_length(backend_, kv_)),
+        tree_((std::min)(policy_.max_nodes(), context_)),
+        order_(tree_.capacity() + 1) {
+    const std::int32_t nodes = tree_.capacity();
+    require_option("order", static_cast<int>(options.order), 0, 3);
+    kv_.size(options.sequence);  // the store says so if there is no such sequence
     if constexpr (requires { requires verifier_type::argmax_only; }) {
       if (options.sampling.temperature != 0.0F) {
         raise<option_error>("option temperature is ", options.sampling.temperature,
@@ -98,34 +118,48 @@ class decoder {
       }
     }
     if constexpr (BoundedBackend<backend_type>) {
-      require_option("rows of a target pass (nodes and one pending token)", policy_.max_nodes() + 1, 1,
-                     backend_.max_rows());
-      max_pending_ = std::min<std::int32_t>(max_pending_, backend_.max_rows() - policy_.max_nodes());
+      const std::int32_t most = backend_.max_rows();
+      if (most <= nodes) {
+        raise<option_error>("a tree of up to ", nodes, " nodes needs passes of ", nodes + 1,
+                            " rows, but the backend takes at most ", most,
+                            ": lower the policy's budget or raise the backend's max_rows.");
+      }
+      max_pending_ = (std::min)(max_pending_, most - nodes);
     }
-    const std::int32_t rows = max_pending_ + policy_.max_nodes();
-    drafter_.reserve(policy_.max_nodes());
-    target_.reserve(policy_.max_nodes() + 1, backend_.vocab_size());
+    const std::int32_t rows = max_pending_ + nodes;
+    drafter_.reserve(nodes);
+    target_.reserve(nodes + 1, backend_.vocab_size());
     batch_.reserve(rows, rows);
     prefill_.reserve();
     kept_.reserve(static_cast<std::size_t>(rows));
   }
 
-  //! Starts a text. What the cache holds of the same beginning is used again.
+  //! Starts a text. From here to its end, the sequence of the cache and the drafter belong to this decoder alone.
   void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
-    const auto old = session_.text();
-    const auto common = std::mismatch(old.begin(), old.end(), prompt.begin(), prompt.end()).first - old.begin();
-    session_.begin(prompt, std::move(stop), kv_.capacity(), backend_.vocab_size());
-    kv_.truncate(options_.sequence,
-                 (std::min)(static_cast<std::int32_t>(common), static_cast<std::int32_t>(prompt.size()) - 1));
-    drafter_in_step_ = false;
+    session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
+    record_ = {};
+    earlier_rounds_ = 0;
+    cache_in_step_ = drafter_in_step_ = false;
     if constexpr (requires { policy_.reset(); }) policy_.reset();
+  }
+
+  //! Goes on after the text that stands, with `more` tokens in between (or none): the next turn of a conversation. What
+  //! the cache holds is used again, and so is what the policy has learnt.
+  void resume(std::span<const token_id> more, stop_conditions stop = {}) {
+    std::vector<token_id> prompt(session_.text().begin(), session_.text().end());
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    const std::int32_t rounds = session_.round();
+    session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
+    record_ = {};
+    earlier_rounds_ += rounds;
+    drafter_in_step_ = false;
   }
 
   //! One round. False, and nothing is done, once the session has ended. `piece_of` is needed for stop strings only.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     philox_chance chance(options_.seed, static_cast<std::uint32_t>(options_.sequence),
-                         static_cast<std::uint32_t>(session_.round()));
+                         static_cast<std::uint32_t>(earlier_rounds_ + session_.round()));
     return step_with(chance, piece_of);
   }
 
@@ -133,16 +167,19 @@ class decoder {
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
     if (!session_.running()) return false;
+    if (std::is_same_v<PieceT, no_pieces> && session_.reads_pieces()) {
+      raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
+    }
     record_ = {.index = session_.round()};
     lap_ = clock::now();
     scratch_guard guard{*this};
     prepare();
     draft(chance);
     compile();
-    const logits_view logits = backend_.forward(kv_, batch_.view());
+    const logits_view logits = checked_forward(backend_, kv_, batch_.view());
     record_.seconds.target_forward += lap();
     target_.open(logits, order_.rows());
-    const verdict v = verifier_.verify(tree_.view(), drafter_.rows(), target_, chance);
+    const verdict v = verifier_.verify(tree_.view(), detail::draft_rows(drafter_), target_, chance);
     record_.seconds.verify = lap();
     commit(v, piece_of);
     record_.seconds.commit = lap();
@@ -150,7 +187,7 @@ class decoder {
     return true;
   }
 
-  //! Writes a whole text and tells the observer about each round.
+  //! Writes a whole text and tells the observer about each round. The result is valid until the next text begins.
   template <Observer ObserverT, class PieceT = no_pieces>
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
                                      const PieceT& piece_of = {}) {
@@ -166,7 +203,7 @@ class decoder {
 
   //! The text so far.
   const session& current() const { return session_; }
-  //! Valid until the next round.
+  //! Valid until the next round or text.
   const round_record& last_round() const { return record_; }
 
  private:
@@ -176,8 +213,13 @@ class decoder {
     bool finished = false;
     ~scratch_guard() {
       if (finished) return;
-      self.kv_.truncate(self.options_.sequence, static_cast<std::int32_t>(self.session_.text().size()) - 1);
       self.drafter_in_step_ = false;
+#if ESPALIER_EXCEPTIONS
+      try {
+        self.drop_scratch();
+      } catch (...) {  // the next round drops it
+      }
+#endif
     }
   };
 
@@ -186,10 +228,17 @@ class decoder {
     return std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
   }
 
-  std::int32_t text_size() const { return static_cast<std::int32_t>(session_.text().size()); }
+  std::int32_t text_size() const {
+    return static_cast<std::int32_t>(session_.text().size());
+  }
+
+  void drop_scratch() {
+    kv_.truncate(options_.sequence, cache_in_step_ ? text_size() - 1 : 0);
+  }
 
   void prepare() {
-    kv_.truncate(options_.sequence, text_size() - 1);
+    drop_scratch();
+    cache_in_step_ = true;
     if (!drafter_in_step_) {
       drafter_.begin(session_.text());
       drafter_in_step_ = true;
@@ -200,7 +249,8 @@ class decoder {
 
   template <class ChanceT>
   void draft(ChanceT& chance) {
-    const std::int32_t room = (std::min)(session_.room(), drafter_.capacity() - text_size());
+    // The last token that may be written is the target's own: nothing need be drafted for it.
+    const std::int32_t room = session_.left() > 1 ? (std::min)(session_.room(), drafter_.capacity() - text_size()) : 0;
     tree_.reset(session_.text().back(), (std::min)(policy_.max_nodes(), room));
     const double before = draft_forward_seconds();
     policy_.grow(tree_, drafter_, chance);
@@ -218,6 +268,10 @@ class decoder {
     order_.compute(tree_.view(), options_.order);
     prefix_ = kv_.size(options_.sequence);
     pending_ = text_size() - prefix_;
+    if (pending_ < 1) {
+      raise<input_error>("sequence ", options_.sequence, " of the cache holds ", prefix_, " tokens of a text of ",
+                         text_size(), ": another part uses it, too. Drafter and target need a sequence each.");
+    }
     const std::int32_t rows = pending_ + tree_.size() - 1;
     if (kv_.append(options_.sequence, rows) < 0)
       raise<input_error>("the cache of ", kv_.capacity(), " tokens is full.");
@@ -260,6 +314,7 @@ class decoder {
   decoder_options options_;
   session session_;
   lazy_rows target_;
+  std::int32_t context_;
   tree<> tree_;
   tree_order order_;
   forward_batch batch_;
@@ -268,6 +323,8 @@ class decoder {
   std::int32_t max_pending_ = prefill::chunk;
   std::int32_t prefix_ = 0;
   std::int32_t pending_ = 0;
+  std::int32_t earlier_rounds_ = 0;
+  bool cache_in_step_ = false;
   bool drafter_in_step_ = false;
   round_record record_;
   clock::time_point lap_;

@@ -31,18 +31,18 @@ struct station_seconds {
   }
 };
 
-//! What happened in one round. Views are valid until the next round.
+//! What happened in one round. Views are valid until the next round or text.
 struct round_record {
   std::int32_t index = 0;                 //!< of the round in its session
   tree_view tree{};                       //!< as drafted
   verdict decision{};                     //!< as committed, that is, cut where the session stops
-  std::span<const token_id> committed{};  //!< accepted tokens, then the target's own
+  std::span<const token_id> committed{};  //!< the accepted path, then one token
   std::int32_t forwarded_rows = 0;        //!< rows of the target pass: pending chain and tree
   station_seconds seconds{};
   status state = status::running;
 
-  //! Draft tokens that were accepted.
-  std::int32_t accepted() const { return static_cast<std::int32_t>(committed.size()) - 1; }
+  //! Draft tokens on the accepted path: all that was committed but the last token.
+  std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }
 };
 
 }  // namespace espalier

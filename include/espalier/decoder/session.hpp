@@ -20,13 +20,15 @@ namespace espalier {
 
 //! The text of one sequence as it is committed, and why it ended.
 //!
+//! Spans of the text are valid until the next begin().
+//!
 //! Law         text() only grows; its last token is pending: chosen, but not in the cache
 class session {
  public:
   //! Context is the most tokens that the cache can hold. The prompt may be a part of text().
   //!
   //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token outside the vocabulary;
-  //!             option_error for max_tokens below 1
+  //!             option_error for max_tokens below 1. The text that was there before then still stands
   void begin(std::span<const token_id> prompt, stop_conditions stop, std::int32_t context, std::int32_t vocab_size) {
     require_option("max_tokens", stop.max_tokens, 1, (std::numeric_limits<std::int32_t>::max)());
     if (prompt.empty())
@@ -35,17 +37,13 @@ class session {
       raise<input_error>("a prompt of ", prompt.size(), " tokens leaves no room to write in a context of ", context,
                          ".");
     }
-    for (std::size_t i = 0; i < prompt.size(); ++i) {
-      if (prompt[i] < 0 || prompt[i] >= vocab_size) {
-        raise<input_error>("token ", i, " of the prompt is ", prompt[i], ", but the vocabulary ends at ",
-                           vocab_size - 1, ".");
-      }
-    }
+    require_tokens("prompt", prompt, vocab_size);
+    require_tokens("stop tokens", stop.tokens, vocab_size);
     search_ = stop_string_search(stop.strings);
     stop_ = std::move(stop);
     context_ = context;
     std::vector<token_id> text;
-    text.reserve(static_cast<std::size_t>(context) + 1);
+    text.reserve((std::min)(static_cast<std::size_t>(context) + 1, prompt.size() + (std::size_t{1} << 20)));
     text.assign(prompt.begin(), prompt.end());
     text_.swap(text);
     prompt_size_ = text_.size();
@@ -60,7 +58,14 @@ class session {
   bool running() const { return state_ == status::running; }
   //! Rounds committed so far.
   std::int32_t round() const { return round_; }
-  //! Tokens that still fit.
+  //! Whether it waits for a stop string, and so needs the text of every token.
+  bool reads_pieces() const { return !stop_.strings.empty(); }
+  //! Tokens that may still be written.
+  std::int32_t left() const {
+    return static_cast<std::int32_t>(
+        (std::min)(static_cast<std::int64_t>(room()), stop_.max_tokens - static_cast<std::int64_t>(written().size())));
+  }
+  //! Tokens that still fit the context.
   std::int32_t room() const { return context_ - static_cast<std::int32_t>(text_.size()); }
 
   //! What the session takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text.
@@ -92,6 +97,15 @@ class session {
   }
 
  private:
+  static void require_tokens(std::string_view what, std::span<const token_id> tokens, std::int32_t vocab_size) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+        raise<input_error>("token ", i, " of the ", what, " is ", tokens[i], ", but the vocabulary ends at ",
+                           vocab_size - 1, ".");
+      }
+    }
+  }
+
   // After the n-th token of a round.
   status state_after(token_id token, std::string_view piece, std::int32_t n) {
     const bool is_stop_token = std::find(stop_.tokens.begin(), stop_.tokens.end(), token) != stop_.tokens.end();
@@ -105,8 +119,8 @@ class session {
   std::size_t prompt_size_ = 0;
   std::int32_t context_ = 0;
   std::int32_t round_ = 0;
-  status state_ = status::length;
-  status admitted_state_ = status::length;
+  status state_ = status::idle;
+  status admitted_state_ = status::idle;
   stop_conditions stop_;
   stop_string_search search_;
 };

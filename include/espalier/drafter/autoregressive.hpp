@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/prefill.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
@@ -44,13 +45,17 @@ class autoregressive {
     static_assert(KVStore<std::remove_reference_t<KVStoreT>>, "the second argument must be a KVStore");
     static_assert(Backend<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>,
                   "the first argument must be a Backend that can use this KVStore");
+    if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>) {
+      require_option("max_rows of the draft model", backend_.max_rows(), 1, 1 << 30);
+    }
   }
 
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
-  std::int32_t capacity() const { return kv_.capacity(); }
+  std::int32_t capacity() const { return context_length(backend_, kv_); }
 
   void reserve(std::int32_t max_nodes) {
-    max_nodes_ = max_nodes;
+    // A drafter that several decoders share has room for the largest.
+    max_nodes_ = max_nodes = (std::max)(max_nodes, max_nodes_);
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const auto vocab = static_cast<std::size_t>(vocab_size());
     text_.reserve(static_cast<std::size_t>(capacity()) + nodes + 1);
@@ -66,10 +71,7 @@ class autoregressive {
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // What the cache holds of the same beginning stays.
-    const std::size_t common = static_cast<std::size_t>(
-        std::mismatch(text_.begin(), text_.end(), context.begin(), context.end()).first - text_.begin());
-    kv_.truncate(sequence_, static_cast<std::int32_t>((std::min)(common, context.size() - 1)));
+    kv_.truncate(sequence_, 0);
     text_.assign(context.begin(), context.end());
     close_round();
   }
@@ -154,7 +156,7 @@ class autoregressive {
       batch_.add_row(tree.token[u], prefix - 1 + tree.depth[u], column, true).include(mask);
     }
     const auto start = std::chrono::steady_clock::now();
-    const logits_view logits = backend_.forward(kv_, batch_.view());
+    const logits_view logits = checked_forward(backend_, kv_, batch_.view());
     forward_time_ += std::chrono::steady_clock::now() - start;
     for (std::int32_t i = 0; i < n; ++i)
       take_row(nodes[static_cast<std::size_t>(i)], logits.row(i));

@@ -94,7 +94,8 @@ class dynatree {
   }
 
   //! Adapts to the acceptance of one round, 0 to 1: over the last 10 rounds, once there are 5, a mean above 0.8 drafts
-  //! deeper and narrower, one below 0.6 shallower and broader.
+  //! deeper and narrower, one below 0.6 shallower and broader. Options move within the published bounds, or from where they
+  //! were set outside of them toward these.
   void observe_acceptance(double acceptance) {
     window_[static_cast<std::size_t>(n_observed_++ % window)] = acceptance;
     if (n_observed_ < min_observed) return;
@@ -103,13 +104,13 @@ class dynatree {
     for (std::int32_t i = 0; i < n; ++i)
       mean += window_[static_cast<std::size_t>(i)] / n;
     if (mean > 0.8) {
-      now_.base_depth = (std::min)(now_.base_depth + 1, now_.max_depth - 1);
-      now_.high_confidence = (std::max)(now_.high_confidence - 0.05, 0.5);
-      now_.deep_probability = (std::max)(now_.deep_probability - 0.05, 0.3);
+      now_.base_depth = (std::min)(now_.base_depth + 1, (std::max)(now_.max_depth - 1, options_.base_depth));
+      now_.high_confidence = (std::max)(now_.high_confidence - 0.05, (std::min)(0.5, options_.high_confidence));
+      now_.deep_probability = (std::max)(now_.deep_probability - 0.05, (std::min)(0.3, options_.deep_probability));
     } else if (mean < 0.6) {
-      now_.base_depth = (std::max)(now_.base_depth - 1, 2);
-      now_.high_confidence = (std::min)(now_.high_confidence + 0.05, 0.95);
-      now_.deep_probability = (std::min)(now_.deep_probability + 0.05, 0.8);
+      now_.base_depth = (std::max)(now_.base_depth - 1, (std::min)(2, options_.base_depth));
+      now_.high_confidence = (std::min)(now_.high_confidence + 0.05, (std::max)(0.95, options_.high_confidence));
+      now_.deep_probability = (std::min)(now_.deep_probability + 0.05, (std::max)(0.8, options_.deep_probability));
     }
   }
 
