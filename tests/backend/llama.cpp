@@ -103,7 +103,7 @@ TEST_CASE("the number of threads does not change a bit") {
 
 TEST_CASE("a chunk of a prompt gives bitwise what its tokens give one by one, up to max_rows") {
   std::mt19937 random(4);
-  auto backend = wide_backend();
+  auto backend = wide_backend({.max_rows = 200});
   const auto tokens = llama_driver::random_tokens(random, backend.max_rows(), backend.vocab_size());
   auto kv = llama_driver::cache_for(backend, 256), plain_kv = llama_driver::cache_for(backend, 256);
   forward_batch batch;
@@ -197,6 +197,23 @@ TEST_CASE("NaN weights give NaN logits, for the sampler to find") {
   const auto rows = llama_driver::plainly(backend, kv, std::vector<token_id>{1, 2});
   for (const float logit : rows.back())
     CHECK(std::isnan(logit));
+}
+
+TEST_CASE("a cache made for another model is refused before a row is written") {
+  using Catch::Matchers::Contains;
+  auto backend = golden_backend("llama");
+  const auto& config = backend.config();
+  forward_batch batch;
+  batch.begin_sequence(0, 0, 1);
+  batch.add_row(1, 0, 0, true);
+  contiguous_kv few_layers(config.n_layers - 1, config.kv_size(), 1, 8), short_rows(config.n_layers, 4, 1, 8);
+  CHECK_THROWS_WITH(backend.forward(few_layers, batch.view()), Contains("the cache has 1 layers of"));
+  CHECK_THROWS_WITH(backend.forward(short_rows, batch.view()), Contains("layers of 4 floats a row, but the model"));
+  contiguous_kv kv(config.n_layers, config.kv_size(), 1, 8);
+  batch.clear();
+  batch.begin_sequence(1, 0, 1);
+  batch.add_row(1, 0, 0, true);
+  CHECK_THROWS_WITH(backend.forward(kv, batch.view()), Contains("sequence 1 does not exist"));
 }
 
 TEST_CASE("a bad batch is refused with a sentence, and nothing has happened then") {

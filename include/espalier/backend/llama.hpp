@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,7 +34,7 @@ namespace espalier {
 
 struct llama_options {
   int threads = 0;                   //!< 0: as many as the hardware runs at once
-  int max_rows = 128;                //!< longest batch of one forward pass
+  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and what is pending
   int max_positions = 0;             //!< 0: as many as the model has
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
 };
@@ -54,6 +55,9 @@ class basic_llama_backend {
  public:
   static basic_llama_backend load(const std::string& folder, const llama_options& options = {}) {
     const model_config config = model_config::load(folder);
+    if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
+      raise<model_error>(folder, " holds a model in several files; only one model.safetensors is read.");
+    }
     safetensors_file file(folder + "/model.safetensors");
     return basic_llama_backend(config, model_weights<MatrixT>::load(config, file), options);
   }
@@ -68,7 +72,7 @@ class basic_llama_backend {
     require_option("max_rows", max_rows_, 1, 1 << 16);
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
-    const int hardware = (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()));
+    const int hardware = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
     require_option("threads", options.threads, 0, 256);
     team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
@@ -88,6 +92,7 @@ class basic_llama_backend {
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
+    check_store(kv, batch);
     detail::check_batch(batch, {max_rows_, config_.vocab_size, max_positions_, kv.capacity()});
     for (detail::attention_worker& worker : workers_)
       worker.reserve(kv.capacity());
@@ -138,6 +143,20 @@ class basic_llama_backend {
   }
 
   bool has_gate() const { return config_.family == model_config::family_type::llama; }
+
+  // A store made for another model would be written beyond its end.
+  template <class KVStoreT>
+  void check_store(const KVStoreT& kv, const forward_batch_view& batch) const {
+    if constexpr (requires { kv.n_layers() == kv.row_size(); }) {
+      if (kv.n_layers() != config_.n_layers || kv.row_size() != config_.kv_size()) {
+        raise<input_error>("the cache has ", kv.n_layers(), " layers of ", kv.row_size(),
+                           " floats a row, but the model ", config_.n_layers, " of ", config_.kv_size(), ".");
+      }
+    }
+    // A store answers for each sequence, or says that it does not exist.
+    for (const batch_sequence& s : batch.sequences)
+      kv.size(s.sequence);
+  }
 
   // The part [first, second) of n that belongs to a thread, in whole granules.
   std::pair<int, int> share(int thread, int n, int granule = 1) const {

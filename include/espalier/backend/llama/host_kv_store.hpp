@@ -13,7 +13,7 @@ namespace espalier {
 //!   KVStore, and
 //!   key(layer, sequence, slot), value(layer, sequence, slot) -> float*   the row, [n_kv_heads * head_dim]
 //! Laws
-//!   Both may be called from several threads at once.
+//!   Both may be called from several threads at once, and do not throw.
 //! Models
 //!   contiguous_kv
 template <class KVStoreT>

@@ -70,7 +70,7 @@ class thread_team {
   //! Waits, within a run, until every thread is here.
   void barrier() {
     if (n_threads_ == 1) return;
-    const int phase = phase_.load(std::memory_order_relaxed);
+    const unsigned phase = phase_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
       arrived_.store(0, std::memory_order_relaxed);
       phase_.store(phase + 1, std::memory_order_release);
@@ -98,7 +98,7 @@ class thread_team {
   }
 
   void work(int thread) {
-    for (int epoch = 0;;) {
+    for (unsigned epoch = 0;;) {
       wait_beyond(epoch);
       ++epoch;
       if (task_ == nullptr) return;
@@ -107,7 +107,7 @@ class thread_team {
     }
   }
 
-  void wait_beyond(int epoch) const {
+  void wait_beyond(unsigned epoch) const {
     using clock = std::chrono::steady_clock;
     const clock::time_point sleep_at = clock::now() + std::chrono::microseconds(200);
     while (epoch_.load(std::memory_order_acquire) == epoch) {
@@ -121,9 +121,9 @@ class thread_team {
   std::mutex one_run_;
   void (*task_)(void* context, int thread) = [](void*, int) {};
   void* context_ = nullptr;
-  alignas(64) std::atomic<int> epoch_{0};
+  alignas(64) std::atomic<unsigned> epoch_{0};
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> phase_{0};
+  alignas(64) std::atomic<unsigned> phase_{0};
   alignas(64) std::atomic<int> next_ticket_{0};
   std::vector<std::thread> workers_;
 };
