@@ -26,7 +26,7 @@ void require_none(PolicyT policy, VerifierT verifier, const setting& s) {
   // The backends of these tests take memory when they first see a large batch.
   c.target.inner.forward(c.kv, largest_batch(c.kv, 320).view());
   c.draft.inner.forward(c.draft_kv, largest_batch(c.draft_kv, 320).view());
-  c.decode.begin(prompt, {.tokens = {100}, .strings = {"no such text"}});
+  c.decode.begin(prompt, {.strings = {"no such text"}});
   const auto piece = [](token_id) { return std::string_view("ab"); };
   int rounds = 0;
   allocation_count count;
