@@ -24,7 +24,7 @@ struct bar_series {
 //! Pre         at most 8 series; each has a value for each group
 inline std::string speedup_plot(const std::string& title, const std::string& note,
                                 const std::vector<std::string>& groups, const std::vector<bar_series>& series) {
-  constexpr double width = 960, height = 470, left = 48, right = 16, top = 92, bottom = 58;
+  constexpr double width = 960, height = 486, left = 48, right = 16, top = 108, bottom = 58;
   double most = 1;
   for (const bar_series& s : series) {
     for (const interval& v : s.values)
@@ -47,18 +47,17 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
       "@media (prefers-color-scheme: dark) {{\n"
       ".back {{ fill: #14171b }} text {{ fill: #e8ebef }} .soft {{ fill: #a2abb6 }}\n"
       ".grid {{ stroke: #31373f }} .mark {{ stroke: #e8ebef }} .one {{ stroke: #a2abb6 }}\n"
-      ".s6 {{ fill: #8fb6f2 }} .s7 {{ fill: #f0705a }}\n"
+      ".s0 {{ fill: #4a76bd }} .s6 {{ fill: #9cc2ff }} .s7 {{ fill: #f0705a }}\n"
       "}}\n"
       "</style>\n"
       "<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
       "<text x=\"{3}\" y=\"28\" font-size=\"17\" font-weight=\"600\">{2}</text>\n",
       width, height, title, left - 30);
 
-  double x = left - 30;
   for (std::size_t i = 0; i < series.size(); ++i) {
-    svg += fmt::format("<rect class=\"s{}\" x=\"{:.1f}\" y=\"46\" width=\"12\" height=\"12\" rx=\"2\"/>", i, x);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"57\">{}</text>\n", x + 17, series[i].name);
-    x += 38 + 6.9 * static_cast<double>(series[i].name.size());
+    const double x = left - 30 + static_cast<double>(i % 4) * 200, y = 46 + static_cast<double>(i / 4) * 22;
+    svg += fmt::format("<rect class=\"s{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"2\"/>", i, x, y);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + 17, y + 11, series[i].name);
   }
   for (double v = 0; v <= limit + 1e-9; v += step) {
     svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" class=\"grid\"/>", left, width - right,

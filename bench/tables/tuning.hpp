@@ -69,18 +69,21 @@ inline std::vector<candidate> second_paper_trees() {
     int least, middle, most;
     double high, low;
   };
-  for (const breadths b : {breadths{1, 1, 1, 0.9, 0.4}, breadths{1, 1, 2, 0.9, 0.2}, breadths{1, 1, 2, 0.9, 0.4},
-                           breadths{1, 2, 2, 0.7, 0.4}, breadths{1, 2, 3, 0.9, 0.4}}) {
-    for (const int budget : {6, 8, 12}) {
+  for (const breadths b : {breadths{1, 1, 1, 0.9, 0.4}, breadths{1, 1, 2, 0.9, 0.25}, breadths{1, 1, 2, 0.9, 0.4},
+                           breadths{1, 2, 2, 0.7, 0.4}}) {
+    for (const int budget : {6, 8, 12, 16}) {
       espalier::dynatree_options o;
       o.budget = budget;
       o.min_breadth = b.least, o.mid_breadth = b.middle, o.max_breadth = b.most;
       o.high_confidence = b.high, o.low_confidence = b.low;
-      o.max_depth = 12;
+      o.max_depth = 16;
+      list.push_back({{in_words(o), o}});
+      o.history = false;
+      o.base_depth = 6;
+      o.prune_probability = o.stop_probability = 0.02, o.deep_probability = 0.2;
       list.push_back({{in_words(o), o}});
       o.base_depth = o.max_depth;
-      o.history = false;
-      for (const double threshold : {0.01, 0.03, 0.1, 0.2}) {
+      for (const double threshold : {0.01, 0.03, 0.1, 0.3}) {
         o.prune_probability = o.stop_probability = o.deep_probability = threshold;
         list.push_back({{in_words(o), o}});
       }

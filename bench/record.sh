@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSL-1.0
+# Runs the benchmarks and writes what they print and draw to docs/benchmarks.
+#
+#   bench/record.sh [NAME...]        default: all of them; ./run bench list names them
+#
+# Builds as ./run bench does; BUILD, JOBS, CXX and NO_INSTALL mean the same. Takes a quarter of an hour on two cores,
+# which should have nothing else to do.
+set -eu
+cd "$(dirname "$0")/.."
+out=docs/benchmarks
+
+[ $# -gt 0 ] || set -- micro_forward micro_round tables_dynatree tables_greedy_equality
+
+for name in "$@"; do
+  name=${name#bench_}
+  case $name in
+    micro_round) ./run bench bench_micro_round >"$out/$name.log" ;;
+    micro_forward) ./run bench bench_micro_forward --json "$out/$name.json" >"$out/$name.log" ;;
+    tables_dynatree)
+      ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
+      ;;
+    tables_greedy_equality) ./run bench bench_tables_greedy_equality --json "$out/$name.json" >"$out/$name.log" ;;
+    *)
+      echo "There is no benchmark $name to record." >&2
+      exit 1
+      ;;
+  esac
+  # What ./run says comes before the first heading.
+  {
+    printf '<!-- bench/record.sh %s, %s -->\n\n' "$name" "$(date -u +%F)"
+    sed -n '/^#/,$p' "$out/$name.log"
+  } >"$out/$name.md"
+  rm "$out/$name.log"
+  echo "$out/$name.md"
+done
