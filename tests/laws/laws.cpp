@@ -4,6 +4,7 @@
 
 #include "catch.hpp"
 #include "espalier/backend/callable.hpp"
+#include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
@@ -107,7 +108,7 @@ TEST_CASE("Backend laws: text_backend and callable_backend, both commit modes") 
   }
 }
 
-TEST_CASE("callable_backend checks the shape of what it is given") {
+TEST_CASE("a pass is checked for the shape of what comes back") {
   const std::vector<float> some(12, 0.0F);
   logits_view answer;
   callable_backend backend(6, [&](token_kv&, forward_batch_view) { return answer; });
@@ -117,7 +118,7 @@ TEST_CASE("callable_backend checks the shape of what it is given") {
   batch.add_row(0, 0, 0, true);
   for (const logits_view wrong : {logits_view{some.data(), 2, 6}, logits_view{some.data(), 1, 5}, logits_view{}}) {
     answer = wrong;
-    CHECK(says(message_of<input_error>([&] { backend.forward(kv, batch.view()); }), "asked for 1 rows of 6"));
+    CHECK(says(message_of<input_error>([&] { checked_forward(backend, kv, batch.view()); }), "asked for 1 rows of 6"));
   }
   answer = {some.data(), 1, 6};
   CHECK(backend.forward(kv, batch.view()).data == some.data());
