@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+// The team divides the work; OpenMP, which oneDNN brings along, must not divide it again.
+#define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 #include <array>
 #include <cstddef>
