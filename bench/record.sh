@@ -16,7 +16,7 @@ for name in "$@"; do
   name=${name#bench_}
   case $name in
     micro_round) ./run bench bench_micro_round >"$out/$name.log" ;;
-    micro_forward) ./run bench bench_micro_forward --json "$out/$name.json" >"$out/$name.log" ;;
+    micro_forward) ./run bench bench_micro_forward --models examples/models --json "$out/$name.json" >"$out/$name.log" ;;
     tables_dynatree)
       ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
       ;;

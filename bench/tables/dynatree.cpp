@@ -261,7 +261,8 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
   const std::string setting =
       fmt::format("{} prompts, {} tokens each, greedy; ± is the 95 % interval over prompts.", n_prompts, a.tokens);
   std::string text = fmt::format(
-      "## DynaTree's tables\n\n{} Each figure is the median of {} runs, the methods taking turns prompt by prompt. The "
+      "## DynaTree's tables\n\n{} Each figure is the median of {} run(s), the methods taking turns prompt by prompt. "
+      "The "
       "best chain and trees were chosen on {} other prompts of each domain.\n\n"
       "**The best DynaTree is {:.2f} ± {:.2f} times as fast as plain decoding** ({:.2f} by total time) **and {:.2f} ± "
       "{:.2f} times as fast as the best chain**, prompt by prompt, on the average of the domains.\n\n| method | "

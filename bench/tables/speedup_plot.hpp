@@ -79,7 +79,7 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
           v.mean - v.half_width, v.mean + v.half_width);
       svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" class=\"mark\"/>", center,
                          y_of(v.mean - v.half_width), y_of(v.mean + v.half_width));
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"middle\">{:.2f}</text>\n",
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" text-anchor=\"middle\">{:.1f}</text>\n",
                          center, y_of(v.mean + v.half_width) - 4, v.mean);
     }
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"{}\">{}</text>\n", middle,
