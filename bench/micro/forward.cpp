@@ -2,7 +2,7 @@
 //
 // The forward pass of the host transformer, and what it is made of.
 //
-//   bench_micro_forward --models DIR [--json FILE] [--rounds N] [--context N] [--threads N]
+//   bench_micro_forward [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]
 //
 // DIR holds a model folder, or folders target and draft. Prints Markdown. Everything is measured in turns, N rounds, and
 // given as the median. Cold: no weights in a cache before the pass; this is the state that models larger than the cache
@@ -40,7 +40,7 @@ using clock_type = std::chrono::steady_clock;
 using nlohmann::json;
 
 struct settings {
-  std::string models;
+  std::string models = "examples/models";
   std::string json_file;
   int rounds = 30;
   int context = 64;  // the mean of the first 128 tokens
@@ -400,7 +400,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     const auto option = options.find(argv[i]);
     if (option == options.end() || i + 1 == argc) {
-      std::fprintf(stderr, "usage: %s --models DIR [--json FILE] [--rounds N] [--context N] [--threads N]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]\n", argv[0]);
       return 2;
     }
     option->second(argv[i + 1]);
