@@ -21,6 +21,6 @@ struct some_verifier {
   espalier::verdict verify(espalier::tree_view, espalier::node_rows<float>, TargetRowsT&, espalier::philox_chance&);
 };
 
-using composition = espalier::decoder<archetypes::step_drafter, iid_policy, some_verifier, archetypes::kv_store,
-                                      archetypes::backend>;
+using composition =
+    espalier::decoder<archetypes::step_drafter, iid_policy, some_verifier, archetypes::kv_store, archetypes::backend>;
 static_assert(sizeof(composition) > 0);
