@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/chance.hpp"
@@ -25,9 +26,11 @@ class enumerating_chance {
     return decide({yes, 1.0 - yes}) == 0;
   }
 
-  template <class WeightT>
-  std::int32_t pick(std::span<const WeightT> weights, place = {}) {
-    std::vector<double> law(weights.begin(), weights.end());
+  template <Weights WeightsT>
+  std::int32_t pick(const WeightsT& weights, place = {}) {
+    std::vector<double> law;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      law.push_back(static_cast<double>(weights[i]));
     double total = 0;
     for (const double w : law)
       total += w > 0 ? w : 0.0;

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
@@ -53,8 +52,8 @@ class philox_chance {
 
   ESPALIER_HOST_DEVICE bool accept(double p, double q, place at) const { return uniform(at) * q < p; }
 
-  template <class WeightT>
-  ESPALIER_HOST_DEVICE std::int32_t pick(std::span<const WeightT> weights, place at) const {
+  template <Weights WeightsT>
+  ESPALIER_HOST_DEVICE std::int32_t pick(const WeightsT& weights, place at) const {
     return detail::categorical(weights, uniform(at));
   }
 

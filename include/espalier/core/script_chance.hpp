@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+
+namespace espalier {
+
+//! Chance from given numbers: one uniform of the script a call, in the order of the calls. Replays what another
+//! implementation did, and lets a test choose what happens.
+//!
+//! Errors      input_error when the script has ended
+class script_chance {
+ public:
+  //! Keeps a view of the numbers, each in [0, 1).
+  explicit script_chance(std::span<const double> uniforms) : uniforms_(uniforms) {}
+
+  bool accept(double p, double q, place = {}) { return next() * q < p; }
+
+  template <Weights WeightsT>
+  std::int32_t pick(const WeightsT& weights, place = {}) {
+    return detail::categorical(weights, next());
+  }
+
+  std::int32_t index(std::int32_t n, place = {}) {
+    const auto i = static_cast<std::int32_t>(next() * n);
+    return i < n ? i : n - 1;
+  }
+
+  //! Numbers used so far.
+  std::size_t used() const { return used_; }
+
+ private:
+  double next() {
+    if (used_ == uniforms_.size()) raise<input_error>("the script has ended: it holds ", uniforms_.size(), " numbers.");
+    return uniforms_[used_++];
+  }
+
+  std::span<const double> uniforms_;
+  std::size_t used_ = 0;
+};
+
+static_assert(Chance<script_chance>);
+
+}  // namespace espalier
