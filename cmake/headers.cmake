@@ -14,6 +14,7 @@ set(espalier_headers
   include/espalier/core/forward_batch_view.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
+  include/espalier/core/script_chance.hpp
   include/espalier/core/status.hpp
   include/espalier/core/token.hpp
   include/espalier/core/tree.hpp
@@ -21,6 +22,7 @@ set(espalier_headers
   include/espalier/core/tree_order.hpp
   include/espalier/core/tree_view.hpp
   include/espalier/core/verdict.hpp
+  include/espalier/core/weights.hpp
   include/espalier/concepts/backend.hpp
   include/espalier/concepts/drafter.hpp
   include/espalier/concepts/kv_store.hpp
@@ -34,12 +36,24 @@ set(espalier_headers
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/no_drafter.hpp
   include/espalier/tree_policy/chain.hpp
+  include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
   include/espalier/tree_policy/fixed.hpp
+  include/espalier/tree_policy/iid_paths.hpp
   include/espalier/tree_policy/layer.hpp
   include/espalier/tree_policy/plain.hpp
+  include/espalier/tree_policy/sampled_chain.hpp
+  include/espalier/verifier/block.hpp
   include/espalier/verifier/greedy.hpp
+  include/espalier/verifier/naive.hpp
+  include/espalier/verifier/naive_tree.hpp
+  include/espalier/verifier/remaining_draft.hpp
+  include/espalier/verifier/residual.hpp
+  include/espalier/verifier/residual_walk.hpp
+  include/espalier/verifier/specinfer.hpp
   include/espalier/verifier/target_only.hpp
+  include/espalier/verifier/traversal.hpp
+  include/espalier/verifier/walk.hpp
   include/espalier/kv_store/contiguous.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp

@@ -108,6 +108,9 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::chain_options>() == members<espalier::chain_options>());
   CHECK(described<espalier::fixed_options>() == members<espalier::fixed_options>());
   CHECK(described<espalier::dynatree_options>() == members<espalier::dynatree_options>());
+  CHECK(described<espalier::sampled_chain_options>() == members<espalier::sampled_chain_options>());
+  CHECK(described<espalier::iid_paths_options>() == members<espalier::iid_paths_options>());
+  CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
   CHECK(described<espalier::sampling_options>() == members<espalier::sampling_options>());
 }
 
@@ -207,6 +210,7 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
     }
     ++pairs;
   });
-  // Deterministic trees go with verifiers that ask the target alone.
-  CHECK(pairs == 10);
+  // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
+  // alone, independent paths with all but those for a single path.
+  CHECK(pairs == 9 + 9 + 4 * 2 + 2 * 7);
 }

@@ -18,11 +18,20 @@
 #include "espalier/registry/part.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/fixed.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/verifier/block.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/naive.hpp"
+#include "espalier/verifier/naive_tree.hpp"
+#include "espalier/verifier/residual_walk.hpp"
+#include "espalier/verifier/specinfer.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "espalier/verifier/traversal.hpp"
 
 //! The only list of the library's parts. Tests and benchmarks make every combination from it, programs their flags and
 //! JSON: a part that is added here appears in all of them. For host code; core/ and decoder/ do not know it.
@@ -62,6 +71,21 @@ inline constexpr auto options_of<dynatree_options> = boost::hana::make_tuple(
     option{"history", &dynatree_options::history, 0, 1, "adapt to what was accepted lately"});
 
 template <>
+inline constexpr auto options_of<sampled_chain_options> = boost::hana::make_tuple(option{
+    "length", &sampled_chain_options::length, 0, 64, "drafted tokens a round"});
+
+template <>
+inline constexpr auto options_of<iid_paths_options> =
+    boost::hana::make_tuple(option{"paths", &iid_paths_options::paths, 1, 64, "independent paths"},
+                            option{"length", &iid_paths_options::length, 0, 64, "drafted tokens of each"});
+
+template <>
+inline constexpr auto options_of<delayed_options> =
+    boost::hana::make_tuple(option{"paths", &delayed_options::paths, 1, 64, "independent paths"},
+                            option{"trunk", &delayed_options::trunk, 0, 64, "drafted tokens before they part"},
+                            option{"length", &delayed_options::length, 0, 64, "drafted tokens of each after that"});
+
+template <>
 inline constexpr auto options_of<decoder_options> =
     boost::hana::make_tuple(option{"seed", &decoder_options::seed, 0, unbounded, "equal seeds write equal texts"},
                             option{"order", &decoder_options::order, 0, 3, "of a tree's rows in the forward pass"});
@@ -81,14 +105,24 @@ inline constexpr auto known_values<commit_mode> = std::array{
 inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<plain>{"plain", "no draft: one token a round"},
     part<chain, chain_options>{"chain", "the draft's most probable tokens, one after the other"},
+    part<sampled_chain, sampled_chain_options>{"sampled-chain", "one path drawn from the draft"},
+    part<iid_paths, iid_paths_options>{"iid-paths", "independent paths drawn from the draft"},
+    part<delayed, delayed_options>{"delayed", "one path drawn from the draft, then independent ones from its end"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
     part<dynatree, dynatree_options>{"dynatree-first", "DynaTree's first paper: one breadth, one threshold",
                                      dynatree_options::first_paper()});
 
-inline constexpr auto verifiers =
-    boost::hana::make_tuple(part<greedy>{"greedy", "follow the target's most probable token"},
-                            part<target_only>{"target-only", "draw from the target, follow what was drafted"});
+inline constexpr auto verifiers = boost::hana::make_tuple(
+    part<greedy>{"greedy", "follow the target's most probable token"},
+    part<target_only>{"target-only", "draw from the target, follow what was drafted"},
+    part<naive>{"naive", "test the tokens of one path, one after the other"},
+    part<naive_tree>{"naive-tree", "test the first draw of each node"},
+    part<specinfer>{"specinfer", "test the draws of each node in random order"},
+    part<block>{"block", "test the tokens of one path together"},
+    part<traversal>{"traversal", "test the tree from its leaves up"},
+    part<traversal_without_replacement>{"traversal-distinct", "the same, each token of a node once"},
+    part<residual_walk>{"residual-walk", "test the different draws of each node in turn"});
 
 //! Whether a policy asks a drafter anything.
 template <class PolicyT>

@@ -31,12 +31,14 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //!   verify(tree, draft, target, chance) -> verdict
 //! Optional
 //!   static constexpr bool argmax_only            true: it never samples, and the target's temperature must be 0
+//!   reserve(max_nodes, vocab)                    called before any round: no round allocates after it
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
 //! Laws
 //!   The committed tokens, continued by the target, are distributed as the target alone would write.
 //! Models
-//!   greedy, target_only
+//!   greedy and target_only, which ask the target alone; naive, block (a single path); naive_tree, specinfer, traversal
+//!   (independent draws); residual_walk, traversal_without_replacement
 template <class VerifierT, class DraftRowsT, class TargetRowsT, class ChanceT>
 concept Verifier = detail::NamesLossless<VerifierT> && detail::Verifies<VerifierT, DraftRowsT, TargetRowsT, ChanceT>;
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/walk.hpp"
+
+namespace espalier {
+
+//! Judges a path as a whole: keeps the longest beginning that passes its own test, where a later token may make up for an
+//! earlier one that was less likely under the target.
+//!
+//! Complexity  one pass over p and q, and one over q to check it, for each node of the path; a draw from one of them
+//! Law         lossless for a single path; accepts at least as many tokens as naive, on average
+//! Errors      numeric_error for rows that are no distributions; input_error for a tree that its rows could not have given or
+//!             that has more than one draw a node
+//! Source      Sun et al., Block verification accelerates speculative decoding, Algorithm 2. Delayed tree expansion (3.1)
+//!             prints an acceptance by the weights w, which is biased; here it is by h (docs/algorithms.md)
+struct block {
+  static constexpr regime lossless = regime::single_path;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    node_id kept = root_node;
+    double kept_weight = 1;
+    double weight = 1;
+    node_id u = root_node;
+    auto p = detail::target_row(target, u);
+    while (!tree.is_leaf(u)) {
+      const node_id child = only_draw(tree, u);
+      const auto q = detail::draft_row(draft, u, p.size());
+      const std::size_t x = detail::drawn_token(tree, child, q);
+      weight = (std::min)(1.0, weight * static_cast<double>(p[x]) / static_cast<double>(q[x]));
+      u = child;
+      p = detail::target_row(target, u);
+      double pass = weight;
+      if (!tree.is_leaf(u) && weight > 0) {
+        residual rest(p, detail::draft_row(draft, u, p.size()));
+        const double left = weight * rest.take(1 / weight);
+        pass = left > 0 ? left / (left + (1 - weight)) : 0;
+      }
+      if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
+    }
+    p = detail::target_row(target, kept);
+    token_id token = -1;
+    if (!tree.is_leaf(kept)) {
+      const auto q = draft.row(kept);
+      token = chance.pick(residual(p, q).after(1 / kept_weight), {kept, 0, purpose::residual});
+    }
+    return {kept, token >= 0 ? token : chance.pick(p, {kept, 0, purpose::residual})};
+  }
+
+ private:
+  static node_id only_draw(tree_view tree, node_id u) {
+    auto draw = tree.draws(u).begin();
+    const node_id child = *draw;
+    if (++draw != tree.draws(u).end()) {
+      raise<input_error>("node ", u, " of the tree has several draws; block verification needs a single path.");
+    }
+    return child;
+  }
+};
+
+}  // namespace espalier

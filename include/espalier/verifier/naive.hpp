@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/verifier/naive_tree.hpp"
+
+namespace espalier {
+
+//! Speculative sampling as it began: one path, each token accepted with min(1, p / q), the first that fails replaced by a draw
+//! from the residual. It is naive_tree where there is but one draw a node.
+//!
+//! Complexity  a node of the path: one pass over q to check it; where a draw fails, one over p and q
+//! Law         lossless for a single path
+//! Errors      as naive_tree
+//! Source      Leviathan et al. 2023, Algorithm 1; Delayed tree expansion, Algorithm 2 with K = 1
+struct naive {
+  static constexpr regime lossless = regime::single_path;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    return naive_tree().verify(tree, draft, target, chance);
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/walk.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// Tests the first draw of a node, and that alone; where it is rejected the target's own token may be any other draw.
+template <class NumberT, class ChanceT>
+token_id test_first_draw(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q,
+                         ChanceT& chance) {
+  const node_id child = *tree.draws(u).begin();
+  const std::size_t x = drawn_token(tree, child, q);
+  if (chance.accept(static_cast<double>(p[x]), static_cast<double>(q[x]), {u, 0, purpose::accept}))
+    return tree.token[child];
+  const token_id token = chance.pick(residual<NumberT>(p, q).after(1), {u, 0, purpose::residual});
+  return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+}
+
+}  // namespace detail
+
+//! Tests one draw a node with min(1, p / q) and draws from the residual where it fails: the residual may land on another
+//! child, and the walk goes on there.
+//!
+//! Complexity  a node: one pass over q to check it, and where its draw fails one over p and q
+//! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
+//! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first, which is
+//!             biased on more than one path; this is the listing
+struct naive_tree {
+  static constexpr regime lossless = regime::iid | regime::single_path;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    return detail::walk(tree, [&](node_id u) {
+      const auto p = detail::target_row(target, u);
+      if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
+      return detail::test_first_draw(tree, u, p, detail::draft_row(draft, u, p.size()), chance);
+    });
+  }
+};
+
+}  // namespace espalier

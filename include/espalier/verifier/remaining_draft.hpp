@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/weights.hpp"
+
+namespace espalier::detail {
+
+using draw_iterator = tree_view::draw_range::iterator;
+
+// Whether an earlier draw of the same node gave the same token. Complexity O(draws of u).
+inline bool is_repeated(tree_view tree, node_id u, draw_iterator draw) {
+  for (auto earlier = tree.draws(u).begin(); earlier != draw; ++earlier) {
+    if (*earlier == *draw) return true;
+  }
+  return false;
+}
+
+// The draft's row at a node while its draws are rejected in order, repeated ones passed over: what the next one was drawn from
+// is q / mass() off the rejected tokens. The mass is a sum of what is left, never 1 minus what is gone: a peaked row leaves
+// little, and all of it counts.
+template <class NumberT>
+class remaining_draft {
+ public:
+  remaining_draft(tree_view tree, node_id u, std::span<const NumberT> q) : tree_(tree), u_(u), q_(q) {}
+
+  // 1 before any rejection; 0 once all that the row could give has been rejected.
+  double mass() const { return mass_; }
+
+  // Complexity: one pass over q, once a node, and O(draws of u).
+  void reject(draw_iterator draw) {
+    if (undrawn_ < 0) undrawn_ = undrawn();
+    mass_ = undrawn_;
+    while (++draw != tree_.draws(u_).end()) {
+      if (!is_repeated(tree_, u_, draw)) mass_ += static_cast<double>(q_[token_of(draw)]);
+    }
+  }
+
+ private:
+  std::size_t token_of(draw_iterator draw) const { return static_cast<std::size_t>(tree_.token[*draw]); }
+
+  // The mass of the tokens that no draw gave.
+  double undrawn() const {
+    double total = 0;
+    for (std::size_t begin = 0; begin < q_.size();) {
+      std::size_t end = q_.size();
+      for (auto draw = tree_.draws(u_).begin(); draw != tree_.draws(u_).end(); ++draw) {
+        if (const std::size_t t = token_of(draw); t >= begin && t < end) end = t;
+      }
+      total += sum_of(end - begin, [&](std::size_t i) { return q_[begin + i]; });
+      begin = end + 1;
+    }
+    return total;
+  }
+
+  tree_view tree_;
+  node_id u_;
+  std::span<const NumberT> q_;
+  double mass_ = 1;
+  double undrawn_ = -1;
+};
+
+}  // namespace espalier::detail
