@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSL-1.0
+// Ways to be wrong that look right. The same enumeration that proves the library's pairs must catch every one.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/registry.hpp"
+#include "exactness/distinct_draws.hpp"
+#include "exactness/worlds.hpp"
+
+using namespace espalier;
+using namespace worlds;
+
+namespace {
+
+template <class PolicyT, class VerifierT>
+double worst_bias(const PolicyT& policy, const VerifierT& verifier, std::size_t n) {
+  double worst = 0;
+  std::int64_t outcomes = 0;
+  for (const world& w : all())
+    worst = std::max(worst, bias(w, policy, verifier, n, outcomes));
+  return worst;
+}
+
+// A policy whose trees are rebuilt with other draws: change(row, the tokens drawn at a node in order).
+template <class PolicyT>
+struct redrawn {
+  static constexpr regime sampling = PolicyT::sampling;
+  PolicyT policy;
+  std::function<void(std::span<const double>, std::vector<token_id>&)> change;
+
+  std::int32_t max_nodes() const { return policy.max_nodes(); }
+
+  template <class DrafterT, class ChanceT>
+  void grow(tree<>& tree, DrafterT& drafter, ChanceT& chance) {
+    espalier::tree<> drawn(tree.capacity());
+    drawn.reset(0);
+    policy.grow(drawn, drafter, chance);
+    const tree_view from = drawn;
+    // Nodes keep their numbers only where their order stays: the drafter is asked anew.
+    tree.reset(0);
+    std::vector<node_id> source{root_node};
+    for (std::size_t i = 0; i < source.size(); ++i) {
+      const node_id u = source[i];
+      if (from.is_leaf(u)) continue;
+      const auto to = static_cast<node_id>(i);
+      const auto rows = drafter.propose(tree, std::span<const node_id>(&to, 1));
+      std::vector<token_id> tokens;
+      for (const node_id child : from.draws(u))
+        tokens.push_back(from.token[child]);
+      change(rows.row(0), tokens);
+      for (const token_id token : tokens) {
+        const int before = tree.size();
+        tree.draw(to, token, 0);
+        if (tree.size() > before) source.push_back(from.find_child(u, token));
+      }
+    }
+  }
+
+  void observe(tree_view, verdict) const {}
+};
+
+void sort_by_probability(std::span<const double> row, std::vector<token_id>& tokens) {
+  std::stable_sort(tokens.begin(), tokens.end(), [&](token_id a, token_id b) {
+    return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)];
+  });
+}
+
+void drop_repeated(std::span<const double>, std::vector<token_id>& tokens) {
+  std::vector<token_id> once;
+  for (const token_id t : tokens) {
+    if (std::find(once.begin(), once.end(), t) == once.end()) once.push_back(t);
+  }
+  tokens = once;
+}
+
+void drop_unlikely(std::span<const double> row, std::vector<token_id>& tokens) {
+  std::erase_if(tokens, [&](token_id t) { return row[static_cast<std::size_t>(t)] < 0.3; });
+}
+
+// Accepts the tokens of a path by the weights w themselves, as the paper on delayed trees prints block verification.
+struct block_by_weight {
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    node_id kept = root_node;
+    double kept_weight = 1, weight = 1;
+    for (node_id u = root_node; !tree.is_leaf(u);) {
+      const node_id child = *tree.draws(u).begin();
+      const auto x = static_cast<std::size_t>(tree.token[child]);
+      weight = std::min(1.0, weight * target.row(u)[x] / draft.row(u)[x]);
+      u = child;
+      if (chance.accept(weight, 1)) kept = u, kept_weight = weight;
+    }
+    const auto p = target.row(kept);
+    token_id token = -1;
+    if (!tree.is_leaf(kept) && kept_weight > 0)
+      token = chance.pick(residual(p, draft.row(kept)).after(1 / kept_weight));
+    return {kept, token >= 0 ? token : chance.pick(p)};
+  }
+};
+
+// Tests every node on its own and takes the deepest whose whole path passed.
+struct deepest_accepted {
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    std::vector<char> accepted(static_cast<std::size_t>(tree.n_nodes), 1);
+    node_id best = root_node;
+    for (node_id u = 1; u < tree.n_nodes; ++u) {
+      const node_id parent = tree.parent[u];
+      const auto x = static_cast<std::size_t>(tree.token[u]);
+      accepted[static_cast<std::size_t>(u)] =
+          accepted[static_cast<std::size_t>(parent)] != 0 && chance.accept(target.row(parent)[x], draft.row(parent)[x]);
+      if (accepted[static_cast<std::size_t>(u)] != 0 && tree.depth[u] > tree.depth[best]) best = u;
+    }
+    const auto p = target.row(best);
+    if (tree.is_leaf(best)) return {best, chance.pick(p)};
+    const token_id token = chance.pick(residual(p, draft.row(best)).after(1));
+    return {best, token >= 0 ? token : chance.pick(p)};
+  }
+};
+
+// SpecInfer without its random order.
+struct specinfer_in_list_order {
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    return detail::walk(tree, [&](node_id u) {
+      const auto p = target.row(u);
+      if (tree.is_leaf(u)) return chance.pick(p);
+      const auto q = draft.row(u);
+      residual<double> rest(p, q);
+      for (const node_id child : tree.draws(u)) {
+        const auto x = static_cast<std::size_t>(tree.token[child]);
+        if (chance.accept(rest.at(x), q[x])) return tree.token[child];
+        rest.take(1);
+      }
+      return chance.pick(rest);
+    });
+  }
+};
+
+// Traversal whose acceptance after a rejection is min(S / (1 - q(x)), 1), as a public implementation has it.
+struct traversal_by_bound {
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    verdict result;
+    visit(tree, draft, target, chance, root_node, 1, result);
+    return result;
+  }
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  static bool visit(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance, node_id u, double a,
+                    verdict& result) {
+    const auto p = target.row(u);
+    const auto q = tree.is_leaf(u) ? p : draft.row(u);
+    residual rest(p, q);
+    for (const node_id child : tree.draws(u)) {
+      const auto x = static_cast<std::size_t>(tree.token[child]);
+      if (visit(tree, draft, target, chance, child, std::min(1.0, a * rest.at(x) / q[x]), result)) return true;
+      const double left = a > 0 ? a * rest.take(1 / a) : 0;
+      a = q[x] < 1 ? std::min(1.0, left / (1 - q[x])) : 0;
+    }
+    if (u != root_node && !chance.accept(a, 1)) return false;
+    result = {u, chance.pick(rest)};
+    return true;
+  }
+};
+
+}  // namespace
+
+// What does not compile as a decoder, tried all the same.
+TEST_CASE("pairs that do not compile are biased") {
+  static_assert(!compatible(fixed::sampling, specinfer::lossless));
+  CHECK(worst_bias(fixed({.depth = 2, .breadth = 2, .budget = 6}), specinfer(), 3) > 0.05);
+  static_assert(!compatible(chain::sampling, naive::lossless));
+  CHECK(worst_bias(chain({.length = 2}), naive(), 3) > 0.05);
+  static_assert(!compatible(distinct_draws::sampling, traversal::lossless));
+  CHECK(worst_bias(distinct_draws{{2, 2}}, traversal(), 3) > 0.005);
+  static_assert(!compatible(dynatree::sampling, residual_walk::lossless));
+  CHECK(worst_bias(fixed({.depth = 1, .breadth = 2, .budget = 2}), residual_walk(), 2) > 0.05);
+  static_assert(!compatible(distinct_draws::sampling, naive_tree::lossless));
+  static_assert(!compatible(iid_paths::sampling, block::lossless));
+}
+
+TEST_CASE("acceptance by the weights of block verification is biased") {
+  CHECK(worst_bias(sampled_chain({.length = 3}), block(), 4) < 1e-12);
+  CHECK(worst_bias(sampled_chain({.length = 3}), block_by_weight(), 4) > 0.02);
+}
+
+TEST_CASE("independent acceptance on two paths is biased, and not on one") {
+  CHECK(worst_bias(sampled_chain({.length = 3}), deepest_accepted(), 4) < 1e-12);
+  CHECK(worst_bias(iid_paths({.paths = 2, .length = 2}), deepest_accepted(), 3) > 0.02);
+}
+
+TEST_CASE("a list of draws sorted by probability is biased") {
+  const redrawn<iid_paths> same{iid_paths({.paths = 2, .length = 2}), [](auto, auto&) {}};
+  const redrawn<iid_paths> sorted{iid_paths({.paths = 2, .length = 2}), sort_by_probability};
+  CHECK(worst_bias(same, naive_tree(), 3) < 1e-12);
+  CHECK(worst_bias(sorted, naive_tree(), 3) > 0.05);
+  CHECK(worst_bias(same, specinfer_in_list_order(), 3) < 1e-12);
+  CHECK(worst_bias(sorted, specinfer_in_list_order(), 3) > 0.05);
+  // Its own random order makes SpecInfer indifferent to that of the list.
+  CHECK(worst_bias(sorted, specinfer(), 3) < 1e-12);
+}
+
+TEST_CASE("a list of draws without its repetitions is biased where multiplicity counts") {
+  const redrawn<iid_paths> once{iid_paths({.paths = 3, .length = 1}), drop_repeated};
+  CHECK(worst_bias(once, specinfer(), 2) > 0.004);
+  CHECK(worst_bias(once, traversal(), 2) > 0.004);
+  // Without repetitions, independent draws are draws without replacement.
+  CHECK(worst_bias(once, residual_walk(), 2) < 1e-12);
+  CHECK(worst_bias(once, traversal_without_replacement(), 2) < 1e-12);
+}
+
+TEST_CASE("traversal with the bound of a public implementation is biased") {
+  CHECK(worst_bias(iid_paths({.paths = 2, .length = 2}), traversal_by_bound(), 3) > 0.02);
+}
+
+TEST_CASE("drawn tokens that are dropped for their probability are biased") {
+  const redrawn<distinct_draws> pruned{distinct_draws{{2}}, drop_unlikely};
+  CHECK(worst_bias(pruned, residual_walk(), 2) > 0.1);
+}
