@@ -14,6 +14,11 @@ struct backend {
   espalier::logits_view forward(kv_store&, espalier::forward_batch_view);
 };
 static_assert(espalier::Backend<backend, kv_store>);
+
+struct double_backend : backend {
+  espalier::vocab_rows<double> forward(kv_store&, espalier::forward_batch_view);
+};
+static_assert(espalier::Backend<double_backend, kv_store>);
 static_assert(!espalier::BoundedBackend<backend>);
 
 }  // namespace archetypes

@@ -23,7 +23,7 @@ struct policy {
 
 struct verifier {
   static constexpr espalier::regime lossless = espalier::regime::iid;
-  espalier::verdict verify(espalier::tree_view, espalier::node_rows<float>, espalier::lazy_rows&,
+  espalier::verdict verify(espalier::tree_view, espalier::node_rows<float>, espalier::lazy_rows<>&,
                            espalier::philox_chance&);
 };
 
@@ -38,8 +38,12 @@ using composed = espalier::decoder<DrafterT&, PolicyT&, VerifierT&, archetypes::
 }  // namespace minimal
 
 template class espalier::autoregressive<archetypes::backend&, archetypes::kv_store&>;
+template class espalier::autoregressive<archetypes::double_backend&, archetypes::kv_store&>;
 template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree&, espalier::greedy&,
                                  archetypes::kv_store&, archetypes::backend&>;
+
+template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree&, espalier::greedy&,
+                                 archetypes::kv_store&, archetypes::double_backend&>;
 
 void compose_all(archetypes::step_drafter& step, minimal::drafter& nothing, archetypes::kv_store& kv,
                  archetypes::backend& backend, minimal::policy& policy, minimal::verifier& verifier) {

@@ -139,7 +139,7 @@ TEST_CASE("a logit that is not finite is an error that names row and token, wher
       }
     }
   }
-  CHECK(says(message_of<input_error>([] { max_logit({}, 4); }), "row 4", "empty"));
+  CHECK(says(message_of<input_error>([] { max_logit(std::span<const float>(), 4); }), "row 4", "empty"));
 }
 
 TEST_CASE("argmax takes the first of the largest") {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <utility>
 
+#include "espalier/concepts/backend.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/probabilities.hpp"
 
 namespace espalier {
 
 //! Makes a backend of any function object: one's own inference stack behind one call.
 //!
-//! Shapes      forward(kv, batch) -> logits_view, [number of batch.outputs][vocab]
+//! Shapes      forward(kv, batch) -> vocab_rows<float or double>, [number of batch.outputs][vocab]
 //! Errors      what the function throws; rows of another shape than asked for are found by whoever asked
 template <class FunctionT>
 class callable_backend {
@@ -26,9 +25,9 @@ class callable_backend {
 
   template <class KVStoreT>
   requires requires(FunctionT& f, KVStoreT& kv, forward_batch_view batch) {
-    { f(kv, batch) } -> std::same_as<logits_view>;
+    { f(kv, batch) } -> detail::FloatOrDoubleRows;
   }
-  logits_view forward(KVStoreT& kv, forward_batch_view batch) { return forward_(kv, batch); }
+  auto forward(KVStoreT& kv, forward_batch_view batch) { return forward_(kv, batch); }
 
  private:
   std::int32_t vocab_size_;

@@ -4,7 +4,6 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/probabilities.hpp"
 
 namespace espalier {
 
@@ -12,9 +11,9 @@ namespace espalier {
 //!
 //! Errors      input_error where the backend returns rows of another shape; what it throws passes through
 template <class BackendT, class KVStoreT>
-requires Backend<BackendT, KVStoreT> logits_view checked_forward(BackendT& backend, KVStoreT& kv,
-                                                                 forward_batch_view batch) {
-  const logits_view logits = backend.forward(kv, batch);
+requires Backend<BackendT, KVStoreT>
+auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
+  const auto logits = backend.forward(kv, batch);
   if (logits.n_rows != static_cast<std::int32_t>(batch.outputs.size()) || logits.vocab != backend.vocab_size()) {
     raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab, " logits, but was asked for ",
                        batch.outputs.size(), " rows of ", backend.vocab_size(), ".");

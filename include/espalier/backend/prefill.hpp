@@ -12,6 +12,7 @@
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {
@@ -40,14 +41,13 @@ class prefill {
   //! Errors      input_error where the text does not fit the cache; what the backend throws, the cache then holding the
   //!             chunks that were finished, and scratch
   template <class BackendT, class KVStoreT>
-  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> logits_view run(BackendT& backend, KVStoreT& kv,
-                                                                            std::int32_t sequence,
-                                                                            std::span<const token_id> text,
-                                                                            std::int32_t pending) {
+  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
+  auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
+           std::int32_t pending) {
     std::int32_t most = chunk;
     if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
     const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
-    logits_view logits;
+    vocab_rows<logit_number<BackendT, KVStoreT>> logits;
     for (std::int32_t done = kv.size(sequence); done < goal;) {
       const std::int32_t n = (std::min)(goal - done, most);
       if (kv.append(sequence, n) < 0) {

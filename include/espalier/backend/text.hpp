@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,13 +16,18 @@
 namespace espalier {
 
 //! A backend made of a plain function of the text: model(text, logits) writes the logits of the token after `text`.
-//! For n-gram models, lookup tables, remote models without a cache, and tests. Keeps its text in a token_kv.
+//! For n-gram models, lookup tables, remote models without a cache, and tests. Keeps its text in a token_kv. The logits are
+//! float, or double where the function takes these alone.
 //!
 //! Shapes      text: one to capacity tokens; logits [vocab_size]
 //! Complexity  one call of the function for each output row
 template <class ModelT>
-requires std::invocable<ModelT&, std::span<const token_id>, std::span<float>>
+requires std::invocable<ModelT&, std::span<const token_id>, std::span<float>> ||
+    std::invocable<ModelT&, std::span<const token_id>, std::span<double>>
 class text_backend {
+  using number =
+      std::conditional_t<std::invocable<ModelT&, std::span<const token_id>, std::span<float>>, float, double>;
+
  public:
   text_backend(std::int32_t vocab_size, ModelT model) : vocab_size_(vocab_size), model_(std::move(model)) {
     require_option("vocabulary size", vocab_size, 1, 1 << 30);
@@ -34,7 +40,7 @@ class text_backend {
     kv.token(i, i) = token_id{};
     kv.capacity();
   }
-  logits_view forward(KVStoreT& kv, forward_batch_view batch) {
+  vocab_rows<number> forward(KVStoreT& kv, forward_batch_view batch) {
     const auto vocab = static_cast<std::size_t>(vocab_size_);
     logits_.resize(batch.outputs.size() * vocab);
     text_.reserve(static_cast<std::size_t>(kv.capacity()));
@@ -52,7 +58,7 @@ class text_backend {
           if ((mask[static_cast<std::size_t>(j / 32)] >> (j % 32) & 1U) != 0)
             text_.push_back(kv.token(s.sequence, s.prefix + j));
         }
-        model_(std::span<const token_id>(text_), std::span<float>(logits_).subspan(output * vocab, vocab));
+        model_(std::span<const token_id>(text_), std::span<number>(logits_).subspan(output * vocab, vocab));
       }
     }
     return {logits_.data(), static_cast<std::int32_t>(batch.outputs.size()), vocab_size_};
@@ -62,7 +68,7 @@ class text_backend {
   std::int32_t vocab_size_;
   ModelT model_;
   std::vector<token_id> text_;
-  std::vector<float> logits_;
+  std::vector<number> logits_;
 };
 
 }  // namespace espalier

@@ -3,6 +3,8 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -16,9 +18,12 @@ concept HasVocabSize = requires(const BackendT& backend) {
   { backend.vocab_size() } -> std::convertible_to<std::int32_t>;
 };
 
+template <class LogitsT>
+concept FloatOrDoubleRows = std::same_as<LogitsT, vocab_rows<float>> || std::same_as<LogitsT, vocab_rows<double>>;
+
 template <class BackendT, class KVStoreT>
 concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
-  { backend.forward(kv, batch) } -> std::same_as<logits_view>;
+  { backend.forward(kv, batch) } -> FloatOrDoubleRows;
 };
 
 }  // namespace detail
@@ -27,8 +32,9 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!
 //! Minimal definition
 //!   vocab_size() -> int
-//!   forward(kv, batch) -> logits_view   one row for each entry of batch.outputs, valid until the next call; the keys
-//!                                       and values of each batch row are in its cache slot afterwards
+//!   forward(kv, batch) -> vocab_rows<float or double>   one row of logits for each entry of batch.outputs, valid until
+//!                                       the next call; the keys and values of each batch row are in its cache slot
+//!                                       afterwards
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
 //!   max_positions() -> int              longest text it can read; as long as the cache without it
@@ -42,6 +48,12 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!   callable_backend, text_backend, llama_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasVocabSize<BackendT> && detail::HasForward<BackendT, KVStoreT>;
+
+//! The number type of a backend's logits, and so of all rows that are made from them: float or double.
+template <class BackendT, class KVStoreT>
+requires Backend<BackendT, KVStoreT>
+using logit_number = std::remove_const_t<std::remove_pointer_t<
+    decltype(std::declval<BackendT&>().forward(std::declval<KVStoreT&>(), forward_batch_view{}).data)>>;
 
 //! A backend that takes at most max_rows() rows a pass.
 template <class BackendT>

@@ -79,10 +79,11 @@ class decoder {
   static_assert(Drafter<drafter_type>, "the first part must be a Drafter");
   static_assert(KVStore<kv_type>, "the fourth part must be a KVStore");
   static_assert(Backend<backend_type, kv_type>, "the fifth part must be a Backend that can use the KV store");
+  using target_rows = lazy_rows<logit_number<backend_type, kv_type>>;
   static_assert(TreePolicy<policy_type, drafter_type, philox_chance>,
                 "the second part must be a TreePolicy that can grow from this drafter");
   static_assert(
-      Verifier<verifier_type, decltype(detail::draft_rows(std::declval<drafter_type&>())), lazy_rows, philox_chance>,
+      Verifier<verifier_type, decltype(detail::draft_rows(std::declval<drafter_type&>())), target_rows, philox_chance>,
       "the third part must be a Verifier that can read the drafter's rows");
   static_assert(
       compatible(policy_type::sampling, verifier_type::lossless),
@@ -176,7 +177,7 @@ class decoder {
     prepare();
     draft(chance);
     compile();
-    const logits_view logits = checked_forward(backend_, kv_, batch_.view());
+    const auto logits = checked_forward(backend_, kv_, batch_.view());
     record_.seconds.target_forward += lap();
     target_.open(logits, order_.rows());
     const verdict v = verifier_.verify(tree_.view(), detail::draft_rows(drafter_), target_, chance);
@@ -313,7 +314,7 @@ class decoder {
   BackendT backend_;
   decoder_options options_;
   session session_;
-  lazy_rows target_;
+  target_rows target_;
   std::int32_t context_;
   tree<> tree_;
   tree_order order_;

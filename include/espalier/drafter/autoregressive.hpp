@@ -35,6 +35,11 @@ namespace espalier {
 //!             which the next round opens as if the failed one had not been
 template <class BackendT, class KVStoreT>
 class autoregressive {
+  static_assert(KVStore<std::remove_reference_t<KVStoreT>>, "the second argument must be a KVStore");
+  static_assert(Backend<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>,
+                "the first argument must be a Backend that can use this KVStore");
+  using number = logit_number<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>;
+
  public:
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
                  std::int32_t sequence = 0)
@@ -42,9 +47,6 @@ class autoregressive {
         kv_(std::forward<KVStoreT>(kv)),
         sampler_(sampling),
         sequence_(sequence) {
-    static_assert(KVStore<std::remove_reference_t<KVStoreT>>, "the second argument must be a KVStore");
-    static_assert(Backend<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>,
-                  "the first argument must be a Backend that can use this KVStore");
     if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>) {
       require_option("max_rows of the draft model", backend_.max_rows(), 1, 1 << 30);
     }
@@ -59,7 +61,7 @@ class autoregressive {
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const auto vocab = static_cast<std::size_t>(vocab_size());
     text_.reserve(static_cast<std::size_t>(capacity()) + nodes + 1);
-    rows_.reset(new float[nodes * vocab]);
+    rows_.reset(new number[nodes * vocab]);
     row_of_.resize(nodes, -1);
     column_of_.resize(nodes, -1);
     masks_.resize(nodes * static_cast<std::size_t>(words()));
@@ -76,7 +78,7 @@ class autoregressive {
     close_round();
   }
 
-  vocab_rows<float> propose(tree_view tree, std::span<const node_id> nodes) {
+  vocab_rows<number> propose(tree_view tree, std::span<const node_id> nodes) {
     if (nodes.size() == 1 && nodes[0] == root_node) return open_round();
     const std::int32_t first = n_rows_;
     std::int32_t most = max_nodes_;
@@ -90,7 +92,7 @@ class autoregressive {
     return {rows_.get() + offset(first), n_rows_ - first, vocab_size()};
   }
 
-  node_rows<float> rows() const { return {{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}; }
+  node_rows<number> rows() const { return {{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}; }
 
   void commit(tree_view tree, verdict v) {
     const std::int32_t length = tree.depth[v.accepted];
@@ -129,12 +131,12 @@ class autoregressive {
 
   // Forwards the committed text that the cache lacks, at least its last token, whose logits are the root's row. It is
   // committed text, so its cache rows are committed, too.
-  vocab_rows<float> open_round() {
+  vocab_rows<number> open_round() {
     close_round();
     const auto length = static_cast<std::int32_t>(text_.size());
     kv_.truncate(sequence_, length - 1);
     const auto start = std::chrono::steady_clock::now();
-    const logits_view logits = prefill_.run(backend_, kv_, sequence_, text_, 0);
+    const auto logits = prefill_.run(backend_, kv_, sequence_, text_, 0);
     forward_time_ += std::chrono::steady_clock::now() - start;
     take_row(root_node, logits.row(0));
     return {rows_.get(), 1, vocab_size()};
@@ -156,13 +158,13 @@ class autoregressive {
       batch_.add_row(tree.token[u], prefix - 1 + tree.depth[u], column, true).include(mask);
     }
     const auto start = std::chrono::steady_clock::now();
-    const logits_view logits = checked_forward(backend_, kv_, batch_.view());
+    const auto logits = checked_forward(backend_, kv_, batch_.view());
     forward_time_ += std::chrono::steady_clock::now() - start;
     for (std::int32_t i = 0; i < n; ++i)
       take_row(nodes[static_cast<std::size_t>(i)], logits.row(i));
   }
 
-  void take_row(node_id u, std::span<const float> logits) {
+  void take_row(node_id u, std::span<const number> logits) {
     sampler_.probabilities(logits, {rows_.get() + offset(n_rows_), logits.size()}, n_rows_);
     row_of_[static_cast<std::size_t>(u)] = n_rows_++;
   }
@@ -177,7 +179,7 @@ class autoregressive {
   std::int32_t sequence_;
   std::int32_t max_nodes_ = 0;
   std::vector<token_id> text_;  // committed; the last token is pending
-  std::unique_ptr<float[]> rows_;
+  std::unique_ptr<number[]> rows_;
   std::int32_t n_rows_ = 0;
   std::int32_t n_columns_ = 0;  // scratch slots in use
   std::vector<std::int32_t> row_of_;

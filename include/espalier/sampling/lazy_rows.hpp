@@ -16,8 +16,11 @@ namespace espalier {
 
 //! The target's rows of one round by node, made from its logits when a verifier first asks for one.
 //!
+//! NumberT is that of the logits, float or double.
+//!
 //! Complexity  row: the sampler's, once a node; argmax: one pass; no allocation after reserve()
 //! Errors      numeric_error as max_logit, for the rows asked for only
+template <class NumberT = float>
 class lazy_rows {
  public:
   explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
@@ -26,11 +29,11 @@ class lazy_rows {
   void reserve(std::int32_t nodes, std::int32_t vocab) {
     sampler_.reserve(vocab);
     made_.resize(static_cast<std::size_t>(nodes));
-    rows_.reset(new float[static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab)]);
+    rows_.reset(new NumberT[static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab)]);
   }
 
   //! Opens a round. Shapes: row_of [n_nodes], the row of each node in `logits`.
-  void open(logits_view logits, std::span<const std::int32_t> row_of) {
+  void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of) {
     logits_ = logits;
     row_of_ = row_of;
     std::fill_n(made_.begin(), row_of.size(), char{0});
@@ -40,10 +43,10 @@ class lazy_rows {
   token_id argmax(node_id u) const { return espalier::argmax(logits(u), logits_row(u)); }
 
   //! The distribution of the token after node u.
-  std::span<const float> row(node_id u) {
+  std::span<const NumberT> row(node_id u) {
     const auto i = static_cast<std::size_t>(u);
     const auto vocab = static_cast<std::size_t>(logits_.vocab);
-    const std::span<float> out{rows_.get() + i * vocab, vocab};
+    const std::span<NumberT> out{rows_.get() + i * vocab, vocab};
     if (made_[i] == 0) {
       sampler_.probabilities(logits(u), out, logits_row(u));
       made_[i] = 1;
@@ -55,13 +58,13 @@ class lazy_rows {
 
  private:
   std::int32_t logits_row(node_id u) const { return row_of_[static_cast<std::size_t>(u)]; }
-  std::span<const float> logits(node_id u) const { return logits_.row(logits_row(u)); }
+  std::span<const NumberT> logits(node_id u) const { return logits_.row(logits_row(u)); }
 
   sampler sampler_;
-  logits_view logits_;
+  vocab_rows<NumberT> logits_;
   std::span<const std::int32_t> row_of_;
   std::vector<char> made_;
-  std::unique_ptr<float[]> rows_;
+  std::unique_ptr<NumberT[]> rows_;
 };
 
 }  // namespace espalier

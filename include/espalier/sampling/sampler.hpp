@@ -42,28 +42,35 @@ class sampler {
   }
 
   //! Shapes      logits, out: [vocab]
-  void probabilities(std::span<const float> logits, std::span<float> out, std::int32_t row) {
+  void probabilities(std::span<const float> logits, std::span<float> out, std::int32_t row) { fill(logits, out, row); }
+  void probabilities(std::span<const double> logits, std::span<double> out, std::int32_t row) {
+    fill(logits, out, row);
+  }
+
+ private:
+  bool truncates() const { return options_.top_k > 0 || options_.top_p < 1.0F || options_.min_p > 0.0F; }
+
+  template <class NumberT>
+  void fill(std::span<const NumberT> logits, std::span<NumberT> out, std::int32_t row) {
     if (is_greedy()) {
       const token_id best = argmax(logits, row);
-      std::fill(out.begin(), out.end(), 0.0F);
-      out[static_cast<std::size_t>(best)] = 1.0F;
+      std::fill(out.begin(), out.end(), NumberT{0});
+      out[static_cast<std::size_t>(best)] = 1;
       return;
     }
     softmax(logits, options_.temperature, out, row);
     if (truncates()) truncate(out);
   }
 
- private:
-  bool truncates() const { return options_.top_k > 0 || options_.top_p < 1.0F || options_.min_p > 0.0F; }
-
-  void truncate(std::span<float> p) {
+  template <class NumberT>
+  void truncate(std::span<NumberT> p) {
     kept_.clear();
     for (std::size_t t = 0; t < p.size(); ++t) {
-      if (p[t] > 0.0F) kept_.push_back(static_cast<token_id>(t));
+      if (p[t] > 0) kept_.push_back(static_cast<token_id>(t));
     }
     const auto before = [&](token_id a, token_id b) {
-      const float pa = p[static_cast<std::size_t>(a)];
-      const float pb = p[static_cast<std::size_t>(b)];
+      const NumberT pa = p[static_cast<std::size_t>(a)];
+      const NumberT pb = p[static_cast<std::size_t>(b)];
       return pa > pb || (pa == pb && a < b);
     };
     if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < kept_.size()) {
@@ -71,21 +78,22 @@ class sampler {
       kept_.resize(static_cast<std::size_t>(options_.top_k));
     }
     // min-p compares with the largest, so it may come first and leave top-p less to sort; not so the mass.
-    const double mass = static_cast<double>(options_.top_p) * mass_kept(p);
-    const float least = options_.min_p * *std::max_element(p.begin(), p.end());
+    const double mass = static_cast<double>(options_.top_p) * mass_kept<NumberT>(p);
+    const NumberT least = static_cast<NumberT>(options_.min_p) * *std::max_element(p.begin(), p.end());
     std::erase_if(kept_, [&](token_id t) { return p[static_cast<std::size_t>(t)] < least; });
-    if (options_.top_p < 1.0F) keep_top(mass, p, before);
-    const double total = mass_kept(p);
+    if (options_.top_p < 1.0F) keep_top<NumberT>(mass, p, before);
+    const double total = mass_kept<NumberT>(p);
     std::sort(kept_.begin(), kept_.end());
     std::size_t next = 0;
     for (std::size_t t = 0; t < p.size(); ++t) {
       const bool keep = next < kept_.size() && static_cast<std::size_t>(kept_[next]) == t;
       next += keep ? 1 : 0;
-      p[t] = keep ? static_cast<float>(static_cast<double>(p[t]) / total) : 0.0F;
+      p[t] = keep ? static_cast<NumberT>(static_cast<double>(p[t]) / total) : NumberT{0};
     }
   }
 
-  double mass_kept(std::span<const float> p) const {
+  template <class NumberT>
+  double mass_kept(std::span<const NumberT> p) const {
     double mass = 0;
     for (const token_id t : kept_)
       mass += static_cast<double>(p[static_cast<std::size_t>(t)]);
@@ -93,8 +101,8 @@ class sampler {
   }
 
   // The fewest of the kept tokens that reach this mass.
-  template <class BeforeT>
-  void keep_top(double mass, std::span<const float> p, const BeforeT& before) {
+  template <class NumberT, class BeforeT>
+  void keep_top(double mass, std::span<const NumberT> p, const BeforeT& before) {
     std::sort(kept_.begin(), kept_.end(), before);
     double sum = 0;
     std::size_t n = 0;

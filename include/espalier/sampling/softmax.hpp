@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <span>
 
 #include "espalier/core/error.hpp"
@@ -22,10 +22,16 @@ namespace detail {
 inline constexpr std::size_t lanes = 64;
 
 // Finite numbers are those whose magnitude, read as an integer, is below this.
-inline constexpr std::uint32_t infinite_magnitude = 0x7F800000U;
+template <class NumberT>
+inline constexpr auto infinite_magnitude = std::uint32_t{0x7F800000U};
+template <>
+inline constexpr auto infinite_magnitude<double> = std::uint64_t{0x7FF0000000000000U};
 
 inline std::uint32_t magnitude_bits(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU;
+}
+inline std::uint64_t magnitude_bits(double x) {
+  return std::bit_cast<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
 }
 
 // exp(x) for x <= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 3e-7
@@ -50,7 +56,8 @@ inline double exp_of_nonpositive(double x) {
 }
 
 // The first index at which the row holds `value`. Pre: there is one.
-inline std::size_t find_first(std::span<const float> row, float value) {
+template <class NumberT>
+std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   std::size_t i = 0;
   for (; i + lanes <= row.size(); i += lanes) {
     std::uint32_t found = 0;
@@ -66,8 +73,9 @@ inline std::size_t find_first(std::span<const float> row, float value) {
 // Floats that are added up as such, before they join a sum in double.
 inline constexpr std::size_t block = 1024;
 
-inline double block_sum(std::span<const float> values) {
-  float sum[lanes] = {};
+template <class NumberT>
+double block_sum(std::span<const NumberT> values) {
+  NumberT sum[lanes] = {};
   std::size_t i = 0;
   for (; i + lanes <= values.size(); i += lanes) {
     for (std::size_t l = 0; l < lanes; ++l)
@@ -76,9 +84,58 @@ inline double block_sum(std::span<const float> values) {
   for (std::size_t l = 0; i < values.size(); ++i, ++l)
     sum[l] += values[i];
   double total = 0;
-  for (const float s : sum)
+  for (const NumberT s : sum)
     total += static_cast<double>(s);
   return total;
+}
+
+template <class NumberT>
+NumberT max_logit(std::span<const NumberT> logits, std::int32_t row) {
+  using magnitude_type = decltype(magnitude_bits(NumberT{}));
+  if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
+  NumberT best[lanes];
+  magnitude_type largest[lanes] = {};
+  for (NumberT& b : best)
+    b = logits[0];
+  std::size_t i = 0;
+  for (; i + lanes <= logits.size(); i += lanes) {
+    for (std::size_t l = 0; l < lanes; ++l) {
+      const NumberT x = logits[i + l];
+      const magnitude_type magnitude = magnitude_bits(x);
+      best[l] = best[l] < x ? x : best[l];
+      largest[l] = largest[l] < magnitude ? magnitude : largest[l];
+    }
+  }
+  for (std::size_t l = 0; i < logits.size(); ++i, ++l) {
+    best[l] = (std::max)(best[l], logits[i]);
+    largest[l] = (std::max)(largest[l], magnitude_bits(logits[i]));
+  }
+  if (*std::max_element(std::begin(largest), std::end(largest)) >= infinite_magnitude<NumberT>) {
+    std::size_t t = 0;
+    while (magnitude_bits(logits[t]) < infinite_magnitude<NumberT>)
+      ++t;
+    raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
+                         "; logits must be finite. The model or its weights are damaged.");
+  }
+  return *std::max_element(std::begin(best), std::end(best));
+}
+
+template <class NumberT>
+void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<NumberT> out, std::int32_t row) {
+  constexpr NumberT most = (std::numeric_limits<NumberT>::max)();
+  const NumberT best = max_logit(logits, row);
+  // The cap keeps 0 * scale at 0 where 1 / temperature overflows.
+  const NumberT scale = 1 / temperature < most ? 1 / temperature : most;
+  double total = 0;
+  for (std::size_t first = 0; first < logits.size(); first += block) {
+    const std::size_t n = (std::min)(block, logits.size() - first);
+    for (std::size_t i = 0; i < n; ++i)
+      out[first + i] = exp_of_nonpositive((logits[first + i] - best) * scale);
+    total += block_sum<NumberT>(out.subspan(first, n));
+  }
+  const auto inverse = static_cast<NumberT>(1.0 / total);
+  for (NumberT& p : out)
+    p *= inverse;
 }
 
 }  // namespace detail
@@ -88,32 +145,10 @@ inline double block_sum(std::span<const float> values) {
 //! Complexity  one pass
 //! Errors      input_error for an empty row; numeric_error that names the row and the token where a logit is NaN or infinite
 inline float max_logit(std::span<const float> logits, std::int32_t row) {
-  if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
-  float best[detail::lanes];
-  std::uint32_t largest[detail::lanes] = {};
-  for (float& b : best)
-    b = logits[0];
-  std::size_t i = 0;
-  for (; i + detail::lanes <= logits.size(); i += detail::lanes) {
-    for (std::size_t l = 0; l < detail::lanes; ++l) {
-      const float x = logits[i + l];
-      const std::uint32_t magnitude = detail::magnitude_bits(x);
-      best[l] = best[l] < x ? x : best[l];
-      largest[l] = largest[l] < magnitude ? magnitude : largest[l];
-    }
-  }
-  for (std::size_t l = 0; i < logits.size(); ++i, ++l) {
-    best[l] = (std::max)(best[l], logits[i]);
-    largest[l] = (std::max)(largest[l], detail::magnitude_bits(logits[i]));
-  }
-  if (*std::max_element(std::begin(largest), std::end(largest)) >= detail::infinite_magnitude) {
-    std::size_t t = 0;
-    while (detail::magnitude_bits(logits[t]) < detail::infinite_magnitude)
-      ++t;
-    raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
-                         "; logits must be finite. The model or its weights are damaged.");
-  }
-  return *std::max_element(std::begin(best), std::end(best));
+  return detail::max_logit(logits, row);
+}
+inline double max_logit(std::span<const double> logits, std::int32_t row) {
+  return detail::max_logit(logits, row);
 }
 
 //! The token with the largest logit; ties go to the lower id.
@@ -123,6 +158,9 @@ inline float max_logit(std::span<const float> logits, std::int32_t row) {
 inline token_id argmax(std::span<const float> logits, std::int32_t row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
+inline token_id argmax(std::span<const double> logits, std::int32_t row) {
+  return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
+}
 
 //! Probabilities of a row of logits at a temperature above 0.
 //!
@@ -130,19 +168,10 @@ inline token_id argmax(std::span<const float> logits, std::int32_t row) {
 //! Complexity  three passes; the sum is taken in double
 //! Errors      as max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, std::int32_t row) {
-  const float best = max_logit(logits, row);
-  // The cap keeps 0 * scale at 0 where 1 / temperature overflows.
-  const float scale = 1.0F / temperature < FLT_MAX ? 1.0F / temperature : FLT_MAX;
-  double total = 0;
-  for (std::size_t first = 0; first < logits.size(); first += detail::block) {
-    const std::size_t n = (std::min)(detail::block, logits.size() - first);
-    for (std::size_t i = 0; i < n; ++i)
-      out[first + i] = detail::exp_of_nonpositive((logits[first + i] - best) * scale);
-    total += detail::block_sum(out.subspan(first, n));
-  }
-  const auto inverse = static_cast<float>(1.0 / total);
-  for (float& p : out)
-    p *= inverse;
+  detail::softmax(logits, temperature, out, row);
+}
+inline void softmax(std::span<const double> logits, double temperature, std::span<double> out, std::int32_t row) {
+  detail::softmax(logits, temperature, out, row);
 }
 
 }  // namespace espalier

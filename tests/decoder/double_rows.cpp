@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+// A backend with logits in double has every row of its decoder in double.
+#include <cmath>
+#include <concepts>
+#include <numeric>
+#include <vector>
+
+#include "catch.hpp"
+#include "decoder/composition.hpp"
+#include "espalier/backend/callable.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+
+namespace {
+
+constexpr std::int32_t vocab = 300;
+
+struct double_model {
+  std::uint64_t seed;
+  void operator()(std::span<const token_id> text, std::span<double> logits) const {
+    std::uint64_t key = models::mix(seed ^ text.size());
+    for (const token_id t : text)
+      key = models::mix(key ^ static_cast<std::uint64_t>(t));
+    for (std::size_t v = 0; v < logits.size(); ++v)
+      logits[v] = 12 * models::unit(key + v);
+  }
+};
+
+// What the rows of each node must be, in long double.
+template <std::same_as<double> NumberT>
+bool is_softmax(std::span<const NumberT> row, const double_model& model, std::span<const token_id> text) {
+  std::vector<double> logits(row.size());
+  model(text, logits);
+  std::vector<long double> p(logits.begin(), logits.end());
+  for (long double& x : p)
+    x = std::exp(x);
+  const long double total = std::accumulate(p.begin(), p.end(), 0.0L);
+  const long double sum = std::accumulate(row.begin(), row.end(), 0.0L);
+  bool right = std::abs(sum - 1) < 1e-15L;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    right = right && std::abs(static_cast<long double>(row[i]) - p[i] / total) < 1e-14L * p[i] / total;
+  return right;
+}
+
+// Looks at every row of a round before it lets target_only decide.
+struct looking {
+  static constexpr regime lossless = regime::any;
+  const std::vector<token_id>& text;
+  double_model target_model, draft_model;
+  int& rows_seen;
+  bool& right;
+
+  template <class ChanceT>
+  verdict verify(tree_view tree, node_rows<double> draft, lazy_rows<double>& target, ChanceT& chance) const {
+    for (node_id u = 0; u < tree.n_nodes; ++u) {
+      std::vector<token_id> path = text;
+      for (node_id a = u; a != root_node; a = tree.parent[a])
+        path.insert(path.begin() + std::ssize(text), tree.token[a]);
+      right = right && is_softmax(target.row(u), target_model, path);
+      right = right && (!draft.has(u) || is_softmax(draft.row(u), draft_model, path));
+      rows_seen += draft.has(u) ? 2 : 1;
+    }
+    return target_only().verify(tree, draft, target, chance);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rows have the number type of the model's logits: in double they sum to 1 within 1e-15") {
+  const double_model target_model{1}, draft_model{2};
+  text_backend target(vocab, target_model), draft(vocab, draft_model);
+  token_kv kv(64), draft_kv(64);
+  autoregressive drafter(draft, draft_kv);
+  std::vector<token_id> text{3, 1, 4};
+  int rows_seen = 0;
+  bool right = true;
+  auto decode = make_decoder(drafter, fixed({.depth = 3, .breadth = 2, .budget = 14}),
+                             looking{text, target_model, draft_model, rows_seen, right}, kv, target,
+                             {.sampling = {.temperature = 1}});
+  decode.begin(text);
+  for (int i = 0; i < 8; ++i) {
+    REQUIRE(decode.step());
+    text.assign(decode.current().text().begin(), decode.current().text().end());
+  }
+  CHECK(right);
+  CHECK(rows_seen > 8 * 20);
+}
+
+TEST_CASE("target and draft may differ in their number types") {
+  text_backend target(vocab, double_model{1});
+  text_backend draft(vocab, models::text_model{});
+  token_kv kv(64), draft_kv(64);
+  autoregressive drafter(draft, draft_kv);
+  auto decode = make_decoder(drafter, chain({.length = 3}), greedy(), kv, target);
+  const std::vector<token_id> prompt{5, 6};
+  const auto written = decode.generate(prompt, {.max_tokens = 12});
+  std::vector<token_id> text = prompt;
+  std::vector<double> logits(vocab);
+  for (const token_id t : written) {
+    double_model{1}(text, logits);
+    REQUIRE(t == std::max_element(logits.begin(), logits.end()) - logits.begin());
+    text.push_back(t);
+  }
+  CHECK(written.size() == 12);
+}
+
+TEST_CASE("a callable backend may return rows of double, and infinite ones are found") {
+  std::vector<double> rows(3 * 4, 1.0);
+  callable_backend backend(4, [&](token_kv&, forward_batch_view batch) {
+    return vocab_rows<double>{rows.data(), static_cast<std::int32_t>(batch.outputs.size()), 4};
+  });
+  token_kv kv(16);
+  auto decode = make_decoder(no_drafter(), plain(), target_only(), kv, backend, {.sampling = {.temperature = 1}});
+  const std::vector<token_id> prompt{1};
+  decode.begin(prompt);
+  REQUIRE(decode.step());
+  rows[2] = 1e300;  // finite in double, and far too large for float
+  REQUIRE(decode.step());
+  CHECK(decode.last_round().committed[0] == 2);
+  rows[3] = std::numeric_limits<double>::infinity();
+  CHECK(says(message_of<numeric_error>([&] { decode.step(); }), "token 3 in row 0 is inf"));
+}
