@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+// Rows and trees that do not fit: a clear error, never a hang, never a wrong distribution.
+#include <boost/hana/for_each.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/registry.hpp"
+#include "exactness/worlds.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+namespace hana = boost::hana;
+
+namespace {
+
+using rows_type = std::vector<std::vector<double>>;
+
+struct given_rows {
+  rows_type rows;
+  bool has(node_id u) const { return !rows[static_cast<std::size_t>(u)].empty(); }
+  std::span<const double> row(node_id u) const { return rows[static_cast<std::size_t>(u)]; }
+  token_id argmax(node_id) const { return 0; }
+};
+
+// Two tokens one after the other, drawn from fair rows over four.
+struct scene {
+  scene() : drawn(2) {
+    drawn.reset(0);
+    drawn.draw(drawn.draw(0, 1, 0), 2, 0);
+    p.rows = q.rows = rows_type(3, std::vector<double>(4, 0.25));
+  }
+  tree<> drawn;
+  given_rows p, q;
+};
+
+// Calls f(part) for each verifier that reads rows of the draft.
+template <class FunctionT>
+int for_each_reader(const FunctionT& f) {
+  int n = 0;
+  hana::for_each(verifiers, [&](const auto& part) {
+    using verifier_type = typename std::decay_t<decltype(part)>::type;
+    if constexpr (verifier_type::lossless != regime::any) {
+      INFO(part.name);
+      f(part);
+      ++n;
+    }
+  });
+  return n;
+}
+
+template <class PartT>
+verdict verify(const PartT& part, scene& s, std::uint64_t seed = 0) {
+  philox_chance chance(seed, 0, 0);
+  auto verifier = part.make();
+  return verifier.verify(s.drawn, s.q, s.p, chance);
+}
+
+}  // namespace
+
+TEST_CASE("rows that are no distributions are an error that names row and reason") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const int n = for_each_reader([&](const auto& part) {
+    scene fair;
+    CHECK_NOTHROW(verify(part, fair));
+    for (const bool of_target : {false, true}) {
+      const std::string whose = of_target ? "target" : "draft";
+      const auto change = [&](std::vector<double> row) {
+        scene s;
+        (of_target ? s.p : s.q).rows[0] = std::move(row);
+        return s;
+      };
+      scene s = change({0.25, 0.25, 0.25, 0.2});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "after node 0", "add up to 0.95"));
+      s = change({0.5, 0.75, -0.25, 0.0});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "token 2 after node 0", "-0.25"));
+      s = change({0.5, 0.25, nan, 0.25});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "token 2 after node 0", "nan"));
+      s = change({0.25, 0.25, 0.25, std::numeric_limits<double>::infinity()});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to inf"));
+      s = change({0, 0, 0, 0});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to 0, "));
+    }
+  });
+  CHECK(n >= 7);
+}
+
+TEST_CASE("a tree that its rows could not have given is an error") {
+  for_each_reader([&](const auto& part) {
+    scene s;
+    s.q.rows[0] = {0.5, 0, 0.5, 0};
+    CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 1", "token 1", "probability 0"));
+    s = scene();
+    s.q.rows[0].clear();
+    CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 0", "no row"));
+    s = scene();
+    s.q.rows[0] = {0.5, 0.5};
+    CHECK(says(message_of<input_error>([&] { verify(part, s); }), "after node 0", "2 tokens", "4"));
+    s = scene();
+    s.drawn.reset(0);
+    s.drawn.draw(0, 7, 0);
+    CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 1", "token 7", "vocabulary ends at 3"));
+    s.drawn.reset(0);
+    s.drawn.draw(0, -1, 0);
+    CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 1", "token -1"));
+  });
+}
+
+TEST_CASE("rows without choice are no error") {
+  for_each_reader([&](const auto& part) {
+    // A target of one token, drafted or not; a vocabulary of one token.
+    scene s;
+    for (auto& row : s.p.rows)
+      row = {0, 0, 1, 0};
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+      CHECK(verify(part, s, seed) == verdict{0, 2});
+    s = scene();
+    s.p.rows = {{0, 1, 0, 0}, {0, 0, 1, 0}, {1, 0, 0, 0}};
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+      CHECK(verify(part, s, seed) == verdict{2, 0});
+    scene single;
+    single.drawn.reset(0);
+    single.drawn.draw(single.drawn.draw(0, 0, 0), 0, 0);
+    single.p.rows = single.q.rows = {{1}, {1}, {1}};
+    CHECK(verify(part, single) == verdict{2, 0});
+    // Rounding: p and q differ in the last bit alone, so that hardly anything is left where a draw fails.
+    s = scene();
+    s.q.rows[0][1] = s.q.rows[1][2] = std::nextafter(0.25, 1);
+    for (std::uint64_t seed = 0; seed < 50; ++seed)
+      CHECK_NOTHROW(verify(part, s, seed));
+  });
+}
+
+TEST_CASE("block verification needs a single path") {
+  scene s;
+  s.drawn.reset(0);
+  s.drawn.draw(0, 1, 0);
+  s.drawn.draw(0, 1, 0);
+  philox_chance chance(0, 0, 0);
+  CHECK(says(message_of<input_error>([&] { block().verify(s.drawn, s.q, s.p, chance); }), "node 0", "several draws", "single path"));
+}
