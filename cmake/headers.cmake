@@ -45,12 +45,14 @@ set(espalier_headers
   include/espalier/tree_policy/sampled_chain.hpp
   include/espalier/verifier/block.hpp
   include/espalier/verifier/greedy.hpp
+  include/espalier/verifier/k_seq.hpp
   include/espalier/verifier/naive.hpp
   include/espalier/verifier/naive_tree.hpp
   include/espalier/verifier/remaining_draft.hpp
   include/espalier/verifier/residual.hpp
   include/espalier/verifier/residual_walk.hpp
   include/espalier/verifier/specinfer.hpp
+  include/espalier/verifier/spectr.hpp
   include/espalier/verifier/target_only.hpp
   include/espalier/verifier/traversal.hpp
   include/espalier/verifier/walk.hpp
