@@ -5,7 +5,6 @@
 //
 // Exits with 1 if a steady round allocates, or if a round with the models spends more than 3 % beside forward passes.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -14,13 +13,13 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <numeric>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "allocations.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -36,56 +35,6 @@
 #include "espalier/verifier/greedy.hpp"
 #include "model_folder.hpp"
 #include "prompts_file.hpp"
-
-namespace {
-
-std::atomic<std::int64_t> n_allocations{0};
-
-void* allocate(std::size_t size, std::size_t alignment) {
-  n_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (p == nullptr) std::abort();
-  return p;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size) {
-  return allocate(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t a) {
-  return allocate(size, static_cast<std::size_t>(a));
-}
-void* operator new[](std::size_t size, std::align_val_t a) {
-  return allocate(size, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
 
 namespace {
 
@@ -328,9 +277,9 @@ void run_rounds(DecoderT& decode, std::span<const token_id> prompt, int max_toke
   for (int i = 0; i < 4; ++i)
     decode.step();
   for (;;) {
-    const std::int64_t before = n_allocations.load();
+    const allocation_count allocations;
     if (!decode.step()) return;
-    costs.allocations += n_allocations.load() - before;
+    costs.allocations += allocations.so_far();
     costs.stats(decode.last_round());
   }
 }

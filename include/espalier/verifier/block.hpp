@@ -34,26 +34,25 @@ struct block {
     double weight = 1;
     node_id u = root_node;
     auto p = detail::target_row(target, u);
+    auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
     while (!tree.is_leaf(u)) {
       const node_id child = only_draw(tree, u);
-      const auto q = detail::draft_row(draft, u, p.size());
       const std::size_t x = detail::drawn_token(tree, child, q);
       weight = (std::min)(1.0, weight * static_cast<double>(p[x]) / static_cast<double>(q[x]));
       u = child;
       p = detail::target_row(target, u);
       double pass = weight;
-      if (!tree.is_leaf(u) && weight > 0) {
-        residual rest(p, detail::draft_row(draft, u, p.size()));
-        const double left = weight * rest.take(1 / weight);
+      if (!tree.is_leaf(u)) {
+        q = detail::draft_row(draft, u, p.size());
+        const double left = weight > 0 ? weight * residual(p, q).take(1 / weight) : 0;
         pass = left > 0 ? left / (left + (1 - weight)) : 0;
       }
       if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
     }
-    p = detail::target_row(target, kept);
+    p = target.row(kept);
     token_id token = -1;
     if (!tree.is_leaf(kept)) {
-      const auto q = draft.row(kept);
-      token = chance.pick(residual(p, q).after(1 / kept_weight), {kept, 0, purpose::residual});
+      token = chance.pick(residual(p, draft.row(kept)).after(1 / kept_weight), {kept, 0, purpose::residual});
     }
     return {kept, token >= 0 ? token : chance.pick(p, {kept, 0, purpose::residual})};
   }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSL-1.0
+// What it costs to verify a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading passes over
+// rows that the algorithm needs at least.
+//
+//   bench_micro_verify [ROUNDS]     default 200
+//
+// Exits with 1 if a steady call allocates.
+#include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allocations.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/registry.hpp"
+#include "espalier/sampling/softmax.hpp"
+
+namespace {
+
+using namespace espalier;
+namespace hana = boost::hana;
+using clock_type = std::chrono::steady_clock;
+
+constexpr std::int32_t vocab = 151936;
+constexpr std::int32_t budget = 64;
+
+std::span<const float> row_of(const std::vector<float>& rows, std::int32_t u) {
+  return std::span(rows).subspan(static_cast<std::size_t>(u) * vocab, vocab);
+}
+
+// The rows of one side by node. Which rows a verifier asked for is written down.
+struct given_rows {
+  static constexpr bool are_distributions = true;  // as those of the decoder's sampler are
+  const std::vector<float>* rows;
+  std::vector<node_id>* asked;
+
+  bool has(node_id) const { return true; }
+  std::span<const float> row(node_id u) const {
+    asked->push_back(u);
+    return row_of(*rows, u);
+  }
+  token_id argmax(node_id u) const { return espalier::argmax(row(u), u); }
+};
+
+// Counts what was decided, from which follows what had to be read.
+struct counted_chance {
+  philox_chance chance;
+  std::int32_t tested = 0, rejected = 0, hopeless = 0;
+  std::vector<place>* rejections;
+
+  bool accept(double p, double q, place at) {
+    const bool yes = chance.accept(p, q, at);
+    ++tested;
+    if (!yes) {
+      ++rejected;
+      hopeless += p > 0 ? 0 : 1;
+      rejections->push_back(at);
+    }
+    return yes;
+  }
+  template <Weights WeightsT>
+  std::int32_t pick(const WeightsT& weights, place at) {
+    return chance.pick(weights, at);
+  }
+  std::int32_t index(std::int32_t n, place at) { return chance.index(n, at); }
+};
+
+// A drafted tree with its rows: softmax of irregular logits, the draft's a disturbed copy of the target's.
+struct scene {
+  tree<> drawn{budget};
+  std::vector<float> p, q;
+
+  // Draws come from the root's side on; `shape(u)` says how many a node gets, without replacement if `distinct`.
+  template <class ShapeT>
+  scene(std::uint32_t seed, const ShapeT& shape, bool distinct)
+      : p(static_cast<std::size_t>(budget + 1) * vocab), q(p.size()) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> logits(vocab), disturbed(vocab);
+    for (std::int32_t u = 0; u <= budget; ++u) {
+      const auto at = static_cast<std::size_t>(u) * vocab;
+      for (std::size_t t = 0; t < vocab; ++t) {
+        logits[t] = 3.5F * normal(random);
+        disturbed[t] = logits[t] + 0.8F * normal(random);
+      }
+      softmax(std::span<const float>(logits), 1.0F, std::span(p).subspan(at, vocab), u);
+      softmax(std::span<const float>(disturbed), 1.0F, std::span(q).subspan(at, vocab), u);
+    }
+    philox_chance chance(seed, 0, 0);
+    drawn.reset(0);
+    for (node_id u = 0; u < drawn.size() && !drawn.full(); ++u) {
+      std::vector<float> left(row_of(q, u).begin(), row_of(q, u).end());
+      for (std::int32_t i = 0; i < shape(drawn.view(), u) && !drawn.full(); ++i) {
+        const token_id token = chance.pick(std::span<const float>(left), {u, i, purpose::draft});
+        drawn.draw(u, token, 0);
+        if (distinct) left[static_cast<std::size_t>(token)] = 0;
+      }
+    }
+  }
+};
+
+// Row readings that the algorithm needs at least for one outcome: each draft row that is asked for is checked once, a
+// rejection reads both rows, the last token is drawn from one row at a leaf.
+std::int32_t least_readings(const std::string& verifier, std::int32_t draft_rows, const counted_chance& c,
+                            tree_view tree, node_id accepted) {
+  const std::int32_t end = tree.is_leaf(accepted) ? 1 : 2;
+  if (verifier == "target-only") return tree.depth[accepted] + 1;
+  // Each node of the path but the leaf: both rows, for its own acceptance; then the last token.
+  if (verifier == "block") return 1 + 2 * (c.tested - 1) + end;
+  // Each rejection of a node that could have been accepted takes from its parent's residual.
+  if (verifier.find("traversal") == 0) return draft_rows + 2 * (c.rejected - c.hopeless) + end;
+  std::int32_t again = 0;  // without replacement, a second rejection at a node asks for what is left of the draft's row
+  if (verifier == "residual-walk") {
+    std::set<node_id> once, twice;
+    for (const place& at : *c.rejections)
+      (once.insert(at.node).second ? once : twice).insert(at.node);
+    again = static_cast<std::int32_t>(twice.size());
+  }
+  return draft_rows + again + 2 * c.rejected + (end == 1 ? 1 : 0);
+}
+
+double microseconds(clock_type::time_point start) {
+  return std::chrono::duration<double, std::micro>(clock_type::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+template <class PartT>
+bool measure(const PartT& part, const std::vector<scene>& scenes, int rounds) {
+  auto verifier = part.make();
+  std::vector<node_id> asked_p, asked_q;
+  std::vector<place> rejections;
+  asked_p.reserve(4 * budget), asked_q.reserve(4 * budget), rejections.reserve(4 * budget);
+  std::vector<double> verify_times, read_times, ratios, readings, depths;
+  double sink = 0;
+  std::int64_t allocations = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const scene& s = scenes[static_cast<std::size_t>(round) % scenes.size()];
+    const tree_view view = s.drawn;
+    const given_rows draft{&s.q, &asked_q};
+    given_rows target{&s.p, &asked_p};
+    const philox_chance chance(static_cast<std::uint64_t>(round) + 1, 0, 0);
+    // Once to bring the rows near, and to see what has to be read.
+    asked_p.clear(), asked_q.clear(), rejections.clear();
+    counted_chance counted{chance, 0, 0, 0, &rejections};
+    const verdict v = verifier.verify(view, draft, target, counted);
+    const std::vector<node_id> rows_p = asked_p;
+    const std::vector<node_id> rows_q = asked_q.empty() ? asked_p : asked_q;
+    const std::int32_t n =
+        least_readings(std::string(part.name), static_cast<std::int32_t>(asked_q.size()), counted, view, v.accepted);
+    const auto time_verify = [&] {
+      asked_p.clear(), asked_q.clear();
+      philox_chance plain = chance;
+      const allocation_count count;
+      const auto start = clock_type::now();
+      const verdict again = verifier.verify(view, draft, target, plain);
+      const double time = microseconds(start);
+      if (round > static_cast<int>(scenes.size())) allocations += count.so_far();
+      sink += again == v ? 0 : 1;
+      return time;
+    };
+    const auto time_reading = [&] {
+      const auto start = clock_type::now();
+      for (std::int32_t i = 0; i < n; ++i) {
+        const auto& rows = i % 2 == 0 ? rows_q : rows_p;
+        const node_id u = rows[static_cast<std::size_t>(i / 2) % rows.size()];
+        sink += 1e-30 * detail::mass(row_of(i % 2 == 0 ? s.q : s.p, u));
+      }
+      return microseconds(start);
+    };
+    double verify_time, read_time;
+    if (round % 2 == 0) {
+      verify_time = time_verify();
+      read_time = time_reading();
+    } else {
+      read_time = time_reading();
+      verify_time = time_verify();
+    }
+    verify_times.push_back(verify_time), read_times.push_back(read_time);
+    ratios.push_back(verify_time / read_time);
+    readings.push_back(n), depths.push_back(view.depth[v.accepted]);
+  }
+  double mean_depth = 0;
+  for (const double d : depths)
+    mean_depth += d / static_cast<double>(depths.size());
+  std::printf("| %s | %.2f | %.0f | %.0f | %.0f | %.2f | %lld |\n", std::string(part.name).c_str(), mean_depth,
+              median(readings), median(verify_times), median(read_times), median(ratios),
+              static_cast<long long>(allocations));
+  std::fflush(stdout);
+  return allocations == 0 && sink < 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 200;
+  std::printf(
+      "## Verification\n\nTrees of %d drawn tokens, rows of %d floats, one thread, rows near; medians of %d trees and "
+      "chances. A reading is one pass over one row by the sum that verifiers use; readings needed at least: see the "
+      "head "
+      "of bench/micro/verify.cpp. Softmax over the target's rows is not included.\n\n",
+      budget, vocab, rounds);
+  std::printf(
+      "| verifier | accepted | readings at least | verify us | readings us | ratio | allocations "
+      "|\n|---|--:|--:|--:|--:|--:|--:|\n");
+  bool fine = true;
+  const auto single = [](tree_view, node_id) { return 1; };
+  // Four paths of 16 tokens, parted at the root; without replacement: four children, then two, then one each.
+  const auto four = [](tree_view tree, node_id u) { return u == 0 ? 4 : tree.depth[u] < 2 ? 2 : 1; };
+  std::vector<scene> chains, paths, distinct;
+  for (std::uint32_t seed = 0; seed < 3; ++seed) {
+    chains.emplace_back(seed, single, false);
+    paths.emplace_back(seed + 10, four, false);
+    distinct.emplace_back(seed + 20, four, true);
+  }
+  hana::for_each(verifiers, [&](const auto& part) {
+    using verifier_type = typename std::decay_t<decltype(part)>::type;
+    if constexpr (is_argmax_only<verifier_type>) return;
+    const bool wants_distinct = compatible(regime::without_replacement, verifier_type::lossless);
+    const bool wants_single = !compatible(regime::iid, verifier_type::lossless);
+    fine = measure(part, wants_single ? chains : wants_distinct ? distinct : paths, rounds) && fine;
+  });
+  return fine ? 0 : 1;
+}
