@@ -4,6 +4,7 @@
 #include "allocations.hpp"
 #include "catch.hpp"
 #include "decoder/composition.hpp"
+#include "espalier/registry.hpp"
 
 using namespace espalier;
 
@@ -57,7 +58,7 @@ TEST_CASE("no round allocates, from the first on: policies x commit modes x orde
   }
 }
 
-TEST_CASE("no round allocates when drawing from the target, whatever the truncation") {
+TEST_CASE("no round allocates with any sampled pair, whatever the truncation") {
   for (const sampling_options sampling :
        {sampling_options{.temperature = 1}, sampling_options{.temperature = 1, .top_k = 5},
         sampling_options{.temperature = 0.7F, .top_p = 0.9F, .min_p = 0.01F}}) {
@@ -67,8 +68,12 @@ TEST_CASE("no round allocates when drawing from the target, whatever the truncat
                     .draft_context = 300,
                     .draft_sampling = sampling,
                     .options = {.sampling = sampling}};
-    require_none(dynatree(), target_only(), s);
-    require_none(fixed(), target_only(), s);
-    require_none(chain(), target_only(), s);
+    for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
+      using verifier_type = typename std::decay_t<decltype(verifier)>::type;
+      if constexpr (!is_argmax_only<verifier_type>) {
+        INFO(policy.name << " with " << verifier.name);
+        require_none(policy.make(), verifier.make(), s);
+      }
+    });
   }
 }

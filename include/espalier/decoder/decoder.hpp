@@ -130,6 +130,8 @@ class decoder {
     const std::int32_t rows = max_pending_ + nodes;
     drafter_.reserve(nodes);
     target_.reserve(nodes + 1, backend_.vocab_size());
+    if constexpr (requires { verifier_.reserve(nodes, backend_.vocab_size()); })
+      verifier_.reserve(nodes, backend_.vocab_size());
     batch_.reserve(rows, rows);
     prefill_.reserve();
     kept_.reserve(static_cast<std::size_t>(rows));

@@ -23,6 +23,8 @@ namespace espalier {
 template <class NumberT = float>
 class lazy_rows {
  public:
+  static constexpr bool are_distributions = true;  //!< by construction: verifiers need not check them
+
   explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
 
   //! Makes room for rounds of this many nodes, root included. The rows themselves take memory only once visited.
