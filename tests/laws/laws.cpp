@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Each suite of laws, run for each model of its concept that needs nothing but the standard library.
+#include <boost/hana/for_each.hpp>
 #include <vector>
 
 #include "catch.hpp"
@@ -9,12 +10,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
-#include "espalier/tree_policy/chain.hpp"
-#include "espalier/tree_policy/dynatree.hpp"
-#include "espalier/tree_policy/fixed.hpp"
-#include "espalier/tree_policy/plain.hpp"
-#include "espalier/verifier/greedy.hpp"
-#include "espalier/verifier/target_only.hpp"
+#include "espalier/registry.hpp"
 #include "laws/backend.hpp"
 #include "laws/drafter.hpp"
 #include "laws/kv_store.hpp"
@@ -164,21 +160,30 @@ TEST_CASE("Drafter laws: autoregressive, both commit modes, bounded or not") {
   }
 }
 
-TEST_CASE("TreePolicy laws: every policy") {
-  check_tree_policy_laws(plain());
-  check_tree_policy_laws(chain());
+TEST_CASE("TreePolicy laws: every policy, and other settings than its own") {
+  boost::hana::for_each(tree_policies, [](const auto& part) {
+    INFO(part.name);
+    check_tree_policy_laws(part.make());
+  });
   check_tree_policy_laws(chain({.length = 1}));
-  check_tree_policy_laws(fixed());
+  check_tree_policy_laws(sampled_chain({.length = 1}));
+  check_tree_policy_laws(iid_paths({.paths = 7, .length = 3}));
+  check_tree_policy_laws(delayed({.paths = 3, .trunk = 0, .length = 2}));
+  check_tree_policy_laws(delayed({.paths = 3, .trunk = 4, .length = 0}));
   check_tree_policy_laws(fixed({.depth = 2, .breadth = 7, .budget = 33}));
-  check_tree_policy_laws(dynatree());
   check_tree_policy_laws(dynatree({.budget = 5}));
-  check_tree_policy_laws(dynatree(first_paper(256)));
   check_tree_policy_laws(dynatree(first_paper(17)));
 }
 
-TEST_CASE("Verifier laws: greedy and target_only") {
+TEST_CASE("Verifier laws: every verifier that takes trees") {
   check_verifier_laws(greedy(), {});
-  check_verifier_laws(target_only(), {});
-  check_verifier_laws(target_only(), {.temperature = 1});
-  check_verifier_laws(target_only(), {.temperature = 1.3F, .top_k = 2, .top_p = 0.8F});
+  boost::hana::for_each(verifiers, []<class PartT>(const PartT& part) {
+    using verifier_type = typename PartT::type;
+    if constexpr (!is_argmax_only<verifier_type> && verifier_type::lossless != regime::single_path) {
+      INFO(part.name);
+      check_verifier_laws(part.make(), {});
+      check_verifier_laws(part.make(), {.temperature = 1});
+      check_verifier_laws(part.make(), {.temperature = 1.3F, .top_k = 2, .top_p = 0.8F});
+    }
+  });
 }
