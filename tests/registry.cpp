@@ -212,5 +212,5 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   });
   // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
   // alone, independent paths with all but those for a single path.
-  CHECK(pairs == 9 + 9 + 4 * 2 + 2 * 7);
+  CHECK(pairs == 10 + 10 + 4 * 2 + 2 * 8);
 }

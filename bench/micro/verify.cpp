@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <random>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -107,24 +107,41 @@ struct scene {
   }
 };
 
-// Row readings that the algorithm needs at least for one outcome: each draft row that is asked for is checked once, a
-// rejection reads both rows, the last token is drawn from one row at a leaf.
-std::int32_t least_readings(const std::string& verifier, std::int32_t draft_rows, const counted_chance& c,
-                            tree_view tree, node_id accepted) {
+std::int32_t draws_of(tree_view tree, node_id u) {
+  std::int32_t n = 0;
+  for ([[maybe_unused]] const node_id child : tree.draws(u))
+    ++n;
+  return n;
+}
+
+// Row readings that the algorithm needs at least for one outcome. Each draft row that is asked for is checked once; the last
+// token is drawn from one row at a leaf, else from two.
+std::int32_t least_readings(const std::string& verifier, const scene& s, const std::vector<node_id>& draft_rows,
+                            const counted_chance& c, node_id accepted) {
+  const tree_view tree = s.drawn;
+  const auto checks = static_cast<std::int32_t>(draft_rows.size());
   const std::int32_t end = tree.is_leaf(accepted) ? 1 : 2;
   if (verifier == "target-only") return tree.depth[accepted] + 1;
-  // Each node of the path but the leaf: both rows, for its own acceptance; then the last token.
+  // Both rows of each node of the path but root and leaf, for its acceptance.
   if (verifier == "block") return 1 + 2 * (c.tested - 1) + end;
-  // Each rejection of a node that could have been accepted takes from its parent's residual.
-  if (verifier.find("traversal") == 0) return draft_rows + 2 * (c.rejected - c.hopeless) + end;
-  std::int32_t again = 0;  // without replacement, a second rejection at a node asks for what is left of the draft's row
-  if (verifier == "residual-walk") {
-    std::set<node_id> once, twice;
-    for (const place& at : *c.rejections)
-      (once.insert(at.node).second ? once : twice).insert(at.node);
-    again = static_cast<std::int32_t>(twice.size());
+  // Both rows of the parent for each rejection of a node that could have been accepted.
+  if (verifier.find("traversal") == 0) return checks + 2 * (c.rejected - c.hopeless) + end;
+  std::map<node_id, std::int32_t> rejected;
+  for (const place& at : *c.rejections)
+    ++rejected[at.node];
+  std::int32_t reads = checks + (tree.is_leaf(accepted) ? 1 : 0);
+  for (const auto& [u, n] : rejected) {
+    // Both rows for each rejection; without replacement, the second one also asks for what is left of the draft's row.
+    if (verifier == "residual-walk") reads += 2 * n + (n > 1 ? 1 : 0);
+    if (verifier.find("naive") == 0 || verifier == "specinfer") reads += 2 * n;
+    if (verifier == "spectr" && n == draws_of(tree, u)) reads += 2;
   }
-  return draft_rows + again + 2 * c.rejected + (end == 1 ? 1 : 0);
+  // The search for the factor, as many steps as Newton's method needs.
+  for (const node_id u : draft_rows) {
+    if (verifier == "spectr" && draws_of(tree, u) > 1)
+      reads += 2 * detail::solve_k_seq(row_of(s.p, u), row_of(s.q, u), draws_of(tree, u)).passes;
+  }
+  return reads;
 }
 
 double microseconds(clock_type::time_point start) {
@@ -157,8 +174,7 @@ bool measure(const PartT& part, const std::vector<scene>& scenes, int rounds) {
     const verdict v = verifier.verify(view, draft, target, counted);
     const std::vector<node_id> rows_p = asked_p;
     const std::vector<node_id> rows_q = asked_q.empty() ? asked_p : asked_q;
-    const std::int32_t n =
-        least_readings(std::string(part.name), static_cast<std::int32_t>(asked_q.size()), counted, view, v.accepted);
+    const std::int32_t n = least_readings(std::string(part.name), s, asked_q, counted, v.accepted);
     const auto time_verify = [&] {
       asked_p.clear(), asked_q.clear();
       philox_chance plain = chance;

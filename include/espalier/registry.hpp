@@ -30,6 +30,7 @@
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/specinfer.hpp"
+#include "espalier/verifier/spectr.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 
@@ -118,6 +119,7 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
     part<target_only>{"target-only", "draw from the target, follow what was drafted"},
     part<naive>{"naive", "test the tokens of one path, one after the other"},
     part<naive_tree>{"naive-tree", "test the first draw of each node"},
+    part<spectr>{"spectr", "test the draws of each node in order, all by one factor"},
     part<specinfer>{"specinfer", "test the draws of each node in random order"},
     part<block>{"block", "test the tokens of one path together"},
     part<traversal>{"traversal", "test the tree from its leaves up"},

@@ -117,6 +117,7 @@ TEST_CASE("verifiers of independent draws have the laws and the verdicts of the 
     const std::vector<int> shape = entry["shape"];
     check(entry, "nss", target_only(), n);
     check(entry, "naive", naive_tree(), n);
+    check(entry, "spectr", spectr(), n);
     check(entry, "specinfer", specinfer(), n);
     check(entry, "traversal", traversal(), n);
     check(entry, "traversal_dedup", traversal_without_replacement(), n);
