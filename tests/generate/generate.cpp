@@ -91,7 +91,7 @@ TEST_CASE("every flag reaches its option, and JSON tells it", "[generate]") {
     auto options = part.options;
     espalier::for_each_option(options, [&](const auto& option, auto& value) {
       using value_type = std::remove_reference_t<decltype(value)>;
-      arguments += " " + flag(part.name, option.name) + " ";
+      arguments.append(" ").append(flag(part.name, option.name)).append(" ");
       if constexpr (std::is_same_v<value_type, bool>) {
         arguments += value ? "off" : "on";
         expected[std::string(option.name)] = !value;
@@ -252,8 +252,9 @@ TEST_CASE("on a terminal authors have colours, unless NO_COLOR is set", "[genera
 TEST_CASE("the comparison names every method, how it was timed, and that texts are equal", "[generate]") {
   const outcome result = run("--compare --max-tokens 6 --repeats 2 --prompt 'Once' --prompt 'The river'");
   CHECK(result.status == 0);
-  hana::for_each(espalier::tree_policies,
-                 [&](const auto& part) { CHECK(contains(result.out, "\n" + std::string(part.name) + " ")); });
+  hana::for_each(espalier::tree_policies, [&](const auto& part) {
+    CHECK(contains(result.out, std::string("\n").append(part.name).append(" ")));
+  });
   CHECK(contains(result.out, "All texts are equal to plain decoding's."));
   CHECK(contains(result.out, "median of 2 runs of each method, taking turns"));
   CHECK(contains(result.out, "[2 of 2]"));
