@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +26,16 @@ using espalier::token_id;
 
 struct contestant {
   std::string method;
-  std::vector<statistics> runs{};              // over all prompts
-  std::vector<std::vector<token_id>> texts{};  // [prompts], as first written
-  bool equal = true;                           // to plain decoding's, in every run
+  std::vector<statistics> runs{};                   // over all prompts
+  std::vector<std::vector<token_id>> texts{};       // [prompts], as first written
+  std::map<std::size_t, std::ptrdiff_t> differs{};  // where any run's text is not plain decoding's: prompt, first token
+
+  bool equal() const { return differs.empty(); }
+
+  void check(std::size_t prompt, const std::vector<token_id>& text, const std::vector<token_id>& plain) {
+    if (text == plain) return;
+    differs.emplace(prompt, std::mismatch(plain.begin(), plain.end(), text.begin(), text.end()).first - plain.begin());
+  }
 
   // The run of median throughput.
   const statistics& median() const {
@@ -53,13 +62,9 @@ std::vector<contestant> contestants(const arguments& arguments) {
 std::string differences(const std::vector<contestant>& all) {
   std::string text;
   for (const contestant& c : all) {
-    for (std::size_t i = 0; i < c.texts.size(); ++i) {
-      const std::vector<token_id>& plain = all.front().texts[i];
-      if (c.texts[i] == plain) continue;
-      const auto place =
-          std::mismatch(plain.begin(), plain.end(), c.texts[i].begin(), c.texts[i].end()).first - plain.begin();
-      text += fmt::format("After prompt {}, {} differs from plain decoding from token {} on.\n", i + 1, c.method,
-                          place + 1);
+    for (const auto& [prompt, token] : c.differs) {
+      text += fmt::format("After prompt {}, {} differs from plain decoding from token {} on.\n", prompt + 1, c.method,
+                          token + 1);
     }
   }
   return text;
@@ -94,7 +99,7 @@ std::string table(const std::vector<contestant>& all, bool samples) {
   for (const contestant& c : all) {
     const statistics& s = c.median();
     const std::string acceptance = s.drafted > 0 ? fmt::format("{:.1f} %", 100 * s.acceptance_rate()) : "-";
-    const char* verdict = &c == &all.front() ? "" : (samples ? "same law" : (c.equal ? "equal" : "DIFFERS"));
+    const char* verdict = &c == &all.front() ? "" : (samples ? "same law" : (c.equal() ? "equal" : "DIFFERS"));
     text += fmt::format("{:<16}{:>9.1f}{:>8.2f}x{:>14.2f}{:>12}{:>9}{:>10.1f} ms{}{}\n", c.method, s.throughput(),
                         s.speedup(plain), s.tokens_per_round(), acceptance, s.rounds, 1e3 * s.time_to_first_token(),
                         verdict[0] == '\0' ? "" : "  ", verdict);
@@ -110,7 +115,7 @@ json to_json(const arguments& arguments, const std::vector<contestant>& all, con
     object["prompts"].push_back({{"text", prompt.text}, {"domain", prompt.domain}});
   object["methods"] = json::array();
   for (const contestant& c : all) {
-    json entry = {{"method", c.method}, {"equal", c.equal}, {"speedup", c.median().speedup(all.front().median())}};
+    json entry = {{"method", c.method}, {"equal", c.equal()}, {"speedup", c.median().speedup(all.front().median())}};
     entry["statistics"] = statistics_to_json(c.median());
     entry["options"] = method_options_to_json(arguments, c.method);
     entry["texts"] = json::array();
@@ -158,12 +163,12 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
           written = write(models, arguments, c.method, prompts[i].tokens, [&](const round_record& r) { sum(r); });
         }
         if (repeat == 0) c.texts.push_back(written.tokens);
-        c.equal = c.equal && (samples || written.tokens == all.front().texts[i]);
+        if (!samples) c.check(i, written.tokens, all.front().texts[i]);
       }
     }
   }
 
-  const bool equal = std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal; });
+  const bool equal = std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal(); });
   if (arguments.json) {
     out << to_text(to_json(arguments, all, prompts, models.text, equal)) << "\n";
     return equal;

@@ -38,11 +38,13 @@ inline const std::string& scratch() {
   return here.path;
 }
 
-// Runs `generate` with arguments as a shell reads them; its output goes to files, so it has no terminal.
-inline outcome run(const std::string& arguments, const std::string& before = "") {
+// Runs `generate`, or another program, with arguments as a shell reads them; its output goes to files, so it has no
+// terminal.
+inline outcome run(const std::string& arguments, const std::string& before = "",
+                   const std::string& program = GENERATE_PROGRAM) {
   const std::string out = scratch() + "/out";
   const std::string err = scratch() + "/err";
-  const std::string command = before + " '" + GENERATE_PROGRAM + "' " + arguments + " >'" + out + "' 2>'" + err + "'";
+  const std::string command = before + " '" + program + "' " + arguments + " >'" + out + "' 2>'" + err + "'";
   const int result = std::system(command.c_str());
   return {WIFEXITED(result) ? WEXITSTATUS(result) : -1, contents(out), contents(err)};
 }
