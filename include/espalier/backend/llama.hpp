@@ -134,12 +134,17 @@ class basic_llama_backend {
     mlp_normed_ = rows(config_.hidden_size, config_.parallel_residual);
     own_normed_ = buffers_.take(static_cast<std::size_t>(alone_rows * (config_.parallel_residual ? 2 : 1)) *
                                 static_cast<std::size_t>(team_->n_threads() * config_.hidden_size));
+    hidden_ = rows(config_.hidden_size * static_cast<int>(hidden_layers_.size()));
+    // The logits come when the layers are done with their rows, and lie where those lay.
+    const std::size_t layers_begin = buffers_.used();
     projected_ = rows(config_.query_size() + 2 * config_.kv_size());
     attended_ = rows(config_.query_size());
     gate_ = rows(config_.intermediate_size, has_gate());
     up_ = rows(config_.intermediate_size);
-    logits_ = rows(config_.vocab_size);
-    hidden_ = rows(config_.hidden_size * static_cast<int>(hidden_layers_.size()));
+    logits_ = projected_;
+    const std::size_t logits_end =
+        layers_begin + static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(config_.vocab_size);
+    if (logits_end > buffers_.used()) buffers_.take(logits_end - buffers_.used());
   }
 
   bool has_gate() const { return config_.family == model_config::family_type::llama; }
@@ -386,7 +391,7 @@ class basic_llama_backend {
   float* attended_ = nullptr;    // [max_rows][query_size]
   float* gate_ = nullptr;        // [max_rows][intermediate_size]
   float* up_ = nullptr;          // [max_rows][intermediate_size]
-  float* logits_ = nullptr;      // [max_rows][vocab_size]
+  float* logits_ = nullptr;      // [max_rows][vocab_size], over projected_ and what follows it
   float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
 };
 
