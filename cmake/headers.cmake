@@ -33,11 +33,14 @@ set(espalier_headers
   include/espalier/sampling/sampler.hpp
   include/espalier/sampling/softmax.hpp
   include/espalier/sampling/top_k.hpp
+  include/espalier/sampling/undrawn.hpp
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/no_drafter.hpp
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
+  include/espalier/tree_policy/dyspec_greedy.hpp
+  include/espalier/tree_policy/dyspec_threshold.hpp
   include/espalier/tree_policy/fixed.hpp
   include/espalier/tree_policy/iid_paths.hpp
   include/espalier/tree_policy/layer.hpp

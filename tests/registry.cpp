@@ -110,6 +110,8 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::dynatree_options>() == members<espalier::dynatree_options>());
   CHECK(described<espalier::sampled_chain_options>() == members<espalier::sampled_chain_options>());
   CHECK(described<espalier::iid_paths_options>() == members<espalier::iid_paths_options>());
+  CHECK(described<espalier::dyspec_greedy_options>() == members<espalier::dyspec_greedy_options>());
+  CHECK(described<espalier::dyspec_threshold_options>() == members<espalier::dyspec_threshold_options>());
   CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
   CHECK(described<espalier::sampling_options>() == members<espalier::sampling_options>());
 }
@@ -211,6 +213,6 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
     ++pairs;
   });
   // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
-  // alone, independent paths with all but those for a single path.
-  CHECK(pairs == 10 + 10 + 4 * 2 + 2 * 8);
+  // alone, independent paths with all but those for a single path, draws without replacement with four.
+  CHECK(pairs == 10 + 10 + 4 * 2 + 2 * 8 + 2 * 4);
 }

@@ -20,6 +20,8 @@
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/dyspec_greedy.hpp"
+#include "espalier/tree_policy/dyspec_threshold.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
@@ -87,6 +89,16 @@ inline constexpr auto options_of<delayed_options> =
                             option{"length", &delayed_options::length, 0, 64, "drafted tokens of each after that"});
 
 template <>
+inline constexpr auto options_of<dyspec_greedy_options> = boost::hana::make_tuple(
+    option{"budget", &dyspec_greedy_options::budget, 1, 65536, "drafted tokens a round"});
+
+template <>
+inline constexpr auto options_of<dyspec_threshold_options> = boost::hana::make_tuple(
+    option{"budget", &dyspec_threshold_options::budget, 1, 65536, "drafted tokens a round at most"},
+    option{"max_depth", &dyspec_threshold_options::max_depth, 1, 64, "levels below the root"},
+    option{"threshold", &dyspec_threshold_options::threshold, 0, 1, "draws less likely to be needed are not made"});
+
+template <>
 inline constexpr auto options_of<decoder_options> =
     boost::hana::make_tuple(option{"seed", &decoder_options::seed, 0, unbounded, "equal seeds write equal texts"},
                             option{"order", &decoder_options::order, 0, 3, "of a tree's rows in the forward pass"});
@@ -109,6 +121,8 @@ inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<sampled_chain, sampled_chain_options>{"sampled-chain", "one path drawn from the draft"},
     part<iid_paths, iid_paths_options>{"iid-paths", "independent paths drawn from the draft"},
     part<delayed, delayed_options>{"delayed", "one path drawn from the draft, then independent ones from its end"},
+    part<dyspec_greedy, dyspec_greedy_options>{"dyspec-greedy", "draws where the next one is most likely to be needed"},
+    part<dyspec_threshold, dyspec_threshold_options>{"dyspec-threshold", "the same, level by level, above a threshold"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
     part<dynatree, dynatree_options>{"dynatree-first", "DynaTree's first paper: one breadth, one threshold",

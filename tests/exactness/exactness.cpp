@@ -48,6 +48,13 @@ std::array<delayed_options, 3> tiny(delayed_options) {
   return {{{.paths = 2, .trunk = 1, .length = 2}, {.trunk = 1, .length = 0}, {.paths = 2, .trunk = 1, .length = 1}}};
 }
 
+std::array<dyspec_greedy_options, 2> tiny(dyspec_greedy_options) {
+  return {{{.budget = 4}, {.budget = 3}}};
+}
+std::array<dyspec_threshold_options, 2> tiny(dyspec_threshold_options) {
+  return {{{.budget = 5, .max_depth = 3, .threshold = 0.1}, {.budget = 3, .max_depth = 2, .threshold = 0.3}}};
+}
+
 // Calls f(policy, verifier) for tiny settings of each compatible pair.
 template <class FunctionT>
 int for_each_tiny_pair(const FunctionT& f) {

@@ -17,8 +17,10 @@ namespace espalier {
 //! Minimal definition
 //!   size()        how many
 //!   operator[]    float or double; cheap, free of branches, and the same each time it is asked
+//! Optional
+//!   mass(begin, end)   the sum of a stretch, where there is a better way than adding all of it up
 //! Models
-//!   std::span, residual
+//!   std::span, undrawn, residual
 template <class WeightsT>
 concept Weights = requires(const WeightsT& weights, std::size_t i) {
   { weights.size() } -> std::convertible_to<std::size_t>;
@@ -59,9 +61,19 @@ ESPALIER_HOST_DEVICE double sum_of(std::size_t n, const FunctionT& f) {
   return total;
 }
 
+// The sum of the weights from `begin` to before `end`. Weights that know it better have a member mass(begin, end).
+template <Weights WeightsT>
+ESPALIER_HOST_DEVICE double mass(const WeightsT& weights, std::size_t begin, std::size_t end) {
+  if constexpr (requires { weights.mass(begin, end); }) {
+    return weights.mass(begin, end);
+  } else {
+    return sum_of(end - begin, [&](std::size_t i) { return weights[begin + i]; });
+  }
+}
+
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
-  return sum_of(weights.size(), [&](std::size_t i) { return weights[i]; });
+  return mass(weights, 0, weights.size());
 }
 
 // The smallest i with weights[i] > 0 and u * sum < weights[0] + .. + weights[i]; if rounding leaves none, the last with
@@ -76,10 +88,7 @@ ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, double u)
   std::size_t n_sums = 0;
   for (std::size_t i = 0; i < n; i += stretch) {
     const std::size_t end = n - i < stretch ? n : i + stretch;
-    sums[n_sums] = 0;
-    for (std::size_t j = i; j < end; j += mass_block)
-      sums[n_sums] +=
-          block_mass([&](std::size_t k) { return weights[k]; }, j, end - j < mass_block ? end : j + mass_block);
+    sums[n_sums] = mass(weights, i, end);
     total += sums[n_sums++];
   }
   const double r = u * total;

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "espalier/core/tree_view.hpp"
-#include "espalier/core/weights.hpp"
+#include "espalier/sampling/undrawn.hpp"
 
 namespace espalier::detail {
 
@@ -32,7 +32,7 @@ class remaining_draft {
 
   // Complexity: one pass over q, once a node, and O(draws of u).
   void reject(draw_iterator draw) {
-    if (undrawn_ < 0) undrawn_ = undrawn();
+    if (undrawn_ < 0) undrawn_ = undrawn<NumberT>(tree_, u_, q_).mass(0, q_.size());
     mass_ = undrawn_;
     while (++draw != tree_.draws(u_).end()) {
       if (!is_repeated(tree_, u_, draw)) mass_ += static_cast<double>(q_[token_of(draw)]);
@@ -42,25 +42,11 @@ class remaining_draft {
  private:
   std::size_t token_of(draw_iterator draw) const { return static_cast<std::size_t>(tree_.token[*draw]); }
 
-  // The mass of the tokens that no draw gave.
-  double undrawn() const {
-    double total = 0;
-    for (std::size_t begin = 0; begin < q_.size();) {
-      std::size_t end = q_.size();
-      for (auto draw = tree_.draws(u_).begin(); draw != tree_.draws(u_).end(); ++draw) {
-        if (const std::size_t t = token_of(draw); t >= begin && t < end) end = t;
-      }
-      total += sum_of(end - begin, [&](std::size_t i) { return q_[begin + i]; });
-      begin = end + 1;
-    }
-    return total;
-  }
-
   tree_view tree_;
   node_id u_;
   std::span<const NumberT> q_;
   double mass_ = 1;
-  double undrawn_ = -1;
+  double undrawn_ = -1;  // the mass of the tokens that no draw gave, once it is needed
 };
 
 }  // namespace espalier::detail

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/script_chance.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/tree_policy/dyspec_greedy.hpp"
+#include "espalier/tree_policy/dyspec_threshold.hpp"
+#include "tree_policy/row_drafter.hpp"
+#include "vectors.hpp"
+
+using namespace espalier;
+
+namespace {
+
+row_drafter markov_drafter(const std::vector<std::vector<double>>& q) {
+  return row_drafter(static_cast<std::int32_t>(q[0].size()), [q](std::span<const token_id> path) {
+    return path.size() == 1 ? q[0] : q[static_cast<std::size_t>(path.back()) + 1];
+  });
+}
+
+template <class PolicyT, class ChanceT>
+tree<> grow(PolicyT policy, row_drafter& drafter, ChanceT& chance) {
+  tree<> t(policy.max_nodes());
+  t.reset(-1);
+  drafter.reserve(policy.max_nodes());
+  drafter.passes = 0;
+  policy.grow(t, drafter, chance);
+  REQUIRE(drafter.lawful);
+  return t;
+}
+
+template <class PolicyT>
+void check_tree(const nlohmann::json& expected, PolicyT policy, row_drafter& drafter) {
+  const auto uniforms = expected["u"].get<std::vector<double>>();
+  script_chance chance(uniforms);
+  const tree<> t = grow(policy, drafter, chance);
+  const tree_view view = t;
+  REQUIRE(chance.used() == uniforms.size());
+  REQUIRE(std::vector<node_id>(view.parent, view.parent + view.n_nodes) ==
+          expected["parents"].get<std::vector<node_id>>());
+  REQUIRE(std::vector<token_id>(view.token, view.token + view.n_nodes) ==
+          expected["tokens"].get<std::vector<token_id>>());
+}
+
+// Uniforms by the token path of the node and the number of the draw: trees that draw in another order draw the same.
+struct path_chance {
+  philox_chance base;
+  const tree<>* drawn;
+
+  std::uint32_t key(place at) const {
+    const tree_view view = *drawn;
+    std::uint32_t k = static_cast<std::uint32_t>(at.slot) + 1;
+    for (node_id u = at.node; u != root_node; u = view.parent[u])
+      k = k * 1000003U + static_cast<std::uint32_t>(view.token[u]) + 7;
+    return k % 1000000007U;
+  }
+  bool accept(double p, double q, place at) { return base.accept(p, q, at); }
+  template <Weights WeightsT>
+  std::int32_t pick(const WeightsT& weights, place at) {
+    return base.pick(weights, {static_cast<node_id>(key(at)), 0, at.use});
+  }
+  std::int32_t index(std::int32_t n, place at) { return base.index(n, at); }
+};
+
+std::vector<std::vector<token_id>> paths_of(tree_view view) {
+  std::vector<std::vector<token_id>> paths;
+  for (node_id u = 1; u < view.n_nodes; ++u) {
+    std::vector<token_id> path;
+    for (node_id a = u; a != root_node; a = view.parent[a])
+      path.insert(path.begin(), view.token[a]);
+    paths.push_back(path);
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+TEST_CASE("DySpec's trees are those of the vectors") {
+  for (const auto& entry : load_vectors("dyspec.json")) {
+    row_drafter drafter = markov_drafter(entry["markov"]["Q"].get<std::vector<std::vector<double>>>());
+    for (const auto& expected : entry["greedy"]) {
+      INFO("m = " << expected["m"]);
+      check_tree(expected, dyspec_greedy({.budget = expected["m"]}), drafter);
+    }
+    for (const auto& expected : entry["threshold"]) {
+      INFO("threshold " << expected["threshold"]);
+      check_tree(expected,
+                 dyspec_threshold({.budget = expected["max_nodes"],
+                                   .max_depth = expected["max_depth"],
+                                   .threshold = expected["threshold"]}),
+                 drafter);
+    }
+  }
+}
+
+TEST_CASE("no child is drawn twice, and the budget is used where the draft can give it") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100; ++round) {
+    const auto seed = static_cast<std::uint32_t>(random());
+    row_drafter drafter(9, [&](std::span<const token_id> path) {
+      std::mt19937 numbers(seed + static_cast<std::uint32_t>(path.size()) * 31 +
+                           static_cast<std::uint32_t>(path.back()));
+      std::vector<double> row(9);
+      double total = 0;
+      for (double& x : row)
+        total += x = std::pow(static_cast<double>(numbers() % 7), 1 + round % 6);
+      if (total == 0) total = row[0] = 1;
+      for (double& x : row)
+        x /= total;
+      return row;
+    });
+    philox_chance chance(seed, 0, 0);
+    const tree<> t = grow(dyspec_greedy({.budget = 40}), drafter, chance);
+    REQUIRE(t.full());
+    REQUIRE(t.size() == 41);
+    const tree<> layers = grow(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001}), drafter, chance);
+    REQUIRE(layers.view().n_draws == layers.size() - 1);
+    REQUIRE(drafter.passes <= 9);
+  }
+}
+
+TEST_CASE("with the value of the last draw as threshold, the layered tree is the greedy one") {
+  int compared = 0;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    row_drafter drafter(40, [&](std::span<const token_id> path) {
+      std::uint32_t key = seed;
+      for (const token_id t : path)
+        key = key * 131 + static_cast<std::uint32_t>(t) + 5;
+      std::mt19937 numbers(key);
+      std::vector<double> row(40);
+      double total = 0;
+      for (double& x : row)
+        total += x = 0.01 + static_cast<double>(numbers() % 1000);
+      for (double& x : row)
+        x /= total;
+      return row;
+    });
+    // The value of each draw follows from the tree: reach of the node, times what its earlier draws left.
+    tree<> greedy_tree(12);
+    greedy_tree.reset(-1);
+    drafter.reserve(12);
+    path_chance chance{philox_chance(seed, 0, 0), &greedy_tree};
+    dyspec_greedy({.budget = 12}).grow(greedy_tree, drafter, chance);
+    const tree_view view = greedy_tree;
+    std::vector<double> reach(static_cast<std::size_t>(view.n_nodes), 1);
+    double last = 1;
+    for (node_id u = 0; u < view.n_nodes; ++u) {
+      if (view.is_leaf(u)) continue;
+      const auto row = drafter.rows().row(u);
+      double value = reach[static_cast<std::size_t>(u)], left = 1;
+      for (const node_id child : view.draws(u)) {
+        last = std::min(last, value);
+        const double share = row[static_cast<std::size_t>(view.token[child])] / left;
+        reach[static_cast<std::size_t>(child)] = value * share;
+        left -= row[static_cast<std::size_t>(view.token[child])];
+        value *= 1 - share;
+      }
+    }
+    const auto expected = paths_of(view);
+    tree<> layered(200);
+    layered.reset(-1);
+    drafter.reserve(200);
+    path_chance same{philox_chance(seed, 0, 0), &layered};
+    dyspec_threshold({.budget = 200, .max_depth = 60, .threshold = last * (1 - 1e-9)}).grow(layered, drafter, same);
+    REQUIRE(paths_of(layered) == expected);
+    ++compared;
+  }
+  CHECK(compared == 200);
+}
