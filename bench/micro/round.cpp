@@ -184,7 +184,7 @@ void print_steps(std::size_t vocab) {
                  })});
   for (std::size_t r = 0; r < rows; ++r)
     espalier::softmax(row(logits), 1.0F, {probabilities.data() + r * vocab, vocab}, 0);
-  for (const std::size_t k : {1, 3, 8}) {
+  for (const std::size_t k : {1U, 3U, 8U}) {
     espalier::candidate<float> best[8];
     const std::string name = "top_k, k = " + std::to_string(k);
     print_step(m, {name.c_str(), 4 * n, 0, n, seconds_of([&] {
@@ -208,8 +208,7 @@ void print_compile() {
     espalier::forward_batch batch;
     batch.reserve(n + 1, n + 1);
     const token_id pending[] = {1};
-    for (const auto& [how, name] : {std::pair{espalier::node_order::insertion, "insertion"},
-                                    std::pair{espalier::node_order::heavy_path, "heavy path"}}) {
+    const auto measure = [&](espalier::node_order how, const char* name) {
       const double seconds = seconds_of([&] {
         order.compute(tree, how);
         batch.clear();
@@ -219,7 +218,9 @@ void print_compile() {
         touch(&batch);
       });
       std::printf("| %d | %s | %.2f | %.1f |\n", n, name, seconds * 1e6, seconds * 1e9 / n);
-    }
+    };
+    measure(espalier::node_order::insertion, "insertion");
+    measure(espalier::node_order::heavy_path, "heavy path");
   }
 }
 
