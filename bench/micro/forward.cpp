@@ -88,8 +88,8 @@ class memory_reader {
 //! Runs every entry in turn, round after round, so that what disturbs the machine disturbs all alike.
 //!
 //! Cold: 256 MB are read before each, so that nothing of its data is in a cache. Warm: it runs three times before it is
-//! measured, so that the caches hold what it leaves behind itself. Between groups, threads of other libraries get the
-//! time to stop spinning.
+//! measured, so that the caches hold what it leaves behind itself. Between groups, also from the last of a round to the
+//! first of the next, threads of other libraries get the time to stop spinning.
 class interleaved {
  public:
   explicit interleaved(thread_team& team) : evictor_(std::size_t{64} << 20, team) {}
@@ -104,7 +104,8 @@ class interleaved {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t k = 0; k < entries_.size(); ++k) {
         entry& e = entries_[k];
-        if (k > 0 && e.group != entries_[k - 1].group) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        const entry& before = entries_[(k == 0 ? entries_.size() : k) - 1];
+        if (e.group != before.group) std::this_thread::sleep_for(std::chrono::milliseconds(60));
         evictor_.read();
         e.cold.push_back(milliseconds(e.work));
         for (int i = 0; warm && i < 3; ++i)
@@ -349,17 +350,29 @@ long peak_kilobytes() {
   return usage.ru_maxrss;
 }
 
-//! In a fresh process: what it held before, then loading, a prompt that fills the cache, trees of every size.
+//! Of the process's memory, the code of the program and its libraries, which is read in as it is first run. 0 where the
+//! system does not say.
+long code_kilobytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssFile:")) return std::atol(line.c_str() + 8);
+  }
+  return 0;
+}
+
+//! In a fresh process: what it held before, then loading, a prompt that fills the cache, trees of every size, the logits
+//! of each node.
 int report_memory(const std::string& folder, const settings& s) {
-  const long before = peak_kilobytes();
+  const long before = peak_kilobytes(), code_before = code_kilobytes();
   settings full = s;
   full.context = model_config::load(folder).max_positions - 64;
   scene model(folder, full);
   for (const int n : {1, 8, 64})
     model.score_tree(n);
   const model_config& c = model.backend().config();
-  const double cache = 2.0 * c.n_layers * c.kv_size() * model.kv().capacity() * 4;
-  std::printf("%ld %ld %zu %.0f\n", before, peak_kilobytes(), model.backend().weight_bytes(), cache);
+  const double cache = 2.0 * c.n_layers * c.kv_size() * model.kv().capacity() * 4, logits = 64.0 * c.vocab_size * 4;
+  std::printf("%ld %ld %zu %.0f %.0f %ld\n", before, peak_kilobytes(), model.backend().weight_bytes(), cache, logits,
+              code_kilobytes() - code_before);
   return 0;
 }
 
@@ -367,20 +380,21 @@ json measure_memory(const char* program, const std::string& title, const std::st
   const std::string command =
       "'" + std::string(program) + "' --memory-of '" + folder + "' --threads " + std::to_string(s.threads);
   std::FILE* pipe = popen(command.c_str(), "r");
-  long before = 0, peak = 0;
+  long before = 0, peak = 0, code = 0;
   std::size_t weights = 0;
-  double cache = 0.0;
-  if (!pipe || std::fscanf(pipe, "%ld %ld %zu %lf", &before, &peak, &weights, &cache) != 4) {
+  double cache = 0.0, logits = 0.0;
+  if (!pipe || std::fscanf(pipe, "%ld %ld %zu %lf %lf %ld", &before, &peak, &weights, &cache, &logits, &code) != 6) {
     std::fprintf(stderr, "The process that measures memory failed.\n");
     std::exit(1);
   }
   pclose(pipe);
   const double held = static_cast<double>(weights) + cache;
   const double ratio = static_cast<double>(peak - before) * 1024.0 / held;
-  std::printf("| %s | %.1f | %.1f | %.1f | %.1f | %.3f |\n", title.c_str(), static_cast<double>(weights) * 1e-6,
-              cache * 1e-6, static_cast<double>(before) * 1.024e-3, static_cast<double>(peak) * 1.024e-3, ratio);
-  return {
-      {"weight_bytes", weights}, {"cache_bytes", cache}, {"before_kb", before}, {"peak_kb", peak}, {"ratio", ratio}};
+  std::printf("| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.3f |\n", title.c_str(),
+              static_cast<double>(weights) * 1e-6, cache * 1e-6, static_cast<double>(before) * 1.024e-3,
+              static_cast<double>(peak) * 1.024e-3, logits * 1e-6, static_cast<double>(code) * 1.024e-3, ratio);
+  return {{"weight_bytes", weights}, {"cache_bytes", cache}, {"before_kb", before}, {"peak_kb", peak},
+          {"logits_bytes", logits},  {"code_kb", code},      {"ratio", ratio}};
 }
 
 }  // namespace
@@ -422,8 +436,10 @@ int main(int argc, char** argv) {
     result["products"]["16 of 1536 x 512"] =
         compare_products("16 of 1536 x 512", std::vector<shape>(16, {1536, 512}), s);
     std::printf("\n## Peak memory, in a fresh process that fills the cache\n\n");
-    std::printf("| model | weights, MB | cache | before loading | peak | (peak - before) / (weights + cache) |\n");
-    std::printf("|---|---|---|---|---|---|\n");
+    std::printf(
+        "| model | weights, MB | cache | before loading | peak | of it logits of 64 rows | of it code run since | "
+        "(peak - before) / (weights + cache) |\n");
+    std::printf("|---|---|---|---|---|---|---|---|\n");
     for (const auto& [title, folder] : folders)
       result["memory"][title] = measure_memory(argv[0], title, folder, s);
     if (!s.json_file.empty()) std::ofstream(s.json_file) << result.dump(2) << "\n";
