@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
@@ -15,6 +14,7 @@
 
 #include "decoding_method.hpp"
 #include "interval.hpp"
+#include "markdown_table.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "speedup_plot.hpp"
@@ -24,6 +24,7 @@ namespace {
 
 using bench::decoding_method;
 using bench::interval;
+using bench::markdown_table;
 
 struct arguments {
   std::string models = ESPALIER_BENCH_MODELS;
@@ -100,15 +101,11 @@ std::vector<method_result> measure(bench::greedy_writer& writer, const std::vect
 // An interval over the prompts of each domain, and of the mean of the domains last.
 template <class FigureT>
 std::vector<interval> by_domain(const method_result& result, const FigureT& figure) {
-  std::vector<interval> intervals;
-  for (std::size_t d = 0; d < result.domains.size(); ++d) {
-    std::vector<double> samples;
-    for (std::size_t p = 0; p < result.domains[d].prompts.size(); ++p)
-      samples.push_back(figure(result.domains[d].prompts[p], d, p));
-    intervals.push_back(bench::interval_of(samples));
-  }
-  intervals.push_back(bench::mean_of(intervals));
-  return intervals;
+  std::vector<std::size_t> n_prompts;
+  for (const domain_result& domain : result.domains)
+    n_prompts.push_back(domain.prompts.size());
+  return bench::intervals_by_domain(
+      n_prompts, [&](std::size_t d, std::size_t p) { return figure(result.domains[d].prompts[p], d, p); });
 }
 
 std::vector<interval> speedups(const method_result& result, const method_result& baseline) {
@@ -136,29 +133,6 @@ std::string describe(const decoding_method& method) {
   return "one token a round";
 }
 
-class table {
- public:
-  table(const std::string& title, const std::vector<std::string>& columns) {
-    text_ = fmt::format("\n### {}\n\n| method |", title);
-    for (const std::string& c : columns)
-      text_ += fmt::format(" {} |", c);
-    text_ += "\n|---|";
-    for (std::size_t i = 0; i < columns.size(); ++i)
-      text_ += "--:|";
-    text_ += "\n";
-  }
-  void row(const std::string& name, const std::vector<std::string>& cells) {
-    text_ += fmt::format("| {} |", name);
-    for (const std::string& c : cells)
-      text_ += fmt::format(" {} |", c);
-    text_ += "\n";
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
 struct report_texts {
   std::string markdown;
   nlohmann::json json;
@@ -181,23 +155,19 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
   }
   groups.push_back("average");
 
-  table throughput("Tokens a second (Table 1)", groups), speedup("Speedup over plain decoding (Table 1)", groups);
-  table tokens_a_round("Tokens a round (Table 3)", groups);
-  table efficiency("Verification (Table 3), all domains",
-                   {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text"});
-  table latency("Latency (Table 2), milliseconds, all domains", {"to the first token", "a token after it"});
-  table ablation("Ablation (Table 4), average of the domains", {"tokens a second", "speedup", "against fixed"});
-  table stations("Share of each station, all domains", {"draft passes", "grow", "compile", "target passes", "verify",
-                                                        "commit", "beside passes", "ms a round"});
+  markdown_table throughput("Tokens a second (Table 1)", groups),
+      speedup("Speedup over plain decoding (Table 1)", groups);
+  markdown_table tokens_a_round("Tokens a round (Table 3)", groups);
+  markdown_table efficiency("Verification (Table 3), all domains",
+                            {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text"});
+  markdown_table latency("Latency (Table 2), milliseconds, all domains", {"to the first token", "a token after it"});
+  markdown_table ablation("Ablation (Table 4), average of the domains",
+                          {"tokens a second", "speedup", "against fixed"});
+  markdown_table stations("Share of each station, all domains", {"draft passes", "grow", "compile", "target passes",
+                                                                 "verify", "commit", "beside passes", "ms a round"});
   nlohmann::json methods = nlohmann::json::array();
   std::vector<bench::bar_series> bars;
 
-  const auto cells = [](const std::vector<interval>& values, int digits) {
-    std::vector<std::string> texts;
-    for (const interval& v : values)
-      texts.push_back(fmt::format("{:.{}f} ± {:.{}f}", v.mean, digits, v.half_width, digits));
-    return texts;
-  };
   const std::vector<interval> fixed_speedup = speedups(fixed, plain);
   for (const method_result& r : results) {
     const std::string& name = r.method.name;
@@ -205,9 +175,9 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
     const auto rate = by_domain(r, [](const auto& s, auto, auto) { return s.throughput(); });
     const auto gain = speedups(r, plain);
     const auto length = by_domain(r, [](const auto& s, auto, auto) { return s.tokens_per_round(); });
-    throughput.row(name, cells(rate, 0));
-    speedup.row(name, cells(gain, 2));
-    tokens_a_round.row(name, cells(length, 2));
+    throughput.row(name, bench::cells(rate, 0));
+    speedup.row(name, bench::cells(gain, 2));
+    tokens_a_round.row(name, bench::cells(length, 2));
     const double texts = static_cast<double>(sum.sessions);
     efficiency.row(name, {fmt::format("{:.1f}", sum.drafted_per_round()),
                           &r == &plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
@@ -216,7 +186,7 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
     latency.row(name, {fmt::format("{:.2f}", 1e3 * sum.time_to_first_token()),
                        fmt::format("{:.3f}", 1e3 * sum.time_per_token())});
     if (name == "fixed D=5 B=2" || name.starts_with("+")) {
-      ablation.row(name, {cells({rate.back()}, 0)[0], cells({gain.back()}, 2)[0],
+      ablation.row(name, {bench::in_words(rate.back(), 0), bench::in_words(gain.back(), 2),
                           fmt::format("{:+.1f} %", 100 * (gain.back().mean / fixed_speedup.back().mean - 1))});
     }
     const auto share = [&](double seconds) { return fmt::format("{:.2f} %", 100 * seconds / sum.seconds.total()); };
@@ -272,7 +242,7 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
       over_chain.half_width);
   for (const method_result& r : results)
     text += fmt::format("| {} | {} |\n", r.method.name, describe(r.method));
-  for (const table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
+  for (const markdown_table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
     text += t->text();
   report_texts out;
   out.markdown = text;
@@ -290,17 +260,7 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
 int run(const arguments& a) {
   auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
-  std::vector<bench::prompt_domain> tuning = domains;
-  for (std::size_t d = 0; d < domains.size(); ++d) {
-    auto& prompts = domains[d].prompts;
-    const auto n = static_cast<std::ptrdiff_t>(a.tune);
-    if (std::ssize(prompts) <= n) {
-      espalier::raise<espalier::input_error>("the domain ", domains[d].name, " has ", prompts.size(),
-                                             " prompts; it needs more than the ", a.tune, " of --tune.");
-    }
-    tuning[d].prompts.resize(static_cast<std::size_t>(n));
-    prompts.erase(prompts.begin(), prompts.begin() + n);
-  }
+  const std::vector<bench::prompt_domain> tuning = bench::take_first_prompts(domains, a.tune);
   bench::greedy_writer writer(models);
   std::vector<decoding_method> methods = bench::paper_methods();
   const bench::tuned_methods best = bench::tune(writer, tuning, a.tokens);

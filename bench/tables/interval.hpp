@@ -57,4 +57,20 @@ inline interval mean_of(const std::vector<interval>& groups) {
   return result;
 }
 
+//! An interval over the prompts of each domain, and of the mean of the domains last.
+//!
+//! Shapes      n_prompts [domains]; figure(domain, prompt)
+template <class FigureT>
+std::vector<interval> intervals_by_domain(const std::vector<std::size_t>& n_prompts, const FigureT& figure) {
+  std::vector<interval> intervals;
+  for (std::size_t d = 0; d < n_prompts.size(); ++d) {
+    std::vector<double> samples;
+    for (std::size_t p = 0; p < n_prompts[d]; ++p)
+      samples.push_back(figure(d, p));
+    intervals.push_back(interval_of(samples));
+  }
+  intervals.push_back(mean_of(intervals));
+  return intervals;
+}
+
 }  // namespace bench

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,23 @@ inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, c
     if (find(name) == domains.end()) espalier::raise<espalier::input_error>(path, " has no domain ", name, ".");
   }
   return domains;
+}
+
+//! Takes the first n prompts of each domain away, to choose settings by; what is left is measured.
+//!
+//! Errors      input_error for a domain of n prompts or fewer
+inline std::vector<prompt_domain> take_first_prompts(std::vector<prompt_domain>& domains, int n) {
+  std::vector<prompt_domain> taken = domains;
+  for (std::size_t d = 0; d < domains.size(); ++d) {
+    auto& prompts = domains[d].prompts;
+    if (std::ssize(prompts) <= n) {
+      espalier::raise<espalier::input_error>("the domain ", domains[d].name, " has ", prompts.size(),
+                                             " prompts; it needs more than the ", n, " that settings are chosen by.");
+    }
+    taken[d].prompts.resize(static_cast<std::size_t>(n));
+    prompts.erase(prompts.begin(), prompts.begin() + n);
+  }
+  return taken;
 }
 
 }  // namespace bench

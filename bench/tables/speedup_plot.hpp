@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "interval.hpp"
+#include "svg_page.hpp"
 
 namespace bench {
 
@@ -36,29 +37,10 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
   const double group_width = (width - left - right) / static_cast<double>(groups.size());
   const double bar = std::min(26.0, group_width * 0.84 / static_cast<double>(series.size()));
 
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
-      "font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{2}</title>\n"
-      "<style>\n"
-      ".back {{ fill: #ffffff }} text {{ fill: #1c1f24 }} .soft {{ fill: #5f6772 }}\n"
-      ".grid {{ stroke: #dfe3e8 }} .mark {{ stroke: #1c1f24; stroke-width: 1.2 }} .one {{ stroke: #5f6772 }}\n"
-      ".s0 {{ fill: #5b8dd9 }} .s1 {{ fill: #d9a441 }} .s2 {{ fill: #7cc08d }} .s3 {{ fill: #3f9a5a }}\n"
-      ".s4 {{ fill: #a06bc4 }} .s5 {{ fill: #c79be0 }} .s6 {{ fill: #2c5aa0 }} .s7 {{ fill: #c2412d }}\n"
-      "@media (prefers-color-scheme: dark) {{\n"
-      ".back {{ fill: #14171b }} text {{ fill: #e8ebef }} .soft {{ fill: #a2abb6 }}\n"
-      ".grid {{ stroke: #31373f }} .mark {{ stroke: #e8ebef }} .one {{ stroke: #a2abb6 }}\n"
-      ".s0 {{ fill: #4a76bd }} .s6 {{ fill: #9cc2ff }} .s7 {{ fill: #f0705a }}\n"
-      "}}\n"
-      "</style>\n"
-      "<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n"
-      "<text x=\"{3}\" y=\"28\" font-size=\"17\" font-weight=\"600\">{2}</text>\n",
-      width, height, title, left - 30);
-
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    const double x = left - 30 + static_cast<double>(i % 4) * 200, y = 46 + static_cast<double>(i / 4) * 22;
-    svg += fmt::format("<rect class=\"s{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" rx=\"2\"/>", i, x, y);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + 17, y + 11, series[i].name);
-  }
+  std::vector<std::string> names;
+  for (const bar_series& one : series)
+    names.push_back(one.name);
+  std::string svg = svg_page(width, height, title) + svg_legend(names, 46, 4, 200);
   for (double v = 0; v <= limit + 1e-9; v += step) {
     svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" class=\"grid\"/>", left, width - right,
                        y_of(v), y_of(v));
@@ -73,7 +55,7 @@ inline std::string speedup_plot(const std::string& title, const std::string& not
       const double x0 = first + bar * static_cast<double>(i);
       const double center = x0 + bar / 2 - 1;
       svg += fmt::format(
-          "<rect class=\"s{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\">"
+          "<rect class=\"bar s{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\">"
           "<title>{}, {}: {:.2f}x, 95 % interval {:.2f} to {:.2f}</title></rect>",
           i, x0, y_of(v.mean), bar - 2, y_of(0) - y_of(v.mean), groups[g], series[i].name, v.mean,
           v.mean - v.half_width, v.mean + v.half_width);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSL-1.0
+// The tables of Delayed tree expansion (Tables 2, 3, 8 to 15 and Figure 1) on a pair of models on this machine.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "offline_rounds.hpp"
+#include "pass_costs.hpp"
+#include "prompt_set.hpp"
+#include "report_file.hpp"
+#include "sampled_writer.hpp"
+#include "verifier_report.hpp"
+#include "verifier_results.hpp"
+
+namespace {
+
+using espalier::statistics;
+
+struct arguments {
+  std::string models = ESPALIER_BENCH_MODELS;
+  std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
+  std::vector<std::string> domains;
+  bench::verifier_run how;
+  bool quick = false;
+  int threads = 0;
+  std::string markdown;
+  std::string json;
+  std::string plot;
+};
+
+arguments parse(int argc, char** argv, CLI::App& app) {
+  arguments a;
+  app.add_option("--models", a.models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
+  app.add_option("--prompts", a.prompts, "JSON Lines: strings, or objects with text or tokens, and domain")
+      ->capture_default_str();
+  app.add_option("--domains", a.domains, "only these domains of the prompts")->delimiter(',');
+  app.add_option("--tokens", a.how.tokens, "tokens to write after each prompt")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--spacing", a.how.spacing, "tokens from one root to the next")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--trials", a.how.trials, "verifications of each tree")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--tune", a.how.tune, "prompts of each domain by which settings are chosen")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--measure", a.how.measure, "prompts of each domain that the tables are of")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--repeats", a.how.repeats, "times that each text is written; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_flag("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
+  app.add_option("--threads", a.threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
+  app.add_option("--markdown", a.markdown, "also write the tables to this file");
+  app.add_option("--json", a.json, "also write every figure to this file");
+  app.add_option("--plot", a.plot, "also draw them to this file, as SVG");
+  app.parse(argc, argv);
+  if (a.quick) a.how = {.tokens = 48, .spacing = 16, .trials = 2, .tune = 2, .measure = 2, .decode = 1, .repeats = 1};
+  return a;
+}
+
+std::vector<bench::sampling_setting> samplings_of(bool quick) {
+  std::vector<bench::sampling_setting> list;
+  const auto add = [&](const std::string& name, espalier::sampling_options target) {
+    const espalier::sampling_options one{.temperature = 1.0F};
+    list.push_back({name, target, {one}});
+    if (target.temperature != one.temperature || target.top_p != one.top_p) list.back().drafts.push_back(target);
+  };
+  for (const float temperature : {0.2F, 0.4F, 0.6F, 0.8F, 1.0F, 1.2F}) {
+    if (!quick || temperature == 0.6F || temperature == 1.0F)
+      add(fmt::format("T {:.1f}", temperature), {.temperature = temperature});
+  }
+  for (const float top_p : {0.9F, 0.99F}) {
+    if (!quick || top_p == 0.9F) add(fmt::format("top-p {:g}", top_p), {.temperature = 1.0F, .top_p = top_p});
+  }
+  return list;
+}
+
+// The same for all that is done after one prompt: verifiers differ in what they decide, not in the numbers they decide by.
+std::uint64_t seed_of(std::size_t sampling, std::size_t domain, std::size_t prompt, bool choosing) {
+  return ((sampling * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
+}
+
+class measurement {
+ public:
+  measurement(models::model_folder& models, const bench::verifier_run& how, const bench::pass_costs& costs, int threads)
+      : how_(how),
+        writer_(models),
+        rounds_(models, costs, how.trials,
+                espalier::thread_team::shared(
+                    threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())))) {}
+
+  void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
+           const std::vector<bench::prompt_domain>& measured) {
+    const std::size_t n = results.samplings.size();
+    results.choosing.resize(n), results.offline.resize(n), results.plain.resize(n), results.decoded.resize(n);
+    for (std::size_t s = 0; s < n; ++s) {
+      const bench::sampling_setting& sampling = results.samplings[s];
+      results.choosing[s].resize(sampling.drafts.size());
+      results.offline[s].assign(sampling.drafts.size(), std::vector<std::vector<bench::offline_sums>>(measured.size()));
+      for (std::size_t d = 0; d < choosing.size(); ++d) {
+        for (std::size_t p = 0; p < choosing[d].prompts.size(); ++p) {
+          say(sampling, choosing[d], p, "choosing by");
+          const auto sums = offline(sampling, choosing[d].prompts[p], seed_of(s, d, p, true));
+          for (std::size_t i = 0; i < sums.size(); ++i)
+            results.choosing[s][i].push_back(sums[i]);
+        }
+      }
+      for (std::size_t d = 0; d < measured.size(); ++d) {
+        for (std::size_t p = 0; p < measured[d].prompts.size(); ++p) {
+          say(sampling, measured[d], p, "measuring");
+          const auto sums = offline(sampling, measured[d].prompts[p], seed_of(s, d, p, false));
+          for (std::size_t i = 0; i < sums.size(); ++i)
+            results.offline[s][i][d].push_back(sums[i]);
+        }
+      }
+    }
+    for (std::size_t s = 0; s < n; ++s)
+      decode(results, s, measured);
+    bench::progress("");
+  }
+
+ private:
+  static void say(const bench::sampling_setting& sampling, const bench::prompt_domain& domain, std::size_t prompt,
+                  const char* what) {
+    bench::progress(
+        fmt::format("{}: {} {}, prompt {} of {}", sampling.name, what, domain.name, prompt + 1, domain.prompts.size()));
+  }
+
+  std::vector<bench::offline_sums> offline(const bench::sampling_setting& sampling,
+                                           const std::vector<espalier::token_id>& prompt, std::uint64_t seed) {
+    writer_.write(espalier::part<espalier::traversal>{}, {.paths = 1, .trunk = 0, .length = 5},
+                  {sampling.target, sampling.drafts.back()}, prompt, how_.tokens, seed);
+    return rounds_.run(writer_.text(), prompt.size(), static_cast<std::size_t>(how_.spacing), sampling.drafts,
+                       sampling.target, seed);
+  }
+
+  // Verifiers take turns prompt by prompt. A delayed tree that is none is not measured twice.
+  void decode(bench::verifier_results& results, std::size_t s, const std::vector<bench::prompt_domain>& measured) {
+    using bench::tree_kind;
+    const bench::sampling_setting& sampling = results.samplings[s];
+    const std::size_t n = results.verifiers.size();
+    std::vector<std::vector<bench::static_choice>> choices(n);
+    for (std::size_t v = 0; v < n; ++v) {
+      for (const tree_kind kind : {tree_kind::undelayed, tree_kind::delayed})
+        choices[v].push_back(results.choose(s, v, bench::goal::throughput, {.kind = kind}));
+    }
+    results.plain[s].resize(measured.size());
+    results.decoded[s].assign(
+        n, std::vector<std::vector<std::vector<statistics>>>(2, std::vector<std::vector<statistics>>(measured.size())));
+    for (std::size_t d = 0; d < measured.size(); ++d) {
+      for (std::size_t p = 0; p < results.n_decoded[d]; ++p) {
+        say(sampling, measured[d], p, "timing");
+        const auto& prompt = measured[d].prompts[p];
+        const std::uint64_t seed = seed_of(s, d, p, false);
+        results.plain[s][d].push_back(
+            median([&] { return writer_.write_plainly(sampling.target, prompt, how_.tokens, seed); }));
+        bench::for_each_sampled_verifier([&](const auto& verifier, std::size_t v) {
+          auto& kinds = results.decoded[s][v];
+          for (std::size_t kind = 0; kind < 2; ++kind) {
+            const bench::static_choice choice = choices[v][kind];
+            kinds[kind][d].push_back(kind == 1 && choice == choices[v][0] ? kinds[0][d].back() : median([&] {
+              return writer_.write(verifier, results.trees[choice.tree],
+                                   {sampling.target, sampling.drafts[choice.draft]}, prompt, how_.tokens, seed);
+            }));
+          }
+        });
+      }
+    }
+  }
+
+  template <class WriteT>
+  statistics median(const WriteT& write) const {
+    std::vector<statistics> runs;
+    for (int i = 0; i < how_.repeats; ++i)
+      runs.push_back(write());
+    const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
+    std::nth_element(runs.begin(), middle, runs.end(),
+                     [](const auto& a, const auto& b) { return a.seconds.total() < b.seconds.total(); });
+    return *middle;
+  }
+
+  bench::verifier_run how_;
+  bench::sampled_writer writer_;
+  bench::offline_rounds rounds_;
+};
+
+int run(const arguments& a) {
+  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto domains =
+      bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
+  const auto choosing = bench::take_first_prompts(domains, a.how.tune);
+  bench::verifier_results results;
+  results.samplings = samplings_of(a.quick);
+  for (bench::prompt_domain& domain : domains) {
+    if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
+    results.domains.push_back(domain.name);
+    results.n_prompts.push_back(domain.prompts.size());
+    results.n_decoded.push_back(std::min(domain.prompts.size(), static_cast<std::size_t>(a.how.decode)));
+  }
+  const bench::pass_costs costs(models);
+  measurement(models, a.how, costs, a.threads).run(results, choosing, domains);
+  const bench::verifier_report report(results, costs, a.how);
+  bench::report(report.markdown(), a.markdown);
+  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
+  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Every verifier for sampled trees on a pair of models, at its best static tree, with and without delayed\n"
+      "expansion: block efficiency, tokens a second, acceptance against depth, over sampling settings."};
+  try {
+    return run(parse(argc, argv, app));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_tables_verifiers: %s\n", error.what());
+    return 2;
+  }
+}
