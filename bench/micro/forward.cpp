@@ -212,8 +212,8 @@ std::vector<shape> shapes_of(const model_config& c) {
 class ours {
  public:
   static constexpr const char* name = "packed_matrix";
-  ours(int outputs, int inputs, const float* weights) : block_(packed_matrix::storage_floats(outputs, inputs), true) {
-    matrix_ = packed_matrix(outputs, inputs, block_.take(packed_matrix::storage_floats(outputs, inputs)));
+  ours(int outputs, int inputs, const float* weights)
+      : weights_(packed_matrix::storage_floats(outputs, inputs)), matrix_(outputs, inputs, weights_.data()) {
     for (int o = 0; o < outputs; ++o)
       matrix_.set_row(o, weights + static_cast<std::ptrdiff_t>(o) * inputs);
   }
@@ -228,7 +228,7 @@ class ours {
   }
 
  private:
-  detail::float_block block_;
+  products::huge_floats weights_;
   packed_matrix matrix_;
 };
 

@@ -4,6 +4,7 @@
 // The team divides the work; OpenMP, which oneDNN brings along, must not divide it again.
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "espalier/backend/llama/matrix_product.hpp"
 #include "espalier/backend/llama/thread_team.hpp"
+#include "espalier/core/float_block.hpp"
 
 #if defined(ESPALIER_BENCH_OPENBLAS)
 #include <cblas.h>
@@ -32,25 +34,44 @@ namespace products {
 
 using espalier::thread_team;
 
+inline std::size_t size_of(int outputs, int inputs) {
+  return static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs);
+}
+
 //! Outputs of one thread, in multiples of 16.
 inline std::pair<int, int> share(int thread, int n_threads, int outputs) {
   const auto bound = [&](int t) { return t == n_threads ? outputs : outputs / 16 * t / n_threads * 16; };
   return {bound(thread), bound(thread + 1)};
 }
 
+//! Weights in huge pages where the system has them, as a whole model's are: a small matrix alone would not fill one.
+class huge_floats {
+ public:
+  explicit huge_floats(std::size_t n) : block_((n + per_page - 1) / per_page * per_page, true), data_(block_.take(n)) {}
+  huge_floats(const float* from, std::size_t n) : huge_floats(n) { std::copy_n(from, n, data_); }
+
+  float* data() const { return data_; }
+
+ private:
+  static constexpr std::size_t per_page = (std::size_t{1} << 21) / sizeof(float);
+
+  espalier::detail::float_block block_;
+  float* data_;
+};
+
 class eigen {
  public:
   static constexpr const char* name = "Eigen";
   eigen(int outputs, int inputs, const float* weights)
-      : weights_(Eigen::Map<const matrix_type>(weights, outputs, inputs)) {}
+      : outputs_(outputs), inputs_(inputs), weights_(weights, size_of(outputs, inputs)) {}
 
   void run(thread_team& team, const float* x, int rows, float* y) const {
-    const auto inputs = static_cast<int>(weights_.cols()), outputs = static_cast<int>(weights_.rows());
+    const Eigen::Map<const matrix_type> weights(weights_.data(), outputs_, inputs_);
     team.run([&](int thread) {
-      const auto [begin, end] = share(thread, team.n_threads(), outputs);
-      const Eigen::Map<const matrix_type> from(x, rows, inputs);
-      Eigen::Map<matrix_type> to(y, rows, outputs);
-      const auto part = weights_.middleRows(begin, end - begin);
+      const auto [begin, end] = share(thread, team.n_threads(), outputs_);
+      const Eigen::Map<const matrix_type> from(x, rows, inputs_);
+      Eigen::Map<matrix_type> to(y, rows, outputs_);
+      const auto part = weights.middleRows(begin, end - begin);
       if (rows == 1) {
         to.row(0).segment(begin, end - begin).noalias() = from.row(0) * part.transpose();
       } else {
@@ -61,7 +82,9 @@ class eigen {
 
  private:
   using matrix_type = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  matrix_type weights_;
+
+  int outputs_, inputs_;
+  huge_floats weights_;
 };
 
 #if defined(ESPALIER_BENCH_OPENBLAS)
@@ -71,9 +94,7 @@ class openblas {
  public:
   static constexpr const char* name = OwnThreadsT ? "OpenBLAS, its threads" : "OpenBLAS, ours";
   openblas(int outputs, int inputs, const float* weights)
-      : outputs_(outputs),
-        inputs_(inputs),
-        weights_(weights, weights + static_cast<std::ptrdiff_t>(outputs) * inputs) {}
+      : outputs_(outputs), inputs_(inputs), weights_(weights, size_of(outputs, inputs)) {}
 
   void run(thread_team& team, const float* x, int rows, float* y) const {
     if constexpr (OwnThreadsT) {
@@ -100,7 +121,7 @@ class openblas {
   }
 
   int outputs_, inputs_;
-  std::vector<float> weights_;
+  huge_floats weights_;
 };
 #endif
 
@@ -128,6 +149,7 @@ class onednn {
  private:
   struct plan {
     dnnl::matmul product;
+    huge_floats storage;
     dnnl::memory x, w, y;
   };
 
@@ -137,10 +159,11 @@ class onednn {
     const dnnl::memory::desc x({rows, inputs_}, f32, tag::ab), y({rows, outputs_}, f32, tag::ab),
         w({inputs_, outputs_}, f32, tag::any), plain({inputs_, outputs_}, f32, tag::ba);
     const dnnl::matmul::primitive_desc description({x, w, y}, engine_);
-    dnnl::memory from(plain, engine_, weights_.data()), packed(description.weights_desc(), engine_);
+    huge_floats storage(description.weights_desc().get_size() / sizeof(float));
+    dnnl::memory from(plain, engine_, weights_.data()), packed(description.weights_desc(), engine_, storage.data());
     dnnl::reorder(from, packed).execute(stream_, from, packed);
     stream_.wait();
-    return {dnnl::matmul(description), {x, engine_, nullptr}, packed, {y, engine_, nullptr}};
+    return {dnnl::matmul(description), std::move(storage), {x, engine_, nullptr}, packed, {y, engine_, nullptr}};
   }
 
   int outputs_, inputs_;
