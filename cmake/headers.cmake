@@ -49,8 +49,10 @@ set(espalier_headers
   include/espalier/verifier/block.hpp
   include/espalier/verifier/greedy.hpp
   include/espalier/verifier/k_seq.hpp
+  include/espalier/verifier/khisti.hpp
   include/espalier/verifier/naive.hpp
   include/espalier/verifier/naive_tree.hpp
+  include/espalier/verifier/pair_select.hpp
   include/espalier/verifier/remaining_draft.hpp
   include/espalier/verifier/residual.hpp
   include/espalier/verifier/residual_walk.hpp
@@ -59,6 +61,7 @@ set(espalier_headers
   include/espalier/verifier/target_only.hpp
   include/espalier/verifier/traversal.hpp
   include/espalier/verifier/walk.hpp
+  include/espalier/verifier/window_flow.hpp
   include/espalier/kv_store/contiguous.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp

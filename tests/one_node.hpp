@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -59,17 +60,38 @@ row_type output_law(VerifierT& verifier, const row_type& p, const row_type& q, c
 // Calls f(list, probability) for every list of k draws from q that can occur.
 template <class FunctionT>
 void for_each_list(const row_type& q, int k, const FunctionT& f) {
-  list_type list(static_cast<std::size_t>(k), 0);
-  for (;;) {
-    double probability = 1;
-    for (const token_id x : list)
-      probability *= q[static_cast<std::size_t>(x)];
-    if (probability > 0) f(list, probability);
-    std::size_t i = 0;
-    while (i < list.size() && ++list[i] == static_cast<token_id>(q.size()))
-      list[i++] = 0;
-    if (i == list.size()) return;
+  list_type support;
+  for (std::size_t t = 0; t < q.size(); ++t) {
+    if (q[t] > 0) support.push_back(static_cast<token_id>(t));
   }
+  std::vector<std::size_t> chosen(static_cast<std::size_t>(k), 0);
+  for (;;) {
+    list_type list;
+    double probability = 1;
+    for (const std::size_t c : chosen) {
+      list.push_back(support[c]);
+      probability *= q[static_cast<std::size_t>(support[c])];
+    }
+    f(list, probability);
+    std::size_t i = 0;
+    while (i < chosen.size() && ++chosen[i] == support.size())
+      chosen[i++] = 0;
+    if (i == chosen.size()) return;
+  }
+}
+
+// The same with the most probable draws first, or without repeated ones: both bias verifiers of independent draws.
+inline void sort_by(const row_type& q, list_type& list) {
+  std::stable_sort(list.begin(), list.end(), [&](token_id a, token_id b) {
+    return q[static_cast<std::size_t>(a)] > q[static_cast<std::size_t>(b)];
+  });
+}
+inline void drop_repeated(list_type& list) {
+  list_type kept;
+  for (const token_id x : list) {
+    if (std::find(kept.begin(), kept.end(), x) == kept.end()) kept.push_back(x);
+  }
+  list = kept;
 }
 
 inline double distance(std::span<const double> a, std::span<const double> b) {

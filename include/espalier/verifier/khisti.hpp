@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <tuple>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/verifier/pair_select.hpp"
+#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/walk.hpp"
+
+namespace espalier {
+
+struct khisti_options {
+  std::int32_t window = 5;  //!< tokens of each stage among which pairs are shared to the best effect
+};
+
+//! Lets the draws of a node compete: the winner so far against the next draw, chosen so that the winner's law comes close to the
+//! target's. The last winner is tested as naive_tree tests a draw, against its law in place of the draft's.
+//!
+//! Complexity  a node: one pass over q to check it; for each draw after the first, one over p, the winner's law and q, one over the
+//!             latter two, and one that writes the next law; one over p and the law if the winner fails. No allocation once warm
+//! Law         lossless for independent draws; with one draw it is naive_tree
+//! Errors      option_error for a window out of 0 to 15; numeric_error for rows that are no distributions; input_error for a tree
+//!             that its rows could not have given
+//! Source      Khisti et al., Multi-draft speculative sampling, section 4 and appendix I; Delayed tree expansion, Algorithm 5.
+//!             Above 1024 tokens the ranks are rounded instead of sorted (docs/algorithms.md)
+class khisti {
+ public:
+  static constexpr regime lossless = regime::iid | regime::single_path;
+
+  explicit khisti(khisti_options options = {}) : options_(options) {
+    require_option("window", options.window, 0, detail::pair_select<float>::max_window);
+  }
+
+  void reserve(std::int32_t, std::int32_t vocab) {
+    std::get<0>(stages_).reserve(static_cast<std::size_t>(vocab));
+    std::get<1>(stages_).reserve(static_cast<std::size_t>(vocab));
+  }
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
+    return detail::walk(tree, [&](node_id u) {
+      const auto p = detail::target_row(target, u);
+      if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
+      return choose(tree, u, p, detail::draft_row(draft, u, p.size()), chance);
+    });
+  }
+
+  const khisti_options& options() const { return options_; }
+
+ private:
+  template <class NumberT, class ChanceT>
+  token_id choose(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q, ChanceT& chance) {
+    auto& stage = std::get<detail::pair_select<NumberT>>(stages_);
+    auto draw = tree.draws(u).begin();
+    std::size_t winner = detail::drawn_token(tree, *draw, q);
+    std::span<const NumberT> law = q;
+    std::int32_t turn = 0;
+    while (++draw != tree.draws(u).end()) {
+      const std::size_t next = detail::drawn_token(tree, *draw, q);
+      law = stage.solve(p, law, q, options_.window);
+      if (next != winner) {
+        const auto shares = stage.shares(winner, next);
+        if (!chance.accept(shares.x, shares.x + shares.y, {u, turn, purpose::select})) winner = next;
+      }
+      ++turn;
+    }
+    const double pw = static_cast<double>(p[winner]);
+    if (chance.accept(pw, static_cast<double>(law[winner]), {u, 0, purpose::accept}))
+      return static_cast<token_id>(winner);
+    const token_id token = chance.pick(residual<NumberT>(p, law).after(1), {u, 0, purpose::residual});
+    return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+  }
+
+  khisti_options options_;
+  std::tuple<detail::pair_select<float>, detail::pair_select<double>> stages_;
+};
+
+}  // namespace espalier
