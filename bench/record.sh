@@ -4,13 +4,13 @@
 #
 #   bench/record.sh [NAME...]        default: all of them; ./run bench list names them
 #
-# Builds as ./run bench does; BUILD, JOBS, CXX and NO_INSTALL mean the same. Takes a quarter of an hour on two cores,
+# Builds as ./run bench does; BUILD, JOBS, CXX and NO_INSTALL mean the same. Takes half an hour on two cores,
 # which should have nothing else to do.
 set -eu
 cd "$(dirname "$0")/.."
 out=docs/benchmarks
 
-[ $# -gt 0 ] || set -- micro_forward micro_round micro_verify tables_dynatree tables_greedy_equality
+[ $# -gt 0 ] || set -- micro_forward micro_round micro_verify tables_dynatree tables_greedy_equality tables_verifiers
 
 for name in "$@"; do
   name=${name#bench_}
@@ -19,6 +19,9 @@ for name in "$@"; do
     micro_forward) ./run bench bench_micro_forward --models examples/models --json "$out/$name.json" >"$out/$name.log" ;;
     tables_dynatree)
       ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
+      ;;
+    tables_verifiers)
+      ./run bench bench_tables_verifiers --json "$out/$name.json" --plot "$out/verifiers.svg" >"$out/$name.log"
       ;;
     tables_greedy_equality) ./run bench bench_tables_greedy_equality --json "$out/$name.json" >"$out/$name.log" ;;
     *)

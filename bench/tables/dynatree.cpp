@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
@@ -18,6 +17,7 @@
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "speedup_plot.hpp"
+#include "table_program.hpp"
 #include "tuning.hpp"
 
 namespace {
@@ -26,38 +26,20 @@ using bench::decoding_method;
 using bench::interval;
 using bench::markdown_table;
 
-struct arguments {
-  std::string models = ESPALIER_BENCH_MODELS;
-  std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
-  std::vector<std::string> domains;
+struct arguments : bench::table_arguments {
   int tokens = 256;
   int repeats = 3;
   int tune = 5;
-  int threads = 0;
-  std::string markdown;
-  std::string json;
   std::string plot;
 };
 
 arguments parse(int argc, char** argv, CLI::App& app) {
   arguments a;
-  app.add_option("--models", a.models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
-  app.add_option("--prompts", a.prompts, "JSON Lines: strings, or objects with text or tokens, and domain")
-      ->capture_default_str();
-  app.add_option("--domains", a.domains, "only these domains of the prompts")->delimiter(',');
-  app.add_option("--tokens", a.tokens, "tokens to write after each prompt")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--repeats", a.repeats, "times that everything is run; the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--tune", a.tune,
-                 "prompts of each domain on which the best chain and trees are chosen; the tables are of the others")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--threads", a.threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
-  app.add_option("--markdown", a.markdown, "also write the tables to this file");
-  app.add_option("--json", a.json, "also write every figure to this file");
+  a.add_to(app);
+  bench::add_count(app, "--tokens", a.tokens, "tokens to write after each prompt", 2);
+  bench::add_count(app, "--repeats", a.repeats, "times that everything is run; the median counts");
+  bench::add_count(app, "--tune", a.tune,
+                   "prompts of each domain on which the best chain and trees are chosen; the tables are of the others");
   app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
   app.parse(argc, argv);
   return a;
@@ -278,15 +260,9 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{
+  return bench::run_program(
+      "bench_tables_dynatree",
       "The tables of DynaTree on a pair of models: plain decoding, chains, a fixed tree, both DynaTrees,\n"
-      "with settings as published and as chosen on prompts that are not reported on."};
-  try {
-    return run(parse(argc, argv, app));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_tables_dynatree: %s\n", error.what());
-    return 2;
-  }
+      "with settings as published and as chosen on prompts that are not reported on.",
+      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -15,18 +14,13 @@
 #include "decoding_method.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
+#include "table_program.hpp"
 
 namespace {
 
-struct arguments {
-  std::string models = ESPALIER_BENCH_MODELS;
-  std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
-  std::vector<std::string> domains;
+struct arguments : bench::table_arguments {
   int tokens = 256;
-  int threads = 0;
   bool all_orders = false;
-  std::string markdown;
-  std::string json;
 };
 
 struct setting {
@@ -76,15 +70,9 @@ std::vector<setting> settings_of(bool all_orders) {
 
 arguments parse(int argc, char** argv, CLI::App& app) {
   arguments a;
-  app.add_option("--models", a.models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
-  app.add_option("--prompts", a.prompts, "JSON Lines: strings, or objects with text or tokens, and domain")
-      ->capture_default_str();
-  app.add_option("--domains", a.domains, "only these domains of the prompts")->delimiter(',');
-  app.add_option("--tokens", a.tokens, "tokens to write after each prompt")->capture_default_str();
-  app.add_option("--threads", a.threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
+  a.add_to(app);
+  bench::add_count(app, "--tokens", a.tokens, "tokens to write after each prompt");
   app.add_flag("--all-orders", a.all_orders, "also the other three orders of the tree's rows");
-  app.add_option("--markdown", a.markdown, "also write the table to this file");
-  app.add_option("--json", a.json, "also write the figures to this file");
   app.parse(argc, argv);
   return a;
 }
@@ -154,15 +142,8 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{
-      "Greedy equality: every method writes, token for token, what plain decoding writes.\n"
-      "Exits with 1 if one does not, and names the first difference."};
-  try {
-    return run(parse(argc, argv, app));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_tables_greedy_equality: %s\n", error.what());
-    return 2;
-  }
+  return bench::run_program("bench_tables_greedy_equality",
+                            "Greedy equality: every method writes, token for token, what plain decoding writes.\n"
+                            "Exits with 1 if one does not, and names the first difference.",
+                            [&](CLI::App& app) { return run(parse(argc, argv, app)); });
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "interval.hpp"
@@ -242,7 +243,18 @@ class verifier_report {
       }
       text.row(fmt::format("{} > {}", expected.more, expected.less), row);
     }
-    return text.text();
+    std::string found;
+    for (const tree_kind kind : kinds) {
+      std::vector<std::pair<double, std::string>> order;
+      for (std::size_t v = 0; v < names_.size(); ++v)
+        order.push_back({efficiency(v, kind).back().mean, names_[v]});
+      std::sort(order.rbegin(), order.rend());
+      found += fmt::format("\nFound, {}: ", name_of(kind));
+      for (const auto& [mean, name] : order)
+        found += fmt::format("{}{} {:.2f}", &name == &order.front().second ? "" : ", ", name, mean);
+      found += ".\n";
+    }
+    return text.text() + found;
   }
 
   // Where they must agree: the walks are one algorithm there, and traversal is block verification.

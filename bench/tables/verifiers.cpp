@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
+#include "table_program.hpp"
 #include "verifier_report.hpp"
 #include "verifier_results.hpp"
 
@@ -24,49 +24,23 @@ namespace {
 
 using espalier::statistics;
 
-struct arguments {
-  std::string models = ESPALIER_BENCH_MODELS;
-  std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
-  std::vector<std::string> domains;
+struct arguments : bench::table_arguments {
   bench::verifier_run how;
   bool quick = false;
-  int threads = 0;
-  std::string markdown;
-  std::string json;
   std::string plot;
 };
 
 arguments parse(int argc, char** argv, CLI::App& app) {
   arguments a;
-  app.add_option("--models", a.models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
-  app.add_option("--prompts", a.prompts, "JSON Lines: strings, or objects with text or tokens, and domain")
-      ->capture_default_str();
-  app.add_option("--domains", a.domains, "only these domains of the prompts")->delimiter(',');
-  app.add_option("--tokens", a.how.tokens, "tokens to write after each prompt")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--spacing", a.how.spacing, "tokens from one root to the next")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--trials", a.how.trials, "verifications of each tree")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--tune", a.how.tune, "prompts of each domain by which settings are chosen")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--measure", a.how.measure, "prompts of each domain that the tables are of")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--repeats", a.how.repeats, "times that each text is written; the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  a.add_to(app);
+  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  bench::add_count(app, "--spacing", a.how.spacing, "tokens from one root to the next");
+  bench::add_count(app, "--trials", a.how.trials, "verifications of each tree");
+  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which settings are chosen");
+  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain that the tables are of");
+  bench::add_count(app, "--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
+  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
   app.add_flag("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
-  app.add_option("--threads", a.threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
-  app.add_option("--markdown", a.markdown, "also write the tables to this file");
-  app.add_option("--json", a.json, "also write every figure to this file");
   app.add_option("--plot", a.plot, "also draw them to this file, as SVG");
   app.parse(argc, argv);
   if (a.quick) a.how = {.tokens = 48, .spacing = 16, .trials = 2, .tune = 2, .measure = 2, .decode = 1, .repeats = 1};
@@ -224,15 +198,9 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{
+  return bench::run_program(
+      "bench_tables_verifiers",
       "Every verifier for sampled trees on a pair of models, at its best static tree, with and without delayed\n"
-      "expansion: block efficiency, tokens a second, acceptance against depth, over sampling settings."};
-  try {
-    return run(parse(argc, argv, app));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_tables_verifiers: %s\n", error.what());
-    return 2;
-  }
+      "expansion: block efficiency, tokens a second, acceptance against depth, over sampling settings.",
+      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
 }
