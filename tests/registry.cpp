@@ -68,6 +68,8 @@ void for_each_options_struct(const CheckT& check) {
       (void)changed.make();
     });
   });
+  check(std::string_view("khisti"), espalier::khisti_options{},
+        [](const auto& options) { (void)espalier::khisti(options); });
   check(std::string_view("sampling"), espalier::sampling_options{},
         [](const auto& options) { (void)espalier::sampler(options); });
 }
@@ -110,6 +112,7 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::dynatree_options>() == members<espalier::dynatree_options>());
   CHECK(described<espalier::sampled_chain_options>() == members<espalier::sampled_chain_options>());
   CHECK(described<espalier::iid_paths_options>() == members<espalier::iid_paths_options>());
+  CHECK(described<espalier::khisti_options>() == members<espalier::khisti_options>());
   CHECK(described<espalier::dyspec_greedy_options>() == members<espalier::dyspec_greedy_options>());
   CHECK(described<espalier::dyspec_threshold_options>() == members<espalier::dyspec_threshold_options>());
   CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
@@ -214,5 +217,5 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   });
   // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
   // alone, independent paths with all but those for a single path, draws without replacement with four.
-  CHECK(pairs == 10 + 10 + 4 * 2 + 2 * 8 + 2 * 4);
+  CHECK(pairs == 11 + 11 + 4 * 2 + 2 * 9 + 2 * 4);
 }

@@ -59,7 +59,7 @@ struct counted_chance {
   bool accept(double p, double q, place at) {
     const bool yes = chance.accept(p, q, at);
     ++tested;
-    if (!yes) {
+    if (!yes && at.use == purpose::accept) {
       ++rejected;
       hopeless += p > 0 ? 0 : 1;
       rejections->push_back(at);
@@ -135,9 +135,13 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
     if (verifier == "residual-walk") reads += 2 * n + (n > 1 ? 1 : 0);
     if (verifier.find("naive") == 0 || verifier == "specinfer") reads += 2 * n;
     if (verifier == "spectr" && n == draws_of(tree, u)) reads += 2;
+    if (verifier == "khisti") reads += 2;
   }
-  // The search for the factor, as many steps as Newton's method needs.
   for (const node_id u : draft_rows) {
+    // Each stage ranks by p, law and draft, then writes the next law from the last one and the draft; the first law is the
+    // draft. The winner's rejection reads p and its law.
+    if (verifier == "khisti" && draws_of(tree, u) > 1) reads += 4 + 6 * (draws_of(tree, u) - 2);
+    // The search for the factor, as many steps as Newton's method needs.
     if (verifier == "spectr" && draws_of(tree, u) > 1)
       reads += 2 * detail::solve_k_seq(row_of(s.p, u), row_of(s.q, u), draws_of(tree, u)).passes;
   }

@@ -28,6 +28,7 @@
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/block.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/khisti.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -89,14 +90,18 @@ inline constexpr auto options_of<delayed_options> =
                             option{"length", &delayed_options::length, 0, 64, "drafted tokens of each after that"});
 
 template <>
-inline constexpr auto options_of<dyspec_greedy_options> = boost::hana::make_tuple(
-    option{"budget", &dyspec_greedy_options::budget, 1, 65536, "drafted tokens a round"});
+inline constexpr auto options_of<dyspec_greedy_options> = boost::hana::make_tuple(option{
+    "budget", &dyspec_greedy_options::budget, 1, 65536, "drafted tokens a round"});
 
 template <>
 inline constexpr auto options_of<dyspec_threshold_options> = boost::hana::make_tuple(
     option{"budget", &dyspec_threshold_options::budget, 1, 65536, "drafted tokens a round at most"},
     option{"max_depth", &dyspec_threshold_options::max_depth, 1, 64, "levels below the root"},
     option{"threshold", &dyspec_threshold_options::threshold, 0, 1, "draws less likely to be needed are not made"});
+
+template <>
+inline constexpr auto options_of<khisti_options> = boost::hana::make_tuple(option{
+    "window", &khisti_options::window, 0, 15, "tokens among which pairs are shared to the best effect"});
 
 template <>
 inline constexpr auto options_of<decoder_options> =
@@ -135,6 +140,7 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
     part<naive_tree>{"naive-tree", "test the first draw of each node"},
     part<spectr>{"spectr", "test the draws of each node in order, all by one factor"},
     part<specinfer>{"specinfer", "test the draws of each node in random order"},
+    part<khisti, khisti_options>{"khisti", "let the draws of each node compete, test the winner"},
     part<block>{"block", "test the tokens of one path together"},
     part<traversal>{"traversal", "test the tree from its leaves up"},
     part<traversal_without_replacement>{"traversal-distinct", "the same, each token of a node once"},

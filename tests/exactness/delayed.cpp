@@ -54,6 +54,7 @@ TEST_CASE("delayed trees commit as many tokens a round as the vectors say") {
       check("naive", naive_tree());
       check("spectr", spectr());
       check("specinfer", specinfer());
+      check("khisti", khisti());
       check("traversal", traversal());
       check("traversal_dedup", traversal_without_replacement());
       if (s[0] == 1) check("bv", block());

@@ -119,6 +119,7 @@ TEST_CASE("verifiers of independent draws have the laws and the verdicts of the 
     check(entry, "naive", naive_tree(), n);
     check(entry, "spectr", spectr(), n);
     check(entry, "specinfer", specinfer(), n);
+    check(entry, "khisti", khisti(), n);
     check(entry, "traversal", traversal(), n);
     check(entry, "traversal_dedup", traversal_without_replacement(), n);
     if (shape[0] == 1 || shape[2] == 0) {

@@ -38,7 +38,7 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //!   The committed tokens, continued by the target, are distributed as the target alone would write.
 //! Models
 //!   greedy and target_only, which ask the target alone; naive, block (a single path); naive_tree, spectr, specinfer,
-//!   traversal (independent draws); residual_walk, traversal_without_replacement
+//!   khisti, traversal (independent draws); residual_walk, traversal_without_replacement
 template <class VerifierT, class DraftRowsT, class TargetRowsT, class ChanceT>
 concept Verifier = detail::NamesLossless<VerifierT> && detail::Verifies<VerifierT, DraftRowsT, TargetRowsT, ChanceT>;
 
