@@ -4,8 +4,8 @@
 
     pip install torch sentencepiece safetensors numpy transformers
 
-The commands, in order: tokenizer, target, export, write, draft, export, measure, prompts. --work keeps checkpoints and token streams;
-target and draft resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
+The commands, in order: tokenizer, target, export, write, draft, block, export, measure, prompts. --work keeps checkpoints and token
+streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
 wikitext2_raw_test.txt (held out)."""
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from block import BLOCK, BlockDraft, Blocks, accepted_lengths, block_hits, block_loss, step_hits
 from model import (
     DRAFT,
     TARGET,
@@ -79,7 +80,7 @@ def train_target(args):
 def export(args):
     from safetensors.torch import save_file
 
-    for part, config in (("target", TARGET), ("draft", DRAFT)):
+    for part, config in (("target", TARGET), ("draft", DRAFT), ("block", BLOCK)):
         path = os.path.join(args.work, part + ".pt")
         if part not in args.part or not os.path.exists(path):
             continue
@@ -97,8 +98,8 @@ def export(args):
         save_file(out, model, metadata={"format": "pt"})
         os.chmod(model, 0o644)
         settings = {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "architectures": ["BlockDraft" if part == "block" else "LlamaForCausalLM"],
+            "model_type": "espalier_block" if part == "block" else "llama",
             **config,
             "hidden_act": "silu",
             "attention_bias": False,
@@ -249,8 +250,11 @@ def write_text(args):
 
 def divergence(h, weight, teacher, teacher_weight, use, hard):
     """KL(target || draft) over the whole vocabulary, plus hard times the cross entropy with the target's first choice."""
-    p = F.linear(teacher, teacher_weight).float()
-    q = F.linear(h, weight).float().log_softmax(-1)
+    return divergence_of_logits(F.linear(h, weight), F.linear(teacher, teacher_weight), use, hard)
+
+
+def divergence_of_logits(q, p, use, hard):
+    p, q = p.float(), q.float().log_softmax(-1)
     logp = p.log_softmax(-1)
     kl = (logp.exp() * (logp - q)).sum(-1)
     best = p.argmax(-1)
@@ -368,6 +372,8 @@ def measure(args):
             f"{d:12s} tokens {int(use.sum()):6d} top-1 {first:.3f} top-3 {three:.3f} overlap at temperature 1 {overlap:.3f}",
             flush=True,
         )
+    if args.block:
+        measure_block(args, models)
     if args.check:  # the folder's weights in transformers' own model
         from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -390,6 +396,101 @@ def measure(args):
                 + " ".join(f"{d} {heldout_loss(m, args.work, d, args.limit):.4f}" for d in DOMAINS),
                 flush=True,
             )
+
+
+def heldout_continuations(args, target, length, each=None):
+    """The prompts of prompts.jsonl (or the first each of a domain) with what the target writes greedily after them: ids, valid,
+    the prompts' lengths, the domains."""
+    import sentencepiece as spm
+
+    sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
+    with open(os.path.join(args.out, "prompts.jsonl"), encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    lines = [o for d in DOMAINS for o in [o for o in lines if o["domain"] == d][:each]]
+    prompts = [[BOS] + sp.encode(o["text"]) for o in lines]
+    room = length + max(map(len, prompts))
+    rows, valid, size, _ = write(target, prompts, room, torch.zeros(len(prompts)), None, half=False)
+    return rows, torch.minimum(valid, size + length), size, [o["domain"] for o in lines]
+
+
+def agreement(hits, valid, size):
+    """For each depth, how often the drafted token is the target's, and the mean accepted length of the rounds."""
+    n = torch.arange(hits.shape[1])[None, :, None]
+    use = (n >= size[:, None, None]) & (n + torch.arange(1, hits.shape[2] + 1) < valid[:, None, None])
+    rounds = sum(accepted_lengths(hits, valid, size), [])
+    return (hits & use).sum((0, 1)) / use.sum((0, 1)), float(np.mean(rounds))
+
+
+def measure_block(args, models):
+    """Both drafts on what the target writes greedily after the prompts of prompts.jsonl."""
+    model = BlockDraft(BLOCK)
+    model.load_state_dict(dequantised(os.path.join(args.out, "block")))
+    model.requires_grad_(False)
+    rows, valid, size, domains = heldout_continuations(args, models["target"], args.length)
+    length = BLOCK["block_size"]
+    hits = {
+        "block": torch.cat([block_hits(model, models["target"], part, length) for part in rows.split(4)]),
+        "draft": torch.cat([step_hits(models["draft"], part, length) for part in rows.split(4)]),
+    }
+    print(
+        f"the likeliest tokens against {args.length} tokens after each prompt, and the tokens accepted a round"
+    )
+    for d in (*DOMAINS, "all"):
+        here = [i for i, x in enumerate(domains) if d in (x, "all")]
+        for name, h in hits.items():
+            right, whole = agreement(h[here], valid[here], size[here])
+            _, half = agreement(h[here][..., : length // 2 - 1], valid[here], size[here])
+            print(
+                f"{d:12s} {name} positions "
+                + " ".join(f"{x:.3f}" for x in (right if name == "block" else right[:1]).tolist())
+                + f" accepted of {length // 2 - 1}: {half:.2f} of {length - 1}: {whole:.2f}",
+                flush=True,
+            )
+
+
+def train_block(args):
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)
+    target = exported(os.path.join(args.out, "target"), TARGET, half=True)
+    model = BlockDraft(BLOCK)
+    model.norm.weight.data.copy_(target.model.norm.weight)
+    opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, True)
+    path = os.path.join(args.work, "block.pt")
+    written = torch.load(os.path.join(args.work, "written.pt"), mmap=True)[:2]
+    state = begin(args, model, opt, path)
+    plain = exported(os.path.join(args.out, "target"), TARGET)
+    rows, valid, size, _ = heldout_continuations(args, plain, 96, 4)
+    measure_loss = divergence_of_logits
+    if args.compile:
+        target.compile_parts()
+        measure_loss = torch.compile(divergence_of_logits, dynamic=False)
+
+    def source(length, seed):
+        windows = Windows(args.work, length, seed)
+        windows.p = np.array([SHARES[d] for d in DOMAINS])
+        return Blocks(windows, written, args.written, seed, BLOCK["block_size"])
+
+    def loss(m, *drawn):
+        return block_loss(m, target, measure_loss, args.position_decay, args.hard, *drawn)
+
+    def evaluate(m):
+        hits, length = [], BLOCK["block_size"]
+        for part in rows.split(4):
+            hits.append(block_hits(m, plain, part, length))
+        right, mean = agreement(torch.cat(hits), valid, size)
+        return {**{f"position {i + 1}": float(right[i]) for i in (0, 1, 2, 3, 6, 14)}, "accepted": mean}
+
+    Trainer(
+        args,
+        model,
+        opt,
+        path,
+        state,
+        source,
+        loss,
+        ["loss", "divergence", "same first choice"],
+        evaluate,
+    )
 
 
 def main():
@@ -452,8 +553,8 @@ def main():
 
     t = training("target", train_target, "trains the target, or resumes", 80, 0.02, 0.003)
     t.add_argument("--decay", type=float, default=0.1)
-    e = command("export", export, "quantises checkpoints into the folders target and draft")
-    e.add_argument("--part", nargs="+", default=["target", "draft"])
+    e = command("export", export, "quantises checkpoints into the folders target, draft and block")
+    e.add_argument("--part", nargs="+", default=["target", "draft", "block"])
     w = command("write", write_text, "lets the exported target write the text that the draft learns from")
     w.add_argument("--batches", type=int, default=24)
     w.add_argument("--batch", type=int, default=250, help="sequences at a time")
@@ -468,9 +569,20 @@ def main():
     d.add_argument(
         "--hard", type=float, default=0.2, help="weight of the cross entropy with the target's first choice"
     )
+    b = training(
+        "block", train_block, "distils the block draft from the exported target, or resumes", 60, 0.02, 0.004
+    )
+    b.add_argument("--written", type=float, default=0.5, help="share of steps on text written by the target")
+    b.add_argument(
+        "--hard", type=float, default=0.2, help="weight of the cross entropy with the target's first choice"
+    )
+    b.add_argument(
+        "--position-decay", type=float, default=7, help="position i of a block weighs exp(-(i - 1) / this)"
+    )
     m = command("measure", measure, "agreement of draft and target, held-out losses of the exported weights")
     m.add_argument("--prompts", type=int, default=64, help="prompts a domain, 0: no agreement")
     m.add_argument("--length", type=int, default=128, help="tokens written from each")
+    m.add_argument("--block", action="store_true", help="the block draft beside the draft, on prompts.jsonl")
     m.add_argument("--check", action="store_true", help="compare with transformers")
     m.add_argument("--losses", action="store_true")
     m.add_argument("--limit", type=int, default=0, help="windows a domain for the losses, 0: all")
