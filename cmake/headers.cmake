@@ -62,6 +62,10 @@ set(espalier_headers
   include/espalier/verifier/traversal.hpp
   include/espalier/verifier/walk.hpp
   include/espalier/verifier/window_flow.hpp
+  include/espalier/analysis/acceptance_rate.hpp
+  include/espalier/analysis/block_efficiency.hpp
+  include/espalier/analysis/branching.hpp
+  include/espalier/analysis/optimal_rate.hpp
   include/espalier/kv_store/contiguous.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp

@@ -6,6 +6,10 @@
 //! Views over trees (espalier/views.hpp, range-v3) and the host transformer (espalier/backend/llama.hpp, nlohmann-json)
 //! are included by name.
 
+#include "espalier/analysis/acceptance_rate.hpp"
+#include "espalier/analysis/block_efficiency.hpp"
+#include "espalier/analysis/branching.hpp"
+#include "espalier/analysis/optimal_rate.hpp"
 #include "espalier/backend/callable.hpp"
 #include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/prefill.hpp"

@@ -117,17 +117,17 @@ class pair_select {
   // Few are: most stretches have none.
   void collect_large() {
     constexpr std::size_t stretch = 32;
-    const auto small = static_cast<std::uint16_t>(small_rank_);
+    const auto passed_over = static_cast<std::uint16_t>(small_rank_);
     large_.resize(rank_.size());
     std::size_t n = 0;
     for (std::size_t begin = 0; begin < rank_.size(); begin += stretch) {
       const std::size_t end = (std::min)(begin + stretch, rank_.size());
       std::uint16_t other = 0;
       for (std::size_t i = begin; i < end; ++i)
-        other = static_cast<std::uint16_t>(other | (rank_[i] ^ small));
+        other = static_cast<std::uint16_t>(other | (rank_[i] ^ passed_over));
       for (std::size_t i = other != 0 ? begin : end; i < end; ++i) {
         large_[n] = static_cast<std::uint32_t>(i);
-        n += rank_[i] != small ? 1 : 0;
+        n += rank_[i] != passed_over ? 1 : 0;
       }
     }
     large_.resize(n);

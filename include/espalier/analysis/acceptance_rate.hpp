@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/weights.hpp"
+#include "espalier/verifier/k_seq.hpp"
+#include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/naive.hpp"
+#include "espalier/verifier/naive_tree.hpp"
+#include "espalier/verifier/pair_select.hpp"
+#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/specinfer.hpp"
+#include "espalier/verifier/spectr.hpp"
+#include "espalier/verifier/target_only.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class NumberT>
+void require_same_vocabulary(std::span<const NumberT> p, std::span<const NumberT> q) {
+  if (p.size() != q.size() || p.empty()) {
+    raise<input_error>("the target's row has ", p.size(), " tokens and the draft's ", q.size(),
+                       "; they must share one vocabulary.");
+  }
+}
+
+// The same, and k independent draws.
+template <class NumberT>
+void require_draws(std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  require_same_vocabulary(p, q);
+  if (k < 1) raise<input_error>("there are ", k, " draws, but an acceptance rate takes at least 1.");
+}
+
+inline double power(double x, std::int32_t n) {
+  double y = 1;
+  for (; n > 0; n /= 2, x *= x)
+    y *= n % 2 == 1 ? x : 1.0;
+  return y;
+}
+
+}  // namespace detail
+
+//! The probability that the token a verifier emits at a node is one of the node's k independent draws: how well the verifier
+//! holds on to the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti, the verifiers that solve an optimal
+//! transport problem at each node.
+//!
+//! Shapes      p the target's row, q the draft's: [vocab]
+//! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one pass
+//! Law         what enumeration of all draws gives; khisti: a lower bound, exact for one draw and, if the window holds the
+//!             vocabulary, for two
+//! Errors      input_error for rows of two lengths, or no draw
+//! Source      Delayed tree expansion, Definition 5.1 and Algorithms 6 to 10
+template <class NumberT>
+double acceptance_rate(const target_only&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  detail::require_draws(p, q, k);
+  return detail::sum_of(p.size(), [&](std::size_t t) {
+    return static_cast<double>(p[t]) * (1 - detail::power(1 - static_cast<double>(q[t]), k));
+  });
+}
+
+template <class NumberT>
+double acceptance_rate(const naive_tree&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  detail::require_draws(p, q, k);
+  return detail::sum_of(p.size(), [&](std::size_t t) {
+    const auto a = static_cast<double>(p[t]);
+    const auto b = static_cast<double>(q[t]);
+    return (std::min)(a, b) + (std::max)(a - b, 0.0) * (1 - detail::power(1 - b, k - 1));
+  });
+}
+
+template <class NumberT>
+double acceptance_rate(const naive&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  return acceptance_rate(naive_tree(), p, q, k);
+}
+
+// Algorithm 8 adds what the residual may still hit, but at this factor the residual has no token that a rejected draw can be.
+template <class NumberT>
+double acceptance_rate(const spectr&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  detail::require_draws(p, q, k);
+  return detail::any_of(detail::solve_k_seq(p, q, k).beta, k);
+}
+
+// As above: the last term of Algorithm 9 is 0.
+template <class NumberT>
+double acceptance_rate(const specinfer&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  detail::require_draws(p, q, k);
+  residual<NumberT> rest(p, q);
+  double rejected = 1;
+  for (std::int32_t i = 0; i < k && rejected > 0; ++i)
+    rejected *= rest.take(1);
+  return 1 - rejected;
+}
+
+template <class NumberT>
+double acceptance_rate(const khisti& verifier, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+  detail::require_draws(p, q, k);
+  const auto stage = std::make_unique<detail::pair_select<NumberT>>();
+  std::span<const NumberT> law = q;
+  for (std::int32_t i = 1; i < k; ++i)
+    law = stage->solve(p, law, q, verifier.options().window);
+  return detail::sum_of(
+      p.size(), [&](std::size_t t) { return (std::min)(static_cast<double>(p[t]), static_cast<double>(law[t])); });
+}
+
+}  // namespace espalier
