@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+// The bundled models at a temperature: the seed decides the text, and nothing about how the passes are run does.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/backend/llama.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/registry.hpp"
+#include "models/sampled_pairs.hpp"
+
+using namespace espalier;
+
+namespace {
+
+// How passes are run.
+struct machinery {
+  llama_backend& target;
+  llama_backend& draft;
+  commit_mode commit = commit_mode::compact;
+  node_order order = node_order::insertion;
+};
+
+llama_backend load(const std::string& part, int threads, int max_rows) {
+  return llama_backend::load(std::string(MODELS_FOLDER "/") + part, {.threads = threads, .max_rows = max_rows});
+}
+
+template <class PolicyT, class VerifierT>
+std::vector<token_id> write(const machinery& with, PolicyT policy, VerifierT verifier, std::uint64_t seed) {
+  const std::vector<token_id> prompt{1, 676, 938, 4002, 4045, 1121, 339, 328};  // "He bought 3 apples for $"
+  const auto cache_of = [&](const llama_backend& model) {
+    return contiguous_kv(model.config().n_layers, model.config().kv_size(), 1, 64, with.commit);
+  };
+  contiguous_kv kv = cache_of(with.target);
+  autoregressive drafter(with.draft, cache_of(with.draft));
+  const decoder_options options{.sampling = {.temperature = 1}, .seed = seed, .order = with.order};
+  auto decode = make_decoder(drafter, policy, verifier, kv, with.target, options);
+  const auto text = decode.generate(prompt, {.max_tokens = 20});
+  return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a seed writes one text, however the passes are run: every sampled pair", "[models]") {
+  llama_backend target = load("target", 2, 64), draft = load("draft", 2, 64);
+  llama_backend target_alone = load("target", 1, 64), draft_alone = load("draft", 1, 64);
+  llama_backend narrow_target = load("target", 2, 8),
+                narrow_draft = load("draft", 2, 2);  // prompts and layers in parts
+  const machinery usual{target, draft};
+  const machinery others[] = {
+      {target, draft, commit_mode::truncate, node_order::depth_first},
+      {target_alone, draft_alone, commit_mode::compact, node_order::breadth_first},
+      {narrow_target, narrow_draft},
+      {narrow_target, narrow_draft, commit_mode::truncate, node_order::heavy_path},
+  };
+  for_each_sampled_pair([&](auto policy, const auto& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    policy.options = small(policy.options);
+    const std::vector<token_id> text = write(usual, policy.make(), verifier.make(), 7);
+    REQUIRE(text.size() == 20);
+    for (const machinery& other : others) {
+      INFO("commit " << name_of(other.commit) << ", order " << name_of(other.order) << ", max_rows "
+                     << other.target.max_rows());
+      CHECK(write(other, policy.make(), verifier.make(), 7) == text);
+    }
+    CHECK(write(usual, policy.make(), verifier.make(), 8) != text);
+  });
+}
