@@ -30,6 +30,7 @@ set(espalier_headers
   include/espalier/concepts/tree_policy.hpp
   include/espalier/concepts/verifier.hpp
   include/espalier/sampling/lazy_rows.hpp
+  include/espalier/sampling/nucleus.hpp
   include/espalier/sampling/sampler.hpp
   include/espalier/sampling/softmax.hpp
   include/espalier/sampling/top_k.hpp

@@ -57,6 +57,7 @@
 #include "espalier/report/tree_recorder.hpp"
 #include "espalier/report/utf8.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
+#include "espalier/sampling/nucleus.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/top_k.hpp"

@@ -175,7 +175,7 @@ class autoregressive {
 
   BackendT backend_;
   KVStoreT kv_;
-  sampler sampler_;
+  sampler<number> sampler_;
   std::int32_t sequence_;
   std::int32_t max_nodes_ = 0;
   std::vector<token_id> text_;  // committed; the last token is pending

@@ -62,7 +62,7 @@ class lazy_rows {
   std::int32_t logits_row(node_id u) const { return row_of_[static_cast<std::size_t>(u)]; }
   std::span<const NumberT> logits(node_id u) const { return logits_.row(logits_row(u)); }
 
-  sampler sampler_;
+  sampler<NumberT> sampler_;
   vocab_rows<NumberT> logits_;
   std::span<const std::int32_t> row_of_;
   std::vector<char> made_;

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/sampling/nucleus.hpp"
 #include "espalier/sampling/softmax.hpp"
 
 namespace espalier {
@@ -20,10 +25,17 @@ struct sampling_options {
 };
 
 //! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each renormalised. Ties at a cut go
-//! to the lower id.
+//! to the lower id. Masses are sums of float, taken in blocks, that are added in double.
 //!
-//! Complexity  three passes over the vocabulary; with top-k or top-p also a selection among the tokens that can survive
+//! NumberT is that of the logits, float or double.
+//!
+//! Complexity  passes over the vocabulary, of which it needs as many:
+//!             temperature alone or with min-p  3: maximum, exponentials, division
+//!             with top-p                       4: maximum, exponentials, search for the cut, division
+//!             with top-k                       2: search for the k, zeroes; and O(k log k) for these
+//!             No sort of the row; no allocation after reserve()
 //! Errors      option_error for options out of range; numeric_error as max_logit
+template <class NumberT = float>
 class sampler {
  public:
   explicit sampler(sampling_options options = {}) : options_(options) {
@@ -38,81 +50,103 @@ class sampler {
 
   //! Makes room for rows of this length, so that probabilities() does not allocate.
   void reserve(std::int32_t vocab) {
-    if (truncates()) kept_.reserve(static_cast<std::size_t>(vocab));
+    if (is_greedy()) return;
+    const auto size = static_cast<std::size_t>(vocab);
+    const std::size_t k = top_of(size);
+    if (k < size) {
+      if (row_.size() < k) row_.resize(k);
+      const std::size_t room = (std::min)(2 * k, size) + detail::mass_block;
+      if (top_.size() < room) top_.resize(room);
+    }
+    if (options_.top_p < 1.0F) nucleus_.reserve(k);
   }
 
   //! Shapes      logits, out: [vocab]
-  void probabilities(std::span<const float> logits, std::span<float> out, std::int32_t row) { fill(logits, out, row); }
-  void probabilities(std::span<const double> logits, std::span<double> out, std::int32_t row) {
-    fill(logits, out, row);
-  }
-
- private:
-  bool truncates() const { return options_.top_k > 0 || options_.top_p < 1.0F || options_.min_p > 0.0F; }
-
-  template <class NumberT>
-  void fill(std::span<const NumberT> logits, std::span<NumberT> out, std::int32_t row) {
+  void probabilities(std::span<const NumberT> logits, std::span<NumberT> out, std::int32_t row) {
     if (is_greedy()) {
       const token_id best = argmax(logits, row);
       std::fill(out.begin(), out.end(), NumberT{0});
       out[static_cast<std::size_t>(best)] = 1;
       return;
     }
-    softmax(logits, options_.temperature, out, row);
-    if (truncates()) truncate(out);
+    const std::size_t k = top_of(logits.size());
+    if (k == logits.size()) {
+      distribute(logits, max_logit(logits, row), out);
+      return;
+    }
+    reserve(static_cast<std::int32_t>(logits.size()));
+    const std::span<ranked> top = take_top(logits, k, row);
+    const std::span<NumberT> kept = std::span<NumberT>(row_).first(k);
+    NumberT best = top[0].logit;
+    for (std::size_t i = 0; i < k; ++i)
+      best = (std::max)(best, kept[i] = top[i].logit);
+    distribute(kept, best, kept);
+    std::fill(out.begin(), out.end(), NumberT{0});
+    for (std::size_t i = 0; i < k; ++i)
+      out[static_cast<std::size_t>(top[i].token)] = kept[i];
   }
 
-  template <class NumberT>
-  void truncate(std::span<NumberT> p) {
-    kept_.clear();
-    for (std::size_t t = 0; t < p.size(); ++t) {
-      if (p[t] > 0) kept_.push_back(static_cast<token_id>(t));
+ private:
+  struct ranked {
+    NumberT logit;
+    token_id token;
+  };
+
+  // How many tokens top-k leaves.
+  std::size_t top_of(std::size_t vocab) const {
+    return options_.top_k > 0 ? (std::min)(static_cast<std::size_t>(options_.top_k), vocab) : vocab;
+  }
+
+  // Temperature, top-p and min-p. The exponentials are relative to the largest, as min-p is.
+  void distribute(std::span<const NumberT> logits, NumberT best, std::span<NumberT> out) {
+    const auto temperature = static_cast<NumberT>(options_.temperature);
+    const auto min_p = static_cast<NumberT>(options_.min_p);
+    if (options_.top_p == 1.0F) {
+      detail::divide(out, detail::exponentials(logits, best, temperature, min_p, out));
+      return;
     }
-    const auto before = [&](token_id a, token_id b) {
-      const NumberT pa = p[static_cast<std::size_t>(a)];
-      const NumberT pb = p[static_cast<std::size_t>(b)];
-      return pa > pb || (pa == pb && a < b);
+    const double total = detail::exponentials(logits, best, temperature, NumberT{0}, out);
+    detail::row_cut<NumberT> cut = nucleus_.find(out, static_cast<double>(options_.top_p) * total, total);
+    if (min_p > cut.least) cut = {min_p, cut.all_ties, detail::mass_from<NumberT>(out, min_p)};
+    detail::keep(out, cut);
+  }
+
+  // The k largest logits, by token. What exceeds the k-th largest so far is collected until there are 2k, of which k stay.
+  std::span<ranked> take_top(std::span<const NumberT> logits, std::size_t k, std::int32_t row) {
+    const auto before = [](const ranked& a, const ranked& b) {
+      return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
     };
-    if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < kept_.size()) {
-      std::nth_element(kept_.begin(), kept_.begin() + options_.top_k, kept_.end(), before);
-      kept_.resize(static_cast<std::size_t>(options_.top_k));
-    }
-    // min-p compares with the largest, so it may come first and leave top-p less to sort; not so the mass.
-    const double mass = static_cast<double>(options_.top_p) * mass_kept<NumberT>(p);
-    const NumberT least = static_cast<NumberT>(options_.min_p) * *std::max_element(p.begin(), p.end());
-    std::erase_if(kept_, [&](token_id t) { return p[static_cast<std::size_t>(t)] < least; });
-    if (options_.top_p < 1.0F) keep_top<NumberT>(mass, p, before);
-    const double total = mass_kept<NumberT>(p);
-    std::sort(kept_.begin(), kept_.end());
-    std::size_t next = 0;
-    for (std::size_t t = 0; t < p.size(); ++t) {
-      const bool keep = next < kept_.size() && static_cast<std::size_t>(kept_[next]) == t;
-      next += keep ? 1 : 0;
-      p[t] = keep ? static_cast<NumberT>(static_cast<double>(p[t]) / total) : NumberT{0};
-    }
-  }
-
-  template <class NumberT>
-  double mass_kept(std::span<const NumberT> p) const {
-    double mass = 0;
-    for (const token_id t : kept_)
-      mass += static_cast<double>(p[static_cast<std::size_t>(t)]);
-    return mass;
-  }
-
-  // The fewest of the kept tokens that reach this mass.
-  template <class NumberT, class BeforeT>
-  void keep_top(double mass, std::span<const NumberT> p, const BeforeT& before) {
-    std::sort(kept_.begin(), kept_.end(), before);
-    double sum = 0;
+    NumberT floor = -std::numeric_limits<NumberT>::infinity();
     std::size_t n = 0;
-    while (n < kept_.size() && sum < mass)
-      sum += static_cast<double>(p[static_cast<std::size_t>(kept_[n++])]);
-    kept_.resize(n);
+    const auto shrink = [&] {
+      const auto kth = top_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+      std::nth_element(top_.begin(), kth, top_.begin() + static_cast<std::ptrdiff_t>(n), before);
+      floor = kth->logit;
+      n = k;
+    };
+    bool finite = true;
+    for (std::size_t i = 0; i < logits.size(); i += detail::mass_block) {
+      const NumberT* block = logits.data() + i;
+      const std::size_t size = (std::min)(detail::mass_block, logits.size() - i);
+      finite = finite && detail::all_finite(block, size);
+      detail::for_each_where(
+          0, size, [block, floor](std::size_t j) { return block[j] > floor; },
+          [&](std::size_t j) {
+            top_[n++] = {block[j], static_cast<token_id>(i + j)};
+          });
+      if (n >= 2 * k) shrink();
+    }
+    if (!finite) detail::raise_not_finite(logits, row);
+    shrink();
+    std::sort(top_.begin(), top_.begin() + static_cast<std::ptrdiff_t>(k),
+              [](const ranked& a, const ranked& b) { return a.token < b.token; });
+    return std::span<ranked>(top_).first(k);
   }
 
   sampling_options options_;
-  std::vector<token_id> kept_;
+  std::vector<ranked> top_;
+  std::vector<NumberT> row_;  // of the k, in the order of top_
+  detail::nucleus<NumberT> nucleus_;
 };
 
 }  // namespace espalier

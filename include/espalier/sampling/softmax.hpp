@@ -8,18 +8,16 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <numbers>
 #include <span>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/weights.hpp"
 
 namespace espalier {
 
 namespace detail {
-
-// Independent running values, so that a compiler may keep them in vector registers without reordering any sum. More of
-// them than compilers unroll, for what is unrolled is not vectorised.
-inline constexpr std::size_t lanes = 64;
 
 // Finite numbers are those whose magnitude, read as an integer, is below this.
 template <class NumberT>
@@ -34,34 +32,34 @@ inline std::uint64_t magnitude_bits(double x) {
   return std::bit_cast<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
 }
 
-// exp(x) for x <= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 3e-7
-// down to -87; 0 from -88 downwards, where the power of two is 0.
-inline float exp_of_nonpositive(float x) {
-  const float clamped = -std::bit_cast<float>((std::min)(magnitude_bits(x), std::bit_cast<std::uint32_t>(88.0F)));
-  const auto n = static_cast<std::int32_t>(clamped * 1.44269504F - 0.5F);
-  const auto nf = static_cast<float>(n);
-  const float r = (clamped - nf * 0.693359375F) + nf * 2.12194440e-4F;
-  float y = 1.9875691500e-4F;
-  y = y * r + 1.3981999507e-3F;
-  y = y * r + 8.3334519073e-3F;
-  y = y * r + 4.1665795894e-2F;
-  y = y * r + 1.6666665459e-1F;
-  y = y * r + 5.0000001201e-1F;
-  y = y * r * r + r + 1.0F;
-  return y * std::bit_cast<float>((n + 127) << 23);
+// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7; 0
+// from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
+inline float exp2_of_minus(float x) {
+  const auto bits = (std::min)(std::bit_cast<std::int32_t>(x), std::bit_cast<std::int32_t>(127.0F));
+  const float clamped = std::bit_cast<float>(bits);
+  const auto n = static_cast<std::int32_t>(clamped + 0.5F);
+  const float r = static_cast<float>(n) - clamped;
+  float y = 1.5594677550e-4F;
+  y = y * r + 1.3406643905e-3F;
+  y = y * r + 9.6176929749e-3F;
+  y = y * r + 5.5503105510e-2F;
+  y = y * r + 2.4022652783e-1F;
+  y = y * r + 6.9314721497e-1F;
+  y = y * r + 1.0F;
+  return y * std::bit_cast<float>((127 - n) << 23);
 }
 
-inline double exp_of_nonpositive(double x) {
-  return std::exp(x);
+inline double exp2_of_minus(double x) {
+  return std::exp2(-x);
 }
 
 // The first index at which the row holds `value`. Pre: there is one.
 template <class NumberT>
 std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   std::size_t i = 0;
-  for (; i + lanes <= row.size(); i += lanes) {
+  for (; i + mass_lanes <= row.size(); i += mass_lanes) {
     std::uint32_t found = 0;
-    for (std::size_t l = 0; l < lanes; ++l)
+    for (std::size_t l = 0; l < mass_lanes; ++l)
       found |= row[i + l] == value ? 1U : 0U;
     if (found != 0) break;
   }
@@ -70,38 +68,36 @@ std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   return i;
 }
 
-// Floats that are added up as such, before they join a sum in double.
-inline constexpr std::size_t block = 1024;
-
 template <class NumberT>
-double block_sum(std::span<const NumberT> values) {
-  NumberT sum[lanes] = {};
-  std::size_t i = 0;
-  for (; i + lanes <= values.size(); i += lanes) {
-    for (std::size_t l = 0; l < lanes; ++l)
-      sum[l] += values[i + l];
-  }
-  for (std::size_t l = 0; i < values.size(); ++i, ++l)
-    sum[l] += values[i];
-  double total = 0;
-  for (const NumberT s : sum)
-    total += static_cast<double>(s);
-  return total;
+bool all_finite(const NumberT* numbers, std::size_t n) {
+  std::uint32_t infinite = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    infinite |= magnitude_bits(numbers[i]) < infinite_magnitude<NumberT> ? 0U : 1U;
+  return infinite == 0;
+}
+
+// Pre: one of the logits is not finite.
+template <class NumberT>
+void raise_not_finite(std::span<const NumberT> logits, std::int32_t row) {
+  std::size_t t = 0;
+  while (magnitude_bits(logits[t]) < infinite_magnitude<NumberT>)
+    ++t;
+  raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
+                       "; logits must be finite. The model or its weights are damaged.");
 }
 
 template <class NumberT>
 NumberT max_logit(std::span<const NumberT> logits, std::int32_t row) {
-  using magnitude_type = decltype(magnitude_bits(NumberT{}));
   if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
-  NumberT best[lanes];
-  magnitude_type largest[lanes] = {};
+  NumberT best[mass_lanes];
+  decltype(magnitude_bits(NumberT{})) largest[mass_lanes] = {};
   for (NumberT& b : best)
     b = logits[0];
   std::size_t i = 0;
-  for (; i + lanes <= logits.size(); i += lanes) {
-    for (std::size_t l = 0; l < lanes; ++l) {
+  for (; i + mass_lanes <= logits.size(); i += mass_lanes) {
+    for (std::size_t l = 0; l < mass_lanes; ++l) {
       const NumberT x = logits[i + l];
-      const magnitude_type magnitude = magnitude_bits(x);
+      const auto magnitude = magnitude_bits(x);
       best[l] = best[l] < x ? x : best[l];
       largest[l] = largest[l] < magnitude ? magnitude : largest[l];
     }
@@ -110,32 +106,42 @@ NumberT max_logit(std::span<const NumberT> logits, std::int32_t row) {
     best[l] = (std::max)(best[l], logits[i]);
     largest[l] = (std::max)(largest[l], magnitude_bits(logits[i]));
   }
-  if (*std::max_element(std::begin(largest), std::end(largest)) >= infinite_magnitude<NumberT>) {
-    std::size_t t = 0;
-    while (magnitude_bits(logits[t]) < infinite_magnitude<NumberT>)
-      ++t;
-    raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
-                         "; logits must be finite. The model or its weights are damaged.");
-  }
+  if (*std::max_element(std::begin(largest), std::end(largest)) >= infinite_magnitude<NumberT>)
+    raise_not_finite(logits, row);
   return *std::max_element(std::begin(best), std::end(best));
+}
+
+// Writes e^((logit - best) / temperature), so 1 for the largest logit, and 0 for what would be below `least`; returns the
+// sum. Equal logits give equal numbers, wherever they stand. Pre: the logits are finite, best is the largest.
+template <class NumberT>
+double exponentials(std::span<const NumberT> logits, NumberT best, NumberT temperature, NumberT least,
+                    std::span<NumberT> out) {
+  // The cap keeps 0 * scale at 0 where the quotient overflows.
+  const NumberT scale = (std::min)(std::numbers::log2e_v<NumberT> / temperature, (std::numeric_limits<NumberT>::max)());
+  double total = 0;
+  for (std::size_t first = 0; first < logits.size(); first += mass_block) {
+    const std::size_t n = (std::min)(mass_block, logits.size() - first);
+    const NumberT* from = logits.data() + first;
+    NumberT* to = out.data() + first;
+    for (std::size_t i = 0; i < n; ++i) {
+      const NumberT e = exp2_of_minus((best - from[i]) * scale);
+      to[i] = e < least ? NumberT{0} : e;
+    }
+    total += block_mass([to](std::size_t i) { return to[i]; }, 0, n);
+  }
+  return total;
+}
+
+template <class NumberT>
+void divide(std::span<NumberT> row, double total) {
+  const auto inverse = static_cast<NumberT>(1.0 / total);
+  for (NumberT& p : row)
+    p *= inverse;
 }
 
 template <class NumberT>
 void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<NumberT> out, std::int32_t row) {
-  constexpr NumberT most = (std::numeric_limits<NumberT>::max)();
-  const NumberT best = max_logit(logits, row);
-  // The cap keeps 0 * scale at 0 where 1 / temperature overflows.
-  const NumberT scale = 1 / temperature < most ? 1 / temperature : most;
-  double total = 0;
-  for (std::size_t first = 0; first < logits.size(); first += block) {
-    const std::size_t n = (std::min)(block, logits.size() - first);
-    for (std::size_t i = 0; i < n; ++i)
-      out[first + i] = exp_of_nonpositive((logits[first + i] - best) * scale);
-    total += block_sum<NumberT>(out.subspan(first, n));
-  }
-  const auto inverse = static_cast<NumberT>(1.0 / total);
-  for (NumberT& p : out)
-    p *= inverse;
+  divide(out, exponentials(logits, max_logit(logits, row), temperature, NumberT{0}, out));
 }
 
 }  // namespace detail
@@ -165,7 +171,8 @@ inline token_id argmax(std::span<const double> logits, std::int32_t row) {
 //! Probabilities of a row of logits at a temperature above 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
-//! Complexity  three passes; the sum is taken in double
+//! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. It needs as many,
+//!             since a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
 //! Errors      as max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, std::int32_t row) {
   detail::softmax(logits, temperature, out, row);
