@@ -8,6 +8,7 @@
 
 #include "catch.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/script_chance.hpp"
 #include "espalier/registry.hpp"
 #include "exactness/worlds.hpp"
 #include "raises.hpp"
@@ -81,6 +82,10 @@ TEST_CASE("rows that are no distributions are an error that names row and reason
       CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "token 2 after node 0", "nan"));
       s = change({0.25, 0.25, 0.25, std::numeric_limits<double>::infinity()});
       CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to inf"));
+      s = change({0.5, 0.5, 0.25, 0});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to 1.25"));
+      s = change({0.25, 0.25, 0.25, 0.24});
+      CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to 0.99"));
       s = change({0, 0, 0, 0});
       CHECK(says(message_of<numeric_error>([&] { verify(part, s); }), whose, "add up to 0, "));
     }
@@ -106,6 +111,54 @@ TEST_CASE("a tree that its rows could not have given is an error") {
     s.drawn.reset(0);
     s.drawn.draw(0, -1, 0);
     CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 1", "token -1"));
+  });
+}
+
+TEST_CASE("target_only checks the rows it draws from") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const part<target_only> target_alone{"target-only", ""};
+  for (const std::vector<double>& row :
+       {std::vector<double>{nan, 0.5, 0.5, 0}, {-0.5, 1, 0.5, 0}, {0.2, 0.2, 0.1, 0}, {0, 0, 0, 0}}) {
+    scene s;
+    s.p.rows[0] = row;
+    CHECK(says(message_of<numeric_error>([&] { verify(target_alone, s); }), "target", "after node 0"));
+  }
+}
+
+TEST_CASE("a later draw that is no token is an error, not a read beyond the row") {
+  hana::for_each(verifiers, [&](const auto& part) {
+    using verifier_type = typename std::decay_t<decltype(part)>::type;
+    if constexpr (compatible(regime::without_replacement, verifier_type::lossless) &&
+                  verifier_type::lossless != regime::any) {
+      INFO(part.name);
+      for (const token_id bad : {4, 1000000, -1}) {
+        scene s;
+        s.drawn = tree<>(3);
+        s.drawn.reset(0);
+        for (const token_id t : {1, 2, bad})
+          s.drawn.draw(0, t, 0);
+        s.p.rows.assign(4, {1, 0, 0, 0});
+        s.q.rows.assign(4, std::vector<double>(4, 0.25));
+        const std::string message = message_of<input_error>([&] { verify(part, s); });
+        CHECK(says(message, "node 3", "vocabulary ends at 3"));
+      }
+    }
+  });
+}
+
+TEST_CASE("where rounding rejects although nothing is left, the token comes from the target") {
+  const std::vector<double> all_but_one(64, 1 - 0x1.0p-53);
+  for_each_reader([&](const auto& part) {
+    scene s;
+    // The draft's share is the least bit larger where it drew, and nowhere is the target's.
+    s.q.rows[0][1] = s.q.rows[1][2] = 0.25 + 0x1.0p-50;
+    script_chance chance(all_but_one);
+    auto verifier = part.make();
+    const verdict v = verifier.verify(s.drawn, s.q, s.p, chance);
+    INFO(part.name);
+    CHECK(v.token >= 0);
+    CHECK(v.token < 4);
+    CHECK(v.accepted == root_node);
   });
 }
 
@@ -140,5 +193,6 @@ TEST_CASE("block verification needs a single path") {
   s.drawn.draw(0, 1, 0);
   s.drawn.draw(0, 1, 0);
   philox_chance chance(0, 0, 0);
-  CHECK(says(message_of<input_error>([&] { block().verify(s.drawn, s.q, s.p, chance); }), "node 0", "several draws", "single path"));
+  CHECK(says(message_of<input_error>([&] { block().verify(s.drawn, s.q, s.p, chance); }), "node 0", "several draws",
+             "single path"));
 }

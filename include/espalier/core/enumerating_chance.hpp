@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
 
 namespace espalier {
 
@@ -82,6 +83,7 @@ class enumerating_chance {
   std::int32_t decide(std::vector<double> law) {
     if (depth_ == trail_.size()) {
       const std::int32_t first = possible(law, 0);
+      if (first < 0) raise<numeric_error>("no outcome is possible: every probability is 0 or not a number.");
       trail_.push_back({std::move(law), first});
     }
     return trail_[depth_++].outcome;

@@ -16,11 +16,11 @@ namespace espalier {
 //!
 //! Minimal definition
 //!   size()        how many
-//!   operator[]    float or double; cheap, free of branches, and the same each time it is asked
+//!   operator[]    float or double, the same each time it is asked; cheap and free of branches, or there is a better way to sum
 //! Optional
 //!   mass(begin, end)   the sum of a stretch, where there is a better way than adding all of it up
 //! Models
-//!   std::span, undrawn, residual
+//!   std::span, undrawn, residual, and what else verifiers draw from
 template <class WeightsT>
 concept Weights = requires(const WeightsT& weights, std::size_t i) {
   { weights.size() } -> std::convertible_to<std::size_t>;

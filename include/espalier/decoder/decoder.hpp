@@ -85,6 +85,10 @@ class decoder {
   static_assert(
       Verifier<verifier_type, decltype(detail::draft_rows(std::declval<drafter_type&>())), target_rows, philox_chance>,
       "the third part must be a Verifier that can read the drafter's rows");
+  static_assert(verifier_type::lossless == regime::any ||
+                    std::is_same_v<decltype(detail::draft_rows(std::declval<drafter_type&>()).row(0)),
+                                   decltype(std::declval<target_rows&>().row(0))>,
+                "this verifier compares rows of draft and target: both must be float, or both double");
   static_assert(
       compatible(policy_type::sampling, verifier_type::lossless),
       "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "

@@ -40,16 +40,16 @@ struct block {
       const std::size_t x = detail::drawn_token(tree, child, q);
       weight = (std::min)(1.0, weight * static_cast<double>(p[x]) / static_cast<double>(q[x]));
       u = child;
-      p = detail::target_row(target, u);
       double pass = weight;
       if (!tree.is_leaf(u)) {
+        p = detail::target_row(target, u);
         q = detail::draft_row(draft, u, p.size());
         const double left = weight > 0 ? weight * residual(p, q).take(1 / weight) : 0;
         pass = left > 0 ? left / (left + (1 - weight)) : 0;
       }
       if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
     }
-    p = target.row(kept);
+    p = detail::target_row(target, kept);
     token_id token = -1;
     if (!tree.is_leaf(kept)) {
       token = chance.pick(residual(p, draft.row(kept)).after(1 / kept_weight), {kept, 0, purpose::residual});

@@ -4,6 +4,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/verifier/walk.hpp"
 
 namespace espalier {
 
@@ -19,13 +20,7 @@ struct greedy {
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {
-    node_id u = root_node;
-    for (;;) {
-      const token_id token = target.argmax(u);
-      const node_id child = tree.find_child(u, token);
-      if (child == no_node) return {u, token};
-      u = child;
-    }
+    return detail::walk(tree, [&](node_id u) { return static_cast<token_id>(target.argmax(u)); });
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "espalier/core/tree_view.hpp"
 #include "espalier/sampling/undrawn.hpp"
+#include "espalier/verifier/walk.hpp"
 
 namespace espalier::detail {
 
@@ -30,7 +31,7 @@ class remaining_draft {
   // 1 before any rejection; 0 once all that the row could give has been rejected.
   double mass() const { return mass_; }
 
-  // Complexity: one pass over q, once a node, and O(draws of u).
+  // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
   void reject(draw_iterator draw) {
     if (undrawn_ < 0) undrawn_ = undrawn<NumberT>(tree_, u_, q_).mass(0, q_.size());
     mass_ = undrawn_;
@@ -40,7 +41,7 @@ class remaining_draft {
   }
 
  private:
-  std::size_t token_of(draw_iterator draw) const { return static_cast<std::size_t>(tree_.token[*draw]); }
+  std::size_t token_of(draw_iterator draw) const { return vocab_token(tree_, *draw, q_.size()); }
 
   tree_view tree_;
   node_id u_;

@@ -29,11 +29,8 @@ class specinfer {
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
-    return detail::walk(tree, [&](node_id u) {
-      const auto p = detail::target_row(target, u);
-      if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
-      return choose(tree, u, p, detail::draft_row(draft, u, p.size()), chance);
-    });
+    return detail::walk_rows(tree, draft, target, chance,
+                             [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance); });
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/verifier/walk.hpp"
 
 namespace espalier {
 
@@ -12,20 +13,16 @@ namespace espalier {
 //!
 //! Complexity  one row of the target and one draw for each node of the path
 //! Law         lossless for every tree, whatever way it was drafted
-//! Errors      numeric_error for a row that is visited and not finite
+//! Errors      numeric_error for a row that is visited and no distribution
 //! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
 struct target_only {
   static constexpr regime lossless = regime::any;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
-    node_id u = root_node;
-    for (;;) {
-      const token_id token = chance.pick(target.row(u), {u, 0, purpose::residual});
-      const node_id child = tree.find_child(u, token);
-      if (child == no_node) return {u, token};
-      u = child;
-    }
+    return detail::walk(tree, [&](node_id u) {
+      return static_cast<token_id>(chance.pick(detail::target_row(target, u), {u, 0, purpose::residual}));
+    });
   }
 };
 

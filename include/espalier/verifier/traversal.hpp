@@ -44,6 +44,7 @@ struct basic_traversal {
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   static bool visit(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance, node_id u,
                     double probability, verdict& result) {
+    if (tree.is_leaf(u) && u != root_node) return accept_leaf(target, chance, u, probability, result);
     const auto p = detail::target_row(target, u);
     const auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
     residual rest(p, q);
@@ -68,7 +69,15 @@ struct basic_traversal {
     return true;
   }
 
-  // Visits a subtree that cannot be accepted: no row is read, and every test fails.
+  // No row is made for a leaf that fails.
+  template <class TargetRowsT, class ChanceT>
+  static bool accept_leaf(TargetRowsT& target, ChanceT& chance, node_id u, double probability, verdict& result) {
+    if (!chance.accept(probability, 1, {u, 0, purpose::accept})) return false;
+    result = {u, chance.pick(detail::target_row(target, u), {u, 0, purpose::residual})};
+    return true;
+  }
+
+  // Visits a subtree that cannot be accepted, for the random numbers it uses up: no row is read, and every test fails.
   template <class ChanceT>
   static bool refuse(tree_view tree, ChanceT& chance, node_id u) {
     for (auto draw = tree.draws(u).begin(); draw != tree.draws(u).end(); ++draw) {

@@ -6,12 +6,13 @@
 #include <limits>
 #include <span>
 
+#include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
 
-//! What verifiers that go down from the root have in common.
+//! What verifiers have in common: the way down from the root, and the rows on it.
 namespace espalier::detail {
 
 // From the root, to the child that bears the token which choose(u) gives, as long as there is one.
@@ -83,6 +84,18 @@ std::size_t drawn_token(tree_view tree, node_id child, std::span<const NumberT> 
                        ", which the draft's row gives probability 0: it was not drawn from this row.");
   }
   return x;
+}
+
+// The same where the token is drawn from the target's row at a leaf, and elsewhere given by choose(u, p, q): the token after an
+// inner node, from its target row and the row that its draws came from.
+template <class DraftRowsT, class TargetRowsT, class ChanceT, class ChooseT>
+verdict walk_rows(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance,
+                  const ChooseT& choose) {
+  return walk(tree, [&](node_id u) {
+    const auto p = target_row(target, u);
+    if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
+    return choose(u, p, draft_row(draft, u, p.size()));
+  });
 }
 
 }  // namespace espalier::detail
