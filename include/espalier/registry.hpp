@@ -91,11 +91,11 @@ inline constexpr auto options_of<delayed_options> =
 
 template <>
 inline constexpr auto options_of<dyspec_greedy_options> = boost::hana::make_tuple(option{
-    "budget", &dyspec_greedy_options::budget, 1, 65536, "drafted tokens a round"});
+    "budget", &dyspec_greedy_options::budget, 1, 1024, "drafted tokens a round"});
 
 template <>
 inline constexpr auto options_of<dyspec_threshold_options> = boost::hana::make_tuple(
-    option{"budget", &dyspec_threshold_options::budget, 1, 65536, "drafted tokens a round at most"},
+    option{"budget", &dyspec_threshold_options::budget, 1, 1024, "drafted tokens a round at most"},
     option{"max_depth", &dyspec_threshold_options::max_depth, 1, 64, "levels below the root"},
     option{"threshold", &dyspec_threshold_options::threshold, 0, 1, "draws less likely to be needed are not made"});
 

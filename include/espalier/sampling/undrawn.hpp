@@ -14,7 +14,7 @@ namespace espalier {
 //! normalised. A view of row and tree: it sees the draws that are there when it is asked.
 //!
 //! Shapes      row [vocab]; the draws are those of node u
-//! Complexity  the mass of a stretch: one pass over it and O(draws of u) for each drawn token in it
+//! Complexity  a weight: O(draws of u); the mass of a stretch: one pass over it, and O(draws of u) for each drawn token in it
 template <class NumberT>
 class undrawn {
  public:

@@ -25,17 +25,17 @@ struct dyspec_greedy_options {
 //! Grows the tree draw by draw where the next one is most likely to be needed: after its ancestors were accepted and its earlier
 //! siblings rejected, as the draft's own probabilities have it. Draws are without replacement.
 //!
-//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two passes over a row
-//!             and O(log budget). No allocation after construction
+//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two passes over a row,
+//!             O(log budget), and O(c * c) for the draw after c of the same node. No allocation after construction
 //! Law         where to draw next does not depend on the token that will be drawn there
-//! Errors      option_error for a budget outside 1 to 65536
+//! Errors      option_error for a budget outside 1 to 1024
 //! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they came up
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
   explicit dyspec_greedy(dyspec_greedy_options options = {}) : options_(options) {
-    require_option("budget", options.budget, 1, 65536);
+    require_option("budget", options.budget, 1, 1024);
     heap_.reserve(2 * static_cast<std::size_t>(options.budget) + 1);
   }
 
@@ -46,7 +46,8 @@ class dyspec_greedy {
     heap_.clear();
     n_pushed_ = 0;
     push({.reach = 1, .node = root_node});
-    while (!tree.full() && !heap_.empty()) {
+    const std::int32_t limit = (std::min)(tree.limit(), options_.budget);
+    while (tree.view().n_draws < limit && !heap_.empty()) {
       expandable next = pop();
       const bool is_first = next.n_draws == 0;
       if (is_first) drafter.propose(tree, std::span<const node_id>(&next.node, 1));

@@ -27,17 +27,18 @@ struct dyspec_threshold_options {
 //! DySpec's tree layer by layer: every draw that is needed with at least the threshold's probability, after its ancestors were
 //! accepted and its earlier siblings rejected. Draws are without replacement.
 //!
-//! Complexity  one draft pass a level; a draw is one or two passes over a row. No allocation after construction
+//! Complexity  one draft pass a level; a draw is one or two passes over a row, and O(c * c) for the
+//!             draw after c of the same node. No allocation after construction
 //! Law         with the threshold at the value of the last draw, and no ties, the tree is that of dyspec_greedy. A token that was
 //!             drawn is kept whatever it is; whether it is expanded depends on its probability
-//! Errors      option_error for a budget outside 1 to 65536, a depth outside 1 to 64, a threshold outside 0 to 1
+//! Errors      option_error for a budget outside 1 to 1024, a depth outside 1 to 64, a threshold outside 0 to 1
 //! Source      DySpec, Algorithm 2. Budget and depth are ours: a sure draft never falls below a threshold
 class dyspec_threshold {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
   explicit dyspec_threshold(dyspec_threshold_options options = {}) : options_(options) {
-    require_option("budget", options.budget, 1, 65536);
+    require_option("budget", options.budget, 1, 1024);
     require_option("max_depth", options.max_depth, 1, 64);
     require_option("threshold", options.threshold, 0.0, 1.0);
     nodes_.reserve(static_cast<std::size_t>(options.budget) + 1);
@@ -51,14 +52,15 @@ class dyspec_threshold {
     // All expanded nodes, level after level.
     nodes_.assign(1, root_node);
     reach_.assign(1, 1.0);
+    const std::int32_t limit = (std::min)(tree.limit(), options_.budget);
     std::size_t begin = 0;
-    for (std::int32_t d = 0; d < options_.max_depth && begin < nodes_.size() && !tree.full(); ++d) {
+    for (std::int32_t d = 0; d < options_.max_depth && begin < nodes_.size() && tree.view().n_draws < limit; ++d) {
       // Each node gives at least one draw: more than are left in the budget need not be asked.
-      const auto left = static_cast<std::size_t>(tree.limit() - tree.view().n_draws);
+      const auto left = static_cast<std::size_t>(limit - tree.view().n_draws);
       const std::size_t end = (std::min)(nodes_.size(), begin + left);
       const auto rows = drafter.propose(tree, std::span<const node_id>(nodes_).subspan(begin, end - begin));
       for (std::size_t i = begin; i < end; ++i)
-        draw_children(tree, nodes_[i], rows.row(static_cast<std::int32_t>(i - begin)), reach_[i], chance);
+        draw_children(tree, nodes_[i], rows.row(static_cast<std::int32_t>(i - begin)), reach_[i], limit, chance);
       begin = end;
     }
   }
@@ -67,8 +69,9 @@ class dyspec_threshold {
 
  private:
   template <class TreeT, class NumberT, class ChanceT>
-  void draw_children(TreeT& tree, node_id u, std::span<const NumberT> row, double reach, ChanceT& chance) {
-    for (std::int32_t i = 0; !tree.full() && reach > 0 && reach >= options_.threshold; ++i) {
+  void draw_children(TreeT& tree, node_id u, std::span<const NumberT> row, double reach, std::int32_t limit,
+                     ChanceT& chance) {
+    for (std::int32_t i = 0; tree.view().n_draws < limit && reach > 0 && reach >= options_.threshold; ++i) {
       const undrawn left(tree.view(), u, row);
       const double mass = i == 0 ? 1 : detail::mass(left);
       const token_id token = mass > 0 ? chance.pick(left, {u, i, purpose::draft}) : -1;
