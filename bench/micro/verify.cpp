@@ -141,9 +141,9 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
     // Each stage ranks by p, law and draft, then writes the next law from the last one and the draft; the first law is the
     // draft. The winner's rejection reads p and its law.
     if (verifier == "khisti" && draws_of(tree, u) > 1) reads += 4 + 6 * (draws_of(tree, u) - 2);
-    // The search for the factor, as many steps as Newton's method needs.
+    // The search for the factor: as many steps as it took, but no more than six.
     if (verifier == "spectr" && draws_of(tree, u) > 1)
-      reads += 2 * detail::solve_k_seq(row_of(s.p, u), row_of(s.q, u), draws_of(tree, u)).passes;
+      reads += 2 * (std::min)(6, detail::solve_k_seq(row_of(s.p, u), row_of(s.q, u), draws_of(tree, u)).passes);
   }
   return reads;
 }

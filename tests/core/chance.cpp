@@ -112,6 +112,26 @@ TEST_CASE("a categorical draw is the smallest token whose cumulative weight exce
   CHECK(draw({5}, 0.7) == 0);
 }
 
+TEST_CASE("a draw from many weights is that of a running sum") {
+  for (const std::size_t n : {1023U, 1024U, 1025U, 3000U, 151936U, 300000U}) {
+    std::vector<double> weights(n), upto(n);
+    double sum = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      weights[i] = i % 7 == 3 ? 0 : 1 + static_cast<double>(i * 2654435761U % 1000) / 500;
+      upto[i] = sum += weights[i];
+    }
+    for (int k = 0; k < 400; ++k) {
+      // Middles of weights, at and around the edges of blocks too, so that rounding decides nothing.
+      const std::size_t near = static_cast<std::size_t>(k) * n / 400 / 1024 * 1024 + static_cast<std::size_t>(k % 5);
+      const std::size_t i = std::min(n - 1, k % 2 == 0 ? near : static_cast<std::size_t>(k) * n / 400);
+      if (weights[i] == 0) continue;
+      const double u = (upto[i] - weights[i] / 2) / sum;
+      REQUIRE(detail::categorical(std::span<const double>(weights), u) == static_cast<std::int32_t>(i));
+    }
+    CHECK(detail::categorical(std::span<const double>(weights), 1.0) >= 0);
+  }
+}
+
 TEST_CASE("the sum of many weights is exact enough where a running sum is not") {
   std::vector<float> weights(1 << 17, 0.1F);
   const double exact = static_cast<double>(0.1F) * (1 << 17);

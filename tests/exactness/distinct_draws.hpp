@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -13,11 +14,13 @@
 
 // Draws without replacement, breadth[d] children for each node of depth d as far as its row gives them. With `adaptive`, a node
 // gets its second draw only if its first was less likely than one half: the next draw may depend on everything drawn before it.
+// With `beyond`, draws go on after all that the row can give, uniformly over the other tokens, as Sequoia's do.
 struct distinct_draws {
   static constexpr espalier::regime sampling = espalier::regime::without_replacement;
 
   std::vector<int> breadth;
   bool adaptive = false;
+  bool beyond = false;
 
   std::int32_t max_nodes() const {
     std::int32_t level = 1, all = 0;
@@ -37,6 +40,10 @@ struct distinct_draws {
         const auto row = rows.row(static_cast<std::int32_t>(i));
         std::vector<double> left(row.begin(), row.end());
         for (std::int32_t k = 0; k < b && !tree.full(); ++k) {
+          if (beyond && *std::max_element(left.begin(), left.end()) == 0) {
+            for (std::size_t x = 0; x < left.size(); ++x)
+              left[x] = row[x] > 0 || tree.view().find_child(level[i], static_cast<espalier::token_id>(x)) >= 0 ? 0 : 1;
+          }
           const espalier::token_id t =
               chance.pick(std::span<const double>(left), {level[i], k, espalier::purpose::draft});
           if (t < 0) break;

@@ -116,13 +116,23 @@ TEST_CASE("draws without replacement: the law of every verifier that names them"
         INFO(part.name << ", " << w.name);
         REQUIRE(bias(w, distinct_draws{{2, 2}}, part.make(), 3, outcomes) < 1e-12);
         REQUIRE(bias(w, distinct_draws{{4}}, part.make(), 2, outcomes) < 1e-12);
-        REQUIRE(bias(w, distinct_draws{{3, 2}, true}, part.make(), 3, outcomes) < 1e-12);
+        REQUIRE(bias(w, distinct_draws{.breadth = {3, 2}, .adaptive = true}, part.make(), 3, outcomes) < 1e-12);
       }
       ++verifiers_tried;
     }
   });
   std::cout << "without replacement: " << verifiers_tried << " verifiers, " << outcomes << " outcomes, 0 failing\n";
   CHECK(verifiers_tried >= 3);
+}
+
+TEST_CASE("draws beyond the support of the draft's row, as Sequoia makes them") {
+  std::int64_t outcomes = 0;
+  for (const world& w : all()) {
+    INFO(w.name);
+    REQUIRE(bias(w, distinct_draws{.breadth = {4}, .beyond = true}, residual_walk(), 2, outcomes) < 1e-12);
+    REQUIRE(bias(w, distinct_draws{.breadth = {3, 2}, .beyond = true}, residual_walk(), 3, outcomes) < 1e-12);
+  }
+  CHECK(outcomes > 1000);
 }
 
 TEST_CASE("at temperature 0 every pair writes the target's argmax text") {

@@ -109,12 +109,14 @@ inline void continue_with(const row_function& row, text_type text, double probab
 
 inline double distance(const law_type& a, const law_type& b) {
   double most = 0;
+  // What is not a number is as far as can be.
+  const auto take = [&](double d) { most = !(std::abs(d) <= most) ? (std::isnan(d) ? 1.0 : std::abs(d)) : most; };
   for (const auto& [text, p] : a) {
     const auto found = b.find(text);
-    most = std::max(most, std::abs(p - (found == b.end() ? 0.0 : found->second)));
+    take(p - (found == b.end() ? 0.0 : found->second));
   }
   for (const auto& [text, p] : b)
-    most = std::max(most, a.count(text) == 0 ? p : 0.0);
+    take(a.count(text) == 0 ? p : 0.0);
   return most;
 }
 

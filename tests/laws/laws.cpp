@@ -14,6 +14,7 @@
 #include "laws/backend.hpp"
 #include "laws/drafter.hpp"
 #include "laws/kv_store.hpp"
+#include "laws/places.hpp"
 #include "laws/tree_policy.hpp"
 #include "laws/verifier.hpp"
 #include "text_models.hpp"
@@ -185,5 +186,12 @@ TEST_CASE("Verifier laws: every verifier that takes trees") {
       check_verifier_laws(part.make(), {.temperature = 1});
       check_verifier_laws(part.make(), {.temperature = 1.3F, .top_k = 2, .top_p = 0.8F});
     }
+  });
+}
+
+TEST_CASE("places: every decision of a round has a random number of its own, for every pair") {
+  for_each_compatible_pair([](const auto& policy, const auto& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    check_places(policy.make(), verifier.make());
   });
 }

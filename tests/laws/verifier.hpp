@@ -11,8 +11,7 @@
 #include "text_models.hpp"
 
 // The laws of Verifier that hold outcome by outcome (exactness/ has the law of distributions): the verdict is a node and a
-// token that the target gives probability, equal chances give equal verdicts, and no row is read that is not finite unless
-// it lies on the walk.
+// token that the target gives probability, and equal chances give equal verdicts.
 template <class VerifierT>
 void check_verifier_laws(VerifierT verifier, const espalier::sampling_options& sampling) {
   using namespace espalier;
