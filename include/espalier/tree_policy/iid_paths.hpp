@@ -3,10 +3,6 @@
 
 #include <cstdint>
 
-#include "espalier/concepts/drafter.hpp"
-#include "espalier/concepts/regime.hpp"
-#include "espalier/core/tree_view.hpp"
-#include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 
 namespace espalier {
@@ -20,24 +16,10 @@ struct iid_paths_options {
 //!
 //! Complexity, law and errors as delayed
 //! Source      SpecTr; SpecInfer; Delayed tree expansion, section 3
-class iid_paths {
+class iid_paths : public delayed {
  public:
-  static constexpr regime sampling = regime::iid;
-
   explicit iid_paths(iid_paths_options options = {})
-      : tree_({.paths = options.paths, .trunk = 0, .length = options.length}) {}
-
-  std::int32_t max_nodes() const { return tree_.max_nodes(); }
-
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
-    tree_.grow(tree, drafter, chance);
-  }
-
-  void observe(tree_view, verdict) const {}
-
- private:
-  delayed tree_;
+      : delayed({.paths = options.paths, .trunk = 0, .length = options.length}) {}
 };
 
 }  // namespace espalier
