@@ -179,7 +179,8 @@ class verifier_report {
         "8; "
         "for a single path, up to 16 tokens. The draft samples at temperature 1 or as the target does, whichever is "
         "better on the prompts to choose by. *Tokens a second* are measured in decoding, {} run(s) of each text, the "
-        "verifiers taking turns prompt by prompt, at the tree that has the most offline tokens for the cost of its "
+        "sampling settings and verifiers taking turns prompt by prompt, at the tree that has the most offline tokens "
+        "for the cost of its "
         "passes.\n",
         setting(), how_.tune, how_.spacing, how_.tokens, how_.trials, how_.repeats);
   }

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -81,7 +82,7 @@ class measurement {
   void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
            const std::vector<bench::prompt_domain>& measured) {
     const std::size_t n = results.samplings.size();
-    results.choosing.resize(n), results.offline.resize(n), results.plain.resize(n), results.decoded.resize(n);
+    results.choosing.resize(n), results.offline.resize(n);
     for (std::size_t s = 0; s < n; ++s) {
       const bench::sampling_setting& sampling = results.samplings[s];
       results.choosing[s].resize(sampling.drafts.size());
@@ -103,8 +104,7 @@ class measurement {
         }
       }
     }
-    for (std::size_t s = 0; s < n; ++s)
-      decode(results, s, measured);
+    decode(results, measured);
     bench::progress("");
   }
 
@@ -123,38 +123,45 @@ class measurement {
                        sampling.target, seed);
   }
 
-  // Verifiers take turns prompt by prompt. A delayed tree that is none is not measured twice.
-  void decode(bench::verifier_results& results, std::size_t s, const std::vector<bench::prompt_domain>& measured) {
-    using bench::tree_kind;
-    const bench::sampling_setting& sampling = results.samplings[s];
-    const std::size_t n = results.verifiers.size();
-    std::vector<std::vector<bench::static_choice>> choices(n);
-    for (std::size_t v = 0; v < n; ++v) {
-      for (const tree_kind kind : {tree_kind::undelayed, tree_kind::delayed})
-        choices[v].push_back(results.choose(s, v, bench::goal::throughput, {.kind = kind}));
+  // Sampling settings and verifiers take turns prompt by prompt, so that what disturbs the machine disturbs all alike.
+  void decode(bench::verifier_results& results, const std::vector<bench::prompt_domain>& measured) {
+    const std::size_t n = results.samplings.size();
+    const std::vector<std::vector<statistics>> none(measured.size());
+    results.plain.assign(n, none);
+    results.decoded.assign(n, {results.verifiers.size(), {2, none}});
+    std::vector<std::vector<std::array<bench::static_choice, 2>>> choices(n);
+    for (std::size_t s = 0; s < n; ++s) {
+      for (std::size_t v = 0; v < results.verifiers.size(); ++v)
+        choices[s].push_back({results.choose(s, v, bench::goal::throughput, {.kind = bench::tree_kind::undelayed}),
+                              results.choose(s, v, bench::goal::throughput, {.kind = bench::tree_kind::delayed})});
     }
-    results.plain[s].resize(measured.size());
-    results.decoded[s].assign(
-        n, std::vector<std::vector<std::vector<statistics>>>(2, std::vector<std::vector<statistics>>(measured.size())));
     for (std::size_t d = 0; d < measured.size(); ++d) {
       for (std::size_t p = 0; p < results.n_decoded[d]; ++p) {
-        say(sampling, measured[d], p, "timing");
-        const auto& prompt = measured[d].prompts[p];
-        const std::uint64_t seed = seed_of(s, d, p, false);
-        results.plain[s][d].push_back(
-            median([&] { return writer_.write_plainly(sampling.target, prompt, how_.tokens, seed); }));
-        bench::for_each_sampled_verifier([&](const auto& verifier, std::size_t v) {
-          auto& kinds = results.decoded[s][v];
-          for (std::size_t kind = 0; kind < 2; ++kind) {
-            const bench::static_choice choice = choices[v][kind];
-            kinds[kind][d].push_back(kind == 1 && choice == choices[v][0] ? kinds[0][d].back() : median([&] {
-              return writer_.write(verifier, results.trees[choice.tree],
-                                   {sampling.target, sampling.drafts[choice.draft]}, prompt, how_.tokens, seed);
-            }));
-          }
-        });
+        for (std::size_t s = 0; s < n; ++s) {
+          say(results.samplings[s], measured[d], p, "timing");
+          decode(results, s, d, measured[d].prompts[p], seed_of(s, d, p, false), choices[s]);
+        }
       }
     }
+  }
+
+  // A delayed tree that is none is not measured twice.
+  void decode(bench::verifier_results& results, std::size_t s, std::size_t d,
+              const std::vector<espalier::token_id>& prompt, std::uint64_t seed,
+              const std::vector<std::array<bench::static_choice, 2>>& choices) {
+    const bench::sampling_setting& sampling = results.samplings[s];
+    results.plain[s][d].push_back(
+        median([&] { return writer_.write_plainly(sampling.target, prompt, how_.tokens, seed); }));
+    bench::for_each_sampled_verifier([&](const auto& verifier, std::size_t v) {
+      auto& kinds = results.decoded[s][v];
+      for (std::size_t kind = 0; kind < 2; ++kind) {
+        const bench::static_choice choice = choices[v][kind];
+        kinds[kind][d].push_back(kind == 1 && choice == choices[v][0] ? kinds[0][d].back() : median([&] {
+          return writer_.write(verifier, results.trees[choice.tree], {sampling.target, sampling.drafts[choice.draft]},
+                               prompt, how_.tokens, seed);
+        }));
+      }
+    });
   }
 
   template <class WriteT>
@@ -162,7 +169,7 @@ class measurement {
     std::vector<statistics> runs;
     for (int i = 0; i < how_.repeats; ++i)
       runs.push_back(write());
-    const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2);
+    const auto middle = runs.begin() + static_cast<std::ptrdiff_t>((runs.size() - 1) / 2);
     std::nth_element(runs.begin(), middle, runs.end(),
                      [](const auto& a, const auto& b) { return a.seconds.total() < b.seconds.total(); });
     return *middle;
