@@ -59,12 +59,20 @@ inline std::string draw_panel(const plot_panel& panel, const std::vector<std::st
         "<text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:.4g}</text>\n",
         left, left + width, y_of(v), y_of(v), left - 8, y_of(v) + 4, std::abs(v) < step / 1e3 ? 0 : v);
   }
+  double below = top + height + 40;
   for (std::size_t i = 0; i < panel.points.size(); ++i) {
+    // A long name goes on in a second line.
+    const std::string& name = panel.points[i];
+    const std::size_t space = name.size() > 6 ? std::min(name.find(' '), name.size()) : name.size();
     svg += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x_of(i),
-                       top + height + 20, panel.points[i]);
+                       top + height + 20, name.substr(0, space));
+    if (space == name.size()) continue;
+    svg += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x_of(i),
+                       top + height + 35, name.substr(space + 1));
+    below = top + height + 54;
   }
   svg += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                     left + width / 2, top + height + 40, panel.below);
+                     left + width / 2, below, panel.below);
   for (const plot_line& line : panel.lines) {
     std::string path;
     for (std::size_t i = 0; i < line.values.size(); ++i)
