@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The code of docs/guide.md: a backend of one's own, a policy of one's own, and a decoder made of them.
+// The code of docs/guide.md: a backend, a policy and a verifier of one's own, and decoders made of them.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,8 +17,12 @@
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/sampling/top_k.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/traversal.hpp"
 
 using namespace espalier;
 
@@ -99,11 +103,37 @@ class caterpillar {
 };
 // [policy]
 
+// [verifier]
+// Speculative sampling: each token of a path is accepted with min(1, p / q); in place of the first that is refused comes
+// one of those that the target wants more than the draft does.
+struct one_path {
+  static constexpr regime lossless = regime::single_path;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+    for (node_id u = root_node;;) {
+      const auto p = target.row(u);
+      const place own{u, 0, purpose::residual};
+      if (tree.is_leaf(u)) return {u, chance.pick(p, own)};
+      const auto q = draft.row(u);
+      const node_id child = *tree.draws(u).begin();
+      const auto x = static_cast<std::size_t>(tree.token[child]);
+      if (!chance.accept(p[x], q[x], {u, 0, purpose::accept})) {
+        const token_id token = chance.pick(residual(p, q).after(1), own);
+        return {u, token >= 0 ? token : chance.pick(p, own)};  // -1: nothing is left but for rounding
+      }
+      u = child;
+    }
+  }
+};
+// [verifier]
+
+const std::string_view song =
+    "row, row, row your boat, gently down the stream. merrily, merrily, merrily, merrily, life is but a dream. row, ";
+const std::vector<token_id> prompt(song.begin(), song.end());
+
 template <class DrafterT, class PolicyT>
 std::string write(DrafterT& drafter, const PolicyT& policy, statistics& stats) {
-  const std::string_view text =
-      "row, row, row your boat, gently down the stream. merrily, merrily, merrily, merrily, life is but a dream. row, ";
-  const std::vector<token_id> prompt(text.begin(), text.end());
   // [compose]
   token_kv cache(1024, commit_mode::compact);
   auto decode = make_decoder(drafter, policy, greedy(), cache, copying_backend{8, {}});
@@ -114,14 +144,37 @@ std::string write(DrafterT& drafter, const PolicyT& policy, statistics& stats) {
   return written;
 }
 
+std::string sample(std::uint64_t seed, statistics& stats) {
+  // [sampling]
+  const sampling_options sampling{.temperature = 0.6F, .top_p = 0.95F};
+  autoregressive drafter(copying_backend{3, {}}, token_kv(1024), sampling);
+  token_kv cache(1024);
+  auto decode = make_decoder(drafter, iid_paths({.paths = 2, .length = 4}), traversal(), cache, copying_backend{8, {}},
+                             {.sampling = sampling, .seed = seed});
+  // [sampling]
+  const auto tokens = decode.generate(prompt, {.max_tokens = 100}, stats);
+  return {tokens.begin(), tokens.end()};
+}
+
+std::string sample_one_path() {
+  autoregressive drafter(copying_backend{3, {}}, token_kv(1024), {.temperature = 0.6F});
+  token_kv cache(1024);
+  auto decode = make_decoder(drafter, sampled_chain(), one_path(), cache, copying_backend{8, {}},
+                             {.sampling = {.temperature = 0.6F}});
+  const auto tokens = decode.generate(prompt, {.max_tokens = 100});
+  return {tokens.begin(), tokens.end()};
+}
+
 int main() {
   no_drafter none;
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024));
-  statistics plainly;
-  statistics speculating;
+  statistics plainly, speculating, sampling;
   const std::string expected = write(none, plain(), plainly);
   const std::string written = write(drafter, caterpillar(6), speculating);
   std::printf("%s\n%.2f tokens a target pass, plain decoding %.2f\n", written.c_str(), speculating.tokens_per_round(),
               plainly.tokens_per_round());
-  return written == expected ? 0 : 1;
+  const std::string sampled = sample(7, sampling);
+  std::printf("\n%s\n%.2f tokens a target pass\n\n%s\n", sampled.c_str(), sampling.tokens_per_round(),
+              sample_one_path().c_str());
+  return written == expected && sample(7, sampling) == sampled ? 0 : 1;
 }
