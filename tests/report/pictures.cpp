@@ -204,6 +204,29 @@ TEST_CASE("a tree in the terminal", "[terminal]") {
   CHECK(drawn(d) == "·the ▶ house\n");
 }
 
+TEST_CASE("pictures tell how often a token was drawn", "[terminal][svg][dot]") {
+  drafted d;
+  d.tree.reset(0);
+  const node_id house = d.tree.draw(0, 1, -0.1F);
+  d.tree.draw(0, 11, -2.0F);
+  d.tree.draw(0, 1, -0.1F);
+  d.tree.draw(house, 5, -1.0F);
+  d.tree.draw(house, 5, -1.0F);
+  d.tree.draw(0, 1, -0.1F);
+  d.decision = {house, 3};
+  CHECK(drawn(d) ==
+        "·the ━┯━ house ×3 ━┱─ 日本 ×2\n"
+        "      │            ┗▶ ↵\n"
+        "      └─ ·was\n");
+  CHECK(drawn(d, {.ascii = true}) ==
+        "_the =+= house x3 =+- \\xE6\\x97\\xA5~ x2\n"
+        "      |            `> \\n\n"
+        "      `- _was\n");
+  CHECK(count(svg(d), ">house ×3<") == 1);
+  CHECK(count(svg(d), "1 of 6 drafted tokens accepted") == 2);
+  CHECK(count(dot(d), "[label=\"house ×3\", ") == 1);
+}
+
 TEST_CASE("colours add escape codes to the same picture, and none come without", "[terminal]") {
   for (unsigned seed = 0; seed < 60; ++seed) {
     const drafted d = random_tree(seed);

@@ -30,13 +30,13 @@ inline std::string dot_quoted(std::string_view text) {
 }  // namespace detail
 
 //! Writes a round's tree for Graphviz: `dot -Tsvg`. The accepted path is green, the target's own token purple; an edge
-//! bears the draft's probability in percent and is as dark as its path is likely.
+//! bears the draft's probability in percent and is as dark as its path is likely; a token that was drawn several times has
+//! their number.
 //!
 //! Pre         text_of(token) gives the bytes of a token
 template <class TextT>
 void write_dot(std::ostream& out, tree_view tree, verdict v, const TextT& text_of) {
   const committed_path path(tree, v);
-  const auto label = [&](token_id token) { return detail::dot_quoted(token_label(text_of(token)).text); };
   constexpr const char* accepted = "color=\"#1a7f4b\", penwidth=3";
   constexpr const char* own = "color=\"#8250df\", penwidth=3";
   const auto percent = [&](node_id u) {
@@ -53,7 +53,7 @@ void write_dot(std::ostream& out, tree_view tree, verdict v, const TextT& text_o
          "  node [shape=box, style=rounded, fontname=\"monospace\", fontsize=12, height=0.3, margin=\"0.1,0.03\"];\n"
          "  edge [fontname=\"monospace\", fontsize=9, arrowhead=none];\n";
   for (const node_id u : views::nodes(tree)) {
-    out << "  n" << u << " [label=" << label(tree.token[u]) << ", ";
+    out << "  n" << u << " [label=" << detail::dot_quoted(node_label(tree, u, text_of(tree.token[u])).text) << ", ";
     if (u == path.own()) {
       out << own;
     } else {
@@ -73,7 +73,7 @@ void write_dot(std::ostream& out, tree_view tree, verdict v, const TextT& text_o
     }
   }
   if (path.own() == no_node) {
-    out << "  own [label=" << label(v.token) << ", " << own << "];\n"
+    out << "  own [label=" << detail::dot_quoted(token_label(text_of(v.token)).text) << ", " << own << "];\n"
         << "  n" << v.accepted << " -> own [style=dashed, " << own << "];\n";
   }
   out << "}\n";

@@ -60,7 +60,7 @@ class svg_tree {
         layout_(tree, path_.own() == no_node ? v.accepted : no_node),
         title_(options.title) {
     for (const node_id u : views::nodes(tree))
-      labels_.emplace_back(text_of(tree.token[u]));
+      labels_.push_back(node_label(tree, u, text_of(tree.token[u])));
     if (path_.own() == no_node) labels_.emplace_back(text_of(v.token));
     place_columns();
   }
@@ -173,7 +173,7 @@ class svg_tree {
 
   std::string summary() const {
     const int accepted = tree_.depth[accepted_] + (path_.own() == no_node ? 0 : 1);
-    const int drafted = tree_.n_nodes - 1;
+    const int drafted = tree_.n_draws;
     return std::to_string(accepted) + " of " + std::to_string(drafted) + " drafted tokens accepted";
   }
 
@@ -244,7 +244,8 @@ class svg_tree {
 }  // namespace detail
 
 //! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, the rest
-//! as dark as its path is likely. It follows the reader's choice of a light or dark background.
+//! as dark as its path is likely; a token that was drawn several times has their number. It follows the reader's choice of a
+//! light or dark background.
 //!
 //! Pre         text_of(token) gives the bytes of a token
 template <class TextT>

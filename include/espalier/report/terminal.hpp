@@ -35,7 +35,7 @@ class terminal_tree {
     for (int limit = 16;; limit -= 4) {
       labels_.clear();
       for (const node_id u : views::nodes(tree))
-        labels_.emplace_back(text_of(tree.token[u]), options.ascii, limit);
+        labels_.push_back(node_label(tree, u, text_of(tree.token[u]), options.ascii, limit));
       labels_.emplace_back(text_of(v.token), options.ascii, limit);  // of the target's own token
       fits_ = widest() <= options.width;
       if (limit == 4 || fits_) break;
@@ -194,7 +194,7 @@ class terminal_tree {
 }  // namespace detail
 
 //! Draws a round's tree with box characters, one line a leaf: the accepted path heavy, the target's own token behind an
-//! arrow.
+//! arrow, a token that was drawn several times with their number.
 //!
 //! Pre         text_of(token) gives the bytes of a token
 template <class TextT>

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
 #include "espalier/report/utf8.hpp"
 
 namespace espalier {
@@ -67,5 +69,20 @@ struct token_label {
     return escaped;
   }
 };
+
+//! The label of a node: its token and, where that was drawn more than once, how often: "the ×3".
+inline token_label node_label(tree_view tree, node_id u, std::string_view bytes, bool ascii = false,
+                              int max_width = 24) {
+  token_label label(bytes, ascii, max_width);
+  if (u == root_node) return label;
+  int draws = 0;
+  for (const node_id child : tree.draws(tree.parent[u]))
+    draws += child == u ? 1 : 0;
+  if (draws < 2) return label;
+  const std::string times = std::to_string(draws);
+  label.text += (ascii ? " x" : " ×") + times;
+  label.width += 2 + static_cast<int>(times.size());
+  return label;
+}
 
 }  // namespace espalier
