@@ -9,11 +9,14 @@
 #include <boost/hana/for_each.hpp>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "help_format.hpp"
 #include "models_path.hpp"
+#include "pairings.hpp"
 
 namespace generate {
 
@@ -64,7 +67,51 @@ std::string bracketed(const std::string& value) {
   return fmt::format(" [{}]", value);
 }
 std::string entry(std::string_view name, std::string_view summary) {
-  return fmt::format("\n  {:<14} {}", name, summary);
+  return fmt::format("\n  {:<18} {}", name, summary);
+}
+
+// Reads the text of a flag into an option's value.
+template <class OptionT, class ValueT>
+void read_option(const std::string& flag, const OptionT& option, const std::string& text, ValueT& value) {
+  if constexpr (std::is_same_v<ValueT, bool>) {
+    if (text != "on" && text != "off") refuse(flag, "on or off", text);
+    value = text == "on";
+  } else if constexpr (std::is_enum_v<ValueT>) {
+    std::string names;
+    for (const auto& known : espalier::known_values<ValueT>) {
+      if (known.name == text) return void(value = known.value);
+      names += (names.empty() ? "" : ", ") + std::string(known.name);
+    }
+    refuse(flag, fmt::format("one of {}", names), text);
+  } else if (!read_number(text, option.low, option.high, value)) {
+    refuse(flag,
+           (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") +
+               range_in_words<ValueT>(option.low, option.high),
+           text);
+  }
+}
+
+// What --help says of an option: its meaning, its range or its values, its default.
+template <class OptionT, class ValueT>
+std::string option_help(const OptionT& option, const ValueT& value) {
+  std::string help(option.help);
+  if constexpr (std::is_same_v<ValueT, bool>) {
+    return help + bracketed(value ? "on" : "off");
+  } else if constexpr (std::is_enum_v<ValueT>) {
+    help += bracketed(std::string(espalier::name_of(value)));
+    for (const auto& known : espalier::known_values<ValueT>)
+      help += entry(known.name, known.summary);
+    return help;
+  } else {
+    return help + ", " + range_in_words<ValueT>(option.low, option.high) +
+           bracketed(in_words<ValueT>(static_cast<double>(value)));
+  }
+}
+
+template <class ValueT>
+const char* type_in_words() {
+  if (std::is_same_v<ValueT, bool>) return "on|off";
+  return std::is_enum_v<ValueT> ? "NAME" : "N";
 }
 
 // Adds flags to a CLI::App; every value is checked as it is read.
@@ -72,40 +119,16 @@ class flags {
  public:
   explicit flags(CLI::App& app) : app_(app) {}
 
+  // A flag that is no part's option; described as one.
   template <class ValueT>
-  void add_number(const std::string& group, const std::string& flag, ValueT& value, double low, double high,
-                  const std::string& help) {
-    const std::string about = help + ", " + range_in_words<ValueT>(low, high);
-    add(group, flag, "N", about + bracketed(in_words<ValueT>(static_cast<double>(value))),
-        [=, &value](const std::string& text) {
-          if (read_number(text, low, high, value)) return;
-          refuse(flag,
-                 (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words<ValueT>(low, high),
-                 text);
-        });
-  }
-
-  void add_truth(const std::string& group, const std::string& flag, bool& value, const std::string& help) {
-    add(group, flag, "on|off", help + bracketed(value ? "on" : "off"), [=, &value](const std::string& text) {
-      if (text != "on" && text != "off") refuse(flag, "on or off", text);
-      value = text == "on";
-    });
-  }
-
-  template <class EnumT>
-  void add_choice(const std::string& group, const std::string& flag, EnumT& value, const std::string& help) {
-    std::string names;
-    std::string about = help + bracketed(std::string(espalier::name_of(value)));
-    for (const auto& known : espalier::known_values<EnumT>) {
-      names += (names.empty() ? "" : ", ") + std::string(known.name);
-      about += entry(known.name, known.summary);
-    }
-    add(group, flag, "NAME", about, [=, &value](const std::string& text) {
-      for (const auto& known : espalier::known_values<EnumT>) {
-        if (known.name == text) return void(value = known.value);
-      }
-      refuse(flag, fmt::format("one of {}", names), text);
-    });
+  void add_value(const std::string& group, const std::string& flag, ValueT& value, double low, double high,
+                 std::string_view help) {
+    struct {
+      std::string_view help;
+      double low, high;
+    } const option{help, low, high};
+    add(group, flag, type_in_words<ValueT>(), option_help(option, value),
+        [=, &value](const std::string& text) { read_option(flag, option, text, value); });
   }
 
   // One flag for each described field of an options struct.
@@ -113,13 +136,8 @@ class flags {
   void add_options(const std::string& group, std::string_view prefix, OptionsT& options) {
     espalier::for_each_option(options, [&]<class OptionT, class ValueT>(const OptionT& option, ValueT& value) {
       const std::string flag = flag_name(prefix, option.name);
-      if constexpr (std::is_same_v<ValueT, bool>) {
-        add_truth(group, flag, value, std::string(option.help));
-      } else if constexpr (std::is_enum_v<ValueT>) {
-        add_choice(group, flag, value, std::string(option.help));
-      } else {
-        add_number(group, flag, value, option.low, option.high, std::string(option.help));
-      }
+      add(group, flag, type_in_words<ValueT>(), option_help(option, value),
+          [=, &value](const std::string& text) { read_option(flag, option, text, value); });
     });
   }
 
@@ -155,58 +173,117 @@ void add_text(CLI::App& app, arguments& result) {
         [&](const std::string& text) { result.prompts_file = text; });
   f.add(group, "--models", "DIR", "folder with target, draft and tokenizer.model" + bracketed(result.models),
         [&](const std::string& text) { result.models = text; });
-  f.add_number(group, "--max-tokens", result.max_tokens, 1, 1 << 30, "tokens to write at most");
+  f.add_value(group, "--max-tokens", result.max_tokens, 1, 1 << 30, "tokens to write at most");
   f.add(group, "--stop", "TEXT", "stop after this text; may be given several times", [&](const std::string& text) {
     if (text.empty()) throw usage_error("--stop must not be empty.");
     result.stop.push_back(text);
   });
 }
 
-void add_method(CLI::App& app, arguments& result) {
-  constexpr auto group = "Method";
-  flags f(app);
-  std::string names;
-  std::string help = "how to draft; with --compare a list with commas [dynatree; all to compare]";
-  hana::for_each(espalier::tree_policies, [&](const auto& part) {
-    names += (names.empty() ? "" : ", ") + std::string(part.name);
+// A flag that names parts of the registry: one of them, or to compare a list with commas.
+template <class PartsT>
+void add_parts(flags& f, const std::string& flag, const PartsT& parts, const std::string& about,
+               std::vector<std::string>& chosen) {
+  std::vector<std::string> names;
+  std::string help = about;
+  hana::for_each(parts, [&](const auto& part) {
+    names.emplace_back(part.name);
     help += entry(part.name, part.summary);
   });
-  f.add(group, "--method", "NAME", help, [&result, names](const std::string& list) {
+  f.add("Method", flag, "NAME", help, [=, &chosen](const std::string& list) {
     for (std::size_t begin = 0; begin <= list.size();) {
       const std::size_t end = (std::min)(list.find(',', begin), list.size());
       const std::string name = list.substr(begin, end - begin);
-      bool known = false;
-      hana::for_each(espalier::tree_policies, [&](const auto& part) { known = known || part.name == name; });
-      if (!known) refuse("--method", fmt::format("one of {}", names), name);
-      if (std::find(result.methods.begin(), result.methods.end(), name) == result.methods.end())
-        result.methods.push_back(name);
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        refuse(flag, fmt::format("one of {}", detail::listed(names)), name);
+      if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) chosen.push_back(name);
       begin = end + 1;
     }
   });
-  std::string verifier_names;
-  std::string verifier_help = "which drafted tokens to accept [greedy at temperature 0, else target-only]";
-  hana::for_each(espalier::verifiers, [&](const auto& part) {
-    verifier_names += (verifier_names.empty() ? "" : ", ") + std::string(part.name);
-    verifier_help += entry(part.name, part.summary);
-  });
-  f.add(group, "--verifier", "NAME", verifier_help, [&result, verifier_names](const std::string& name) {
-    bool known = false;
-    hana::for_each(espalier::verifiers, [&](const auto& part) { known = known || part.name == name; });
-    if (!known) refuse("--verifier", fmt::format("one of {}", verifier_names), name);
-    result.verifier = name;
-  });
-  f.add_choice(group, "--commit", result.commit, "how the cache keeps an accepted path");
+}
+
+void add_method(CLI::App& app, arguments& result) {
+  constexpr auto group = "Method";
+  flags f(app);
+  add_parts(f, "--method", espalier::tree_policies,
+            "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; to compare all]",
+            result.methods);
+  add_parts(f, "--verifier", espalier::verifiers,
+            "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
+            "Verifiers below]",
+            result.verifiers);
+  f.add_value(group, "--commit", result.commit, 0, 0, "how the cache keeps an accepted path");
   f.add_options(group, "", result.target);
-  f.add_number(group, "--threads", result.threads, 0, 256, "threads of a forward pass; 0: one for each processor");
+  f.add_value(group, "--threads", result.threads, 0, 256, "threads of a forward pass; 0: one for each processor");
+}
+
+// Options of methods: --chain.length is that of chain alone, --length that of whatever method is used. The latter are kept
+// until the methods are known.
+void add_method_options(CLI::App& app, arguments& result, std::map<std::string, std::string>& unprefixed) {
+  hana::for_each(espalier::tree_policies, [&](const auto& known) {
+    hana::for_each(result.policies, [&](auto& part) {
+      if (part.name != known.name) return;
+      flags(app).add_options(fmt::format("{}: {}", part.name, part.summary), part.name, part.options);
+      espalier::for_each_option(part.options, [&](const auto& option, auto&) {
+        const std::string flag = flag_name("", option.name);
+        if (app.get_option_no_throw(flag) != nullptr) return;
+        flags(app).add("", flag, "VALUE", "", [&, flag](const std::string& text) { unprefixed[flag] = text; });
+      });
+    });
+  });
+}
+
+void set_method_options(const CLI::App& app, const std::map<std::string, std::string>& unprefixed, arguments& result) {
+  const std::vector<pairing> used = pairings(result);
+  for (const auto& [flag, text] : unprefixed) {
+    bool found = false;
+    std::vector<std::string> owners;
+    hana::for_each(result.policies, [&, &flag = flag, &text = text](auto& part) {
+      espalier::for_each_option(part.options, [&](const auto& option, auto& value) {
+        if (flag_name("", option.name) != flag) return;
+        owners.emplace_back(part.name);
+        const bool is_used =
+            std::any_of(used.begin(), used.end(), [&](const pairing& p) { return p.method == part.name; });
+        if (!is_used) return;
+        found = true;
+        if (app.get_option(flag_name(part.name, option.name))->count() == 0) read_option(flag, option, text, value);
+      });
+    });
+    if (!found) {
+      throw usage_error(
+          fmt::format("{} is an option of {}, not of --method {}.", flag, detail::listed(owners), used.front().method));
+    }
+  }
+}
+
+// Which verifiers fit which methods: methods that share them on one line, the default first.
+std::string verifiers_in_words() {
+  std::vector<std::pair<std::string, std::string>> lines;  // verifiers, methods
+  hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
+    if (!espalier::drafts<typename PartT::type>) return;
+    const std::string verifiers = detail::listed(verifiers_for(std::string(part.name), true));
+    const auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == verifiers; });
+    if (same == lines.end()) {
+      lines.emplace_back(verifiers, part.name);
+    } else {
+      same->second += fmt::format(", {}", part.name);
+    }
+  });
+  std::string text =
+      "Verifiers: which keep the distribution of the text, by method, the default first\n"
+      "  at temperature 0: greedy for every method, or any of those below\n";
+  for (const auto& [verifiers, methods] : lines)
+    text += fmt::format("  {}:\n{}", methods, wrapped(verifiers, 6));
+  return text;
 }
 
 void add_output(CLI::App& app, arguments& result) {
   constexpr auto group = "Output";
   flags f(app);
   app.add_flag("--compare", result.compare,
-               "write each text with every method, and compare; exit with 1 if texts differ")
+               "write each text with every method, and compare; at temperature 0 exit with 1 if texts differ")
       ->group(group);
-  f.add_number(group, "--repeats", result.repeats, 1, 1000, "runs of each method to compare; the median counts");
+  f.add_value(group, "--repeats", result.repeats, 1, 1000, "runs of each method to compare; the median counts");
   app.add_flag("--show-tree", result.show_tree, "draw the tree of every round")->group(group);
   app.add_flag("--ascii", result.ascii, "draw with ASCII only")->group(group);
   f.add(group, "--svg", "FILE", "draw a round's tree as a picture",
@@ -222,12 +299,6 @@ void add_output(CLI::App& app, arguments& result) {
 // CLI11's own complaints, as sentences.
 std::string sentence(const CLI::ParseError& error) {
   const std::string what = error.what();
-  constexpr std::string_view extra = "The following argument";
-  if (what.compare(0, extra.size(), extra) == 0) {
-    const std::size_t colon = what.find(": ");
-    const std::string names = colon == std::string::npos ? what : what.substr(colon + 2);
-    return fmt::format("There is no such argument: {}.", names);
-  }
   const std::size_t colon = what.find(": ");
   if (colon != std::string::npos && what.compare(0, 2, "--") == 0) return what.substr(0, colon) + " needs a value.";
   return what + (what.empty() || what.back() == '.' ? "" : ".");
@@ -238,6 +309,10 @@ void check(const arguments& result) {
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
   if (!result.compare && result.methods.size() > 1)
     throw usage_error(fmt::format("--method names {} methods, which goes with --compare only.", result.methods.size()));
+  if (!result.compare && result.verifiers.size() > 1) {
+    throw usage_error(
+        fmt::format("--verifier names {} verifiers, which goes with --compare only.", result.verifiers.size()));
+  }
   if (result.json && result.show_tree) throw usage_error("--json writes no trees: it does not go with --show-tree.");
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
@@ -262,27 +337,38 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   flags(app).add_options("Sampling: how the target chooses a token", "", result.target.sampling);
   add_output(app, result);
   app.set_help_flag("-h,--help", "print this")->group("Output");
-  flags(app).add_options("Drafter: what the trees are grown from", "draft", result.draft);
-  hana::for_each(espalier::tree_policies, [&](const auto& known) {
-    hana::for_each(result.policies, [&](auto& part) {
-      if (part.name == known.name)
-        flags(app).add_options(fmt::format("{}: {}", part.name, part.summary), part.name, part.options);
-    });
-  });
-  app.footer(
-      "Examples:\n"
-      "  generate --prompt \"Once upon a time\" --show-tree\n"
-      "  generate --compare --max-tokens 256\n"
-      "  generate --method dynatree --dynatree.max-breadth 4 --svg tree.svg\n"
-      "  generate --temperature 0.8 --top-p 0.95 --seed 7");
+  flags(app).add_options(
+      "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
+      result.draft);
+  std::map<std::string, std::string> unprefixed;
+  add_method_options(app, result, unprefixed);
+  app.footer(verifiers_in_words() +
+             "\nEvery option of a method may be given without the method's name: --length 4 is\n"
+             "--chain.length 4 with --method chain, and with --compare the length of all methods that\n"
+             "have one.\n"
+             "\nExamples:\n"
+             "  generate --prompt \"Once upon a time\" --show-tree\n"
+             "  generate --compare --max-tokens 256\n"
+             "  generate --method dynatree --max-breadth 4 --svg tree.svg\n"
+             "  generate --temperature 0.8 --top-p 0.95 --seed 7\n"
+             "  generate --method iid-paths --paths 3 --length 4 --verifier specinfer --temperature 1\n"
+             "  generate --method delayed --verifier spectr,traversal --temperature 1 --compare");
+  app.allow_extras();
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     help = app.help();
+    return result;
   } catch (const CLI::ParseError& error) {
     throw usage_error(sentence(error));
   }
-  if (help.empty()) check(result);
+  if (!app.remaining().empty())
+    throw usage_error(fmt::format("There is no such argument: {}.", app.remaining().front()));
+  espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
+    if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
+  });
+  check(result);
+  set_method_options(app, unprefixed, result);
   return result;
 }
 

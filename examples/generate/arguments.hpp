@@ -22,13 +22,14 @@ struct arguments {
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
 
-  std::vector<std::string> methods;  //!< names of tree policies; empty: dynatree, or all to compare
-  std::string verifier;              //!< empty: greedy at temperature 0, else target-only
+  std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
+  std::vector<std::string> verifiers;  //!< names; empty: the best for the method
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
 
   espalier::decoder_options target;  //!< with the target's sampling
   espalier::sampling_options draft{.temperature = 1.0F};
+  std::vector<std::string> draft_options;  //!< names of those that flags have set: see draft_sampling
   std::remove_const_t<decltype(espalier::tree_policies)> policies =
       espalier::tree_policies;  //!< with options from the flags
 

@@ -12,6 +12,7 @@
 
 #include "json_output.hpp"
 #include "methods.hpp"
+#include "pairings.hpp"
 #include "prompts.hpp"
 #include "terminal.hpp"
 #include "text_stream.hpp"
@@ -25,7 +26,7 @@ using espalier::statistics;
 using espalier::token_id;
 
 struct contestant {
-  std::string method;
+  pairing parts;
   std::vector<statistics> runs{};                   // over all prompts
   std::vector<std::vector<token_id>> texts{};       // [prompts], as first written
   std::map<std::size_t, std::ptrdiff_t> differs{};  // where any run's text is not plain decoding's: prompt, first token
@@ -51,11 +52,16 @@ struct contestant {
 
 // Plain decoding first, as the measure of the others.
 std::vector<contestant> contestants(const arguments& arguments) {
-  std::vector<contestant> all{{"plain"}};
-  for (const std::string& method : arguments.methods.empty() ? all_methods() : arguments.methods) {
-    if (method != "plain") all.push_back({method});
+  const bool draws_text = arguments.target.sampling.temperature > 0;
+  std::vector<contestant> all{{{"plain", verifiers_for("plain", draws_text).front()}}};
+  for (const pairing& parts : pairings(arguments)) {
+    if (parts.method != "plain") all.push_back({parts});
   }
   return all;
+}
+
+bool all_equal(const std::vector<contestant>& all) {
+  return std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal(); });
 }
 
 // Where texts part from plain decoding's, a sentence each.
@@ -63,8 +69,8 @@ std::string differences(const std::vector<contestant>& all) {
   std::string text;
   for (const contestant& c : all) {
     for (const auto& [prompt, token] : c.differs) {
-      text += fmt::format("After prompt {}, {} differs from plain decoding from token {} on.\n", prompt + 1, c.method,
-                          token + 1);
+      text += fmt::format("After prompt {}, {} differs from plain decoding from token {} on.\n", prompt + 1,
+                          c.parts.method, token + 1);
     }
   }
   return text;
@@ -92,32 +98,47 @@ class exhibit {
   const models::tokenizer& tokenizer_;
 };
 
+// A column as wide as its longest name.
+std::string padded(const std::string& name, std::size_t width) {
+  return name + std::string(width - name.size(), ' ');
+}
+
 std::string table(const std::vector<contestant>& all, bool samples) {
-  std::string text = fmt::format("{:<16}{:>9}{:>9}{:>14}{:>12}{:>9}{:>13}  {}\n", "method", "tokens/s", "speedup",
-                                 "tokens/round", "acceptance", "rounds", "first token", "text");
+  std::size_t method_width = 16, verifier_width = 10;
+  for (const contestant& c : all) {
+    method_width = (std::max)(method_width, c.parts.method.size() + 2);
+    verifier_width = (std::max)(verifier_width, c.parts.verifier.size() + 2);
+  }
+  std::string text = padded("method", method_width) + padded("verifier", verifier_width) +
+                     fmt::format("{:>8}{:>9}{:>14}{:>12}{:>13}  {}\n", "tokens/s", "speedup", "tokens/round",
+                                 "acceptance", "first token", "text");
   const statistics& plain = all.front().median();
   for (const contestant& c : all) {
     const statistics& s = c.median();
     const std::string acceptance = s.drafted > 0 ? fmt::format("{:.1f} %", 100 * s.acceptance_rate()) : "-";
     const char* verdict = &c == &all.front() ? "" : (samples ? "same law" : (c.equal() ? "equal" : "DIFFERS"));
-    text += fmt::format("{:<16}{:>9.1f}{:>8.2f}x{:>14.2f}{:>12}{:>9}{:>10.1f} ms{}{}\n", c.method, s.throughput(),
-                        s.speedup(plain), s.tokens_per_round(), acceptance, s.rounds, 1e3 * s.time_to_first_token(),
-                        verdict[0] == '\0' ? "" : "  ", verdict);
+    text += padded(c.parts.method, method_width) + padded(c.parts.verifier, verifier_width) +
+            fmt::format("{:>8.1f}{:>8.2f}x{:>14.2f}{:>12}{:>10.1f} ms{}{}\n", s.throughput(), s.speedup(plain),
+                        s.tokens_per_round(), acceptance, 1e3 * s.time_to_first_token(), verdict[0] == '\0' ? "" : "  ",
+                        verdict);
   }
   return text;
 }
 
+// Texts that are drawn are neither equal nor different in any sense that counts: there, "equal" is null.
 json to_json(const arguments& arguments, const std::vector<contestant>& all, const std::vector<models::prompt>& prompts,
-             const models::tokenizer& tokenizer, bool equal) {
-  json object = {{"verifier", verifier_name(arguments)}, {"repeats", arguments.repeats}, {"equal", equal}};
+             const models::tokenizer& tokenizer, bool samples) {
+  const auto in_json = [&](bool equal) { return samples ? json() : json(equal); };
+  json object = {{"repeats", arguments.repeats}, {"equal", in_json(all_equal(all))}};
   object["prompts"] = json::array();
   for (const models::prompt& prompt : prompts)
     object["prompts"].push_back({{"text", prompt.text}, {"domain", prompt.domain}});
   object["methods"] = json::array();
   for (const contestant& c : all) {
-    json entry = {{"method", c.method}, {"equal", c.equal()}, {"speedup", c.median().speedup(all.front().median())}};
+    json entry = {{"method", c.parts.method}, {"verifier", c.parts.verifier}, {"equal", in_json(c.equal())}};
+    entry["speedup"] = c.median().speedup(all.front().median());
     entry["statistics"] = statistics_to_json(c.median());
-    entry["options"] = method_options_to_json(arguments, c.method);
+    entry["options"] = method_options_to_json(arguments, c.parts.method);
     entry["texts"] = json::array();
     for (const std::vector<token_id>& tokens : c.texts)
       entry["texts"].push_back({{"text", tokenizer.decode(tokens)}, {"tokens", tokens}});
@@ -133,7 +154,7 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
   const std::vector<models::prompt> prompts = collect_prompts(arguments, models.text);
   std::vector<contestant> all = contestants(arguments);
   const auto dynatree =
-      std::find_if(all.begin(), all.end(), [](const contestant& c) { return c.method == "dynatree"; });
+      std::find_if(all.begin(), all.end(), [](const contestant& c) { return c.parts.method == "dynatree"; });
   contestant& shown = dynatree == all.end() ? all.back() : *dynatree;
 
   const bool shows_progress = is_terminal() && !arguments.json;
@@ -153,14 +174,16 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
         written_text written;
         if (shows && &c == &shown) {
           exhibit text(out, prompts[i], models.text);
-          written = write(models, arguments, c.method, prompts[i].tokens, [&](const round_record& r) {
-            sum(r);
-            text(r);
-          });
+          written =
+              write(models, arguments, c.parts.method, c.parts.verifier, prompts[i].tokens, [&](const round_record& r) {
+                sum(r);
+                text(r);
+              });
           text.finish();
           out << "\n" << std::endl;
         } else {
-          written = write(models, arguments, c.method, prompts[i].tokens, [&](const round_record& r) { sum(r); });
+          written = write(models, arguments, c.parts.method, c.parts.verifier, prompts[i].tokens,
+                          [&](const round_record& r) { sum(r); });
         }
         if (repeat == 0) c.texts.push_back(written.tokens);
         if (!samples) c.check(i, written.tokens, all.front().texts[i]);
@@ -168,9 +191,9 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
     }
   }
 
-  const bool equal = std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal(); });
+  const bool equal = all_equal(all);
   if (arguments.json) {
-    out << to_text(to_json(arguments, all, prompts, models.text, equal)) << "\n";
+    out << to_text(to_json(arguments, all, prompts, models.text, samples)) << "\n";
     return equal;
   }
   if (shows_progress && arguments.repeats > 1) out << "\r                \r";
@@ -179,11 +202,13 @@ bool compare(models::model_folder& models, const arguments& arguments, std::ostr
   const std::string turns = arguments.repeats == 1
                                 ? "one run of each method"
                                 : fmt::format("median of {} runs of each method, taking turns", arguments.repeats);
-  out << fmt::format("{} tokens after {} prompt{}; {}.\n", all.front().median().tokens, prompts.size(),
-                     prompts.size() == 1 ? "" : "s", turns);
+  const std::string tokens = samples ? fmt::format("Up to {} tokens each", arguments.max_tokens)
+                                     : fmt::format("{} tokens", all.front().median().tokens);
+  out << fmt::format("{} after {} prompt{}; {}.\n", tokens, prompts.size(), prompts.size() == 1 ? "" : "s", turns);
   if (samples) {
-    out << "At this temperature texts are drawn: each method's is distributed as plain decoding's, none need be "
-           "equal.\n";
+    out << "Texts are drawn at this temperature: all are samples of one distribution, the target's, and so they "
+           "differ. "
+           "Compare\ntokens a second and tokens a round.\n";
   } else {
     out << (equal ? "All texts are equal to plain decoding's.\n"
                   : differences(all) + "Texts differ from plain decoding's.\n");

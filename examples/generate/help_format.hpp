@@ -11,6 +11,22 @@
 
 namespace generate {
 
+inline constexpr std::size_t help_width = 92;
+
+//! Words in lines of --help that are indented by so much.
+inline std::string wrapped(const std::string& text, std::size_t indent) {
+  std::istringstream words(text);
+  std::string lines, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > help_width) {
+      lines += std::string(indent, ' ') + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return lines + std::string(indent, ' ') + line + "\n";
+}
+
 //! --help in two columns, defaults in brackets.
 class help_format : public CLI::Formatter {
  public:
@@ -54,13 +70,12 @@ class help_format : public CLI::Formatter {
 
  private:
   static constexpr std::size_t indent = 34;
-  static constexpr std::size_t entry_indent = 17;
-  static constexpr std::size_t width = 92;
+  static constexpr std::size_t entry_indent = 21;
 
   // Where the first line of the text ends: at the last space that fits.
   static std::size_t line_end(const std::string& text) {
-    if (text.size() <= width - indent) return text.size();
-    const std::size_t space = text.rfind(' ', width - indent);
+    if (text.size() <= help_width - indent) return text.size();
+    const std::size_t space = text.rfind(' ', help_width - indent);
     return space == std::string::npos || space < entry_indent ? text.size() : space;
   }
 };

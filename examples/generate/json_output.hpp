@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "arguments.hpp"
+#include "draft_sampling.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/registry.hpp"
 #include "stations.hpp"
@@ -43,7 +44,8 @@ inline json method_options_to_json(const arguments& arguments, const std::string
   object["sampling"] = options_to_json(arguments.target.sampling);
   boost::hana::for_each(arguments.policies, [&]<class PartT>(const PartT& part) {
     if (part.name != method) return;
-    if constexpr (espalier::drafts<typename PartT::type>) object["draft"] = options_to_json(arguments.draft);
+    if constexpr (espalier::drafts<typename PartT::type>)
+      object["draft"] = options_to_json(draft_sampling(arguments, method));
     object[method] = options_to_json(part.options);
   });
   return object;

@@ -4,21 +4,19 @@
 #include <exception>
 #include <iostream>
 #include <new>
-#include <string>
-#include <vector>
 
 #include "arguments.hpp"
 #include "compare.hpp"
 #include "methods.hpp"
+#include "pairings.hpp"
 #include "write_text.hpp"
 
 namespace {
 
 models::model_folder load_models(const generate::arguments& arguments) {
   std::int32_t rows = 0;
-  const std::vector<std::string> methods = arguments.methods.empty() ? generate::all_methods() : arguments.methods;
-  for (const std::string& method : methods) {
-    generate::check_method(arguments, method);
+  for (const auto& [method, verifier] : generate::pairings(arguments)) {
+    generate::check_method(arguments, method, verifier);
     rows = (std::max)(rows, generate::longest_pass(arguments, method));
   }
   return models::model_folder::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
@@ -39,7 +37,7 @@ int run(int argc, const char* const* argv) {
 
 }  // namespace
 
-//! 0: done; 1: texts differ; 2: the arguments, a file or a model cannot be used, as a sentence on stderr says.
+//! 0: done; 1: texts differ where they must not; 2: the arguments, a file or a model cannot be used, as a sentence on stderr says.
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   try {

@@ -8,6 +8,7 @@
 #include <boost/hana/for_each.hpp>
 #include <type_traits>
 
+#include "draft_sampling.hpp"
 #include "espalier/backend/prefill.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/observer.hpp"
@@ -21,21 +22,16 @@ namespace {
 
 namespace hana = boost::hana;
 
-// Calls f(policy, verifier) for the pair that the arguments name.
+// Calls f(policy, verifier) for the pair of these names.
+//
+// Pre: the verifier is lossless for the method.
 template <class FunctionT>
-void with_parts(const arguments& arguments, const std::string& method, FunctionT&& f) {
-  bool found = false;
-  const std::string verifier = verifier_name(arguments);
+void with_parts(const arguments& arguments, const std::string& method, const std::string& verifier, FunctionT&& f) {
   espalier::for_each_compatible_pair(arguments.policies, espalier::verifiers,
                                      [&](const auto& policy_part, const auto& verifier_part) {
-                                       if (policy_part.name != method || verifier_part.name != verifier) return;
-                                       found = true;
-                                       f(policy_part, verifier_part);
+                                       if (policy_part.name == method && verifier_part.name == verifier)
+                                         f(policy_part, verifier_part);
                                      });
-  if (!found) {
-    throw usage_error(
-        fmt::format("--verifier {} would change the distribution of the text with --method {}.", verifier, method));
-  }
 }
 
 template <class DrafterT, class PolicyT, class VerifierT>
@@ -56,54 +52,41 @@ written_text write_with(DrafterT& drafter, PolicyT policy, VerifierT verifier, m
 
 }  // namespace
 
-std::vector<std::string> all_methods() {
-  std::vector<std::string> names;
-  hana::for_each(espalier::tree_policies, [&](const auto& part) { names.emplace_back(part.name); });
-  return names;
-}
-
-std::string verifier_name(const arguments& arguments) {
-  std::string name = arguments.verifier;
-  const bool samples = arguments.target.sampling.temperature > 0.0F;
-  hana::for_each(espalier::verifiers, [&]<class PartT>(const PartT& part) {
-    if (name.empty() && espalier::is_argmax_only<typename PartT::type> != samples) name = part.name;
-  });
-  return name;
-}
-
-void check_method(const arguments& arguments, const std::string& method) {
-  with_parts(arguments, method, [&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+void check_method(const arguments& arguments, const std::string& method, const std::string& verifier) {
+  with_parts(arguments, method, verifier, [&]<class VerifierT>(const auto& policy, const VerifierT& part) {
     try {
       (void)policy.make();
-      (void)verifier.make();
+      (void)part.make();
     } catch (const espalier::option_error& error) {
       throw usage_error(fmt::format("--method {}: {}", method, error.what()));
     }
     if (espalier::is_argmax_only<typename VerifierT::type> && arguments.target.sampling.temperature > 0.0F) {
-      throw usage_error(fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.",
-                                    verifier.name));
+      throw usage_error(
+          fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.", part.name));
     }
   });
 }
 
 std::int32_t longest_pass(const arguments& arguments, const std::string& method) {
   std::int32_t rows = 0;
-  with_parts(arguments, method,
-             [&](const auto& policy, const auto&) { rows = policy.make().max_nodes() + espalier::prefill::chunk; });
+  hana::for_each(arguments.policies, [&](const auto& policy) {
+    if (policy.name == method) rows = policy.make().max_nodes() + espalier::prefill::chunk;
+  });
   return rows;
 }
 
 written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
-                   std::span<const espalier::token_id> prompt, const round_watcher& watch) {
+                   const std::string& verifier, std::span<const espalier::token_id> prompt,
+                   const round_watcher& watch) {
   written_text result;
-  with_parts(arguments, method, [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
+  with_parts(arguments, method, verifier, [&]<class PolicyT>(const PolicyT& policy, const auto& part) {
     if constexpr (espalier::drafts<typename PolicyT::type>) {
       espalier::contiguous_kv kv = models.make_cache(models.draft, arguments.commit);
-      espalier::autoregressive drafter(models.draft, kv, arguments.draft);
-      result = write_with(drafter, policy.make(), verifier.make(), models, arguments, prompt, watch);
+      espalier::autoregressive drafter(models.draft, kv, draft_sampling(arguments, method));
+      result = write_with(drafter, policy.make(), part.make(), models, arguments, prompt, watch);
     } else {
       espalier::no_drafter drafter;
-      result = write_with(drafter, policy.make(), verifier.make(), models, arguments, prompt, watch);
+      result = write_with(drafter, policy.make(), part.make(), models, arguments, prompt, watch);
     }
   });
   return result;

@@ -24,16 +24,10 @@ struct written_text {
 
 using round_watcher = std::function<void(const espalier::round_record&)>;
 
-//! The names of all methods, in the registry's order.
-std::vector<std::string> all_methods();
-
-//! The verifier that goes with the arguments: the one named, else the first that suits the temperature.
-std::string verifier_name(const arguments& arguments);
-
 //! Builds the parts of a method to check its options.
 //!
 //! Errors      usage_error, option_error
-void check_method(const arguments& arguments, const std::string& method);
+void check_method(const arguments& arguments, const std::string& method, const std::string& verifier);
 
 //! The most rows that a pass of the target should take at once for this method.
 std::int32_t longest_pass(const arguments& arguments, const std::string& method);
@@ -42,6 +36,6 @@ std::int32_t longest_pass(const arguments& arguments, const std::string& method)
 //!
 //! Errors      what the parts raise
 written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
-                   std::span<const espalier::token_id> prompt, const round_watcher& watch);
+                   const std::string& verifier, std::span<const espalier::token_id> prompt, const round_watcher& watch);
 
 }  // namespace generate

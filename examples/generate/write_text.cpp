@@ -13,6 +13,7 @@
 #include "espalier/report/tree_recorder.hpp"
 #include "json_output.hpp"
 #include "methods.hpp"
+#include "pairings.hpp"
 #include "prompts.hpp"
 #include "stations.hpp"
 #include "terminal.hpp"
@@ -48,9 +49,10 @@ void stream_round(const round_record& r, const models::tokenizer& tokenizer, tex
   }
 }
 
-std::string table(const std::string& method, const statistics& s, const std::string& end_in_words) {
+std::string table(const pairing& parts, const statistics& s, const std::string& end_in_words) {
   const double total = s.seconds.total();
-  std::string text = fmt::format("{} tokens by {} in {} rounds{}\n", s.tokens, method, s.rounds, end_in_words);
+  std::string text = fmt::format("{} tokens by {} with {} in {} rounds{}\n", s.tokens, parts.method, parts.verifier,
+                                 s.rounds, end_in_words);
   const auto line = [&](std::string_view label, const std::string& value, const std::string& more) {
     text += fmt::format("  {:<24}{:>9}{}{}\n", label, value, more.empty() ? "" : "   ", more);
   };
@@ -113,7 +115,7 @@ class pictures {
 }  // namespace
 
 void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out) {
-  const std::string method = arguments.methods.empty() ? "dynatree" : arguments.methods.front();
+  const pairing parts = pairings(arguments).front();
   const bool colour = wants_colour() && !arguments.json;
   pictures drawn(arguments);
   const auto text_of = [&](token_id token) { return shown(models.text, token); };
@@ -137,7 +139,7 @@ void write_text(models::model_folder& models, const arguments& arguments, std::o
         out << std::endl;
       }
     };
-    const written_text written = write(models, arguments, method, prompt.tokens, watch);
+    const written_text written = write(models, arguments, parts.method, parts.verifier, prompt.tokens, watch);
     const std::string text = models.text.decode(written.tokens);
     if (arguments.show_tree) {
       stream.push(prompt.text, author::prompt);
@@ -154,15 +156,15 @@ void write_text(models::model_folder& models, const arguments& arguments, std::o
     entry["statistics"] = statistics_to_json(written.statistics);
     texts.push_back(entry);
   }
-  drawn.draw(models.text, method);
+  drawn.draw(models.text, parts.method);
 
   if (!arguments.json) {
     if (colour && !arguments.show_tree) write_legend(out);
-    out << table(method, all, end_in_words);
+    out << table(parts, all, end_in_words);
     return;
   }
-  json object = {{"method", method}, {"verifier", verifier_name(arguments)}};
-  object["options"] = method_options_to_json(arguments, method);
+  json object = {{"method", parts.method}, {"verifier", parts.verifier}};
+  object["options"] = method_options_to_json(arguments, parts.method);
   object["texts"] = texts;
   object["statistics"] = statistics_to_json(all);
   out << to_text(object) << "\n";

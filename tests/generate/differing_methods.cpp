@@ -7,21 +7,13 @@
 
 namespace generate {
 
-std::vector<std::string> all_methods() {
-  return {"plain", "chain", "fixed", "dynatree"};
-}
-
-std::string verifier_name(const arguments&) {
-  return "greedy";
-}
-
-void check_method(const arguments&, const std::string&) {}
+void check_method(const arguments&, const std::string&, const std::string&) {}
 
 std::int32_t longest_pass(const arguments&, const std::string&) {
   return 1;
 }
 
-written_text write(models::model_folder&, const arguments&, const std::string& method,
+written_text write(models::model_folder&, const arguments&, const std::string& method, const std::string&,
                    std::span<const espalier::token_id>, const round_watcher& watch) {
   static std::map<std::string, int> texts_of;
   const bool first = texts_of[method]++ == 0;

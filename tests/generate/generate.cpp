@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -71,6 +72,9 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
   CHECK(flags > 30);
   hana::for_each(espalier::tree_policies, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
   hana::for_each(espalier::verifiers, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
+  CHECK(contains(help.out, "  iid-paths, delayed:\n      traversal, target-only, naive-tree, "));
+  CHECK(
+      contains(help.out, "  dyspec-greedy, dyspec-threshold:\n      traversal-distinct, target-only, residual-walk\n"));
   for (const char* name : {"--prompt ", "--prompts ", "--models ", "--max-tokens ", "--stop ", "--method ",
                            "--verifier ", "--commit ", "--threads ", "--compare ", "--repeats ", "--show-tree ",
                            "--ascii ", "--svg ", "--dot ", "--round ", "--json ", "heavy-path", "truncate"}) {
@@ -114,7 +118,36 @@ TEST_CASE("every flag reaches its option, and JSON tells it", "[generate]") {
   CHECK(options.at("order") == "heavy-path");
   CHECK(options.at("commit") == "truncate");
   CHECK(options.at("stop") == json{"zzz"});
-  CHECK(object.at("verifier") == "target-only");
+  CHECK(object.at("method") == "delayed");
+  CHECK(object.at("verifier") == "traversal");
+}
+
+TEST_CASE("an option without its method's name is that of the methods used, unless they have their own", "[generate]") {
+  const auto options_of = [](const std::string& arguments) {
+    return written("--prompt x --max-tokens 2 " + arguments).at("options");
+  };
+  CHECK(options_of("--method iid-paths --paths 3 --length 1").at("iid-paths") == json{{"paths", 3}, {"length", 1}});
+  CHECK(options_of("--length 1 --iid-paths.length 2 --method iid-paths").at("iid-paths").at("length") == 2);
+  CHECK(options_of("--history off --max-breadth 4").at("dynatree").at("history") == false);
+  const outcome compared =
+      run("--compare --json --repeats 1 --prompt x --max-tokens 2 --method chain,delayed,fixed --length 2");
+  REQUIRE(compared.status == 0);
+  const json methods = json::parse(compared.out).at("methods");
+  CHECK(methods.at(1).at("options").at("chain").at("length") == 2);
+  CHECK(methods.at(2).at("options").at("delayed").at("length") == 2);
+}
+
+TEST_CASE("drawn trees are drawn as the target samples, unless flags say otherwise", "[generate]") {
+  const auto draft_of = [](const std::string& arguments) {
+    const json draft = written("--prompt x --max-tokens 2 " + arguments).at("options").at("draft");
+    return std::pair(draft.at("temperature").get<double>(), draft.at("top_p").get<double>());
+  };
+  const std::string drawn = "--method iid-paths --temperature 0.6 --top-p 0.9 ";
+  CHECK(draft_of(drawn) == std::pair(0.6, 0.9));
+  CHECK(draft_of(drawn + "--draft.temperature 1") == std::pair(1.0, 0.9));
+  CHECK(draft_of(drawn + "--draft.top-p 1") == std::pair(0.6, 1.0));
+  CHECK(draft_of("--method iid-paths") == std::pair(1.0, 1.0));
+  CHECK(draft_of("--method chain --temperature 0.6 --top-p 0.9") == std::pair(1.0, 1.0));
 }
 
 TEST_CASE("what cannot be used is named in one sentence, with status 2", "[generate]") {
@@ -143,6 +176,14 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--method chain,fixed", "--method names 2 methods"},
            {"--verifier wish", "--verifier must be one of greedy, "},
            {"--verifier greedy --temperature 1", "goes with --temperature 0 only"},
+           {"--verifier specinfer --temperature 1 --method chain",
+            "--verifier specinfer would change the distribution of the text with --method chain: specinfer goes with "},
+           {"--verifier naive,block --method sampled-chain", "--verifier names 2 verifiers, which goes with --compare"},
+           {"--paths 3", "--paths is an option of iid-paths, delayed, not of --method dynatree."},
+           {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
+           {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},
+           {"--sampled-chain.length 99", "--sampled-chain.length must be a whole number, 0 to 64, but is \"99\"."},
+           {"one --two three", "There is no such argument: one."},
            {"--dynatree.base-depth 99", "--dynatree.base-depth must be a whole number, 1 to 64, but is \"99\"."},
            {"--dynatree.base-depth 9 --dynatree.max-depth 8", "--method dynatree: option base_depth is 9"},
            {"--dynatree.history perhaps", "--dynatree.history must be on or off"},
@@ -170,6 +211,41 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
     const std::string first = result.err.substr(0, result.err.find('\n'));
     CHECK(first.back() == '.');
   }
+}
+
+TEST_CASE("every lossless pair writes, and every other one is refused by name", "[generate]") {
+  int pairs = 0;
+  hana::for_each(espalier::tree_policies, [&]<class PolicyT>(const PolicyT& policy) {
+    hana::for_each(espalier::verifiers, [&]<class VerifierT>(const VerifierT& verifier) {
+      const std::string arguments = "--method " + std::string(policy.name) + " --verifier " +
+                                    std::string(verifier.name) + " --temperature 1 --seed 3 --prompt Once";
+      INFO(arguments);
+      constexpr bool lossless = espalier::compatible(PolicyT::type::sampling, VerifierT::type::lossless);
+      if constexpr (lossless && !espalier::is_argmax_only<typename VerifierT::type>) {
+        const json object = written(arguments + " --max-tokens 6");
+        CHECK(object.at("verifier") == verifier.name);
+        CHECK(object.at("texts").at(0).at("tokens").size() == 6);
+        ++pairs;
+      } else {
+        const outcome result = run(arguments);
+        CHECK(result.status == 2);
+        CHECK(contains(result.err, "generate: --verifier " + std::string(verifier.name) + " w"));
+      }
+    });
+  });
+  CHECK(pairs > 30);
+}
+
+TEST_CASE("where no verifier is named it is the one that suits the method and the temperature", "[generate]") {
+  const auto verifier_of = [](const std::string& arguments) {
+    return written("--prompt x --max-tokens 2 --method " + arguments).at("verifier").get<std::string>();
+  };
+  CHECK(verifier_of("delayed") == "greedy");
+  CHECK(verifier_of("delayed --temperature 1") == "traversal");
+  CHECK(verifier_of("sampled-chain --temperature 1") == "traversal");
+  CHECK(verifier_of("dyspec-greedy --budget 4 --temperature 1") == "traversal-distinct");
+  CHECK(verifier_of("chain --temperature 1") == "target-only");
+  CHECK(verifier_of("plain --temperature 1") == "target-only");
 }
 
 TEST_CASE("all methods, orders and commit modes write plain decoding's text", "[generate]") {
@@ -212,7 +288,7 @@ TEST_CASE("JSON and the streamed text are the same text, of as many tokens as as
   const outcome streamed = run(arguments);
   CHECK(streamed.status == 0);
   CHECK(streamed.out.compare(0, text_of(object).size(), text_of(object)) == 0);
-  CHECK(contains(streamed.out, "20 tokens by fixed in "));
+  CHECK(contains(streamed.out, "20 tokens by fixed with greedy in "));
   CHECK(contains(streamed.out, "ended by: length"));
 }
 
@@ -295,14 +371,46 @@ TEST_CASE("a text ends with its stop string", "[generate]") {
   CHECK(text.size() < whole.size());
 }
 
-TEST_CASE("at a temperature the seed decides", "[generate]") {
-  const std::string arguments = "--prompt 'The river' --max-tokens 24 --temperature 1 ";
-  const std::string one = text_of(written(arguments + "--seed 1"));
-  CHECK(text_of(written(arguments + "--seed 1")) == one);
-  CHECK(text_of(written(arguments + "--seed 2")) != one);
-  const outcome compared = run(arguments + "--compare --repeats 1");
-  CHECK(compared.status == 0);
-  CHECK(contains(compared.out, "same law"));
+TEST_CASE("at a temperature the seed decides, and nothing about how passes are run", "[generate]") {
+  for (const std::string method :
+       {"dynatree", "delayed --verifier khisti", "iid-paths --paths 3 --verifier specinfer"}) {
+    const std::string arguments = "--prompt 'The river' --max-tokens 24 --temperature 1 --method " + method;
+    INFO(arguments);
+    const std::string one = text_of(written(arguments + " --seed 1"));
+    CHECK(text_of(written(arguments + " --seed 1 --threads 1 --commit truncate --order heavy-path")) == one);
+    CHECK(text_of(written(arguments + " --seed 2")) != one);
+  }
+}
+
+TEST_CASE("at a temperature methods and verifiers are compared by speed, not by their texts", "[generate]") {
+  const std::string arguments = "--compare --repeats 1 --prompt 'The river' --max-tokens 8 --temperature 1 ";
+  const outcome all = run(arguments);
+  CHECK(all.status == 0);
+  CHECK(all.err == "");
+  CHECK(contains(all.out, "same law"));
+  CHECK(contains(all.out, "all are samples of one distribution, the target's"));
+  const outcome chosen = run(arguments + "--json --method iid-paths --verifier specinfer,traversal");
+  REQUIRE(chosen.status == 0);
+  const json object = json::parse(chosen.out);
+  CHECK(object.at("equal").is_null());
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const json& method : object.at("methods"))
+    pairs.emplace_back(method.at("method"), method.at("verifier"));
+  CHECK(pairs == std::vector<std::pair<std::string, std::string>>{
+                     {"plain", "target-only"}, {"iid-paths", "specinfer"}, {"iid-paths", "traversal"}});
+  const outcome fitting = run(arguments + "--verifier naive");
+  CHECK(fitting.status == 0);
+  CHECK(contains(fitting.out, "\nsampled-chain "));
+  CHECK_FALSE(contains(fitting.out, "\niid-paths "));
+}
+
+TEST_CASE("a tree shows how often a token was drawn", "[generate]") {
+  const outcome result =
+      run("--prompt 'The river' --max-tokens 8 --temperature 1 --method iid-paths --paths 4 --length 2 "
+          "--draft.temperature 0.01 --show-tree --ascii");
+  CHECK(result.status == 0);
+  CHECK(contains(result.out, " x4 "));
+  CHECK(contains(result.out, " of 8 drafted tokens accepted\n"));
 }
 
 TEST_CASE("prompts come from a file, as texts or tokens", "[generate]") {
