@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -83,40 +86,42 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 
 // Finds the fewest weights, largest first and ties by lower index, that reach a mass: without a sort of the row.
 //
-// A sorted sample tells between which two weights the last one should lie. One pass adds up what is above and copies
-// what is between; where the sample was wrong, so is one of the sums, and the search goes on beside. The few that are left
-// are bisected by value.
+// A sample tells where the last of them should lie, and how far that may be wrong. One pass adds up what is above each of
+// three such values at once, and where that leaves too many in between, another does so closer by. What is left then is
+// copied, and bisected by value. A sample that misleads costs passes, never the result.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly one pass, and O(n / 100); never more than three passes and one for each bit of a number
+// Complexity  mostly three passes, one of which copies; never more than four and one for each bit of a number
 // Source      Floyd and Rivest 1975, SELECT, with masses for ranks
 template <class NumberT>
 class nucleus {
  public:
-  // Makes room for rows of this length.
-  void reserve(std::size_t n) {
-    if (copied_.size() < n) copied_.resize(n);
-  }
+  // Makes room, so that find() does not allocate.
+  void reserve() { copied_.resize(room); }
 
   // Pre         total: the sum of the weights; 0 < mass < total
   row_cut<NumberT> find(std::span<const NumberT> weights, double mass, double total) {
-    reserve(weights.size());
-    left_ = weights;
+    reserve();
     mass_ = mass;
-    // The last weight lies from low_ up to before high_: here are all that are positive.
     low_ = 1;
     high_ = bits_of(NumberT{1}) + 1;
-    used_ = 0;
-    dropped_ = 0;
     above_ = 0;
     from_low_ = total;
-    for (int i = 0; i < 3 && left_.size() > few && left_.size() <= copied_.size() - used_ && high_ - low_ > 1; ++i)
-      narrow();
+    std::span<const NumberT> left = weights;
+    double dropped = 0;  // mass that is not in `left`
+    if (weights.size() > room) {
+      probe(weights, guess_by_sample(weights));
+      for (int i = 0; i < 2 && !is_few() && high_ - low_ > 1; ++i)
+        probe(weights, guess_between());
+      const std::size_t n = is_few() ? copy(weights) : room;
+      if (n < room) {
+        left = std::span<const NumberT>(copied_).first(n);
+        dropped = above_;
+      }
+    }
     while (high_ - low_ > 1) {
       const bits_type middle = low_ + (high_ - low_) / 2;
-      const double from_middle = dropped_ + mass_from(left_, value_of(middle));
-      (from_middle < mass_ ? high_ : low_) = middle;
-      (from_middle < mass_ ? above_ : from_low_) = from_middle;
+      update(middle, dropped + mass_from(left, value_of(middle)));
     }
     const auto least = static_cast<double>(value_of(low_));
     const double equal = std::round((from_low_ - above_) / least);
@@ -128,84 +133,119 @@ class nucleus {
 
  private:
   using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
-  static constexpr std::size_t few = 2048;
-  static constexpr std::size_t samples = 1024;
+  using guesses = std::array<bits_type, 3>;  // ascending, from low_ to high_
+  static constexpr std::size_t few = 1024;
+  static constexpr std::size_t room = 2 * few;
 
   // The order of numbers that are not negative is that of their bits.
   static bits_type bits_of(NumberT x) { return std::bit_cast<bits_type>(x); }
   static NumberT value_of(bits_type x) { return std::bit_cast<NumberT>(x); }
 
-  void narrow() {
-    NumberT sample[samples];
-    const std::size_t stride = left_.size() / samples;
-    std::size_t n = 0;
-    for (std::size_t i = 0; i < samples; ++i) {
-      const NumberT weight = left_[i * stride];
-      if (bits_of(weight) >= low_ && bits_of(weight) < high_) sample[n++] = weight;
+  // The last x before `high` at which this holds. Pre: it holds at low, and where it does not, it does nowhere above.
+  template <class PredicateT>
+  static bits_type last_where(bits_type low, bits_type high, const PredicateT& holds) {
+    while (high - low > 1) {
+      const bits_type middle = low + (high - low) / 2;
+      (holds(middle) ? low : high) = middle;
     }
-    if (n == 0) return;
-    std::sort(sample, sample + n);
-    // What may be cut off, in units of what a sample stands for.
-    const double rest = (from_low_ - mass_) / static_cast<double>(stride);
-    double sum = 0;
-    std::size_t last = 0;
-    while (last + 1 < n && (sum += static_cast<double>(sample[last])) <= rest)
-      ++last;
-    // Each sample below the cut is no larger than the cut: the error of their sum, in samples, is about the root of it.
-    const double error = 4 + 3 * std::sqrt((std::max)(0.0, rest) / static_cast<double>(sample[last]));
-    const std::size_t margin = error < static_cast<double>(n) ? static_cast<std::size_t>(error) : n;
-    const bits_type low = margin <= last ? bits_of(sample[last - margin]) : low_;
-    const bits_type high = last + margin < n ? bits_of(sample[last + margin]) + 1 : high_;
-    const auto [from_high, between, n_copied] = split(low, high);
-    if (from_high >= mass_) {
-      low_ = high;
-      from_low_ = from_high;
-    } else if (from_high + between < mass_) {
-      high_ = low;
-      above_ = from_high + between;
-    } else {
-      low_ = low;
-      high_ = high;
-      above_ = dropped_ = from_high;
-      from_low_ = from_high + between;
-      left_ = std::span<const NumberT>(copied_).subspan(used_, n_copied);
-      used_ += n_copied;
-    }
+    return low;
   }
 
-  struct parts {
-    double from_high;
-    double between;
-    std::size_t n_copied;
-  };
-
-  // Adds up what is left from high upwards, and copies what lies from low up to before high.
-  parts split(bits_type low, bits_type high) {
-    const NumberT* from = left_.data();
-    NumberT* to = copied_.data() + used_;
-    const NumberT most = value_of(high);
-    parts result{high == high_ ? above_ : dropped_, 0, 0};
-    std::size_t n = 0;
-    for (std::size_t i = 0; i < left_.size(); i += mass_block) {
-      const std::size_t end = (std::min)(left_.size(), i + mass_block);
-      for_each_where(
-          i, end, [=](std::size_t j) { return bits_of(from[j]) - low < high - low; },
-          [&](std::size_t j) { to[n++] = from[j]; });
-      if (high == high_) continue;
-      result.from_high += block_mass([=](std::size_t j) { return from[j] < most ? NumberT{0} : from[j]; }, i, end);
-    }
-    result.n_copied = n;
-    result.between = detail::mass(std::span<const NumberT>(to, n));
-    return result;
+  // The last weight that is kept lies from low_ up to before high_.
+  void update(bits_type at, double from_there) {
+    const bool reaches = from_there >= mass_;
+    (reaches ? low_ : high_) = at;
+    (reaches ? from_low_ : above_) = from_there;
   }
 
-  std::span<const NumberT> left_;
+  // No more than these can lie from low_ up to before high_: none of them is smaller.
+  bool is_few() const { return from_low_ - above_ <= static_cast<double>(few) * static_cast<double>(value_of(low_)); }
+
+  guesses guess_by_sample(std::span<const NumberT> weights) const {
+    const std::size_t stride = weights.size() / few;
+    const std::size_t n = (std::min)(few, weights.size() / stride);
+    NumberT taken[few];
+    for (std::size_t i = 0; i < n; ++i)
+      taken[i] = weights[i * stride];
+    const std::span<const NumberT> sample(taken, n);
+    bits_type largest = 1;
+    for (const NumberT weight : sample)
+      largest = (std::max)(largest, bits_of(weight));
+    const auto count_below = [&](bits_type x) {
+      std::uint32_t count = 0;
+      for (const NumberT weight : sample)
+        count += bits_of(weight) < x ? 1U : 0U;
+      return count;
+    };
+    // What is cut off, in units of what a sample stands for.
+    const double rest = (std::max)(0.0, from_low_ - mass_) / static_cast<double>(stride);
+    const bits_type guess = last_where(low_, largest + 1, [&](bits_type x) {
+      const NumberT end = value_of(x);
+      return block_mass([&](std::size_t i) { return sample[i] < end ? sample[i] : NumberT{0}; }, 0, n) <= rest;
+    });
+    // No sample that is cut off is larger than the cut: the error of their sum, in samples, is about the root of it.
+    const double error = 4 + 3 * std::sqrt(rest / static_cast<double>(value_of(guess)));
+    const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<double>(n)));
+    const std::uint32_t rank = count_below(guess);
+    const bits_type low = last_where(low_, guess + 1, [&](bits_type x) { return count_below(x) + margin <= rank; });
+    const bits_type high = last_where(guess, high_, [&](bits_type x) { return count_below(x) < rank + margin; }) + 1;
+    // Where no sample is so large, halfway up to 1 on a logarithmic scale.
+    return {low, guess, high > largest + 1 ? largest + (high_ - largest) / 2 : high};
+  }
+
+  // Near where the cut would be if the mass in between were spread evenly.
+  guesses guess_between() const {
+    const bits_type width = high_ - low_;
+    const double part = (from_low_ - mass_) / (from_low_ - above_);
+    const bits_type guess = low_ + (std::min)(width, static_cast<bits_type>(part * static_cast<double>(width)));
+    const bits_type step = width / 32 + 1;
+    return {guess - (std::min)(step, guess - low_), guess, guess + (std::min)(step, high_ - guess)};
+  }
+
+  void probe(std::span<const NumberT> weights, const guesses& at) {
+    const NumberT a = value_of(at[0]), b = value_of(at[1]), c = value_of(at[2]);
+    double totals[3][mass_lanes] = {};
+    for (std::size_t i = 0; i < weights.size();) {
+      NumberT sums[3][mass_lanes] = {};
+      const auto add = [&](std::size_t l, NumberT weight) {
+        sums[0][l] += weight < a ? NumberT{0} : weight;
+        sums[1][l] += weight < b ? NumberT{0} : weight;
+        sums[2][l] += weight < c ? NumberT{0} : weight;
+      };
+      const std::size_t end = (std::min)(weights.size(), i + mass_block);
+      for (; i + mass_lanes <= end; i += mass_lanes) {
+        for (std::size_t l = 0; l < mass_lanes; ++l)
+          add(l, weights[i + l]);
+      }
+      for (std::size_t l = 0; i < end; ++i, ++l)
+        add(l, weights[i]);
+      for (std::size_t g = 0; g < 3; ++g) {
+        for (std::size_t l = 0; l < mass_lanes; ++l)
+          totals[g][l] += static_cast<double>(sums[g][l]);
+      }
+    }
+    for (std::size_t g = 0; g < 3 && low_ <= at[g] && at[g] <= high_; ++g)
+      update(at[g], std::accumulate(std::begin(totals[g]), std::end(totals[g]), 0.0));
+  }
+
+  // Copies what lies from low_ up to before high_. How many there are, or `room` where there is none for them.
+  std::size_t copy(std::span<const NumberT> weights) {
+    const NumberT* from = weights.data();
+    const bits_type low = low_, width = high_ - low_;
+    std::size_t n = 0;
+    for_each_where(
+        0, weights.size(), [=](std::size_t i) { return bits_of(from[i]) - low < width; },
+        [&](std::size_t i) {
+          copied_[n] = from[i];
+          n += n + 1 < room ? 1U : 0U;
+        });
+    return n + 1 < room ? n : room;
+  }
+
   std::vector<NumberT> copied_;
-  std::size_t used_ = 0;  // of copied_
   double mass_ = 0;
   bits_type low_ = 0;
   bits_type high_ = 0;
-  double dropped_ = 0;   // mass that is no longer in left_
   double above_ = 0;     // mass from high_ upwards, below mass_
   double from_low_ = 0;  // mass from low_ upwards, at least mass_
 };

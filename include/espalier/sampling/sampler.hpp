@@ -58,7 +58,7 @@ class sampler {
       const std::size_t room = (std::min)(2 * k, size) + detail::mass_block;
       if (top_.size() < room) top_.resize(room);
     }
-    if (options_.top_p < 1.0F) nucleus_.reserve(k);
+    if (options_.top_p < 1.0F) nucleus_.reserve();
   }
 
   //! Shapes      logits, out: [vocab]
