@@ -227,7 +227,10 @@ void add_method_options(CLI::App& app, arguments& result, std::map<std::string, 
       espalier::for_each_option(part.options, [&](const auto& option, auto&) {
         const std::string flag = flag_name("", option.name);
         if (app.get_option_no_throw(flag) != nullptr) return;
-        flags(app).add("", flag, "VALUE", "", [&, flag](const std::string& text) { unprefixed[flag] = text; });
+        flags(app).add("", flag, "VALUE", "", [&, flag](const std::string& text) {
+          if (text.compare(0, 2, "--") == 0) throw usage_error(flag + " needs a value.");
+          unprefixed[flag] = text;
+        });
       });
     });
   });
@@ -296,9 +299,10 @@ void add_output(CLI::App& app, arguments& result) {
   app.add_flag("--json", result.json, "write one JSON object instead: text, tokens, statistics, options")->group(group);
 }
 
-// CLI11's own complaints, as sentences.
-std::string sentence(const CLI::ParseError& error) {
+// CLI11's own complaints, as sentences. It does not name a flag that --help does not list; such a one is the last argument.
+std::string sentence(const CLI::ParseError& error, const std::string& last) {
   const std::string what = error.what();
+  if (what.compare(0, 2, ": ") == 0) return last + " needs a value.";
   const std::size_t colon = what.find(": ");
   if (colon != std::string::npos && what.compare(0, 2, "--") == 0) return what.substr(0, colon) + " needs a value.";
   return what + (what.empty() || what.back() == '.' ? "" : ".");
@@ -360,7 +364,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     help = app.help();
     return result;
   } catch (const CLI::ParseError& error) {
-    throw usage_error(sentence(error));
+    throw usage_error(sentence(error, argv[argc - 1]));
   }
   if (!app.remaining().empty())
     throw usage_error(fmt::format("There is no such argument: {}.", app.remaining().front()));

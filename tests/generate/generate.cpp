@@ -183,6 +183,8 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
            {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},
            {"--sampled-chain.length 99", "--sampled-chain.length must be a whole number, 0 to 64, but is \"99\"."},
+           {"--length", "--length needs a value."},
+           {"--paths --method iid-paths", "--paths needs a value."},
            {"one --two three", "There is no such argument: one."},
            {"--dynatree.base-depth 99", "--dynatree.base-depth must be a whole number, 1 to 64, but is \"99\"."},
            {"--dynatree.base-depth 9 --dynatree.max-depth 8", "--method dynatree: option base_depth is 9"},
