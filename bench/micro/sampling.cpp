@@ -147,8 +147,8 @@ int main(int argc, char** argv) {
   std::printf(
       "## What it costs to make a row of probabilities\n\n"
       "Rows of %zu floats on one core; medians of %d rounds. Top-p 0.9 keeps %zu tokens of a peaked row and %zu of a "
-      "flat "
-      "one. Written rows count as passes only where nothing else is done in them.\n",
+      "flat one. Rows that are written count as passes only where nothing else is done with them. From the caches, "
+      "exponentials are bound by arithmetic, not by reading.\n",
       vocab, rounds, kept(std::span(rows.peaked).first(vocab)), kept(std::span(rows.flat).first(vocab)));
   measure(rows, tree_rows, rounds, "64 rows in turn, as of a tree of 64 nodes: from memory");
   measure(rows, 1, rounds, "The same row again and again: from the caches");
