@@ -46,9 +46,14 @@ ESPALIER_HOST_DEVICE double block_mass(const FunctionT& f, std::size_t begin, st
   }
   for (std::size_t l = 0; i < end; ++i, ++l)
     sum[l] += f(i);
+  // Halved while that fills vectors.
+  for (std::size_t half = mass_lanes / 2; half >= 8; half /= 2) {
+    for (std::size_t l = 0; l < half; ++l)
+      sum[l] += sum[l + half];
+  }
   double total = 0;
-  for (const number s : sum)
-    total += static_cast<double>(s);
+  for (std::size_t l = 0; l < 8; ++l)
+    total += static_cast<double>(sum[l]);
   return total;
 }
 
