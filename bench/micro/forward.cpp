@@ -414,7 +414,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     const auto option = options.find(argv[i]);
     if (option == options.end() || i + 1 == argc) {
-      std::fprintf(stderr, "usage: %s [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]\n",
+                   argv[0]);
       return 2;
     }
     option->second(argv[i + 1]);

@@ -64,8 +64,9 @@ TEST_CASE("delayed trees of the vectors: trunk and paths from the same uniforms"
     const auto q = entry["markov"]["Q"].get<std::vector<std::vector<double>>>();
     const auto path_by_path = entry["build_uniforms"].get<std::vector<double>>();
     // The file draws path by path; the policy draws all paths of a depth together.
-    const auto [paths, trunk, length] = std::array{static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[1]),
-                                                   static_cast<std::size_t>(shape[2])};
+    const auto paths = static_cast<std::size_t>(shape[0]);
+    const auto trunk = static_cast<std::size_t>(shape[1]);
+    const auto length = static_cast<std::size_t>(shape[2]);
     std::vector<double> uniforms(path_by_path.begin(), path_by_path.begin() + shape[1]);
     for (std::size_t d = 0; d < length; ++d) {
       for (std::size_t k = 0; k < paths; ++k)

@@ -68,7 +68,8 @@ class packed_matrix {
     }
     if (next && rows < prefetch_rows) {
       constexpr int start = 1 << 14;
-      for (int byte = 0; byte < start; byte += 64) __builtin_prefetch(static_cast<const char*>(next) + byte, 0, 2);
+      for (int byte = 0; byte < start; byte += 64)
+        __builtin_prefetch(static_cast<const char*>(next) + byte, 0, 2);
     }
   }
 
