@@ -114,22 +114,21 @@ std::int32_t draws_of(tree_view tree, node_id u) {
   return n;
 }
 
-// Row readings that the algorithm needs at least for one outcome. Each draft row that is asked for is checked once; the last
-// token is drawn from one row at a leaf, else from two.
+// Row readings that the algorithm needs at least for one outcome. The last token is drawn from one row at a leaf,
+// else from two. Rows of both sides say that they are distributions, as those of the library's samplers do.
 std::int32_t least_readings(const std::string& verifier, const scene& s, const std::vector<node_id>& draft_rows,
                             const counted_chance& c, node_id accepted) {
   const tree_view tree = s.drawn;
-  const auto checks = static_cast<std::int32_t>(draft_rows.size());
   const std::int32_t end = tree.is_leaf(accepted) ? 1 : 2;
   if (verifier == "target-only") return tree.depth[accepted] + 1;
   // Both rows of each node of the path but root and leaf, for its acceptance.
-  if (verifier == "block") return 1 + 2 * (c.tested - 1) + end;
+  if (verifier == "block") return 2 * (c.tested - 1) + end;
   // Both rows of the parent for each rejection of a node that could have been accepted.
-  if (verifier.find("traversal") == 0) return checks + 2 * (c.rejected - c.hopeless) + end;
+  if (verifier.find("traversal") == 0) return 2 * (c.rejected - c.hopeless) + end;
   std::map<node_id, std::int32_t> rejected;
   for (const place& at : *c.rejections)
     ++rejected[at.node];
-  std::int32_t reads = checks + (tree.is_leaf(accepted) ? 1 : 0);
+  std::int32_t reads = tree.is_leaf(accepted) ? 1 : 0;
   for (const auto& [u, n] : rejected) {
     // Both rows for each rejection; without replacement, the second one also asks for what is left of the draft's row.
     if (verifier == "residual-walk") reads += 2 * n + (n > 1 ? 1 : 0);

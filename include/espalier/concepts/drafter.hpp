@@ -36,7 +36,8 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   reserve(n)              rounds will ask about at most n nodes; called before any round, by each decoder that uses it
 //!   capacity() -> int       longest text it can follow, drafted tokens included; beyond it nothing is drafted
 //! Optional
-//!   rows() -> node_rows     for verifiers that read what was drawn from; every drafter with probabilities has it
+//!   rows() -> node_rows     for verifiers that read what was drawn from; every drafter with probabilities has it. sampled_rows
+//!                           where a sampler of the library made them: verifiers then spare the check
 //!   forward_seconds()       time spent in draft models so far, for the statistics
 //! Laws
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.

@@ -34,6 +34,7 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //!   reserve(max_nodes, vocab)                    called before any round: no round allocates after it
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
+//! A verifier reads each row that it uses once more to check it, unless the rows' type says `are_distributions`.
 //! Laws
 //!   The committed tokens, continued by the target, are distributed as the target alone would write.
 //! Models

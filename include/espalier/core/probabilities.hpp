@@ -40,4 +40,10 @@ struct node_rows {
   ESPALIER_HOST_DEVICE std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
 };
 
+//! The same, each row made by a sampler: distributions by construction, which a verifier need not read to check.
+template <class NumberT>
+struct sampled_rows : node_rows<NumberT> {
+  static constexpr bool are_distributions = true;
+};
+
 }  // namespace espalier

@@ -92,7 +92,7 @@ class autoregressive {
     return {rows_.get() + offset(first), n_rows_ - first, vocab_size()};
   }
 
-  node_rows<number> rows() const { return {{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}; }
+  sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
 
   void commit(tree_view tree, verdict v) {
     const std::int32_t length = tree.depth[v.accepted];

@@ -18,7 +18,7 @@ namespace espalier {
 //! Judges a path as a whole: keeps the longest beginning that passes its own test, where a later token may make up for an
 //! earlier one that was less likely under the target.
 //!
-//! Complexity  one pass over p and q, and one over q to check it, for each node of the path; a draw from one of them
+//! Complexity  one pass over p and q for each node of the path, and a draw from one of them
 //! Law         lossless for a single path; accepts at least as many tokens as naive, on average
 //! Errors      numeric_error for rows that are no distributions; input_error for a tree that its rows could not have given or
 //!             that has more than one draw a node

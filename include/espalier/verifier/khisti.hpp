@@ -23,8 +23,8 @@ struct khisti_options {
 //! Lets the draws of a node compete: the winner so far against the next draw, chosen so that the winner's law comes close to the
 //! target's. The last winner is tested as naive_tree tests a draw, against its law in place of the draft's.
 //!
-//! Complexity  a node: one pass over q to check it; for each draw after the first, one over p, the winner's law and q, one over the
-//!             latter two, and one that writes the next law; one over p and the law if the winner fails. No allocation once warm
+//! Complexity  a node: for each draw after the first, one pass over p, the winner's law and q, one over
+//!             the latter two, and one that writes the next law; one over p and the law if the winner fails. No allocation once warm
 //! Law         lossless for independent draws; with one draw it is naive_tree
 //! Errors      option_error for a window out of 0 to 15; numeric_error for rows that are no distributions; input_error for a tree
 //!             that its rows could not have given

@@ -11,7 +11,7 @@ namespace espalier {
 //! Speculative sampling as it began: one path, each token accepted with min(1, p / q), the first that fails replaced by a draw
 //! from the residual. It is naive_tree where there is but one draw a node.
 //!
-//! Complexity  a node of the path: one pass over q to check it; where a draw fails, one over p and q
+//! Complexity  where a draw fails, one pass over p and q
 //! Law         lossless for a single path
 //! Errors      as naive_tree
 //! Source      Leviathan et al. 2023, Algorithm 1; Delayed tree expansion, Algorithm 2 with K = 1

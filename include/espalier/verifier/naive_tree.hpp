@@ -29,7 +29,7 @@ token_id test_first_draw(tree_view tree, node_id u, std::span<const NumberT> p, 
 //! Tests one draw a node with min(1, p / q) and draws from the residual where it fails: the residual may land on another
 //! child, and the walk goes on there.
 //!
-//! Complexity  a node: one pass over q to check it, and where its draw fails one over p and q
+//! Complexity  a node: where its draw fails, one pass over p and q
 //! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first, which is

@@ -63,7 +63,7 @@ class beyond_support {
 //! Repeated draws are passed over: independent draws, too, are draws without replacement then. Draws that were made after all
 //! that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
 //!
-//! Complexity  a node: one pass over q to check it, one more if two draws fail, and one over p and q for each draw that fails
+//! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do
 //! Law         lossless for draws without replacement and, by the above, for independent ones
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      DySpec, Algorithm 3; Sequoia's verification, section 3 there

@@ -17,7 +17,7 @@ namespace espalier {
 
 //! Tests the draws of a node one after the other in random order, each against what the rejected ones left of the target.
 //!
-//! Complexity  a node: one pass over q to check it, and one over p and q for each draw that fails; no allocation once warm
+//! Complexity  a node: one pass over p and q for each draw that fails; no allocation once warm
 //! Law         lossless for independent draws. A second draw of a rejected token is rejected, too, but counts
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      SpecInfer; Delayed tree expansion, Algorithm 4

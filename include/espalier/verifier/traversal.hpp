@@ -22,7 +22,7 @@ namespace espalier {
 //! DrawnT says how the children of a node were drawn: it decides what a rejected draw takes from the draft's row. Without
 //! replacement, a repeated draw is passed over.
 //!
-//! Complexity  one pass over q to check it and one over p and q a draw, for each node visited; recursion as deep as the tree
+//! Complexity  one pass over p and q for each draw that fails; recursion as deep as the tree
 //! Law         lossless for the regimes it names; on a single path the outcome is distributed as block's
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a rejection

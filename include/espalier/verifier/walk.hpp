@@ -62,7 +62,7 @@ auto draft_row(const DraftRowsT& draft, node_id u, std::size_t vocab) {
     raise<input_error>("the draft's row after node ", u, " has ", q.size(), " tokens and the target's ", vocab,
                        "; they must share one vocabulary.");
   }
-  require_distribution(std::span(q), "draft", u);
+  if constexpr (!requires { requires DraftRowsT::are_distributions; }) require_distribution(std::span(q), "draft", u);
   return q;
 }
 
