@@ -34,16 +34,20 @@ class prefill {
     std::iota(kept_.begin(), kept_.end(), 0);
   }
 
-  //! With pending = 0 the last pass asks for the logits of the last token, and they are returned.
+  //! [chunk] the numbers from 0 on: the rows of a pass.
+  std::span<const std::int32_t> rows() const { return kept_; }
+
+  //! With pending = 0 the last pass asks for the logits of the last token, and they are returned. After each pass
+  //! after_pass(first, n) hears which tokens it was over.
   //!
   //! Pre         kv.size(sequence) < text.size() where logits are wanted
   //! Post        text.size() - kv.size(sequence) <= pending
   //! Errors      input_error where the text does not fit the cache; what the backend throws, the cache then holding the
   //!             chunks that were finished, and scratch
-  template <class BackendT, class KVStoreT>
+  template <class BackendT, class KVStoreT, class AfterPassT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
-  auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
-           std::int32_t pending) {
+  auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t pending,
+           const AfterPassT& after_pass) {
     std::int32_t most = chunk;
     if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
     const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
@@ -58,10 +62,18 @@ class prefill {
       batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,
                        pending == 0 && done + n == goal);
       logits = checked_forward(backend, kv, batch_.view());
+      after_pass(done, n);
       kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));
       done += n;
     }
     return logits;
+  }
+
+  template <class BackendT, class KVStoreT>
+  requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
+  auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
+           std::int32_t pending) {
+    return run(backend, kv, sequence, text, pending, [](std::int32_t, std::int32_t) {});
   }
 
  private:

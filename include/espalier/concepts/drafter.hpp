@@ -54,8 +54,11 @@ concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 //!   propose(tree, nodes) -> vocab_rows<float or double>   one row a node, in order; the root alone comes first and opens the
 //!                           round; later a node only after its parent; a node at most once a round
 //!   rows() -> node_rows     all rows of this round by node; propose's rows live here until the next round opens
+//! Optional
+//!   renumber(was)           the policy has built the tree anew: node i was node was[i] when it was asked about, or no_node if it
+//!                           never was; for policies that ask about nodes which they do not keep
 //! Models
-//!   autoregressive
+//!   autoregressive; factorised, which makes one of a BlockDrafter
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
@@ -63,12 +66,21 @@ concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view
   { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
 };
 
+//! A StepDrafter that follows when a tree is built anew.
+template <class DrafterT>
+concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, std::span<const node_id> was) {
+  drafter.renumber(was);
+};
+
 //! A drafter that gives marginals for the next positions from one pass: block diffusion, Medusa-like heads.
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
 //!   block_length() -> int
-//!   propose_block() -> vocab_rows<float or double>   [block_length] row i is the marginal of the token i + 1 places on
+//!   propose_block() -> vocab_rows<float or double>   [block_length] opens the round; row i holds logits of the token i + 1
+//!                           places after the pending one; minus infinity is a token of probability 0
+//! Models
+//!   block_diffusion
 template <class DrafterT>
 concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
@@ -80,9 +92,29 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //!
 //! Minimal definition, besides Drafter
 //!   propose_run(max_tokens) -> span<const token_id>   possibly empty
+//! Models
+//!   prompt_lookup, ngram
 template <class DrafterT>
 concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t max_tokens) {
   { drafter.propose_run(max_tokens) } -> std::convertible_to<std::span<const token_id>>;
+};
+
+//! A drafter that reads the target's hidden states.
+//!
+//! Minimal definition, besides Drafter
+//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps those of the
+//!                            beginning that context has in common with the text before
+//!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass: those of the next
+//!                            tokens of the text, the first of which is number n_read()
+//! Laws
+//!   When a policy grows, n_read() is the length of the text without its pending token: the decoder sees to it.
+//! Models
+//!   block_diffusion
+template <class DrafterT, class BackendT>
+concept FeatureDrafter = Drafter<DrafterT> &&
+    requires(DrafterT& drafter, const DrafterT& fixed, const BackendT& backend, std::span<const std::int32_t> rows) {
+  { fixed.n_read() } -> std::convertible_to<std::int32_t>;
+  drafter.read(backend, rows);
 };
 
 }  // namespace espalier

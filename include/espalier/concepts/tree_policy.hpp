@@ -43,8 +43,10 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //!   observe(tree, verdict)                the round's outcome, to learn from
 //! Optional
 //!   reset()                               a new text begins: what was learnt from the last one is dropped
+//!   max_asked() -> int                    drafted tokens that the tree may hold while it grows, if more than max_nodes(): what
+//!                                         is kept of it is then built anew, and the drafter told by renumber()
 //! Laws
-//!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws.
+//!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws, and at most tree.limit() while it grows.
 //!   Every row that the regime promises was asked of the drafter, and is the row that was drawn from.
 //!   Whether a sampled token is kept never depends on which token it is.
 //! Models
@@ -52,5 +54,12 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 template <class PolicyT, class DrafterT, class ChanceT>
 concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> &&
     detail::Grows<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
+
+//! Drafted tokens that a policy's tree may hold at any time.
+template <class PolicyT>
+std::int32_t most_asked(const PolicyT& policy) {
+  if constexpr (requires { policy.max_asked(); }) return policy.max_asked();
+  return policy.max_nodes();
+}
 
 }  // namespace espalier

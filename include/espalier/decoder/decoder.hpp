@@ -105,9 +105,9 @@ class decoder {
         options_(options),
         target_(options.sampling),
         context_(context_length(backend_, kv_)),
-        tree_((std::min)(policy_.max_nodes(), context_)),
-        order_(tree_.capacity() + 1) {
-    const std::int32_t nodes = tree_.capacity();
+        tree_((std::min)(most_asked(policy_), context_)),
+        order_((std::min)(policy_.max_nodes(), context_) + 1) {
+    const std::int32_t nodes = (std::min)(policy_.max_nodes(), context_);
     require_option("order", static_cast<int>(options.order), 0, 3);
     kv_.size(options.sequence);  // the store says so if there is no such sequence
     if constexpr (requires { requires verifier_type::argmax_only; }) {
@@ -132,7 +132,7 @@ class decoder {
       max_pending_ = (std::min)(max_pending_, most - nodes);
     }
     const std::int32_t rows = max_pending_ + nodes;
-    drafter_.reserve(nodes);
+    drafter_.reserve(tree_.capacity());
     target_.reserve(nodes + 1, backend_.vocab_size());
     if constexpr (requires { verifier_.reserve(nodes, backend_.vocab_size()); })
       verifier_.reserve(nodes, backend_.vocab_size());
@@ -243,6 +243,17 @@ class decoder {
     kv_.truncate(options_.sequence, cache_in_step_ ? text_size() - 1 : 0);
   }
 
+  static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
+
+  // Gives the drafter the hidden states of the last pass's rows that are text beyond what it has read. rows [n] are those of
+  // the tokens from `first` on.
+  void show_features(std::int32_t first, std::span<const std::int32_t> rows) {
+    if constexpr (reads_features) {
+      const auto known = static_cast<std::size_t>((std::max)(0, drafter_.n_read() - first));
+      if (known < rows.size()) drafter_.read(backend_, rows.subspan(known));
+    }
+  }
+
   void prepare() {
     drop_scratch();
     cache_in_step_ = true;
@@ -250,7 +261,17 @@ class decoder {
       drafter_.begin(session_.text());
       drafter_in_step_ = true;
     }
-    prefill_.run(backend_, kv_, options_.sequence, session_.text(), max_pending_);
+    std::int32_t pending = max_pending_;
+    if constexpr (reads_features) {
+      // Text that it has not read passes through the target before the drafter is asked.
+      if (drafter_.n_read() < text_size() - 1) {
+        kv_.truncate(options_.sequence, (std::min)(kv_.size(options_.sequence), drafter_.n_read()));
+        pending = 1;
+      }
+    }
+    prefill_.run(backend_, kv_, options_.sequence, session_.text(), pending, [&](std::int32_t first, std::int32_t n) {
+      show_features(first, prefill_.rows().first(static_cast<std::size_t>(n)));
+    });
     record_.seconds.target_forward = lap();
   }
 
@@ -258,7 +279,7 @@ class decoder {
   void draft(ChanceT& chance) {
     // The last token that may be written is the target's own: nothing need be drafted for it.
     const std::int32_t room = session_.left() > 1 ? (std::min)(session_.room(), drafter_.capacity() - text_size()) : 0;
-    tree_.reset(session_.text().back(), (std::min)(policy_.max_nodes(), room));
+    tree_.reset(session_.text().back(), (std::min)(tree_.capacity(), room));
     const double before = draft_forward_seconds();
     policy_.grow(tree_, drafter_, chance);
     record_.tree = tree_.view();
@@ -302,6 +323,7 @@ class decoder {
       kept_[static_cast<std::size_t>(pending_ - 1 + tree.depth[u])] =
           pending_ - 1 + order_.rows()[static_cast<std::size_t>(u)];
     }
+    show_features(prefix_, kept_);
     kv_.commit(options_.sequence, kept_);
     drafter_.commit(tree, admitted);
     policy_.observe(tree, admitted);

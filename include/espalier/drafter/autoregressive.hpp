@@ -64,6 +64,7 @@ class autoregressive {
     rows_.reset(new number[nodes * vocab]);
     row_of_.resize(nodes, -1);
     column_of_.resize(nodes, -1);
+    renumbered_.resize(nodes);
     masks_.resize(nodes * static_cast<std::size_t>(words()));
     kept_.resize(nodes);
     batch_.reserve((std::max)(max_nodes, prefill::chunk), (std::max)(max_nodes, prefill::chunk));
@@ -90,6 +91,11 @@ class autoregressive {
       nodes = nodes.subspan(n);
     }
     return {rows_.get() + offset(first), n_rows_ - first, vocab_size()};
+  }
+
+  void renumber(std::span<const node_id> was) {
+    renumber(row_of_, was);
+    renumber(column_of_, was);
   }
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
@@ -122,6 +128,13 @@ class autoregressive {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(vocab_size());
   }
   mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words(), words()}; }
+
+  void renumber(std::vector<std::int32_t>& of_node, std::span<const node_id> was) {
+    std::fill(renumbered_.begin(), renumbered_.end(), -1);
+    for (std::size_t i = 0; i < was.size(); ++i)
+      renumbered_[i] = was[i] == no_node ? -1 : of_node[static_cast<std::size_t>(was[i])];
+    of_node.swap(renumbered_);
+  }
 
   void close_round() {
     std::fill(row_of_.begin(), row_of_.end(), -1);
@@ -184,6 +197,7 @@ class autoregressive {
   std::int32_t n_columns_ = 0;  // scratch slots in use
   std::vector<std::int32_t> row_of_;
   std::vector<std::int32_t> column_of_;
+  std::vector<std::int32_t> renumbered_;
   std::vector<std::uint32_t> masks_;
   std::vector<std::int32_t> kept_;
   forward_batch batch_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -18,9 +19,10 @@ struct chain_options {
   std::int32_t length = 5;  //!< K, drafted tokens a round
 };
 
-//! Drafts the K most probable tokens, one after the other: linear speculation.
+//! Drafts the K most probable tokens, one after the other: linear speculation. From a SequenceDrafter, the
+//! run that it proposes, with a log-probability of 0.
 //!
-//! Complexity  K draft passes of one row
+//! Complexity  K draft passes of one row; from a SequenceDrafter one call
 //! Errors      option_error for a length outside 1 to 1024
 //! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables
 class chain {
@@ -39,6 +41,16 @@ class chain {
       candidate<typename decltype(row)::value_type> best[1];
       if (top_k(row, std::span(best)) == 0) return;
       u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+    }
+  }
+
+  template <class TreeT, SequenceDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
+    const auto left = static_cast<std::int32_t>((std::min)(options_.length, tree.limit()));
+    node_id u = root_node;
+    for (const token_id token : drafter.propose_run(left)) {
+      if (tree.full()) return;
+      u = tree.append(u, token, 0.0F);
     }
   }
 
