@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/verdict.hpp"
@@ -136,8 +137,8 @@ law_type one_round(const world& w, PolicyT policy, VerifierT verifier, std::int6
   law_type law;
   espalier::enumerating_chance chance;
   row_drafter drafter(w.vocab, [&](std::span<const token_id> path) { return w.draft(path.subspan(1)); });
-  drafter.reserve(policy.max_nodes());
-  espalier::tree<> tree(policy.max_nodes());
+  drafter.reserve(espalier::most_asked(policy));
+  espalier::tree<> tree(espalier::most_asked(policy));
   do {
     PolicyT fresh = policy;
     tree.reset(0);

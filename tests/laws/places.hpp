@@ -57,9 +57,9 @@ void check_places(PolicyT policy, VerifierT verifier) {
     row_drafter drafter(vocab, [&](std::span<const token_id> path) {
       return row_of(seed + 7 * static_cast<std::uint32_t>(path.size()) + static_cast<std::uint32_t>(path.back()));
     });
-    drafter.reserve(policy.max_nodes());
+    drafter.reserve(most_asked(policy));
     recorded_chance chance{philox_chance(seed, 0, 0)};
-    tree<> t(policy.max_nodes());
+    tree<> t(most_asked(policy));
     t.reset(0);
     policy.grow(t, drafter, chance);
     chance.drafting = false;

@@ -36,10 +36,10 @@ void check_tree_policy_laws(PolicyT policy) {
         p /= total;
       return row;
     });
-    drafter.reserve(policy.max_nodes());
+    drafter.reserve(most_asked(policy));
     // The budget is the policy's or the tree's, whichever is less.
-    tree<> t(policy.max_nodes() + 9);
-    const int limit = round % 3 == 0 ? round / 3 : policy.max_nodes() + round % 10;
+    tree<> t(most_asked(policy) + 9);
+    const int limit = round % 3 == 0 ? round / 3 : most_asked(policy) + round % 10;
     t.reset(3, limit);
     philox_chance chance(1, 0, seed);
     policy.grow(t, drafter, chance);

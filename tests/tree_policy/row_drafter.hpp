@@ -45,6 +45,14 @@ class row_drafter {
     return {data_.data() + first, static_cast<std::int32_t>(nodes.size()), vocab_};
   }
 
+  void renumber(std::span<const espalier::node_id> was) {
+    std::vector<std::int32_t> now(row_of_.size(), -1);
+    for (std::size_t i = 0; i < was.size(); ++i) {
+      if (was[i] >= 0) now[i] = row_of_[static_cast<std::size_t>(was[i])];
+    }
+    row_of_ = now;
+  }
+
   espalier::node_rows<double> rows() const {
     return {{data_.data(), static_cast<std::int32_t>(data_.size()) / vocab_, vocab_}, row_of_.data()};
   }
@@ -59,4 +67,4 @@ class row_drafter {
   std::vector<std::int32_t> row_of_;
 };
 
-static_assert(espalier::StepDrafter<row_drafter>);
+static_assert(espalier::RenumberingDrafter<row_drafter>);
