@@ -12,6 +12,7 @@ set(espalier_headers
   include/espalier/core/float_block.hpp
   include/espalier/core/forward_batch.hpp
   include/espalier/core/forward_batch_view.hpp
+  include/espalier/core/mask_blocks.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
   include/espalier/core/script_chance.hpp
