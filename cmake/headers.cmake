@@ -104,6 +104,7 @@ set(espalier_views_headers
 set(espalier_llama_headers
   include/espalier/backend/llama.hpp
   include/espalier/backend/llama/attention.hpp
+  include/espalier/backend/llama/attention_tasks.hpp
   include/espalier/backend/llama/batch_check.hpp
   include/espalier/backend/llama/elementwise.hpp
   include/espalier/backend/llama/host_kv_store.hpp

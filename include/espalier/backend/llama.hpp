@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "espalier/backend/llama/attention.hpp"
+#include "espalier/backend/llama/attention_tasks.hpp"
 #include "espalier/backend/llama/batch_check.hpp"
 #include "espalier/backend/llama/elementwise.hpp"
 #include "espalier/backend/llama/host_kv_store.hpp"
@@ -64,7 +65,7 @@ class basic_llama_backend {
 
   basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
       : config_(config),
-        weights_(std::move(weights)),
+        weights_(std::make_shared<const model_weights<MatrixT>>(std::move(weights))),
         max_rows_(options.max_rows),
         max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
         hidden_layers_(options.hidden_layers),
@@ -88,7 +89,11 @@ class basic_llama_backend {
   int max_rows() const { return max_rows_; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
-  std::size_t weight_bytes() const { return weights_.bytes(); }
+  const std::vector<int>& hidden_layers() const { return hidden_layers_; }
+  int n_threads() const { return team_->n_threads(); }
+  std::size_t weight_bytes() const { return weights_->bytes(); }
+  //! For a draft model that borrows the embedding and the output matrix.
+  std::shared_ptr<const model_weights<MatrixT>> weights() const { return weights_; }
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
@@ -163,26 +168,17 @@ class basic_llama_backend {
       kv.size(s.sequence);
   }
 
-  // The part [first, second) of n that belongs to a thread, in whole granules.
-  std::pair<int, int> share(int thread, int n, int granule = 1) const {
-    const std::int64_t parts = (n + granule - 1) / granule;
-    const auto bound = [&](std::int64_t t) {
-      return (std::min)(n, static_cast<int>(parts * t / team_->n_threads()) * granule);
-    };
-    return {bound(thread), bound(thread + 1)};
-  }
-
   // All of a pass as one thread sees it. Between barriers, threads write disjoint parts.
   template <class KVStoreT>
   void compute(int thread, KVStoreT& kv, const forward_batch_view& batch) {
     const int n = batch.n_rows();
-    const auto [first_row, last_row] = share(thread, n);
+    const auto [first_row, last_row] = team_->share(thread, n);
     for (int row = first_row; row < last_row; ++row) {
-      embed(batch.tokens[static_cast<std::size_t>(row)], row);
+      weights_->embed(batch.tokens[static_cast<std::size_t>(row)], stream_ + at(row, config_.hidden_size));
     }
     team_->barrier();
     for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
+      const layer_type& layer = weights_->layers[static_cast<std::size_t>(i)];
       if (thread == 0) team_->reset_tickets();
       const float* mlp_input = nullptr;
       if (config_.parallel_residual) mlp_input = normalise(thread, layer.mlp_norm, n, mlp_normed_);
@@ -202,29 +198,20 @@ class basic_llama_backend {
       team_->barrier();
       const bool last = i + 1 == config_.n_layers;
       add_product(thread, layer.down, has_gate() ? gate_ : up_, n,
-                  last ? weights_.head : weights_.layers[static_cast<std::size_t>(i) + 1].query_key_value);
+                  last ? weights_->head : weights_->layers[static_cast<std::size_t>(i) + 1].query_key_value);
       team_->barrier();
       keep_hidden(i, first_row, last_row);
     }
     const auto n_outputs = static_cast<int>(batch.outputs.size());
-    const auto [first_output, last_output] = share(thread, n_outputs);
+    const auto [first_output, last_output] = team_->share(thread, n_outputs);
     for (int i = first_output; i < last_output; ++i) {
-      normalise(weights_.final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
+      normalise(weights_->final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
     }
     team_->barrier();
-    multiply(thread, weights_.head, normed_, n_outputs, logits_, weights_.layers.front().query_key_value);
+    multiply(thread, weights_->head, normed_, n_outputs, logits_, weights_->layers.front().query_key_value);
   }
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
-
-  void embed(token_id token, int row) {
-    float* to = stream_ + at(row, config_.hidden_size);
-    if (weights_.embedding) {
-      std::copy_n(weights_.embedding + at(token, config_.hidden_size), config_.hidden_size, to);
-    } else {
-      weights_.head.matrix.get_row(token, to);
-    }
-  }
 
   void normalise(const norm_type& norm, int row, float* to) const {
     const float* from = stream_ + at(row, config_.hidden_size);
@@ -243,7 +230,7 @@ class basic_llama_backend {
     if (alone && config_.parallel_residual && shared == mlp_normed_) {
       to += at(team_->n_threads() * alone_rows, config_.hidden_size);
     }
-    const auto [first, last] = alone ? std::pair(0, n) : share(thread, n);
+    const auto [first, last] = alone ? std::pair(0, n) : team_->share(thread, n);
     for (int row = first; row < last; ++row)
       normalise(norm, row, to + at(row, config_.hidden_size));
     if (!alone) team_->barrier();
@@ -251,7 +238,7 @@ class basic_llama_backend {
   }
 
   std::pair<int, int> outputs_of(int thread, const linear_type& part) const {
-    return share(thread, part.matrix.outputs(), MatrixT::granule);
+    return team_->share(thread, part.matrix.outputs(), MatrixT::granule);
   }
 
   void multiply(int thread, const linear_type& part, const float* x, int rows, float* y,
@@ -283,7 +270,7 @@ class basic_llama_backend {
   template <class KVStoreT>
   void rotate(int thread, const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch) {
     const int heads = config_.n_heads + 2 * config_.n_kv_heads;
-    const auto [first, last] = share(thread, heads);
+    const auto [first, last] = team_->share(thread, heads);
     for (const batch_sequence& sequence : batch.sequences) {
       for (int row = sequence.row_begin; row < sequence.row_end; ++row) {
         for (int head = first; head < last; ++head) {
@@ -314,38 +301,15 @@ class basic_llama_backend {
     }
   }
 
-  // Tasks are a key-value head, with its query heads, for a run of rows; whoever is free takes the next. There are as
-  // many for each thread where the rows allow it.
   template <class KVStoreT>
   void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
-    const int group = config_.n_heads / config_.n_kv_heads;
-    const int heads = (std::min)(group, detail::attention_worker::max_queries);
-    const int head_runs = (group + heads - 1) / heads;
-    const int most_rows = detail::attention_worker::max_queries / heads;
-    int before = 0;
-    int ticket = team_->next_ticket();
-    for (const batch_sequence& s : batch.sequences) {
-      const int n = s.row_end - s.row_begin, per_row_run = config_.n_kv_heads * head_runs;
-      int row_runs = (n + most_rows - 1) / most_rows;
-      while (row_runs * per_row_run % team_->n_threads() != 0 && 2 * (row_runs + 1) <= n)
-        ++row_runs;
-      const int n_tasks = row_runs * per_row_run;
-      for (; ticket < before + n_tasks; ticket = team_->next_ticket()) {
-        const int part = ticket - before, row_run = part / per_row_run;
-        const int kv_head = part % config_.n_kv_heads, head_run = part / config_.n_kv_heads % head_runs;
-        const int head = kv_head * group + head_run * heads;
-        const detail::attention_worker::task task = {.layer = layer,
-                                                     .kv_head = kv_head,
-                                                     .row_begin = s.row_begin + n * row_run / row_runs,
-                                                     .row_end = s.row_begin + n * (row_run + 1) / row_runs,
-                                                     .head_begin = head,
-                                                     .head_end = (std::min)((kv_head + 1) * group, head + heads)};
-        workers_[static_cast<std::size_t>(thread)].attend(kv, batch, s, task, projected_,
-                                                          config_.query_size() + 2 * config_.kv_size(), attended_,
-                                                          config_.query_size());
-      }
-      before += n_tasks;
-    }
+    detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
+    detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
+                                 [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
+                                   worker.attend(kv, batch, sequence, task, projected_,
+                                                 config_.query_size() + 2 * config_.kv_size(), attended_,
+                                                 config_.query_size());
+                                 });
   }
 
   // The first half of the MLP. A thread's columns of gate and up are the same, so it needs no other's.
@@ -373,7 +337,7 @@ class basic_llama_backend {
   }
 
   model_config config_;
-  model_weights<MatrixT> weights_;
+  std::shared_ptr<const model_weights<MatrixT>> weights_;
   int max_rows_;
   int max_positions_;
   std::vector<int> hidden_layers_;

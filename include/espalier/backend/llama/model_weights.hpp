@@ -11,6 +11,7 @@
 #include "espalier/backend/llama/safetensors_file.hpp"
 #include "espalier/backend/llama/tensor_reader.hpp"
 #include "espalier/core/float_block.hpp"
+#include "espalier/core/token.hpp"
 
 namespace espalier {
 
@@ -47,6 +48,15 @@ struct model_weights {
   linear_type head;  //!< [vocab_size] outputs
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
+
+  //! Writes the embedding of a token, [hidden_size].
+  void embed(token_id token, float* to) const {
+    if (embedding) {
+      std::copy_n(embedding + static_cast<std::ptrdiff_t>(token) * head.matrix.inputs(), head.matrix.inputs(), to);
+    } else {
+      head.matrix.get_row(token, to);
+    }
+  }
 
   static model_weights load(const model_config& config, safetensors_file& file) {
     model_weights weights;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
@@ -51,6 +54,15 @@ class thread_team {
   }
 
   int n_threads() const { return n_threads_; }
+
+  //! The part [first, second) of n that belongs to a thread, in whole granules.
+  std::pair<int, int> share(int thread, int n, int granule = 1) const {
+    const std::int64_t parts = (n + granule - 1) / granule;
+    const auto bound = [&](std::int64_t t) {
+      return (std::min)(n, static_cast<int>(parts * t / n_threads_) * granule);
+    };
+    return {bound(thread), bound(thread + 1)};
+  }
 
   //! Calls function(thread) once for each thread in [0, n_threads) and returns when all have. The function must not
   //! throw. Runs from several callers happen one after another.
