@@ -19,8 +19,9 @@ namespace espalier::detail {
 // Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
 //
 // The keys are transposed block by block, so that scores come a vector of slots at a time and many queries share each
-// load. Scores of what a row does not see are dropped before the softmax, so what is summed, and in which order,
-// depends on the visible sequence alone: neither the other nodes of the tree nor the slots they lie in matter.
+// load. Blocks are made of the slots that some row of the task sees: the others are neither read nor scored. Scores of what
+// a row does not see are dropped before the softmax, so what is summed, and in which order, depends on the visible sequence
+// alone: neither the other nodes of the tree nor the slots they lie in matter.
 class attention_worker {
  public:
   static constexpr int max_queries = 32;
@@ -37,7 +38,10 @@ class attention_worker {
     slots_ = slots;
     stride_ = (slots / simd_lanes + 1) * simd_lanes;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
+    columns_.resize(static_cast<std::size_t>(slots));
     visible_.resize(static_cast<std::size_t>(slots));
+    seen_.resize(static_cast<std::size_t>(slots) / 32 + 1);
+    before_.resize(seen_.size());
   }
 
   struct task {
@@ -57,13 +61,13 @@ class attention_worker {
       return (t.row_begin + i / heads) * query_stride +
              static_cast<std::ptrdiff_t>(t.head_begin + i % heads) * head_dim_;
     };
-    int columns = 0;
-    for (int row = t.row_begin; row < t.row_end; ++row) {
-      columns = (std::max)(columns, end_of(batch.mask_of(sequence, row)));
-    }
+    const int columns = list_columns(batch, sequence, t);
     pack_queries(queries, query_of, n);
     const std::ptrdiff_t head = static_cast<std::ptrdiff_t>(t.kv_head) * head_dim_;
-    score([&](int slot) { return kv.key(t.layer, sequence.sequence, slot) + head; }, sequence.prefix + columns, n);
+    const auto slot_of = [&](int i) {
+      return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
+    };
+    score([&](int i) { return kv.key(t.layer, sequence.sequence, slot_of(i)) + head; }, sequence.prefix + columns, n);
 
     for (int row = t.row_begin; row < t.row_end; ++row) {
       const int seen = list_visible(batch.mask_of(sequence, row));
@@ -82,7 +86,9 @@ class attention_worker {
     add_values(value_of, sequence.prefix, scores_.data(), sums_.data(), n);
     for (int row = t.row_begin; row < t.row_end; ++row) {
       const int seen = list_visible(batch.mask_of(sequence, row));
-      const auto scratch_of = [&](int c) { return value_of(sequence.prefix + visible_[static_cast<std::size_t>(c)]); };
+      const auto scratch_of = [&](int c) {
+        return value_of(slot_of(sequence.prefix + visible_[static_cast<std::size_t>(c)]));
+      };
       const int i = (row - t.row_begin) * heads;
       add_values(scratch_of, seen, scores_of(i) + sequence.prefix, sums_.data() + i * head_dim_, heads);
     }
@@ -101,19 +107,32 @@ class attention_worker {
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
-  static int end_of(std::span<const std::uint32_t> mask) {
-    for (std::size_t w = mask.size(); w-- > 0;) {
-      if (mask[w] != 0) return static_cast<int>(32 * w) + 32 - std::countl_zero(mask[w]);
+  // Fills columns_ with the columns that some row of the task sees, ascending, and counts them.
+  int list_columns(const forward_batch_view& batch, const batch_sequence& sequence, const task& t) {
+    // Words beyond the cache bear no bits.
+    const std::size_t words = (std::min)(static_cast<std::size_t>(sequence.mask_words), seen_.size());
+    std::fill_n(seen_.begin(), words, 0U);
+    for (int row = t.row_begin; row < t.row_end; ++row) {
+      const auto mask = batch.mask_of(sequence, row);
+      for (std::size_t w = 0; w < words; ++w)
+        seen_[w] |= mask[w];
     }
-    return 0;
+    std::size_t n = 0;
+    for (std::size_t w = 0; w < words; ++w) {
+      before_[w] = static_cast<std::int32_t>(n);
+      for (std::uint32_t rest = seen_[w]; rest != 0; rest &= rest - 1)
+        columns_[n++] = static_cast<std::int32_t>(32 * w) + std::countr_zero(rest);
+    }
+    return static_cast<int>(n);
   }
 
-  // Fills visible_ with the columns seen, ascending.
+  // Fills visible_ with the places in columns_ of the columns seen, ascending.
   int list_visible(std::span<const std::uint32_t> mask) {
     std::size_t n = 0;
     for (std::size_t w = 0; w < mask.size(); ++w) {
       for (std::uint32_t rest = mask[w]; rest != 0; rest &= rest - 1) {
-        visible_[n++] = static_cast<std::int32_t>(32 * w) + std::countr_zero(rest);
+        const std::uint32_t below = (rest & (~rest + 1U)) - 1U;
+        visible_[n++] = before_[w] + std::popcount(seen_[w] & below);
       }
     }
     return static_cast<int>(n);
@@ -260,7 +279,10 @@ class attention_worker {
   std::vector<float> scores_;   // [max_queries][stride]
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
-  std::vector<std::int32_t> visible_;
+  std::vector<std::uint32_t> seen_;    // [mask words] what some row of the task sees
+  std::vector<std::int32_t> before_;   // [mask words] columns seen in the words before
+  std::vector<std::int32_t> columns_;  // the columns seen
+  std::vector<std::int32_t> visible_;  // of one row, as places in columns_
 };
 
 }  // namespace espalier::detail
