@@ -106,6 +106,9 @@ set(espalier_llama_headers
   include/espalier/backend/llama/attention.hpp
   include/espalier/backend/llama/attention_tasks.hpp
   include/espalier/backend/llama/batch_check.hpp
+  include/espalier/backend/llama/block_draft_config.hpp
+  include/espalier/backend/llama/block_draft_model.hpp
+  include/espalier/backend/llama/block_draft_weights.hpp
   include/espalier/backend/llama/elementwise.hpp
   include/espalier/backend/llama/host_kv_store.hpp
   include/espalier/backend/llama/json_reader.hpp
