@@ -38,11 +38,13 @@ set(espalier_headers
   include/espalier/sampling/undrawn.hpp
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/no_drafter.hpp
+  include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
   include/espalier/tree_policy/dyspec_greedy.hpp
   include/espalier/tree_policy/dyspec_threshold.hpp
+  include/espalier/tree_policy/eagle2.hpp
   include/espalier/tree_policy/fixed.hpp
   include/espalier/tree_policy/iid_paths.hpp
   include/espalier/tree_policy/layer.hpp

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! A token that may become a node, while it is not yet decided what the tree will be.
+struct considered_node {
+  token_id token = 0;
+  float log_prob = 0;
+  node_id parent = root_node;  //!< its number while the tree grows
+  node_id node = no_node;      //!< its own, once it was asked about
+};
+
+//! The nodes that a policy asks about before it knows which of them it keeps. They stand in the tree while it grows; then the
+//! tree is built anew from what is kept.
+//!
+//! Complexity  no allocation after construction
+class asked_nodes {
+ public:
+  //! Numbers of drafted tokens: asked about in one level, in all levels, and kept in the end, at most.
+  asked_nodes(std::int32_t level, std::int32_t all, std::int32_t kept)
+      : level_(static_cast<std::size_t>(level) + 1),
+        now_(static_cast<std::size_t>(all) + 1),
+        was_(static_cast<std::size_t>(kept) + 1) {}
+
+  //! The first level is the root.
+  void start() {
+    level_[0] = root_node;
+    n_level_ = 1;
+  }
+
+  //! The next level begins.
+  void next_level() { n_level_ = 0; }
+
+  //! Adds a node to the level.
+  //!
+  //! Pre         its parent was asked about
+  //! Post        c.node; whether there was room for it
+  template <class TreeT>
+  bool add(TreeT& tree, considered_node& c) {
+    if (n_level_ == level_.size() || static_cast<std::size_t>(tree.size()) == now_.size()) return false;
+    c.node = tree.append(c.parent, c.token, c.log_prob);
+    if (c.node == no_node) return false;
+    level_[n_level_++] = c.node;
+    return true;
+  }
+
+  //! The nodes of the level, in order.
+  std::span<const node_id> level() const { return std::span(level_).first(n_level_); }
+
+  //! Makes the tree consist of these nodes, in order, and tells the drafter.
+  //!
+  //! Pre         parents come before their children; no more than the tree's limit
+  template <class TreeT, RenumberingDrafter DrafterT, class RangeT>
+  void rebuild(TreeT& tree, DrafterT& drafter, RangeT&& kept) {
+    tree.reset(tree.view().token[root_node], tree.limit());
+    now_[0] = was_[0] = root_node;
+    for (const considered_node& c : kept) {
+      const node_id node = tree.append(now_[static_cast<std::size_t>(c.parent)], c.token, c.log_prob);
+      was_[static_cast<std::size_t>(node)] = c.node;
+      if (c.node != no_node) now_[static_cast<std::size_t>(c.node)] = node;
+    }
+    drafter.renumber(std::span<const node_id>(was_).first(static_cast<std::size_t>(tree.size())));
+  }
+
+ private:
+  std::vector<node_id> level_;
+  std::size_t n_level_ = 0;
+  std::vector<node_id> now_;  // [asked] a node's number in the tree that was built anew
+  std::vector<node_id> was_;  // [kept] the converse
+};
+
+}  // namespace espalier

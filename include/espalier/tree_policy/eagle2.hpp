@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/sampling/top_k.hpp"
+#include "espalier/tree_policy/asked_nodes.hpp"
+
+namespace espalier {
+
+//! Defaults: those of EAGLE's public code.
+struct eagle2_options {
+  std::int32_t beam = 10;    //!< K, nodes asked about in a level, and children of each
+  std::int32_t depth = 5;    //!< levels asked about below the root
+  std::int32_t budget = 59;  //!< N, drafted tokens kept
+};
+
+//! Expands the most probable paths of each level, then keeps the most probable nodes of all.
+//!
+//! Complexity  depth + 1 draft passes; O(beam^2) a level besides the look at the rows. No allocation after construction
+//! Law         a node is kept only with its parent, which is at least as probable and was considered earlier
+//! Errors      option_error for a beam outside 1 to 64, a depth outside 0 to 64 or a budget outside 1 to 1024
+//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. Where there is no room to
+//!             ask about all of a beam, its best nodes are asked about, and it is the last
+class eagle2 {
+ public:
+  static constexpr regime sampling = regime::deterministic;
+
+  explicit eagle2(eagle2_options options = {})
+      : options_(checked(options)),
+        asked_(options.beam, options.beam * options.depth, options.budget),
+        considered_(at(options.beam) * (1 + at(options.depth) * at(options.beam))),
+        order_(considered_.size()) {}
+
+  std::int32_t max_nodes() const { return options_.budget; }
+
+  //! The beams of all levels stand in the tree until the best nodes are known.
+  std::int32_t max_asked() const { return (std::max)(options_.budget, options_.beam * options_.depth); }
+
+  template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    if (tree.limit() == 0) return;
+    n_considered_ = 0;
+    asked_.start();
+    scores_[0] = 0;
+    bool has_room = true;
+    for (std::int32_t level = 0; !asked_.level().empty(); ++level) {
+      const std::size_t first = n_considered_;
+      const auto rows = drafter.propose(tree, asked_.level());
+      for (std::size_t i = 0; i < asked_.level().size(); ++i)
+        consider_children(asked_.level()[i], scores_[i], rows.row(static_cast<std::int32_t>(i)));
+      if (level == options_.depth || !has_room) break;
+      asked_.next_level();
+      for (const std::size_t i : best(first, at(options_.beam))) {
+        scores_[asked_.level().size()] = considered_[i].score;
+        has_room = has_room && asked_.add(tree, considered_[i]);
+      }
+    }
+    const auto kept = best(0, at((std::min)(tree.limit(), options_.budget)));
+    std::sort(kept.begin(), kept.end());
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      considered_[i] = considered_[kept[i]];
+    asked_.rebuild(tree, drafter, std::span(considered_).first(kept.size()));
+  }
+
+  void observe(tree_view, verdict) const {}
+
+ private:
+  static constexpr std::int32_t max_beam = 64;
+
+  struct scored : considered_node {
+    double score = 0;  // log-probability of the path
+  };
+
+  static const eagle2_options& checked(const eagle2_options& options) {
+    require_option("beam", options.beam, 1, max_beam);
+    require_option("depth", options.depth, 0, 64);
+    require_option("budget", options.budget, 1, 1024);
+    return options;
+  }
+
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  template <class NumberT>
+  void consider_children(node_id u, double score, std::span<const NumberT> row) {
+    candidate<NumberT> children[max_beam];
+    const std::int32_t n = top_k(row, std::span(children).first(at(options_.beam)));
+    for (std::int32_t i = 0; i < n; ++i) {
+      const double log_prob = (std::min)(0.0, std::log(static_cast<double>(children[i].probability)));
+      scored& child = considered_[n_considered_++];
+      child.token = children[i].token;
+      child.log_prob = static_cast<float>(log_prob);
+      child.parent = u;
+      child.node = no_node;
+      child.score = score + log_prob;
+    }
+  }
+
+  // The k best of those considered from `first` on, best first, of equal ones the earlier.
+  std::span<std::size_t> best(std::size_t first, std::size_t k) {
+    const auto n = static_cast<std::ptrdiff_t>(n_considered_ - first);
+    const auto wanted = (std::min)(n, static_cast<std::ptrdiff_t>(k));
+    std::iota(order_.begin(), order_.begin() + n, first);
+    std::partial_sort(order_.begin(), order_.begin() + wanted, order_.begin() + n, [&](std::size_t a, std::size_t b) {
+      const double of_a = considered_[a].score, of_b = considered_[b].score;
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
+    return std::span(order_).first(static_cast<std::size_t>(wanted));
+  }
+
+  eagle2_options options_;
+  asked_nodes asked_;
+  std::vector<scored> considered_;    // [beam + depth * beam * beam]
+  std::vector<std::size_t> order_;    // [beam + depth * beam * beam] places in it
+  double scores_[max_beam + 1] = {};  // of the level that is asked about
+  std::size_t n_considered_ = 0;
+};
+
+}  // namespace espalier
