@@ -37,6 +37,8 @@ set(espalier_headers
   include/espalier/sampling/top_k.hpp
   include/espalier/sampling/undrawn.hpp
   include/espalier/drafter/autoregressive.hpp
+  include/espalier/drafter/block_diffusion.hpp
+  include/espalier/drafter/factorised.hpp
   include/espalier/drafter/no_drafter.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/chain.hpp

@@ -46,6 +46,8 @@
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,7 +14,28 @@
 #include "espalier/core/tree.hpp"
 #include "random_tree.hpp"
 
-// The laws of Drafter and StepDrafter. make() gives a fresh drafter; expected(path) the row that its model has after a text.
+// For drafters that read hidden states: those of a text are its tokens.
+struct token_states {
+  std::vector<float> tokens;
+  std::span<const float> hidden(int, int row) const {
+    return std::span<const float>(tokens).subspan(static_cast<std::size_t>(row), 1);
+  }
+};
+
+// Shows a drafter the states of all tokens of the text that it has not read, if it reads any.
+template <class DrafterT>
+void show_states(DrafterT& drafter, const std::vector<espalier::token_id>& text) {
+  if constexpr (espalier::FeatureDrafter<DrafterT, token_states>) {
+    const token_states states{{text.begin(), text.end()}};
+    std::vector<std::int32_t> rows;
+    for (std::int32_t i = drafter.n_read(); i < static_cast<std::int32_t>(text.size()); ++i)
+      rows.push_back(i);
+    drafter.read(states, rows);
+  }
+}
+
+// The laws of Drafter and StepDrafter, and of FeatureDrafter where it is one. make() gives a fresh drafter; expected(path) the
+// row that its model has after a text; or expected(text, path), where the path is not a part of the text.
 template <class MakeT, class ExpectedT>
 class step_drafter_laws {
  public:
@@ -32,6 +55,7 @@ class step_drafter_laws {
   espalier::tree<> round(DrafterT& drafter, const text_type& text, std::mt19937& random) {
     espalier::tree<> t(max_nodes);
     t.reset(text.back());
+    show_states(drafter, {text.begin(), text.end() - 1});
     std::vector<espalier::node_id> asked{espalier::root_node};
     require_rows(drafter, drafter.propose(t, asked), t, text, asked);
     while (!t.full()) {
@@ -52,7 +76,7 @@ class step_drafter_laws {
     for (espalier::node_id u = 0; u < t.size(); ++u) {
       const bool was_asked = std::find(asked.begin(), asked.end(), u) != asked.end();
       REQUIRE(rows.has(u) == was_asked);
-      if (was_asked) REQUIRE(equal(rows.row(u), expected_(along(t, text, u))));
+      if (was_asked) REQUIRE(equal(rows.row(u), expected(t, text, u)));
     }
     return t;
   }
@@ -65,6 +89,14 @@ class step_drafter_laws {
   template <class RowT, class VectorT>
   static bool equal(const RowT& row, const VectorT& expected) {
     return std::equal(row.begin(), row.end(), expected.begin(), expected.end());
+  }
+
+  auto expected(espalier::tree_view tree, const text_type& text, espalier::node_id u) {
+    if constexpr (std::is_invocable_v<ExpectedT&, text_type, text_type>) {
+      return expected_(text, along(tree, {}, u));
+    } else {
+      return expected_(along(tree, text, u));
+    }
   }
 
   static text_type along(espalier::tree_view tree, text_type text, espalier::node_id u) {
@@ -80,7 +112,7 @@ class step_drafter_laws {
     REQUIRE(rows.n_rows == static_cast<std::int32_t>(nodes.size()));
     REQUIRE(rows.vocab == drafter.vocab_size());
     for (std::size_t i = 0; i < nodes.size(); ++i)
-      REQUIRE(equal(rows.row(static_cast<std::int32_t>(i)), expected_(along(tree, text, nodes[i]))));
+      REQUIRE(equal(rows.row(static_cast<std::int32_t>(i)), expected(tree, text, nodes[i])));
   }
 
   void follows_the_text(std::uint32_t seed) {
@@ -94,6 +126,7 @@ class step_drafter_laws {
       const espalier::tree<> t = round(drafter, text, random);
       const auto accepted = static_cast<espalier::node_id>(random() % static_cast<unsigned>(t.size()));
       const auto token = static_cast<espalier::token_id>(random() % vocab(drafter));
+      if (random() % 4 != 0) show_states(drafter, along(t, text, accepted));
       drafter.commit(t, {accepted, token});
       text = along(t, text, accepted);
       text.push_back(token);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+struct block_diffusion_options {
+  std::int32_t length = 0;  //!< L, tokens of a block; 0: as many as the model can give
+};
+
+//! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, the logits of each of
+//! the next L tokens, none of which knows which the others will be.
+//!
+//! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
+//! max_positions() and
+//!   make_context() -> context                 what it holds of one text
+//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position on
+//!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there; it may
+//!                                             overwrite what the context holds from this position on
+//! Drafters that share a model have a context each.
+//!
+//! Complexity  propose_block: one pass of the model; no allocation after reserve()
+//! Law         BlockDrafter's and FeatureDrafter's. A text of one token has no states before it: the model sees the token alone
+//! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are missing;
+//!             option_error for a length beyond the model's
+//! Source      Chen et al., DFlash
+template <class ModelT>
+class block_diffusion {
+  using model_type = std::remove_reference_t<ModelT>;
+  using context_type = decltype(std::declval<model_type&>().make_context());
+  using clock = std::chrono::steady_clock;
+
+ public:
+  explicit block_diffusion(ModelT&& model, block_diffusion_options options = {})
+      : model_(std::forward<ModelT>(model)), context_(model_.make_context()) {
+    require_option("length of a block", options.length, 0, model_.block_length());
+    length_ = options.length > 0 ? options.length : model_.block_length();
+  }
+
+  std::int32_t vocab_size() const { return model_.vocab_size(); }
+  std::int32_t block_length() const { return length_; }
+  std::int32_t capacity() const { return model_.max_positions(); }
+
+  void reserve(std::int32_t max_nodes) {
+    text_.reserve(static_cast<std::size_t>(capacity()) + static_cast<std::size_t>(max_nodes) + 2);
+  }
+
+  void begin(std::span<const token_id> context) {
+    if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
+    const auto common = std::mismatch(text_.begin(), text_.end(), context.begin(), context.end()).first - text_.begin();
+    keep_read(static_cast<std::size_t>(common));
+    text_.assign(context.begin(), context.end());
+  }
+
+  std::int32_t n_read() const { return n_read_; }
+
+  template <class BackendT>
+  requires requires(model_type& model, context_type& context, const BackendT& backend,
+                    std::span<const std::int32_t> rows) {
+    model.read(context, backend, rows, 0);
+  }
+  void read(const BackendT& backend, std::span<const std::int32_t> rows) {
+    const clock::time_point start = clock::now();
+    model_.read(context_, backend, rows, n_read_);
+    n_read_ += static_cast<std::int32_t>(rows.size());
+    forward_time_ += clock::now() - start;
+  }
+
+  auto propose_block() {
+    const auto position = static_cast<std::int32_t>(text_.size()) - 1;
+    if (position < 0 || position >= capacity()) {
+      raise<input_error>("a text of ", text_.size(), " tokens has no next block: the block draft follows 1 to ",
+                         capacity(), ".");
+    }
+    if (n_read_ < position) {
+      raise<input_error>("the block draft has read the target's hidden states of ", n_read_, " of the ", position,
+                         " tokens before the pending one.");
+    }
+    // A round that was given up may have read more.
+    keep_read(static_cast<std::size_t>(position));
+    const clock::time_point start = clock::now();
+    const auto logits = model_.forward(context_, text_.back(), position, length_);
+    forward_time_ += clock::now() - start;
+    return logits;
+  }
+
+  void commit(tree_view tree, verdict v) {
+    const std::size_t old = text_.size();
+    // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
+    if (old > static_cast<std::size_t>(capacity())) return;
+    text_.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1);
+    text_.back() = v.token;
+    for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
+      text_[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+  }
+
+  //! Time spent in the model since construction.
+  double forward_seconds() const { return std::chrono::duration<double>(forward_time_).count(); }
+
+ private:
+  void keep_read(std::size_t n) { n_read_ = (std::min)(n_read_, static_cast<std::int32_t>(n)); }
+
+  ModelT model_;
+  context_type context_;
+  std::int32_t length_ = 0;
+  std::int32_t n_read_ = 0;
+  std::vector<token_id> text_;  // committed; the last token is pending
+  clock::duration forward_time_{};
+};
+
+template <class ModelT>
+block_diffusion(ModelT&&) -> block_diffusion<ModelT>;
+template <class ModelT>
+block_diffusion(ModelT&&, block_diffusion_options) -> block_diffusion<ModelT>;
+
+}  // namespace espalier

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/drafter/factorised.hpp"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "allocations.hpp"
+#include "catch.hpp"
+#include "drafter/marginal_drafter.hpp"
+#include "drafter/states_model.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/registry.hpp"
+#include "exactness/worlds.hpp"
+#include "laws/drafter.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+
+namespace {
+
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+const std::vector<node_id> root{root_node};
+
+// A chain of two nodes and their sibling below the root.
+tree<> small_tree() {
+  tree<> t(6);
+  t.reset(1);
+  t.append(root_node, 2, 0);
+  t.append(1, 0, 0);
+  t.append(root_node, 0, 0);
+  return t;
+}
+
+std::vector<float> as_vector(std::span<const float> row) {
+  return {row.begin(), row.end()};
+}
+
+// What a world's draft says of each depth, whatever the path: minus infinity where it is 0.
+marginal_drafter<double> block_of(const worlds::world& w, std::int32_t length) {
+  return {w.vocab, length, [&w](std::span<const token_id>, std::int32_t place) {
+            std::vector<double> row = w.draft(std::vector<token_id>(static_cast<std::size_t>(place), 0));
+            for (double& p : row)
+              p = std::log(p);
+            return row;
+          }};
+}
+
+// How far the first n tokens are from the target's law when a round over the block drafter begins them.
+template <class PolicyT, class VerifierT>
+double bias(const worlds::world& w, PolicyT policy, VerifierT verifier, std::int32_t length, std::int64_t& outcomes) {
+  constexpr std::size_t n = 4;
+  worlds::law_type expected, law;
+  worlds::continue_with(w.target, {}, 1.0, n, expected);
+  factorised drafter(block_of(w, length));
+  drafter.reserve(policy.max_nodes());
+  const std::vector<token_id> text{0};
+  drafter.begin(text);
+  tree<> grown(policy.max_nodes());
+  enumerating_chance chance;
+  do {
+    PolicyT fresh = policy;
+    grown.reset(0);
+    fresh.grow(grown, drafter, chance);
+    const tree_view view = grown;
+    worlds::exact_rows target;
+    for (node_id u = 0; u < view.n_nodes; ++u) {
+      worlds::text_type path;
+      for (node_id a = u; a != root_node; a = view.parent[a])
+        path.insert(path.begin(), view.token[a]);
+      target.law.push_back(w.target(path));
+    }
+    const verdict v = verifier.verify(view, drafter.rows(), target, chance);
+    worlds::text_type emitted{v.token};
+    for (node_id a = v.accepted; a != root_node; a = view.parent[a])
+      emitted.insert(emitted.begin(), view.token[a]);
+    worlds::continue_with(w.target, emitted, chance.probability(), n, law);
+    ++outcomes;
+  } while (chance.next());
+  return worlds::distance(law, expected);
+}
+
+}  // namespace
+
+TEST_CASE("Drafter laws: factorised over a block drafter, read or not") {
+  const sampling_options sampling{.temperature = 0.8F, .top_k = 4};
+  const states_model model{.vocab = 5, .length = 3, .law = {.seed = 64}};
+  const auto expected = [&](const std::vector<token_id>& text, const std::vector<token_id>& path) {
+    std::vector<float> row(5);
+    const std::int32_t place = std::min(static_cast<std::int32_t>(path.size()), model.length - 1);
+    sampler(sampling).probabilities(model.marginal(text, place), row, 0);
+    return row;
+  };
+  const auto make = [&] {
+    return factorised(
+        marginal_drafter<float>(
+            5, 3, [&](std::span<const token_id> text, std::int32_t place) { return model.marginal(text, place); }),
+        sampling);
+  };
+  step_drafter_laws(make, expected).check();
+  const auto make_reading = [&] { return factorised(block_diffusion(states_model(model)), sampling); };
+  step_drafter_laws(make_reading, expected).check();
+}
+
+TEST_CASE("a round makes one block, and a row a depth whoever asks for it") {
+  marginal_drafter<float> block(3, 2, [](std::span<const token_id> text, std::int32_t place) {
+    const auto x = static_cast<float>(text.size());
+    return std::vector<float>{x, static_cast<float>(place), 0};
+  });
+  factorised drafter(block);
+  drafter.reserve(6);
+  CHECK(drafter.vocab_size() == 3);
+  CHECK(drafter.capacity() == block.capacity());
+  const std::vector<token_id> text{2, 1};
+  drafter.begin(text);
+  const tree<> t = small_tree();
+  drafter.propose(t, root);
+  const std::vector<node_id> layer{1, 3}, deepest{2};
+  const auto rows = drafter.propose(t, layer);
+  CHECK(rows.n_rows == 2);
+  CHECK(rows.row(0).data() == rows.row(1).data());
+  // Below the block its last marginal is repeated.
+  CHECK(drafter.propose(t, deepest).row(0).data() == rows.row(0).data());
+  CHECK(block.passes == 1);
+  CHECK(drafter.rows().has(3));
+  std::vector<float> expected(3);
+  softmax(std::vector<float>{2, 1, 0}, 1.0F, expected, 0);
+  CHECK(as_vector(drafter.rows().row(1)) == expected);
+  softmax(std::vector<float>{2, 0, 0}, 1.0F, expected, 0);
+  CHECK(as_vector(drafter.rows().row(root_node)) == expected);
+  drafter.commit(t, {2, 1});
+  CHECK_FALSE(drafter.rows().has(root_node));
+  drafter.propose(t, root);
+  CHECK(block.passes == 2);
+  softmax(std::vector<float>{5, 0, 0}, 1.0F, expected, 0);
+  CHECK(as_vector(drafter.rows().row(root_node)) == expected);
+}
+
+TEST_CASE("rows follow the nodes of a tree that is built anew") {
+  factorised drafter(marginal_drafter<float>(3, 3, [](std::span<const token_id>, std::int32_t place) {
+    return std::vector<float>{0, 1, static_cast<float>(place)};
+  }));
+  drafter.reserve(6);
+  const std::vector<token_id> text{1};
+  drafter.begin(text);
+  const tree<> t = small_tree();
+  drafter.propose(t, root);
+  const std::vector<node_id> asked{1, 2};
+  drafter.propose(t, asked);
+  const std::vector<float> first = as_vector(drafter.rows().row(1)), second = as_vector(drafter.rows().row(2));
+  REQUIRE(first != second);
+  drafter.renumber(std::vector<node_id>{0, no_node, 1, 2});
+  const auto rows = drafter.rows();
+  CHECK(rows.has(0));
+  CHECK_FALSE(rows.has(1));
+  CHECK(as_vector(rows.row(2)) == first);
+  CHECK(as_vector(rows.row(3)) == second);
+  CHECK_FALSE(rows.has(4));
+}
+
+TEST_CASE("minus infinity is a token of probability 0, for every way of sampling") {
+  const std::vector<float> logits{1, minus_infinity, 0, minus_infinity};
+  for (const sampling_options& sampling :
+       {sampling_options{.temperature = 1}, sampling_options{.temperature = 100}, sampling_options{.temperature = 0},
+        sampling_options{.temperature = 1, .top_k = 3}, sampling_options{.temperature = 1, .top_p = 0.9999F},
+        sampling_options{.temperature = 1, .min_p = 0.01F}}) {
+    factorised drafter(marginal_drafter<float>(4, 1, [&](std::span<const token_id>, std::int32_t) { return logits; }),
+                       sampling);
+    drafter.reserve(1);
+    const std::vector<token_id> text{1};
+    drafter.begin(text);
+    tree<> t(1);
+    t.reset(1);
+    const auto row = drafter.propose(t, root).row(0);
+    CHECK(row[0] > 0);
+    CHECK((row[2] > 0) == (sampling.temperature > 0));
+    CHECK(row[1] == 0);
+    CHECK(row[3] == 0);
+    CHECK(std::abs(row[0] + row[2] - 1) < 1e-6F);
+  }
+}
+
+TEST_CASE("a marginal that is no distribution is an error of its round, when it is asked for") {
+  std::vector<float> last;
+  factorised drafter(marginal_drafter<float>(3, 2, [&](std::span<const token_id>, std::int32_t place) {
+    return place == 0 ? std::vector<float>{0, 0, 0} : last;
+  }));
+  drafter.reserve(6);
+  const std::vector<token_id> text{1};
+  const tree<> t = small_tree();
+  const std::vector<node_id> child{1};
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    last = {0, bad, 0};
+    drafter.begin(text);
+    drafter.propose(t, root);
+    CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }), "token 1 in row 1"));
+  }
+  last = {minus_infinity, minus_infinity, minus_infinity};
+  drafter.begin(text);
+  drafter.propose(t, root);
+  CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }), "marginal 1", "minus infinity"));
+  last = {0, 0, 0};
+  drafter.begin(text);
+  drafter.propose(t, root);
+  CHECK(drafter.propose(t, child).row(0)[0] > 0.3F);
+}
+
+TEST_CASE("one round over a block drafter writes the target's law to 1e-12: sampled policies with their verifiers") {
+  std::int64_t outcomes = 0;
+  for (const worlds::world& w : worlds::all()) {
+    INFO(w.name);
+    for (const std::int32_t length : {1, 3}) {
+      REQUIRE(bias(w, sampled_chain({.length = 3}), block(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, iid_paths({.paths = 2, .length = 2}), spectr(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, delayed({.paths = 2, .trunk = 1, .length = 1}), traversal(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, dyspec_greedy({.budget = 4}), residual_walk(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, dyspec_threshold({.budget = 4, .max_depth = 3, .threshold = 0.1}),
+                   traversal_without_replacement(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, dynatree({.budget = 6, .base_depth = 2, .max_depth = 2}), target_only(), length, outcomes) <
+              1e-12);
+    }
+  }
+  CHECK(outcomes > 10000);
+}
+
+TEST_CASE("no round over a block drafter allocates, from the first on") {
+  const models::text_model law{.seed = 65};
+  states_model model{.vocab = 11, .length = 6, .positions = 330, .law = law};
+  states_target target(11, law);
+  token_kv kv(330);
+  block_diffusion blocks(model);
+  factorised drafter(blocks, {.temperature = 1, .top_k = 5});
+  auto decode = make_decoder(drafter, dynatree({.budget = 40}), greedy(), kv, target);
+  // Model and target of this test take memory when they first see a large batch.
+  forward_batch largest;
+  largest.begin_sequence(0, 0, 320);
+  for (std::int32_t i = 0; i < 320; ++i)
+    largest.add_row(0, i, i, true);
+  target.forward(kv, largest.view());
+  model.logits.reserve(11 * 6);
+  model.text.reserve(330);
+  const std::vector<token_id> prompt{3, 1, 4, 1, 5};
+  decode.begin(prompt, {});
+  int rounds = 0;
+  allocation_count count;
+  while (decode.step())
+    ++rounds;
+  const std::int64_t allocations = count.so_far();
+  CHECK(rounds > 10);
+  CHECK(allocations == 0);
+}

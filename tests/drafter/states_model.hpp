@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "espalier/core/probabilities.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "text_models.hpp"
+
+// A model for block_diffusion to whom the hidden state of a token is the token: row i of a block holds the logits that a
+// text_model with seed + i has after the text.
+struct states_model {
+  std::int32_t vocab = 5;
+  std::int32_t length = 4;
+  std::int32_t positions = 100;
+  models::text_model law{};
+  int passes = 0;
+  int fail_at = -1;
+  std::vector<espalier::token_id> text{};
+  std::vector<float> logits{};
+
+  struct context_type {
+    std::vector<espalier::token_id> tokens;
+  };
+
+  std::int32_t vocab_size() const { return vocab; }
+  std::int32_t block_length() const { return length; }
+  std::int32_t max_positions() const { return positions; }
+  context_type make_context() const {
+    return {std::vector<espalier::token_id>(static_cast<std::size_t>(positions), -1)};
+  }
+
+  template <class BackendT>
+  requires requires(const BackendT& backend) { backend.hidden(0, 0); }
+  void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, std::int32_t position) {
+    for (const std::int32_t row : rows) {
+      if (position < positions)
+        context.tokens[static_cast<std::size_t>(position)] = static_cast<espalier::token_id>(backend.hidden(0, row)[0]);
+      ++position;
+    }
+  }
+
+  void marginal(std::span<const espalier::token_id> context, std::int32_t place, std::span<float> row) const {
+    models::text_model model = law;
+    model.seed += static_cast<std::uint64_t>(place);
+    model(context, row);
+  }
+  std::vector<float> marginal(std::span<const espalier::token_id> context, std::int32_t place) const {
+    std::vector<float> row(static_cast<std::size_t>(vocab));
+    marginal(context, place, row);
+    return row;
+  }
+
+  espalier::vocab_rows<float> forward(context_type& context, espalier::token_id pending, std::int32_t position,
+                                      std::int32_t n) {
+    if (passes++ == fail_at) throw std::runtime_error("the block model failed");
+    text.assign(context.tokens.begin(), context.tokens.begin() + position);
+    text.push_back(pending);
+    const auto size = static_cast<std::size_t>(vocab);
+    logits.resize(static_cast<std::size_t>(n) * size);
+    for (std::int32_t i = 0; i < n; ++i)
+      marginal(text, i, std::span<float>(logits).subspan(static_cast<std::size_t>(i) * size, size));
+    // It may leave anything behind from here on.
+    std::fill(context.tokens.begin() + position, context.tokens.end(), -7);
+    return {logits.data(), n, vocab};
+  }
+};
+
+// A target whose hidden states are its tokens.
+struct states_target : models::probe_backend {
+  using probe_backend::probe_backend;
+  std::vector<float> states{};
+
+  espalier::logits_view forward(espalier::token_kv& kv, espalier::forward_batch_view batch) {
+    states.assign(batch.tokens.begin(), batch.tokens.end());
+    return probe_backend::forward(kv, batch);
+  }
+  std::span<const float> hidden(int, int row) const {
+    return std::span<const float>(states).subspan(static_cast<std::size_t>(row), 1);
+  }
+};
