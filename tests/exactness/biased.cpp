@@ -85,6 +85,14 @@ void drop_repeated(std::span<const double>, std::vector<token_id>& tokens) {
   tokens = once;
 }
 
+void keep_two_likeliest(std::span<const double> row, std::vector<token_id>& tokens) {
+  while (tokens.size() > 2) {
+    tokens.erase(std::min_element(tokens.begin(), tokens.end(), [&](token_id a, token_id b) {
+      return row[static_cast<std::size_t>(a)] < row[static_cast<std::size_t>(b)];
+    }));
+  }
+}
+
 void drop_unlikely(std::span<const double> row, std::vector<token_id>& tokens) {
   std::erase_if(tokens, [&](token_id t) { return row[static_cast<std::size_t>(t)] < 0.3; });
 }
@@ -235,4 +243,11 @@ TEST_CASE("traversal with the bound of a public implementation is biased") {
 TEST_CASE("drawn tokens that are dropped for their probability are biased") {
   const redrawn<distinct_draws> pruned{distinct_draws{{2}}, drop_unlikely};
   CHECK(shown_bias("drawn tokens dropped for their probability", pruned, residual_walk(), 2) > 0.1);
+}
+
+// What a budget could be used for instead of a threshold that falls: too many draws, cut to the budget afterwards.
+TEST_CASE("more draws than the budget, of which the likeliest are kept, are biased") {
+  const redrawn<distinct_draws> cut{distinct_draws{{3}}, keep_two_likeliest};
+  CHECK(worst_bias(distinct_draws{{2}}, residual_walk(), 2) < 1e-12);
+  CHECK(shown_bias("more draws than the budget, the likeliest kept", cut, residual_walk(), 2) > 0.05);
 }
