@@ -40,6 +40,7 @@ set(espalier_headers
   include/espalier/drafter/block_diffusion.hpp
   include/espalier/drafter/factorised.hpp
   include/espalier/drafter/no_drafter.hpp
+  include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
@@ -52,6 +53,9 @@ set(espalier_headers
   include/espalier/tree_policy/layer.hpp
   include/espalier/tree_policy/plain.hpp
   include/espalier/tree_policy/sampled_chain.hpp
+  include/espalier/tree_policy/sequoia.hpp
+  include/espalier/tree_policy/sequoia_shapes.hpp
+  include/espalier/tree_policy/specinfer_static.hpp
   include/espalier/verifier/block.hpp
   include/espalier/verifier/greedy.hpp
   include/espalier/verifier/k_seq.hpp
@@ -68,6 +72,7 @@ set(espalier_headers
   include/espalier/verifier/traversal.hpp
   include/espalier/verifier/walk.hpp
   include/espalier/verifier/window_flow.hpp
+  include/espalier/analysis/acceptance_by_rank.hpp
   include/espalier/analysis/acceptance_rate.hpp
   include/espalier/analysis/block_efficiency.hpp
   include/espalier/analysis/branching.hpp

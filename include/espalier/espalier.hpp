@@ -6,6 +6,7 @@
 //! Views over trees (espalier/views.hpp, range-v3) and the host transformer (espalier/backend/llama.hpp, nlohmann-json)
 //! are included by name.
 
+#include "espalier/analysis/acceptance_by_rank.hpp"
 #include "espalier/analysis/acceptance_rate.hpp"
 #include "espalier/analysis/block_efficiency.hpp"
 #include "espalier/analysis/branching.hpp"
@@ -65,6 +66,7 @@
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/sampling/undrawn.hpp"
+#include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/asked_nodes.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
@@ -77,6 +79,9 @@
 #include "espalier/tree_policy/layer.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/tree_policy/sequoia.hpp"
+#include "espalier/tree_policy/sequoia_shapes.hpp"
+#include "espalier/tree_policy/specinfer_static.hpp"
 #include "espalier/verifier/block.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/k_seq.hpp"

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/verifier/remaining_draft.hpp"
+
+namespace espalier {
+
+//! How often the first, second, third draw of a node was the one accepted, over the nodes that verification reached: what
+//! sequoia builds its shape from. An observer: call it with each round's record.
+//!
+//! Draws of one token share a rank, that of the first of them. Where the trees' own shape depends on the text, so does what is
+//! measured: a rank is counted where the draw was made. sequoia's trees, of equal rates if there are none yet, do not.
+//!
+//! Complexity  O(draws of the nodes on the accepted path) a round; no allocation after construction
+//! Errors      option_error for a number of ranks outside 1 to 64
+//! Source      Sequoia, section 3: the positional acceptance
+class acceptance_by_rank {
+ public:
+  explicit acceptance_by_rank(std::int32_t ranks = 16) {
+    require_option("ranks", ranks, 1, 64);
+    made_.resize(static_cast<std::size_t>(ranks));
+    accepted_.resize(static_cast<std::size_t>(ranks));
+  }
+
+  void operator()(const round_record& r) { count(r.tree, r.decision); }
+
+  //! A verdict that was cut short ends with a drafted token: that, too, was accepted.
+  void count(tree_view tree, verdict v) {
+    count_node(tree, v.accepted, tree.find_child(v.accepted, v.token));
+    for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
+      count_node(tree, tree.parent[u], u);
+  }
+
+  //! Nodes that were reached and had a draw of this rank, 0 the first.
+  std::int64_t made(std::int32_t rank) const { return made_[static_cast<std::size_t>(rank)]; }
+  std::int64_t accepted(std::int32_t rank) const { return accepted_[static_cast<std::size_t>(rank)]; }
+
+  //! [ranks] accepted over made; 0 where none was made
+  std::vector<double> rates() const {
+    std::vector<double> result(made_.size(), 0.0);
+    for (std::size_t i = 0; i < made_.size(); ++i) {
+      if (made_[i] > 0) result[i] = static_cast<double>(accepted_[i]) / static_cast<double>(made_[i]);
+    }
+    return result;
+  }
+
+ private:
+  void count_node(tree_view tree, node_id u, node_id accepted) {
+    std::size_t rank = 0;
+    for (auto draw = tree.draws(u).begin(); draw != tree.draws(u).end() && rank < made_.size(); ++draw) {
+      if (detail::is_repeated(tree, u, draw)) continue;
+      made_[rank] += 1;
+      accepted_[rank] += *draw == accepted ? 1 : 0;
+      ++rank;
+    }
+  }
+
+  std::vector<std::int64_t> made_;
+  std::vector<std::int64_t> accepted_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+//! Draws from each node of a level, the root's first; a level of 0 ends the tree. The defaults are ours: 60 draws.
+struct specinfer_static_options {
+  std::int32_t budget = 64;  //!< drafted tokens a round at most
+  std::int32_t level_1 = 4;
+  std::int32_t level_2 = 2;
+  std::int32_t level_3 = 2;
+  std::int32_t level_4 = 1;
+  std::int32_t level_5 = 1;
+  std::int32_t level_6 = 0;
+  std::int32_t level_7 = 0;
+  std::int32_t level_8 = 0;
+};
+
+//! Draws independently from every node, as often as its level says. Draws that give the same token share a node, which keeps a
+//! slot for each of them and is itself drawn from once, not once a slot. Where the budget ends, so does the tree: level after
+//! level, in the order in which nodes came up.
+//!
+//! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
+//! Law         the draws of a node are independent, and their number does not depend on what they are
+//! Errors      option_error for a budget outside 1 to 1024, a level outside 0 to 64; numeric_error for a row of zeros
+//! Source      SpecInfer, expansion-based token trees
+class specinfer_static {
+ public:
+  static constexpr regime sampling = regime::iid;
+
+  explicit specinfer_static(specinfer_static_options options = {})
+      : draws_{options.level_1, options.level_2, options.level_3, options.level_4,
+               options.level_5, options.level_6, options.level_7, options.level_8} {
+    require_option("budget", options.budget, 1, 1024);
+    static constexpr const char* names[] = {"level_1", "level_2", "level_3", "level_4",
+                                            "level_5", "level_6", "level_7", "level_8"};
+    for (std::size_t d = 0; d < draws_.size(); ++d)
+      require_option(names[d], draws_[d], 0, 64);
+    std::int32_t level = 1;
+    for (std::size_t d = 0; d < draws_.size() && level > 0 && max_nodes_ < options.budget; ++d) {
+      level = (std::min)(level * draws_[d], options.budget - max_nodes_);
+      max_nodes_ += level;
+    }
+    nodes_.resize(static_cast<std::size_t>(max_nodes_) + 1);
+    std::iota(nodes_.begin(), nodes_.end(), root_node);
+  }
+
+  std::int32_t max_nodes() const { return max_nodes_; }
+
+  template <class TreeT, StepDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) const {
+    const std::int32_t limit = (std::min)(tree.limit(), max_nodes_);
+    std::int32_t begin = root_node;
+    for (std::size_t d = 0; d < draws_.size() && draws_[d] > 0 && tree.view().n_draws < limit; ++d) {
+      // Each node gets at least one draw: more than are left in the budget need not be asked.
+      const std::int32_t n = (std::min)(tree.size() - begin, limit - tree.view().n_draws);
+      const std::int32_t next = tree.size();
+      const auto asked =
+          std::span<const node_id>(nodes_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
+      const auto rows = drafter.propose(tree, asked);
+      for (std::int32_t i = 0; i < n; ++i) {
+        for (std::int32_t slot = 0; slot < draws_[d] && tree.view().n_draws < limit; ++slot)
+          draw(tree, begin + i, slot, rows.row(i), chance);
+      }
+      begin = next;
+    }
+  }
+
+  void observe(tree_view, verdict) const {}
+
+ private:
+  template <class TreeT, class NumberT, class ChanceT>
+  static void draw(TreeT& tree, node_id u, std::int32_t slot, std::span<const NumberT> row, ChanceT& chance) {
+    const token_id token = chance.pick(row, {u, slot, purpose::draft});
+    if (token < 0) raise<numeric_error>("the draft's row after node ", u, " has no probability above 0.");
+    tree.draw(u, token, static_cast<float>(std::log(static_cast<double>(row[static_cast<std::size_t>(token)]))));
+  }
+
+  std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes
+  std::int32_t max_nodes_ = 0;
+  std::vector<node_id> nodes_;  // 0, 1, .. as nodes of one level are numbered in a row
+};
+
+}  // namespace espalier
