@@ -18,6 +18,7 @@
 #include "report_file.hpp"
 #include "speedup_plot.hpp"
 #include "table_program.hpp"
+#include "timed_texts.hpp"
 #include "tuning.hpp"
 
 namespace {
@@ -45,67 +46,6 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   return a;
 }
 
-// What one method did in one domain: for each prompt the run of median duration.
-struct domain_result {
-  std::vector<espalier::statistics> prompts;
-};
-
-struct method_result {
-  decoding_method method;
-  std::vector<domain_result> domains;
-};
-
-// Methods take turns prompt by prompt, so that what disturbs the machine disturbs all alike.
-std::vector<method_result> measure(bench::greedy_writer& writer, const std::vector<decoding_method>& methods,
-                                   const std::vector<bench::prompt_domain>& domains, int tokens, int repeats) {
-  std::vector<method_result> results;
-  for (const decoding_method& method : methods)
-    results.push_back({method, std::vector<domain_result>(domains.size())});
-  for (std::size_t d = 0; d < domains.size(); ++d) {
-    for (std::size_t p = 0; p < domains[d].prompts.size(); ++p) {
-      bench::progress(fmt::format("measuring: {}, prompt {} of {}", domains[d].name, p + 1, domains[d].prompts.size()));
-      std::vector<std::vector<espalier::statistics>> runs(methods.size());
-      for (int repeat = 0; repeat < repeats; ++repeat) {
-        for (std::size_t m = 0; m < methods.size(); ++m)
-          runs[m].push_back(writer.write(methods[m], domains[d].prompts[p], tokens).stats);
-      }
-      for (std::size_t m = 0; m < methods.size(); ++m) {
-        std::sort(runs[m].begin(), runs[m].end(),
-                  [](const auto& a, const auto& b) { return a.seconds.total() < b.seconds.total(); });
-        results[m].domains[d].prompts.push_back(runs[m][runs[m].size() / 2]);
-      }
-    }
-  }
-  bench::progress("");
-  return results;
-}
-
-// An interval over the prompts of each domain, and of the mean of the domains last.
-template <class FigureT>
-std::vector<interval> by_domain(const method_result& result, const FigureT& figure) {
-  std::vector<std::size_t> n_prompts;
-  for (const domain_result& domain : result.domains)
-    n_prompts.push_back(domain.prompts.size());
-  return bench::intervals_by_domain(
-      n_prompts, [&](std::size_t d, std::size_t p) { return figure(result.domains[d].prompts[p], d, p); });
-}
-
-std::vector<interval> speedups(const method_result& result, const method_result& baseline) {
-  return by_domain(result, [&](const espalier::statistics& s, std::size_t d, std::size_t p) {
-    return s.speedup(baseline.domains[d].prompts[p]);
-  });
-}
-
-// Sums over all prompts.
-espalier::statistics total_of(const method_result& result) {
-  espalier::statistics sum;
-  for (const domain_result& domain : result.domains) {
-    for (const espalier::statistics& s : domain.prompts)
-      sum += s;
-  }
-  return sum;
-}
-
 std::string describe(const decoding_method& method) {
   if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy))
     return fmt::format("length {}", chain->length);
@@ -121,14 +61,15 @@ struct report_texts {
   std::string plot;
 };
 
-const method_result& find(const std::vector<method_result>& results, const std::string& name) {
-  return *std::find_if(results.begin(), results.end(), [&](const method_result& r) { return r.method.name == name; });
+std::size_t find(const std::vector<decoding_method>& list, const std::string& name) {
+  return static_cast<std::size_t>(
+      std::find_if(list.begin(), list.end(), [&](const decoding_method& m) { return m.name == name; }) - list.begin());
 }
 
-report_texts make_report(const std::vector<method_result>& results, const std::vector<bench::prompt_domain>& domains,
-                         const arguments& a) {
-  const method_result& plain = results.front();
-  const method_result& fixed = find(results, "fixed D=5 B=2");
+report_texts make_report(const std::vector<decoding_method>& list, const bench::timed_texts& written,
+                         const std::vector<bench::prompt_domain>& domains, const arguments& a) {
+  constexpr std::size_t plain = 0;
+  const std::size_t fixed = find(list, "fixed D=5 B=2");
   std::vector<std::string> groups;
   std::size_t n_prompts = 0;
   for (const auto& domain : domains) {
@@ -150,19 +91,20 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
   nlohmann::json methods = nlohmann::json::array();
   std::vector<bench::bar_series> bars;
 
-  const std::vector<interval> fixed_speedup = speedups(fixed, plain);
-  for (const method_result& r : results) {
-    const std::string& name = r.method.name;
-    const espalier::statistics sum = total_of(r);
-    const auto rate = by_domain(r, [](const auto& s, auto, auto) { return s.throughput(); });
-    const auto gain = speedups(r, plain);
-    const auto length = by_domain(r, [](const auto& s, auto, auto) { return s.tokens_per_round(); });
+  const std::vector<interval> fixed_speedup = written.speedups(fixed, plain);
+  const espalier::statistics plain_sum = written.total(plain);
+  for (std::size_t m = 0; m < list.size(); ++m) {
+    const std::string& name = list[m].name;
+    const espalier::statistics sum = written.total(m);
+    const auto rate = written.by_domain(m, [](const auto& s, auto, auto) { return s.throughput(); });
+    const auto gain = written.speedups(m, plain);
+    const auto length = written.tokens_per_round(m);
     throughput.row(name, bench::cells(rate, 0));
     speedup.row(name, bench::cells(gain, 2));
     tokens_a_round.row(name, bench::cells(length, 2));
     const double texts = static_cast<double>(sum.sessions);
     efficiency.row(name, {fmt::format("{:.1f}", sum.drafted_per_round()),
-                          &r == &plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
+                          m == plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
                           fmt::format("{:.2f}", sum.acceptance_length()), fmt::format("{:.1f}", sum.depth()),
                           fmt::format("{:.1f}", static_cast<double>(sum.rounds) / texts)});
     latency.row(name, {fmt::format("{:.2f}", 1e3 * sum.time_to_first_token()),
@@ -176,7 +118,7 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
                         share(sum.seconds.target_forward), share(sum.seconds.verify), share(sum.seconds.commit),
                         share(sum.seconds.overhead()),
                         fmt::format("{:.3f}", 1e3 * sum.seconds.total() / static_cast<double>(sum.rounds))});
-    if (&r != &plain) bars.push_back({name, gain});
+    if (m != plain) bars.push_back({name, gain});
 
     nlohmann::json by = nlohmann::json::object();
     for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -185,9 +127,9 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
                        {"tokens_per_round", {length[g].mean, length[g].half_width}}};
     }
     methods.push_back({{"method", name},
-                       {"settings", describe(r.method)},
+                       {"settings", describe(list[m])},
                        {"domains", by},
-                       {"speedup_of_total_time", sum.speedup(total_of(plain))},
+                       {"speedup_of_total_time", sum.speedup(plain_sum)},
                        {"acceptance_rate", sum.acceptance_rate()},
                        {"acceptance_length", sum.acceptance_length()},
                        {"drafted_per_round", sum.drafted_per_round()},
@@ -205,11 +147,10 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
                          {"commit", sum.seconds.commit}}}});
   }
 
-  const method_result& best_tree = find(results, "best DynaTree");
-  const method_result& best_chain = find(results, "best chain");
-  const interval over_plain = speedups(best_tree, plain).back();
-  const interval over_chain = speedups(best_tree, best_chain).back();
-  const double by_total = total_of(best_tree).speedup(total_of(plain));
+  const std::size_t best_tree = find(list, "best DynaTree");
+  const interval over_plain = written.speedups(best_tree, plain).back();
+  const interval over_chain = written.speedups(best_tree, find(list, "best chain")).back();
+  const double by_total = written.total(best_tree).speedup(plain_sum);
   const std::string setting =
       fmt::format("{} prompts, {} tokens each, greedy; ± is the 95 % interval over prompts.", n_prompts, a.tokens);
   std::string text = fmt::format(
@@ -222,8 +163,8 @@ report_texts make_report(const std::vector<method_result>& results, const std::v
       "|\n|---|---|\n",
       setting, a.repeats, a.tune, over_plain.mean, over_plain.half_width, by_total, over_chain.mean,
       over_chain.half_width);
-  for (const method_result& r : results)
-    text += fmt::format("| {} | {} |\n", r.method.name, describe(r.method));
+  for (const decoding_method& method : list)
+    text += fmt::format("| {} | {} |\n", method.name, describe(method));
   for (const markdown_table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
     text += t->text();
   report_texts out;
@@ -249,11 +190,14 @@ int run(const arguments& a) {
   methods.push_back({"first paper, tuned", best.first_paper});
   methods.push_back({"best chain", best.chain});
   methods.push_back({"best DynaTree", best.dynatree});
-  const auto results = measure(writer, methods, domains, a.tokens, a.repeats);
-  const report_texts texts = make_report(results, domains, a);
-  bench::report(texts.markdown, a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, texts.json.dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, texts.plot);
+  const bench::timed_texts written(methods.size(), domains, a.repeats, "measuring",
+                                   [&](std::size_t m, std::size_t d, std::size_t p) {
+                                     return writer.write(methods[m], domains[d].prompts[p], a.tokens).stats;
+                                   });
+  const report_texts report = make_report(methods, written, domains, a);
+  bench::report(report.markdown, a.markdown);
+  if (!a.json.empty()) bench::write_file(a.json, report.json.dump(1));
+  if (!a.plot.empty()) bench::write_file(a.plot, report.plot);
   return 0;
 }
 

@@ -11,16 +11,14 @@
 #include <vector>
 
 #include "espalier/backend/llama/thread_team.hpp"
-#include "espalier/backend/prefill.hpp"
-#include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
-#include "espalier/core/tree_order.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_folder.hpp"
 #include "pass_costs.hpp"
 #include "root_trees.hpp"
 #include "sampled_verifiers.hpp"
+#include "tree_pass.hpp"
 
 namespace bench {
 
@@ -55,12 +53,9 @@ class offline_rounds {
         costs_(costs),
         trials_(trials),
         team_(team),
-        kv_(models.make_cache(models.target)),
         draft_kv_(models.make_cache(models.draft)),
-        order_(root_trees::most_nodes + 1),
+        pass_(models, root_trees::most_nodes + 1),
         rows_(static_cast<std::size_t>(root_trees::most_nodes + 1) * vocab()) {
-    batch_.reserve(root_trees::most_nodes + 1, root_trees::most_nodes + 1);
-    prefill_.reserve();
     workers_.resize(static_cast<std::size_t>(team.n_threads()));
   }
 
@@ -71,7 +66,7 @@ class offline_rounds {
   std::vector<offline_sums> run(std::span<const espalier::token_id> text, std::size_t written, std::size_t spacing,
                                 const std::vector<espalier::sampling_options>& drafts,
                                 const espalier::sampling_options& sampling, std::uint64_t seed) {
-    kv_.truncate(0, 0);
+    pass_.begin();
     for (worker& w : workers_)
       w.sampler = row_sampler(sampling);
     std::vector<espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>> drafters;
@@ -81,7 +76,7 @@ class offline_rounds {
       drafters.back().reserve(root_trees::most_nodes);
     }
     for (std::size_t root = written; root < text.size(); root += spacing) {
-      prefill_.run(models_.target, kv_, 0, text.first(root), 1);
+      pass_.advance(text.first(root));
       for (std::size_t i = 0; i < drafts.size(); ++i) {
         drafters[i].begin(text.first(root));
         trees_.draw(drafters[i], text[root - 1],
@@ -135,18 +130,10 @@ class offline_rounds {
     }
   }
 
-  // The target's row after every node; the cache stays as it is.
+  // The target's row after every node.
   void forward_all() {
     const espalier::tree_view tree = trees_.all();
-    order_.compute(tree, espalier::node_order::insertion);
-    const int prefix = kv_.size(0);
-    kv_.append(0, tree.n_nodes);
-    batch_.clear();
-    batch_.begin_sequence(0, prefix, tree.n_nodes);
-    batch_.add_chain(std::span(tree.token, 1), prefix, true);
-    batch_.add_tree(tree, order_, 0);
-    const auto logits = models_.target.forward(kv_, batch_.view());
-    kv_.truncate(0, prefix);
+    const auto logits = pass_.forward(tree);
     share_out(static_cast<std::size_t>(tree.n_nodes), [&](worker& w, std::size_t u) {
       const auto row = static_cast<std::int32_t>(u);
       w.sampler.probabilities(logits.row(row), std::span(rows_).subspan(u * vocab(), vocab()), row);
@@ -192,11 +179,8 @@ class offline_rounds {
   int trials_;
   espalier::thread_team& team_;
   std::vector<static_tree> shapes_ = all_static_trees();
-  espalier::contiguous_kv kv_;
   espalier::contiguous_kv draft_kv_;
-  espalier::tree_order order_;
-  espalier::forward_batch batch_;
-  espalier::prefill prefill_;
+  tree_pass pass_;
   root_trees trees_;
   std::vector<float> rows_;  // of the target, by node
   std::vector<worker> workers_;

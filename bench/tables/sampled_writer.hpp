@@ -5,14 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
-#include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/registry.hpp"
 #include "model_folder.hpp"
 #include "sampled_verifiers.hpp"
 #include "static_tree.hpp"
+#include "text_writer.hpp"
 
 namespace bench {
 
@@ -25,8 +24,7 @@ struct pair_sampling {
 //! Decodes with a static tree and any of the registry's verifiers; neither model has seen the prompt before.
 class sampled_writer {
  public:
-  explicit sampled_writer(models::model_folder& models)
-      : models_(models), kv_(models.make_cache(models.target)), draft_kv_(models.make_cache(models.draft)) {}
+  explicit sampled_writer(models::model_folder& models) : writer_(models) {}
 
   espalier::statistics write_plainly(const espalier::sampling_options& sampling,
                                      std::span<const espalier::token_id> prompt, int max_tokens, std::uint64_t seed) {
@@ -37,7 +35,7 @@ class sampled_writer {
   template <class PartT>
   espalier::statistics write(const PartT& verifier, const static_tree& tree, const pair_sampling& sampling,
                              std::span<const espalier::token_id> prompt, int max_tokens, std::uint64_t seed) {
-    espalier::autoregressive drafter(models_.draft, draft_kv_, sampling.draft);
+    auto drafter = writer_.draft(sampling.draft);
     if constexpr (takes_paths<typename PartT::type>) {
       return run(drafter, espalier::delayed(tree), verifier.make(), sampling.target, prompt, max_tokens, seed);
     } else {
@@ -54,17 +52,14 @@ class sampled_writer {
   espalier::statistics run(DrafterT&& drafter, PolicyT policy, VerifierT verifier,
                            const espalier::sampling_options& sampling, std::span<const espalier::token_id> prompt,
                            int max_tokens, std::uint64_t seed) {
-    auto decode =
-        espalier::make_decoder(drafter, policy, verifier, kv_, models_.target, {.sampling = sampling, .seed = seed});
-    espalier::statistics stats;
-    decode.generate(prompt, {.max_tokens = max_tokens}, stats);
-    text_.assign(decode.current().text().begin(), decode.current().text().end());
-    return stats;
+    const written_text written =
+        writer_.write(drafter, policy, verifier, prompt, {max_tokens, {.sampling = sampling, .seed = seed}});
+    text_.assign(prompt.begin(), prompt.end());
+    text_.insert(text_.end(), written.tokens.begin(), written.tokens.end());
+    return written.stats;
   }
 
-  models::model_folder& models_;
-  espalier::contiguous_kv kv_;
-  espalier::contiguous_kv draft_kv_;
+  text_writer writer_;
   std::vector<espalier::token_id> text_;
 };
 

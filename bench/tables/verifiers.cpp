@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "offline_rounds.hpp"
@@ -18,6 +19,7 @@
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
 #include "table_program.hpp"
+#include "timed_texts.hpp"
 #include "verifier_report.hpp"
 #include "verifier_results.hpp"
 
@@ -169,10 +171,7 @@ class measurement {
     std::vector<statistics> runs;
     for (int i = 0; i < how_.repeats; ++i)
       runs.push_back(write());
-    const auto middle = runs.begin() + static_cast<std::ptrdiff_t>((runs.size() - 1) / 2);
-    std::nth_element(runs.begin(), middle, runs.end(),
-                     [](const auto& a, const auto& b) { return a.seconds.total() < b.seconds.total(); });
-    return *middle;
+    return bench::median_run(std::move(runs));
   }
 
   bench::verifier_run how_;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/statistics.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "model_folder.hpp"
+
+namespace bench {
+
+//! What one method wrote after one prompt, and what that took.
+struct written_text {
+  std::vector<espalier::token_id> tokens;
+  espalier::statistics stats;
+};
+
+//! How a text is to be written.
+struct text_options {
+  int max_tokens = 256;
+  espalier::decoder_options decoding{};
+  espalier::commit_mode commit = espalier::commit_mode::compact;
+};
+
+//! Decodes with any drafter, policy and verifier, and the target of a folder of models; no model has seen the prompt before.
+class text_writer {
+ public:
+  explicit text_writer(models::model_folder& models)
+      : models_(models),
+        compacting_(models.make_cache(models.target)),
+        truncating_(models.make_cache(models.target, espalier::commit_mode::truncate)),
+        draft_kv_(models.make_cache(models.draft)) {}
+
+  //! The autoregressive draft; all that are made share one cache.
+  auto draft(espalier::sampling_options sampling = {.temperature = 1.0F}) {
+    return espalier::autoregressive(models_.draft, draft_kv_, sampling);
+  }
+
+  //! Writes max_tokens tokens, past any end of text, and tells the observer of each round.
+  template <class DrafterT, class PolicyT, class VerifierT, class ObserverT>
+  written_text write(DrafterT&& drafter, PolicyT&& policy, VerifierT&& verifier,
+                     std::span<const espalier::token_id> prompt, const text_options& how, ObserverT&& observer) {
+    auto& kv = how.commit == espalier::commit_mode::compact ? compacting_ : truncating_;
+    auto decode = espalier::make_decoder(std::forward<DrafterT>(drafter), std::forward<PolicyT>(policy),
+                                         std::forward<VerifierT>(verifier), kv, models_.target, how.decoding);
+    written_text result;
+    const auto observe = espalier::observe_all(result.stats, observer);
+    const auto tokens = decode.generate(prompt, {.max_tokens = how.max_tokens}, observe);
+    result.tokens.assign(tokens.begin(), tokens.end());
+    return result;
+  }
+
+  template <class DrafterT, class PolicyT, class VerifierT>
+  written_text write(DrafterT&& drafter, PolicyT&& policy, VerifierT&& verifier,
+                     std::span<const espalier::token_id> prompt, const text_options& how) {
+    const auto nobody = [](const espalier::round_record&) {};
+    return write(std::forward<DrafterT>(drafter), std::forward<PolicyT>(policy), std::forward<VerifierT>(verifier),
+                 prompt, how, nobody);
+  }
+
+ private:
+  models::model_folder& models_;
+  espalier::contiguous_kv compacting_;
+  espalier::contiguous_kv truncating_;
+  espalier::contiguous_kv draft_kv_;
+};
+
+}  // namespace bench
