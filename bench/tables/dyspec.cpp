@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSL-1.0
+// The tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) on a pair of models on this machine.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dyspec_methods.hpp"
+#include "dyspec_report.hpp"
+#include "dyspec_results.hpp"
+#include "espalier/analysis/acceptance_by_rank.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "prompt_set.hpp"
+#include "report_file.hpp"
+#include "table_program.hpp"
+#include "text_writer.hpp"
+#include "timed_texts.hpp"
+#include "tree_rounds.hpp"
+
+namespace {
+
+struct arguments : bench::table_arguments {
+  bench::dyspec_run how;
+  bool quick = false;
+  std::string plot;
+};
+
+arguments parse(int argc, char** argv, CLI::App& app) {
+  arguments a;
+  a.add_to(app);
+  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  bench::add_count(app, "--spacing", a.how.spacing, "tokens from one place of single rounds to the next");
+  bench::add_count(app, "--trials", a.how.trials, "verifications of each tree");
+  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which settings are chosen");
+  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain that the tables are of");
+  bench::add_count(app, "--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
+  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
+  app.add_option("--budgets", a.how.budgets, "drafted tokens a round")->delimiter(',')->check(CLI::Range(1, 256));
+  app.add_flag("--quick", a.quick, "two budgets and a few prompts: less than half a minute");
+  app.add_option("--plot", a.plot, "also draw them to this file, as SVG");
+  app.parse(argc, argv);
+  if (a.quick) {
+    a.how = {.tokens = 48,
+             .spacing = 24,
+             .trials = 2,
+             .tune = 1,
+             .measure = 2,
+             .decode = 1,
+             .repeats = 1,
+             .budgets = {8, 32},
+             .thresholds = {0.03}};
+  }
+  return a;
+}
+
+// The same for all that is done after one prompt: methods differ in what they decide, not in the numbers they decide by.
+std::uint64_t seed_of(float temperature, std::size_t domain, std::size_t prompt, bool choosing) {
+  return ((static_cast<std::uint64_t>(temperature * 10) * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
+}
+
+class measurement {
+ public:
+  static constexpr int large_budget = 256;
+  static constexpr int paper_budget = 768;  // in appendix B.1
+
+  measurement(models::model_folder& models, const bench::dyspec_run& how)
+      : how_(how),
+        writer_(models),
+        rounds_(models, bench::dyspec_draft, large_budget + 1, how.trials),
+        hot_rounds_(models, {.temperature = 1.0F}, large_budget + 1, how.trials),
+        drafts_(models, bench::dyspec_draft, paper_budget + 1, 1) {}
+
+  bench::timed_texts run(bench::dyspec_results& results, const std::vector<bench::prompt_domain>& choosing,
+                         const std::vector<bench::prompt_domain>& measured) {
+    const std::size_t n = bench::dyspec_temperatures.size();
+    results.budgets = how_.budgets;
+    results.methods.resize(n), results.acceptance.resize(n), results.rounds.resize(n);
+    for (std::size_t t = 0; t < n; ++t) {
+      choose(results, t, choosing);
+      measure(results, t, measured);
+    }
+    share(results, measured);
+    return decode(results, measured);
+  }
+
+ private:
+  // Calls f(domain, prompt) at every place of a text that the target has written after each prompt.
+  template <class FunctionT>
+  void at_places(bench::tree_rounds& rounds, float temperature, const std::vector<bench::prompt_domain>& domains,
+                 bool choosing, const FunctionT& f) {
+    const espalier::sampling_options sampling{.temperature = temperature};
+    for (std::size_t d = 0; d < domains.size(); ++d) {
+      for (std::size_t p = 0; p < domains[d].prompts.size(); ++p) {
+        bench::progress(fmt::format("temperature {:g}: {} {}, prompt {} of {}", temperature,
+                                    choosing ? "choosing by" : "measuring", domains[d].name, p + 1,
+                                    domains[d].prompts.size()));
+        std::vector<espalier::token_id> text = domains[d].prompts[p];
+        const std::size_t written = text.size();
+        const std::uint64_t seed = seed_of(temperature, d, p, choosing);
+        const auto more =
+            writer_.write(writer_.draft(), espalier::sampled_chain({.length = 5}), espalier::residual_walk(), text,
+                          {how_.tokens, {.sampling = sampling, .seed = seed}});
+        text.insert(text.end(), more.tokens.begin(), more.tokens.end());
+        rounds.begin(sampling, seed);
+        for (std::size_t end = written; end < text.size(); end += static_cast<std::size_t>(how_.spacing)) {
+          rounds.advance(std::span(text).first(end));
+          f(d, p);
+        }
+      }
+    }
+  }
+
+  static bench::sums_by_prompt no_sums(const std::vector<bench::prompt_domain>& domains) {
+    bench::sums_by_prompt sums;
+    for (const bench::prompt_domain& domain : domains)
+      sums.emplace_back(domain.prompts.size());
+    return sums;
+  }
+
+  // Thresholds and shapes that commit most tokens; Sequoia's by the acceptance in the domain, as its authors do.
+  void choose(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
+    const std::size_t n_thresholds = std::size(bench::dyspec_thresholds);
+    std::vector<std::vector<bench::tree_method>> candidates;  // [budgets]: thresholds, the same filled, shapes
+    for (const int budget : how_.budgets) {
+      auto& list = candidates.emplace_back();
+      for (const bool fill : {false, true}) {
+        for (const double threshold : bench::dyspec_thresholds)
+          list.push_back(bench::dyspec_threshold_method(budget, threshold, fill));
+      }
+      for (const bench::branch_counts& shape : bench::specinfer_shapes(budget))
+        list.push_back(bench::specinfer_method(budget, shape));
+    }
+    std::vector<std::vector<double>> tokens;
+    for (const auto& list : candidates)
+      tokens.emplace_back(list.size());
+    // Two levels of as many draws as are to be counted.
+    constexpr int n_ranks = 16;
+    espalier::sequoia wide({.budget = 64, .max_depth = 2}, std::vector<double>(n_ranks, 1.0 / n_ranks));
+    espalier::residual_walk walk;
+    std::vector<espalier::acceptance_by_rank> ranks(choosing.size(), espalier::acceptance_by_rank(n_ranks));
+    at_places(rounds_, bench::dyspec_temperatures[t], choosing, true, [&](std::size_t d, std::size_t) {
+      rounds_.run(wide, walk, [&](espalier::tree_view tree, espalier::verdict v) { ranks[d].count(tree, v); });
+      for (std::size_t b = 0; b < candidates.size(); ++b) {
+        for (std::size_t i = 0; i < candidates[b].size(); ++i)
+          tokens[b][i] += candidates[b][i].round(rounds_).tokens;
+      }
+    });
+    for (const espalier::acceptance_by_rank& counted : ranks)
+      results.acceptance[t].push_back(counted.rates());
+    for (std::size_t b = 0; b < candidates.size(); ++b) {
+      const auto best = [&](std::size_t begin, std::size_t end) {
+        const auto first = tokens[b].begin();
+        return std::vector(
+            choosing.size(),
+            candidates[b][static_cast<std::size_t>(
+                std::max_element(first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end)) -
+                first)]);
+      };
+      std::vector<bench::tree_method> sequoia;
+      for (const auto& acceptance : results.acceptance[t])
+        sequoia.push_back(bench::sequoia_method(how_.budgets[b], acceptance));
+      results.methods[t].push_back({std::vector(choosing.size(), bench::dyspec_greedy_method(how_.budgets[b])),
+                                    best(0, n_thresholds), best(n_thresholds, 2 * n_thresholds), sequoia,
+                                    best(2 * n_thresholds, candidates[b].size())});
+    }
+  }
+
+  void measure(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& measured) {
+    results.rounds[t].assign(how_.budgets.size(), std::vector(bench::dyspec_method_names.size(), no_sums(measured)));
+    at_places(rounds_, bench::dyspec_temperatures[t], measured, false, [&](std::size_t d, std::size_t p) {
+      for (std::size_t b = 0; b < how_.budgets.size(); ++b) {
+        for (std::size_t m = 0; m < bench::dyspec_method_names.size(); ++m)
+          results.rounds[t][b][m][d][p] += results.methods[t][b][m][d].round(rounds_);
+      }
+    });
+  }
+
+  // On half the prompts: passes of 257 rows are dear.
+  void share(bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
+    for (bench::prompt_domain& domain : domains)
+      domain.prompts.resize((domain.prompts.size() + 1) / 2);
+    struct sampling {
+      float target, draft;
+    };
+    for (const sampling s : {sampling{0.6F, 0.6F}, sampling{1.0F, 0.6F}, sampling{1.0F, 1.0F}}) {
+      const std::size_t first = results.shares.size();
+      for (const double threshold : how_.thresholds) {
+        for (const bool fill : {false, true})
+          results.shares.push_back({s.target, s.draft, large_budget, threshold, fill, true, no_sums(domains)});
+      }
+      bench::tree_rounds& rounds = s.draft < 1 ? rounds_ : hot_rounds_;
+      at_places(rounds, s.target, domains, false, [&](std::size_t d, std::size_t p) {
+        espalier::residual_walk walk;
+        for (std::size_t i = first; i < results.shares.size(); ++i) {
+          espalier::dyspec_threshold policy = policy_of(results.shares[i]);
+          results.shares[i].sums[d][p] += rounds.run(policy, walk);
+        }
+      });
+    }
+    const std::size_t first = results.shares.size();
+    for (const double threshold : {0.003, 0.001}) {
+      for (const bool fill : {false, true})
+        results.shares.push_back({0.6F, 0.6F, paper_budget, threshold, fill, false, no_sums(domains)});
+    }
+    at_places(drafts_, 0.6F, domains, false, [&](std::size_t d, std::size_t p) {
+      for (std::size_t i = first; i < results.shares.size(); ++i) {
+        espalier::dyspec_threshold policy = policy_of(results.shares[i]);
+        results.shares[i].sums[d][p] += drafts_.draft(policy);
+      }
+    });
+  }
+
+  static espalier::dyspec_threshold policy_of(const bench::budget_share& row) {
+    return espalier::dyspec_threshold(
+        {.budget = row.budget, .max_depth = 32, .threshold = row.threshold, .fill = row.fill});
+  }
+
+  bench::timed_texts decode(const bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
+    for (std::size_t d = 0; d < domains.size(); ++d)
+      domains[d].prompts.resize(results.n_decoded[d]);
+    const std::size_t n_methods = bench::dyspec_method_names.size(), n_budgets = how_.budgets.size();
+    const std::size_t n_plain = bench::dyspec_temperatures.size();
+    return bench::timed_texts(
+        results.plain_text_of(n_plain), domains, how_.repeats, "timing",
+        [&](std::size_t m, std::size_t d, std::size_t p) {
+          const bool is_plain = m >= results.plain_text_of(0);
+          const std::size_t t = is_plain ? m - results.plain_text_of(0) : m / n_methods / n_budgets;
+          const float temperature = bench::dyspec_temperatures[t];
+          const bench::text_options how{
+              how_.tokens, {.sampling = {.temperature = temperature}, .seed = seed_of(temperature, d, p, false)}};
+          const auto& prompt = domains[d].prompts[p];
+          if (is_plain)
+            return writer_.write(espalier::no_drafter(), espalier::plain(), espalier::target_only(), prompt, how).stats;
+          return results.methods[t][m / n_methods % n_budgets][m % n_methods][d].write(writer_, prompt, how);
+        });
+  }
+
+  bench::dyspec_run how_;
+  bench::text_writer writer_;
+  bench::tree_rounds rounds_;
+  bench::tree_rounds hot_rounds_;  // the draft at temperature 1
+  bench::tree_rounds drafts_;      // with room for the paper's trees
+};
+
+int run(const arguments& a) {
+  auto models =
+      models::model_folder::load(a.models, {.threads = a.threads, .max_rows = measurement::large_budget + 64});
+  auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + measurement::paper_budget + 1);
+  const auto choosing = bench::take_first_prompts(domains, a.how.tune);
+  bench::dyspec_results results;
+  for (bench::prompt_domain& domain : domains) {
+    if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
+    results.domains.push_back(domain.name);
+    results.n_prompts.push_back(domain.prompts.size());
+    results.n_decoded.push_back(std::min(domain.prompts.size(), static_cast<std::size_t>(a.how.decode)));
+  }
+  const bench::timed_texts texts = measurement(models, a.how).run(results, choosing, domains);
+  bench::progress("");
+  const bench::dyspec_report report(results, texts, a.how);
+  bench::report(report.markdown(), a.markdown);
+  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
+  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(
+      "bench_tables_dyspec",
+      "DySpec's tables on a pair of models: its trees against Sequoia's and SpecInfer's of as many\n"
+      "nodes, tokens a round and time a token, and how much of a budget a threshold uses.",
+      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dyspec_methods.hpp"
+#include "interval.hpp"
+#include "timed_texts.hpp"
+#include "tree_rounds.hpp"
+
+namespace bench {
+
+//! How much is measured.
+struct dyspec_run {
+  int tokens = 128;  //!< written after each prompt
+  int spacing = 16;  //!< tokens from one place of single rounds to the next
+  int trials = 4;    //!< verifications of each tree
+  int tune = 5;      //!< prompts of a domain that settings are chosen by
+  int measure = 10;  //!< prompts of a domain that the tables are of
+  int decode = 4;    //!< of these, the first are decoded in earnest, and timed
+  int repeats = 1;
+  std::vector<int> budgets{8, 16, 32, 64};
+  std::vector<double> thresholds{0.1, 0.03, 0.01, 0.003};  //!< at which the use of a large budget is looked at
+};
+
+inline constexpr std::array<float, 2> dyspec_temperatures = {0.0F, 0.6F};
+
+enum dyspec_method : std::size_t { by_greedy, by_threshold, by_filling, by_sequoia, by_specinfer };
+inline constexpr std::array<const char*, 5> dyspec_method_names = {
+    "DySpec, greedy", "DySpec, threshold", "DySpec, adaptive threshold", "Sequoia", "SpecInfer"};
+
+using sums_by_prompt = std::vector<std::vector<round_sums>>;  // [domains][prompts]
+
+//! How much of a large budget a threshold uses.
+struct budget_share {
+  float target;  //!< temperatures
+  float draft;
+  int budget;
+  double threshold;
+  bool fill;
+  bool verified;
+  sums_by_prompt sums;
+};
+
+//! All that was measured.
+struct dyspec_results {
+  std::vector<std::string> domains;
+  std::vector<std::size_t> n_prompts;  //!< [domains] of single rounds
+  std::vector<std::size_t> n_decoded;  //!< [domains] of whole texts
+  std::vector<int> budgets;
+
+  //! [temperatures][budgets][methods][domains]
+  std::vector<std::vector<std::vector<std::vector<tree_method>>>> methods;
+  //! [temperatures][domains][ranks] how often the draw of a rank was the one accepted
+  std::vector<std::vector<std::vector<double>>> acceptance;
+  //! [temperatures][budgets][methods]
+  std::vector<std::vector<std::vector<sums_by_prompt>>> rounds;
+  std::vector<budget_share> shares;
+
+  //! Where a method is among those that wrote texts; plain decoding comes last.
+  std::size_t text_of(std::size_t temperature, std::size_t budget, std::size_t method) const {
+    return (temperature * budgets.size() + budget) * dyspec_method_names.size() + method;
+  }
+  std::size_t plain_text_of(std::size_t temperature) const {
+    return text_of(dyspec_temperatures.size(), 0, temperature);
+  }
+
+  //! An interval over the prompts of each domain, and of the mean of the domains last. figure(sums)
+  template <class FigureT>
+  static std::vector<interval> by_domain(const sums_by_prompt& sums, const FigureT& figure) {
+    std::vector<std::size_t> prompts;
+    for (const auto& domain : sums)
+      prompts.push_back(domain.size());
+    return intervals_by_domain(prompts, [&](std::size_t d, std::size_t p) { return figure(sums[d][p]); });
+  }
+
+  std::vector<interval> tokens(std::size_t temperature, std::size_t budget, std::size_t method) const {
+    return by_domain(rounds[temperature][budget][method], [](const round_sums& s) { return s.tokens_per_round(); });
+  }
+
+  //! Tokens a round that one method has more than another, prompt by prompt.
+  std::vector<interval> difference(std::size_t temperature, std::size_t budget, std::size_t more,
+                                   std::size_t less) const {
+    const auto& of = rounds[temperature][budget];
+    return intervals_by_domain(n_prompts, [&](std::size_t d, std::size_t p) {
+      return of[more][d][p].tokens_per_round() - of[less][d][p].tokens_per_round();
+    });
+  }
+};
+
+}  // namespace bench

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "espalier/core/philox.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/sampling/lazy_rows.hpp"
+#include "model_folder.hpp"
+#include "tree_pass.hpp"
+
+namespace bench {
+
+//! Sums over rounds; a round that was verified several times counts once, with the mean.
+struct round_sums {
+  double rounds = 0;
+  double tokens = 0;        //!< committed, the target's own included
+  double drafted = 0;       //!< draws
+  double draft_passes = 0;  //!< calls of the draft model, one for all nodes of a level
+
+  double tokens_per_round() const { return tokens / rounds; }
+  double drafted_per_round() const { return drafted / rounds; }
+  double draft_passes_per_round() const { return draft_passes / rounds; }
+
+  round_sums& operator+=(const round_sums& other) {
+    rounds += other.rounds, tokens += other.tokens;
+    drafted += other.drafted, draft_passes += other.draft_passes;
+    return *this;
+  }
+};
+
+//! Single rounds of any policy and verifier at given places of a text, none of which is committed: all methods see the same
+//! contexts, however far each would have come.
+class tree_rounds {
+ public:
+  //! Trees of up to max_nodes nodes, root included.
+  tree_rounds(models::model_folder& models, espalier::sampling_options draft, int max_nodes, int trials)
+      : trials_(trials),
+        vocab_(models.target.vocab_size()),
+        max_nodes_(max_nodes),
+        draft_kv_(models.make_cache(models.draft)),
+        drafter_(models.draft, draft_kv_, draft),
+        pass_(models, max_nodes),
+        tree_(max_nodes - 1) {
+    drafter_.reserve(max_nodes - 1);
+  }
+
+  //! A new text, and how the target samples it.
+  void begin(const espalier::sampling_options& sampling, std::uint64_t seed) {
+    pass_.begin();
+    target_.emplace(sampling);
+    target_->reserve(max_nodes_, vocab_);
+    seed_ = seed;
+  }
+
+  //! The next rounds are at the end of this beginning of the text; it grows from call to call.
+  void advance(std::span<const espalier::token_id> text) {
+    root_ = static_cast<std::uint32_t>(text.size());
+    last_ = text.back();
+    pass_.advance(text);
+    drafter_.begin(text);
+  }
+
+  //! Drafts alone.
+  template <class PolicyT>
+  round_sums draft(PolicyT& policy) {
+    const std::int64_t passes = drafter_.n_passes;
+    tree_.reset(last_, std::min(tree_.capacity(), drafter_.capacity() - static_cast<int>(root_)));
+    espalier::philox_chance chance(seed_, root_, 0);
+    policy.grow(tree_, drafter_, chance);
+    return {.rounds = 1,
+            .drafted = static_cast<double>(tree_.view().n_draws),
+            .draft_passes = static_cast<double>(drafter_.n_passes - passes)};
+  }
+
+  //! Drafts and verifies; observer(tree, verdict) hears of every verification.
+  template <class PolicyT, class VerifierT, class ObserverT>
+  round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
+    round_sums sums = draft(policy);
+    const espalier::tree_view tree = tree_;
+    target_->open(pass_.forward(tree), pass_.rows());
+    if constexpr (requires { verifier.reserve(max_nodes_, vocab_); }) verifier.reserve(max_nodes_, vocab_);
+    for (int trial = 1; trial <= trials_; ++trial) {
+      espalier::philox_chance chance(seed_, root_, static_cast<std::uint32_t>(trial));
+      const espalier::verdict v = verifier.verify(tree, drafter_.rows(), *target_, chance);
+      observer(tree, v);
+      sums.tokens += static_cast<double>(tree.depth[v.accepted] + 1) / trials_;
+    }
+    return sums;
+  }
+
+  template <class PolicyT, class VerifierT>
+  round_sums run(PolicyT& policy, VerifierT& verifier) {
+    return run(policy, verifier, [](espalier::tree_view, espalier::verdict) {});
+  }
+
+ private:
+  struct counting_drafter : espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&> {
+    using autoregressive::autoregressive;
+    std::int64_t n_passes = 0;
+
+    auto propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
+      ++n_passes;
+      return autoregressive::propose(tree, nodes);
+    }
+  };
+
+  int trials_;
+  int vocab_;
+  int max_nodes_;
+  espalier::contiguous_kv draft_kv_;
+  counting_drafter drafter_;
+  tree_pass pass_;
+  espalier::tree<> tree_;
+  std::optional<espalier::lazy_rows<float>> target_;
+  std::uint64_t seed_ = 0;
+  std::uint32_t root_ = 0;
+  espalier::token_id last_ = 0;
+};
+
+}  // namespace bench
