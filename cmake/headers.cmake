@@ -42,6 +42,7 @@ set(espalier_headers
   include/espalier/drafter/no_drafter.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
+  include/espalier/tree_policy/best_first.hpp
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
@@ -51,6 +52,7 @@ set(espalier_headers
   include/espalier/tree_policy/fixed.hpp
   include/espalier/tree_policy/iid_paths.hpp
   include/espalier/tree_policy/layer.hpp
+  include/espalier/tree_policy/marginal_heap.hpp
   include/espalier/tree_policy/plain.hpp
   include/espalier/tree_policy/sampled_chain.hpp
   include/espalier/tree_policy/sequoia.hpp

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/tree_policy/asked_nodes.hpp"
+#include "espalier/tree_policy/marginal_heap.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// The most probable tokens of a row of logits, ties by lower id, with their log-probabilities.
+template <class NumberT>
+void most_probable(std::span<const NumberT> logits, std::int32_t row, std::span<token_id> tokens,
+                   std::span<float> log_probs) {
+  constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
+  NumberT best = -infinity;
+  for (std::size_t t = 0; t < logits.size(); ++t) {
+    if (!(logits[t] < infinity))
+      raise<numeric_error>("the logit of token ", t, " in row ", row, " of the block is ", logits[t], ".");
+    best = (std::max)(best, logits[t]);
+  }
+  if (best == -infinity) raise<numeric_error>("all logits in row ", row, " of the block are minus infinity.");
+  double total = 0;
+  for (const NumberT x : logits)
+    total += std::exp(static_cast<double>(x) - static_cast<double>(best));
+  const auto is_better = [&](token_id a, token_id b) {
+    const NumberT of_a = logits[static_cast<std::size_t>(a)], of_b = logits[static_cast<std::size_t>(b)];
+    return of_a != of_b ? of_a > of_b : a < b;
+  };
+  std::size_t n = 0;
+  for (std::size_t t = 0; t < logits.size(); ++t) {
+    const auto token = static_cast<token_id>(t);
+    if (n == tokens.size()) {
+      if (!is_better(token, tokens[0])) continue;
+      std::pop_heap(tokens.begin(), tokens.end(), is_better);
+      tokens[n - 1] = token;
+    } else {
+      tokens[n++] = token;
+    }
+    std::push_heap(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n), is_better);
+  }
+  std::sort_heap(tokens.begin(), tokens.end(), is_better);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const double x = static_cast<double>(logits[static_cast<std::size_t>(tokens[i])]) - static_cast<double>(best);
+    log_probs[i] = static_cast<float>(x - std::log(total));
+  }
+}
+
+}  // namespace detail
+
+struct best_first_options {
+  std::int32_t budget = 64;     //!< B, drafted tokens a round
+  std::int32_t max_depth = 16;  //!< levels below the root
+  double min_gain =
+      0;  //!< delta: a level that makes the expected number of accepted tokens grow by no more is the last
+};
+
+//! Drafts the B most probable prefixes: of all trees of that size the one of which most tokens are accepted if the
+//! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's, level by
+//! level, asking only about nodes that are among the best so far: no other one's descendants can be.
+//!
+//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B). StepDrafter: one draft pass a level, one look at each
+//!             row. No allocation after construction
+//! Law         parents are more probable than children: what is chosen is a tree
+//!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
+//!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and token
+//! Errors      option_error for a budget outside 1 to 1024, a depth outside 1 to 64, a gain outside 0 to 1; numeric_error for
+//!             logits of a block that are NaN or plus infinity
+//! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and what is said of levels do not concern blocks.
+//!             Where there is no room to ask about all of a level, its best nodes are asked about, and it is the last
+class best_first {
+ public:
+  static constexpr regime sampling = regime::deterministic;
+
+  explicit best_first(best_first_options options = {})
+      : options_(checked(options)),
+        tokens_(at(options.max_depth) * at(options.budget)),
+        log_probs_(tokens_.size()),
+        heap_entries_(at(options.budget) + 1),
+        heap_nodes_(at(options.budget) + 1),
+        asked_(options.budget, max_asked(), options.budget),
+        best_(at(options.budget)),
+        reach_(at(options.budget) + 1) {}
+
+  std::int32_t max_nodes() const { return options_.budget; }
+
+  //! What is among the best after one level need not be after the next. Growth ends where more would have to be asked about.
+  std::int32_t max_asked() const {
+    return (std::max)(options_.budget, (std::min)(options_.budget * (options_.max_depth - 1), 16384));
+  }
+
+  template <class TreeT, BlockDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    const std::int32_t ranks =
+        (std::min)({tree.limit(), options_.budget, static_cast<std::int32_t>(drafter.vocab_size())});
+    if (ranks <= 0) return;
+    const auto logits = drafter.propose_block();
+    const std::int32_t n_rows = (std::min)(logits.n_rows, options_.max_depth);
+    for (std::int32_t r = 0; r < n_rows; ++r)
+      detail::most_probable(logits.row(r), r, part(tokens_, r, ranks), part(log_probs_, r, ranks));
+    take(tree, tokens_, log_probs_, n_rows, ranks);
+  }
+
+  //! What a block's rows give, from lists that are there already.
+  //!
+  //! Shapes      tokens, log_probs: [n_rows][ranks], the most probable first; a log-probability of minus infinity ends a list
+  //! Pre         n_rows <= max_depth
+  //! Complexity  O(B log B)
+  template <class TreeT>
+  void take(TreeT& tree, std::span<const token_id> tokens, std::span<const float> log_probs, std::int32_t n_rows,
+            std::int32_t ranks) {
+    marginal_heap heap(heap_entries_.data(), heap_nodes_.data());
+    const std::int32_t n = heap.take(log_probs.data(), n_rows, ranks, (std::min)(tree.limit(), options_.budget));
+    for (std::int32_t i = 1; i <= n; ++i) {
+      const marginal_node& node = heap_nodes_[at(i)];
+      const std::size_t place = at(node.depth - 1) * at(ranks) + at(node.rank);
+      tree.append(node.parent, tokens[place], log_probs[place]);
+    }
+  }
+
+  template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    limit_ = at((std::min)(tree.limit(), options_.budget));
+    n_best_ = 0;
+    if (limit_ == 0) return;
+    asked_.start();
+    reach_[0] = 1;
+    double expected = 0;
+    bool has_room = true;
+    for (std::int32_t depth = 1;; ++depth) {
+      const auto rows = drafter.propose(tree, asked_.level());
+      std::make_heap(best_.begin(), best_end(), is_better);
+      for (std::size_t i = 0; i < asked_.level().size(); ++i)
+        consider_children(asked_.level()[i], reach_[i], rows.row(static_cast<std::int32_t>(i)), depth);
+      std::sort_heap(best_.begin(), best_end(), is_better);
+      const double before = expected;
+      expected = 0;
+      for (std::size_t i = 0; i < n_best_; ++i)
+        expected += best_[i].probability;
+      if (!has_room || depth == options_.max_depth || !(expected - before > options_.min_gain)) break;
+      asked_.next_level();
+      for (std::size_t i = 0; i < n_best_ && has_room; ++i) {
+        if (best_[i].depth != depth) continue;
+        reach_[asked_.level().size()] = best_[i].probability;
+        has_room = asked_.add(tree, best_[i]);
+      }
+      if (asked_.level().empty()) break;
+    }
+    asked_.rebuild(tree, drafter, std::span(best_).first(n_best_));
+  }
+
+  void observe(tree_view, verdict) const {}
+
+ private:
+  struct prefix : considered_node {
+    double probability = 0;
+    std::int32_t depth = 0;
+  };
+
+  static const best_first_options& checked(const best_first_options& options) {
+    require_option("budget", options.budget, 1, 1024);
+    require_option("max_depth", options.max_depth, 1, 64);
+    require_option("min_gain", options.min_gain, 0.0, 1.0);
+    return options;
+  }
+
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  template <class T>
+  static std::span<T> part(std::vector<T>& rows, std::int32_t r, std::int32_t size) {
+    return std::span(rows).subspan(at(r) * at(size), at(size));
+  }
+
+  static bool is_better(const prefix& a, const prefix& b) {
+    if (a.probability != b.probability) return a.probability > b.probability;
+    if (a.depth != b.depth) return a.depth < b.depth;
+    return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
+  }
+
+  auto best_end() { return best_.begin() + static_cast<std::ptrdiff_t>(n_best_); }
+
+  // What a prefix must exceed to be among the best. Of equal ones the earlier stay.
+  double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
+
+  template <class NumberT>
+  void consider_children(node_id u, double reach, std::span<const NumberT> row, std::int32_t depth) {
+    constexpr std::size_t block = 64;
+    // A little less than what a child's own probability must exceed.
+    const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
+    NumberT least = bound();
+    for (std::size_t first = 0; first < row.size(); first += block) {
+      const std::size_t end = (std::min)(first + block, row.size());
+      int above = 0;
+      for (std::size_t t = first; t < end; ++t)
+        above |= row[t] > least ? 1 : 0;
+      if (above == 0) continue;
+      for (std::size_t t = first; t < end; ++t) {
+        if (row[t] > least && consider_child(u, reach, static_cast<token_id>(t), static_cast<double>(row[t]), depth))
+          least = bound();
+      }
+    }
+  }
+
+  bool consider_child(node_id u, double reach, token_id token, double probability, std::int32_t depth) {
+    prefix child;
+    child.probability = reach * (std::min)(1.0, probability);
+    if (!(child.probability > floor())) return false;
+    child.token = token;
+    child.log_prob = static_cast<float>(std::log(probability));
+    child.parent = u;
+    child.depth = depth;
+    if (n_best_ < limit_) {
+      ++n_best_;
+    } else {
+      std::pop_heap(best_.begin(), best_end(), is_better);
+    }
+    best_[n_best_ - 1] = child;
+    std::push_heap(best_.begin(), best_end(), is_better);
+    return true;
+  }
+
+  best_first_options options_;
+  std::vector<token_id> tokens_;  // [max_depth][budget] of a block
+  std::vector<float> log_probs_;  // [max_depth][budget]
+  std::vector<std::uint64_t> heap_entries_;
+  std::vector<marginal_node> heap_nodes_;
+  asked_nodes asked_;
+  std::vector<prefix> best_;   // [budget] the best so far, as a heap with the worst on top, or sorted
+  std::vector<double> reach_;  // [budget + 1] probability of the paths to the nodes of the level
+  std::size_t n_best_ = 0;
+  std::size_t limit_ = 0;
+};
+
+}  // namespace espalier
