@@ -115,6 +115,11 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::khisti_options>() == members<espalier::khisti_options>());
   CHECK(described<espalier::dyspec_greedy_options>() == members<espalier::dyspec_greedy_options>());
   CHECK(described<espalier::dyspec_threshold_options>() == members<espalier::dyspec_threshold_options>());
+  CHECK(described<espalier::adaptive_chain_options>() == members<espalier::adaptive_chain_options>());
+  CHECK(described<espalier::best_first_options>() == members<espalier::best_first_options>());
+  CHECK(described<espalier::eagle2_options>() == members<espalier::eagle2_options>());
+  CHECK(described<espalier::sequoia_options>() == members<espalier::sequoia_options>());
+  CHECK(described<espalier::specinfer_static_options>() == members<espalier::specinfer_static_options>());
   CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
   CHECK(described<espalier::sampling_options>() == members<espalier::sampling_options>());
 }
@@ -217,5 +222,5 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   });
   // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
   // alone, independent paths with all but those for a single path, draws without replacement with four.
-  CHECK(pairs == 11 + 11 + 4 * 2 + 2 * 9 + 2 * 4);
+  CHECK(pairs == 11 + 11 + 7 * 2 + 3 * 9 + 4 * 4);
 }

@@ -17,15 +17,20 @@
 #include "espalier/registry/option.hpp"
 #include "espalier/registry/part.hpp"
 #include "espalier/sampling/sampler.hpp"
+#include "espalier/tree_policy/adaptive_chain.hpp"
+#include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
 #include "espalier/tree_policy/dyspec_threshold.hpp"
+#include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/tree_policy/sequoia.hpp"
+#include "espalier/tree_policy/specinfer_static.hpp"
 #include "espalier/verifier/block.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/khisti.hpp"
@@ -54,6 +59,12 @@ inline constexpr auto options_of<chain_options> = boost::hana::make_tuple(option
                                                                                  1024, "drafted tokens a round"});
 
 template <>
+inline constexpr auto options_of<adaptive_chain_options> = boost::hana::make_tuple(
+    option{"length", &adaptive_chain_options::length, 1, 1024, "drafted tokens of the first round"},
+    option{"max_length", &adaptive_chain_options::max_length, 1, 1024, "drafted tokens a round at most"},
+    option{"confidence", &adaptive_chain_options::confidence, 0, 1, "a less probable token is the last one drafted"});
+
+template <>
 inline constexpr auto options_of<fixed_options> =
     boost::hana::make_tuple(option{"depth", &fixed_options::depth, 1, 64, "levels below the root"},
                             option{"breadth", &fixed_options::breadth, 1, 64, "children of every node"},
@@ -75,6 +86,19 @@ inline constexpr auto options_of<dynatree_options> = boost::hana::make_tuple(
     option{"history", &dynatree_options::history, 0, 1, "adapt to what was accepted lately"});
 
 template <>
+inline constexpr auto options_of<best_first_options> =
+    boost::hana::make_tuple(option{"budget", &best_first_options::budget, 1, 1024, "drafted tokens a round"},
+                            option{"max_depth", &best_first_options::max_depth, 1, 64, "levels below the root"},
+                            option{"min_gain", &best_first_options::min_gain, 0, 1,
+                                   "a level that gains fewer accepted tokens is the last"});
+
+template <>
+inline constexpr auto options_of<eagle2_options> = boost::hana::make_tuple(
+    option{"beam", &eagle2_options::beam, 1, 64, "nodes asked about in a level, and children of each"},
+    option{"depth", &eagle2_options::depth, 0, 64, "levels asked about below the root"},
+    option{"budget", &eagle2_options::budget, 1, 1024, "drafted tokens kept"});
+
+template <>
 inline constexpr auto options_of<sampled_chain_options> = boost::hana::make_tuple(option{
     "length", &sampled_chain_options::length, 0, 64, "drafted tokens a round"});
 
@@ -90,6 +114,23 @@ inline constexpr auto options_of<delayed_options> =
                             option{"length", &delayed_options::length, 0, 64, "drafted tokens of each after that"});
 
 template <>
+inline constexpr auto options_of<specinfer_static_options> = boost::hana::make_tuple(
+    option{"budget", &specinfer_static_options::budget, 1, 1024, "drafted tokens a round at most"},
+    option{"level_1", &specinfer_static_options::level_1, 0, 64, "draws from the root"},
+    option{"level_2", &specinfer_static_options::level_2, 0, 64, "draws from each node of level 1; 0 ends the tree"},
+    option{"level_3", &specinfer_static_options::level_3, 0, 64, "draws from each node of level 2; and so on"},
+    option{"level_4", &specinfer_static_options::level_4, 0, 64, "draws from each node of level 3"},
+    option{"level_5", &specinfer_static_options::level_5, 0, 64, "draws from each node of level 4"},
+    option{"level_6", &specinfer_static_options::level_6, 0, 64, "draws from each node of level 5"},
+    option{"level_7", &specinfer_static_options::level_7, 0, 64, "draws from each node of level 6"},
+    option{"level_8", &specinfer_static_options::level_8, 0, 64, "draws from each node of level 7"});
+
+template <>
+inline constexpr auto options_of<sequoia_options> =
+    boost::hana::make_tuple(option{"budget", &sequoia_options::budget, 1, 1024, "drafted tokens a round"},
+                            option{"max_depth", &sequoia_options::max_depth, 1, 64, "levels below the root at most"});
+
+template <>
 inline constexpr auto options_of<dyspec_greedy_options> = boost::hana::make_tuple(option{
     "budget", &dyspec_greedy_options::budget, 1, 1024, "drafted tokens a round"});
 
@@ -97,7 +138,8 @@ template <>
 inline constexpr auto options_of<dyspec_threshold_options> = boost::hana::make_tuple(
     option{"budget", &dyspec_threshold_options::budget, 1, 1024, "drafted tokens a round at most"},
     option{"max_depth", &dyspec_threshold_options::max_depth, 1, 64, "levels below the root"},
-    option{"threshold", &dyspec_threshold_options::threshold, 0, 1, "draws less likely to be needed are not made"});
+    option{"threshold", &dyspec_threshold_options::threshold, 0, 1, "draws less likely to be needed are not made"},
+    option{"fill", &dyspec_threshold_options::fill, 0, 1, "at the end, lower the threshold until the budget is spent"});
 
 template <>
 inline constexpr auto options_of<khisti_options> = boost::hana::make_tuple(option{
@@ -123,15 +165,24 @@ inline constexpr auto known_values<commit_mode> = std::array{
 inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<plain>{"plain", "no draft: one token a round"},
     part<chain, chain_options>{"chain", "the draft's most probable tokens, one after the other"},
+    part<adaptive_chain, adaptive_chain_options>{"adaptive-chain",
+                                                 "a chain as long as lately accepted, while confident"},
     part<sampled_chain, sampled_chain_options>{"sampled-chain", "one path drawn from the draft"},
     part<iid_paths, iid_paths_options>{"iid-paths", "independent paths drawn from the draft"},
+    part<specinfer_static, specinfer_static_options>{"specinfer-static",
+                                                     "independent draws, as many a node as its level says"},
     part<delayed, delayed_options>{"delayed", "one path drawn from the draft, then independent ones from its end"},
     part<dyspec_greedy, dyspec_greedy_options>{"dyspec-greedy", "draws where the next one is most likely to be needed"},
     part<dyspec_threshold, dyspec_threshold_options>{"dyspec-threshold", "the same, level by level, above a threshold"},
+    part<dyspec_threshold, dyspec_threshold_options>{
+        "dyspec-adaptive", "the same, the threshold falling until the budget is spent", {.fill = true}},
+    part<sequoia, sequoia_options>{"sequoia", "draws in the shape that is best for acceptance by rank"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
     part<dynatree, dynatree_options>{"dynatree-first", "DynaTree's first paper: one breadth, one threshold",
-                                     dynatree_options::first_paper()});
+                                     dynatree_options::first_paper()},
+    part<eagle2, eagle2_options>{"eagle2", "the most probable paths expanded, the most probable nodes kept"},
+    part<best_first, best_first_options>{"best-first", "the most probable prefixes (DDTree, OPT-Tree)"});
 
 inline constexpr auto verifiers = boost::hana::make_tuple(
     part<greedy>{"greedy", "follow the target's most probable token"},

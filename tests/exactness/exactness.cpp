@@ -48,11 +48,29 @@ std::array<delayed_options, 3> tiny(delayed_options) {
   return {{{.paths = 2, .trunk = 1, .length = 2}, {.trunk = 1, .length = 0}, {.paths = 2, .trunk = 1, .length = 1}}};
 }
 
+std::array<adaptive_chain_options, 1> tiny(adaptive_chain_options) {
+  return {{{.length = 3, .confidence = 0.3}}};
+}
+std::array<eagle2_options, 1> tiny(eagle2_options) {
+  return {{{.beam = 2, .depth = 2, .budget = 4}}};
+}
+std::array<best_first_options, 1> tiny(best_first_options) {
+  return {{{.budget = 5, .max_depth = 3}}};
+}
+std::array<specinfer_static_options, 2> tiny(specinfer_static_options) {
+  return {{{.budget = 3, .level_1 = 2, .level_2 = 2, .level_3 = 0}, {.level_1 = 2, .level_2 = 1, .level_3 = 0}}};
+}
+std::array<sequoia_options, 2> tiny(sequoia_options) {
+  return {{{.budget = 4, .max_depth = 2}, {.budget = 3, .max_depth = 3}}};
+}
+
 std::array<dyspec_greedy_options, 2> tiny(dyspec_greedy_options) {
   return {{{.budget = 4}, {.budget = 3}}};
 }
-std::array<dyspec_threshold_options, 2> tiny(dyspec_threshold_options) {
-  return {{{.budget = 5, .max_depth = 3, .threshold = 0.1}, {.budget = 3, .max_depth = 2, .threshold = 0.3}}};
+std::array<dyspec_threshold_options, 3> tiny(dyspec_threshold_options o) {
+  return {{{.budget = 5, .max_depth = 3, .threshold = 0.1, .fill = o.fill},
+           {.budget = 5, .max_depth = 3, .threshold = 0.5, .fill = o.fill},
+           {.budget = 3, .max_depth = 2, .threshold = 0.3, .fill = o.fill}}};
 }
 
 // Calls f(policy, verifier) for tiny settings of each compatible pair.
