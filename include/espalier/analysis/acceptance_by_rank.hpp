@@ -8,7 +8,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/decoder/round.hpp"
 #include "espalier/verifier/remaining_draft.hpp"
 
 namespace espalier {
@@ -30,7 +29,8 @@ class acceptance_by_rank {
     accepted_.resize(static_cast<std::size_t>(ranks));
   }
 
-  void operator()(const round_record& r) { count(r.tree, r.decision); }
+  template <class RoundT>
+  void operator()(const RoundT& round) { count(round.tree, round.decision); }
 
   //! A verdict that was cut short ends with a drafted token: that, too, was accepted.
   void count(tree_view tree, verdict v) {

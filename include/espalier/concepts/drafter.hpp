@@ -43,7 +43,7 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
 //!   A round that is given up midway, with no commit, leaves no trace.
 //! Models
-//!   the refinements below; no_drafter for plain decoding
+//!   the refinements below; joint, which is several; no_drafter for plain decoding
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 
