@@ -3,17 +3,21 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "espalier/backend/llama.hpp"
+#include "espalier/backend/llama/block_draft_config.hpp"
+#include "espalier/backend/llama/block_draft_model.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "tokenizer.hpp"
 
 namespace models {
 
-//! A target model, its draft model and their tokenizer: DIR/target, DIR/draft, DIR/tokenizer.model.
+//! A target model, its draft model and their tokenizer: DIR/target, DIR/draft, DIR/tokenizer.model. Where there is a folder
+//! DIR/block, a block draft, too; the target then keeps the hidden states that it reads.
 //!
 //!     models::model_folder folder = models::model_folder::load("examples/models", {.max_rows = 288});
 //!     espalier::contiguous_kv kv = folder.make_cache(folder.target);
@@ -23,6 +27,7 @@ struct model_folder {
   tokenizer text;
   espalier::llama_backend target;
   espalier::llama_backend draft;
+  std::optional<espalier::block_draft_model> block{};
 
   //! options.max_rows: the longest forward pass of either, a tree and its pending token.
   static model_folder load(const std::string& folder, const espalier::llama_options& options = {}) {
@@ -34,9 +39,16 @@ struct model_folder {
                                                "model.safetensors, and a tokenizer.model.");
       }
     }
+    const bool has_block = std::filesystem::is_directory(folder + "/block");
+    espalier::llama_options target_options = options;
+    if (has_block) {
+      const auto read = espalier::block_draft_config::load(folder + "/block").hidden_layers;
+      target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
+    }
     model_folder models{tokenizer::load(folder + "/tokenizer.model"),
-                        espalier::llama_backend::load(folder + "/target", options),
+                        espalier::llama_backend::load(folder + "/target", target_options),
                         espalier::llama_backend::load(folder + "/draft", options)};
+    if (has_block) models.block = espalier::block_draft_model::load(folder + "/block", models.target);
     if (models.target.vocab_size() != models.draft.vocab_size()) {
       espalier::raise<espalier::model_error>("the target in ", folder, " has a vocabulary of ",
                                              models.target.vocab_size(), " and the draft one of ",

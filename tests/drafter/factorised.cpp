@@ -226,9 +226,9 @@ TEST_CASE("one round over a block drafter writes the target's law to 1e-12: samp
   CHECK(outcomes > 10000);
 }
 
-TEST_CASE("no round over a block drafter allocates, from the first on") {
+TEST_CASE("no round over a block drafter allocates, from the first on, also where the text outgrows it") {
   const models::text_model law{.seed = 65};
-  states_model model{.vocab = 11, .length = 6, .positions = 330, .law = law};
+  states_model model{.vocab = 11, .length = 6, .positions = 200, .law = law};
   states_target target(11, law);
   token_kv kv(330);
   block_diffusion blocks(model);
