@@ -39,7 +39,10 @@ set(espalier_headers
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/block_diffusion.hpp
   include/espalier/drafter/factorised.hpp
+  include/espalier/drafter/ngram.hpp
+  include/espalier/drafter/ngram_index.hpp
   include/espalier/drafter/no_drafter.hpp
+  include/espalier/drafter/prompt_lookup.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/drafter/ngram_index.hpp"
+
+namespace espalier {
+
+struct ngram_options {
+  std::int32_t order = 4;           //!< n, the token drafted included: contexts of n - 1 tokens are tried first
+  std::int32_t min_order = 2;       //!< and last, one token fewer each time
+  std::int32_t capacity = 1 << 16;  //!< tokens of the text and of all that was learnt beforehand
+};
+
+//! Drafts the most frequent continuation, one token after the other: of the last n - 1 tokens, or where these were never
+//! followed by anything, of fewer. Counts are of the text it follows and of what learn() was given. Of equally frequent
+//! tokens the lower one is drafted.
+//!
+//! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin the same for what is not the
+//!             beginning of the text before. No allocation after construction, which takes 7.3 MB for the default options, in
+//!             proportion to capacity; learn allocates
+//! Law         Drafter's: begin() forgets what the text before has taught, except where the new one begins like it; what
+//!             learn() was given stays
+//! Errors      option_error for orders outside 2 to 16, min_order above order, or a capacity outside 1 to 67108864. An empty
+//!             text is followed; nothing is drafted for it
+//! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and wants a
+//!             continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
+class ngram {
+ public:
+  explicit ngram(ngram_options options = {})
+      : options_(checked(options)),
+        index_(options.order, options.capacity),
+        replaced_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.order - 1)) {}
+
+  //! Counts a text that is given beforehand. May be called again, with another; not within a round.
+  //!
+  //! Errors      input_error if the capacity leaves no room for a text besides it
+  //! Pre         its tokens are of the target's vocabulary
+  void learn(std::span<const token_id> corpus) {
+    const std::int32_t left = options_.capacity - index_.first();
+    if (corpus.size() >= static_cast<std::size_t>(left)) {
+      raise<input_error>("a corpus of ", corpus.size(), " tokens leaves no room for a text in the ", left,
+                         " that option capacity still allows.");
+    }
+    const token_id* text = &index_.token(0) + index_.first();
+    const std::vector<token_id> followed(text, text + (index_.size() - index_.first()));
+    begin(corpus);
+    index_.keep();
+    begin(followed);
+  }
+
+  void reserve(std::int32_t) {}
+  std::int32_t capacity() const { return options_.capacity - index_.first(); }
+
+  void begin(std::span<const token_id> context) {
+    index_.follow(
+        context, [this](std::int32_t last) { count(last); }, [this](std::int32_t last) { forget(last); });
+  }
+
+  void commit(tree_view tree, verdict v) {
+    index_.follow(tree, v, [this](std::int32_t last) { count(last); });
+  }
+
+  //! Valid until the text changes.
+  std::span<const token_id> propose_run(std::int32_t max_tokens) {
+    const std::int32_t size = index_.size(), most = (std::min)(max_tokens, index_.room());
+    std::int32_t n = 0;
+    while (n < most && propose_at(size + n))
+      ++n;
+    return n == 0 ? std::span<const token_id>()
+                  : std::span<const token_id>(&index_.token(size), static_cast<std::size_t>(n));
+  }
+
+ private:
+  struct entry {
+    std::int32_t place = -1;  // the last token of the first occurrence
+    std::int32_t count = 0;
+    std::int32_t best = -1;  // the slot of the most frequent n-gram that is one token longer
+  };
+
+  static ngram_options checked(ngram_options options) {
+    require_option("order", options.order, 2, 16);
+    require_option("min_order", options.min_order, 2, options.order);
+    require_option("capacity", options.capacity, 1, 1 << 26);
+    return options;
+  }
+
+  // The n-grams that end at a token lie in its text.
+  std::int32_t longest(std::int32_t last) const { return (std::min)(options_.order, last - index_.first() + 1); }
+
+  std::int32_t& replaced(std::int32_t length, std::int32_t last) {
+    return replaced_[static_cast<std::size_t>(last) * static_cast<std::size_t>(options_.order - 1) +
+                     static_cast<std::size_t>(length - 2)];
+  }
+
+  void count(std::int32_t last) {
+    for (std::int32_t length = 1; length <= longest(last); ++length) {
+      const std::int32_t slot = index_.slot(length, last);
+      entry& e = index_.entry(length, slot);
+      if (e.place < 0) e = {.place = last};
+      ++e.count;
+      if (length == 1) continue;
+      entry& context = index_.find(length - 1, last - 1);
+      replaced(length, last) = context.best;
+      if (context.best < 0 || is_better(e, index_.entry(length, context.best))) context.best = slot;
+    }
+  }
+
+  bool is_better(const entry& a, const entry& b) {
+    return a.count > b.count || (a.count == b.count && index_.token(a.place) < index_.token(b.place));
+  }
+
+  void forget(std::int32_t last) {
+    for (std::int32_t length = longest(last); length >= 1; --length) {
+      if (length > 1) index_.find(length - 1, last - 1).best = replaced(length, last);
+      entry& e = index_.find(length, last);
+      if (--e.count == 0) e.place = -1;
+    }
+  }
+
+  // Writes the token after those before `end`, if any of the contexts has been followed by one.
+  bool propose_at(std::int32_t end) {
+    for (std::int32_t length = (std::min)(options_.order - 1, end - index_.first()); length >= options_.min_order - 1;
+         --length) {
+      const entry& context = index_.find(length, end - 1);
+      if (context.place < 0 || context.best < 0) continue;
+      index_.token(end) = index_.token(index_.entry(length + 1, context.best).place);
+      return true;
+    }
+    return false;
+  }
+
+  ngram_options options_;
+  detail::ngram_index<entry> index_;
+  std::vector<std::int32_t> replaced_;  // [capacity][order - 1] what was best before the token came
+};
+
+}  // namespace espalier
