@@ -39,6 +39,7 @@ set(espalier_headers
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/block_diffusion.hpp
   include/espalier/drafter/factorised.hpp
+  include/espalier/drafter/joint.hpp
   include/espalier/drafter/ngram.hpp
   include/espalier/drafter/ngram_index.hpp
   include/espalier/drafter/no_drafter.hpp
@@ -46,6 +47,7 @@ set(espalier_headers
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp
+  include/espalier/tree_policy/cascade.hpp
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class DrafterT>
+concept HasVocabulary = requires(const DrafterT& drafter) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class DrafterT>
+concept TellsTime = requires(const DrafterT& drafter) {
+  { drafter.forward_seconds() } -> std::convertible_to<double>;
+};
+
+}  // namespace detail
+
+//! Several drafters of one text, for a policy that asks one after the other: see cascade.
+//!
+//! Drafters are kept by reference when given as lvalues, by value otherwise.
+//!
+//!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
+//!
+//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own has no room()
+//!             while the others go on
+//! Errors      input_error for vocabularies of different size
+template <class... DraftersT>
+class joint {
+  static_assert((Drafter<std::remove_reference_t<DraftersT>> && ...), "each part of a joint must be a Drafter");
+
+ public:
+  explicit joint(DraftersT&&... drafters) : drafters_(std::forward<DraftersT>(drafters)...) {
+    std::int32_t known = 0;
+    each([&](auto& drafter) {
+      if constexpr (detail::HasVocabulary<std::remove_reference_t<decltype(drafter)>>) {
+        const std::int32_t vocab = drafter.vocab_size();
+        if (known != 0 && vocab != known) {
+          raise<input_error>("one drafter of the joint has ", known, " tokens and another ", vocab,
+                             "; they must share one vocabulary.");
+        }
+        known = vocab;
+      }
+    });
+  }
+
+  static constexpr std::size_t size() { return sizeof...(DraftersT); }
+
+  template <std::size_t Index>
+  auto& get() {
+    return std::get<Index>(drafters_);
+  }
+
+  //! Tokens that one of the drafters may still draft.
+  template <std::size_t Index>
+  std::int32_t room() const {
+    return left(std::get<Index>(drafters_));
+  }
+
+  void begin(std::span<const token_id> context) {
+    length_ = static_cast<std::int64_t>(context.size());
+    each([&](auto& drafter) { drafter.begin(context); });
+  }
+
+  void commit(tree_view tree, verdict v) {
+    length_ += tree.depth[v.accepted] + 1;
+    each([&](auto& drafter) { drafter.commit(tree, v); });
+  }
+
+  void reserve(std::int32_t n_nodes) {
+    each([&](auto& drafter) { drafter.reserve(n_nodes); });
+  }
+
+  std::int32_t capacity() const {
+    std::int32_t largest = 0;
+    each([&](const auto& drafter) { largest = std::max<std::int32_t>(largest, drafter.capacity()); });
+    return largest;
+  }
+
+  //! Of those that have probabilities.
+  std::int32_t vocab_size() const requires(detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
+    std::int32_t vocab = 0;
+    each([&](const auto& drafter) {
+      if constexpr (detail::HasVocabulary<std::remove_cvref_t<decltype(drafter)>>) vocab = drafter.vocab_size();
+    });
+    return vocab;
+  }
+
+  //! Time spent in draft models, of those that tell.
+  double forward_seconds() const requires(detail::TellsTime<std::remove_reference_t<DraftersT>> || ...) {
+    double seconds = 0;
+    each([&](const auto& drafter) {
+      if constexpr (detail::TellsTime<std::remove_cvref_t<decltype(drafter)>>) seconds += drafter.forward_seconds();
+    });
+    return seconds;
+  }
+
+  //! What the drafter that has read least has read. Those without room have no use for more.
+  std::int32_t n_read() const {
+    constexpr std::int64_t none = (std::numeric_limits<std::int64_t>::max)();
+    std::int64_t least = none;
+    each([&](const auto& drafter) {
+      if constexpr (requires { drafter.n_read(); }) {
+        if (left(drafter) > 0) least = std::min<std::int64_t>(least, drafter.n_read());
+      }
+    });
+    return static_cast<std::int32_t>(least == none ? length_ : least);
+  }
+
+  template <class BackendT>
+  void read(const BackendT& backend,
+            std::span<const std::int32_t> rows) requires(FeatureDrafter<std::remove_reference_t<DraftersT>, BackendT> ||
+                                                         ...) {
+    const std::int32_t first = n_read();
+    each([&](auto& drafter) {
+      if constexpr (FeatureDrafter<std::remove_reference_t<decltype(drafter)>, BackendT>) {
+        if (left(drafter) <= 0) return;
+        // A path that another has drafted may end beyond what this one can hold.
+        const auto known = static_cast<std::size_t>(drafter.n_read() - first);
+        const auto most = static_cast<std::size_t>((std::max)(0, drafter.capacity() - drafter.n_read()));
+        if (known < rows.size()) drafter.read(backend, rows.subspan(known, (std::min)(most, rows.size() - known)));
+      }
+    });
+  }
+
+ private:
+  template <class DrafterT>
+  std::int32_t left(const DrafterT& drafter) const {
+    const std::int64_t left = drafter.capacity() - length_;
+    return static_cast<std::int32_t>((std::max)(left, std::int64_t{0}));
+  }
+
+  template <class FunctionT>
+  void each(const FunctionT& function) {
+    std::apply([&](auto&... drafters) { (function(drafters), ...); }, drafters_);
+  }
+  template <class FunctionT>
+  void each(const FunctionT& function) const {
+    std::apply([&](const auto&... drafters) { (function(drafters), ...); }, drafters_);
+  }
+
+  std::tuple<DraftersT...> drafters_;
+  std::int64_t length_ = 0;  // of the text
+};
+
+template <class... DraftersT>
+joint(DraftersT&&...) -> joint<DraftersT...>;
+
+}  // namespace espalier

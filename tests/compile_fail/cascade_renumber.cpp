@@ -1,0 +1,18 @@
+// expect: must have renumber(was) to follow
+// SPDX-License-Identifier: BSL-1.0
+#include "archetypes/drafter.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/drafter/joint.hpp"
+#include "espalier/tree_policy/cascade.hpp"
+#include "espalier/tree_policy/chain.hpp"
+
+struct drafter : archetypes::step_drafter {
+#ifdef ESPALIER_VALID
+  void renumber(std::span<const espalier::node_id> was);
+#endif
+};
+
+void grow(espalier::cascade<espalier::chain>& policy, espalier::tree<>& tree, espalier::joint<drafter>& drafters,
+          espalier::philox_chance& chance) {
+  policy.grow(tree, drafters, chance);
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: BSL-1.0
+// Several drafters merged into one tree: joint and cascade.
+#include "espalier/tree_policy/cascade.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "allocations.hpp"
+#include "archetypes/drafter.hpp"
+#include "catch.hpp"
+#include "drafter/lookup_decoder.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/joint.hpp"
+#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/fixed.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "laws/tree_policy.hpp"
+#include "raises.hpp"
+#include "random_tree.hpp"
+#include "tree_policy/row_drafter.hpp"
+
+using namespace espalier;
+using text_type = std::vector<token_id>;
+
+namespace {
+
+// Proposes the same run every round, and keeps what it is told.
+struct fixed_run {
+  text_type run{};
+  std::int32_t longest = 1 << 20;
+  text_type text{};
+  std::int32_t reserved = 0;
+  int asked = 0;
+
+  void begin(std::span<const token_id> context) { text.assign(context.begin(), context.end()); }
+  void commit(tree_view tree, verdict v) {
+    for (const node_id u : path_to(tree, v.accepted)) {
+      if (u != root_node) text.push_back(tree.token[u]);
+    }
+    text.push_back(v.token);
+  }
+  void reserve(std::int32_t n) { reserved = std::max(n, reserved); }
+  std::int32_t capacity() const { return longest; }
+  std::span<const token_id> propose_run(std::int32_t most) {
+    ++asked;
+    return std::span<const token_id>(run).first(std::min(run.size(), static_cast<std::size_t>(most)));
+  }
+};
+
+// What it is shown of hidden states, in rows.
+struct fixed_reader : fixed_run {
+  std::int32_t read_rows = 0;
+  bool right = true;
+
+  std::int32_t n_read() const { return read_rows; }
+  template <class BackendT>
+  void read(const BackendT&, std::span<const std::int32_t> rows) {
+    read_rows += static_cast<std::int32_t>(rows.size());
+  }
+  void begin(std::span<const token_id> context) {
+    read_rows = 0;
+    fixed_run::begin(context);
+  }
+  std::span<const token_id> propose_run(std::int32_t most) {
+    right = right && read_rows == static_cast<std::int32_t>(text.size()) - 1;
+    return fixed_run::propose_run(most);
+  }
+};
+
+// Policies that keep what they are told.
+struct recording_chain : chain {
+  using chain::chain;
+  std::vector<std::int32_t> depths{};
+  int resets = 0;
+  void observe(tree_view tree, verdict v) { depths.push_back(tree.depth[v.accepted]); }
+  void reset() { ++resets; }
+};
+
+// Asks about both of the root's best tokens and keeps the second alone.
+struct picky {
+  static constexpr regime sampling = regime::deterministic;
+  std::int32_t max_nodes() const { return 1; }
+  std::int32_t max_asked() const { return 2; }
+  template <class TreeT, class DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
+    limit_seen = tree.limit();
+    const node_id root[] = {root_node};
+    drafter.propose(tree, root);
+    if (tree.limit() < 2) return;
+    const node_id both[] = {tree.append(root_node, 3, 0), tree.append(root_node, 5, 0)};
+    drafter.propose(tree, both);
+    tree.reset(tree.view().token[0], tree.limit());
+    tree.append(root_node, 5, -1);
+    const node_id was[] = {root_node, 2};
+    drafter.renumber(was);
+  }
+  void observe(tree_view, verdict) const {}
+  mutable std::int32_t limit_seen = 0;
+};
+
+// The most probable token after t is t + 1, then t + 2, and so on.
+std::vector<double> rising(std::span<const token_id> path) {
+  std::vector<double> row(8);
+  for (std::size_t i = 0; i < 8; ++i)
+    row[(static_cast<std::size_t>(path.back()) + 1 + i) % 8] = static_cast<double>(1 << (7 - i)) / 255;
+  return row;
+}
+
+// The tree, written as "parent>token" node by node.
+std::string text_of(tree_view tree) {
+  std::string text;
+  for (node_id u = 1; u < tree.n_nodes; ++u)
+    text += (u > 1 ? " " : "") + std::to_string(tree.parent[u]) + ">" + std::to_string(tree.token[u]);
+  return text;
+}
+
+template <class PolicyT, class DrafterT>
+tree<> grown(PolicyT& policy, DrafterT& drafter, std::int32_t limit = 1 << 20) {
+  tree<> t(most_asked(policy));
+  t.reset(0, limit);
+  philox_chance chance(1, 0, 0);
+  drafter.reserve(t.capacity());
+  policy.grow(t, drafter, chance);
+  return t;
+}
+
+// A cascade as one policy over a drafter that is no joint, for the suite of laws.
+template <class PolicyT>
+struct over_one {
+  static constexpr regime sampling = PolicyT::sampling;
+  PolicyT policy;
+  fixed_run run{};
+  std::int32_t max_nodes() const { return policy.max_nodes(); }
+  template <class TreeT, class DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+    joint both(drafter, run);
+    policy.grow(tree, both, chance);
+  }
+  void observe(tree_view tree, verdict v) { policy.observe(tree, v); }
+};
+
+static_assert(Drafter<joint<archetypes::drafter>>);
+static_assert(!StepDrafter<joint<archetypes::step_drafter>>);
+static_assert(detail::HasVocabulary<joint<fixed_run&, archetypes::step_drafter>>);
+static_assert(!detail::HasVocabulary<joint<prompt_lookup, ngram>>);
+static_assert(!detail::TellsTime<joint<prompt_lookup, ngram>>);
+static_assert(FeatureDrafter<joint<fixed_run, fixed_reader>, text_backend<circling_model>>);
+static_assert(!FeatureDrafter<joint<prompt_lookup, ngram>, text_backend<circling_model>>);
+static_assert(TreePolicy<cascade<chain>, joint<archetypes::sequence_drafter>, philox_chance>);
+static_assert(TreePolicy<cascade<dynatree, chain>, joint<row_drafter, fixed_run&>, philox_chance>);
+static_assert(!TreePolicy<cascade<dynatree, chain>, joint<fixed_run, row_drafter>, philox_chance>);  // in another order
+static_assert(!TreePolicy<cascade<dynatree, chain>, joint<row_drafter>, philox_chance>);
+static_assert(!TreePolicy<cascade<chain>, row_drafter, philox_chance>);
+
+}  // namespace
+
+TEST_CASE("a cascade joins nodes of the same path, the first policy's first") {
+  row_drafter rows(8, rising);
+  fixed_run first{.run = {1, 2, 4, 4}};
+  fixed_run second{.run = {2, 3, 4}};
+  joint drafters(rows, first, second);
+  drafters.begin(text_type{0});
+  cascade policy(fixed({.depth = 2, .breadth = 2, .budget = 6}), chain({.length = 4}), chain({.length = 2}));
+  CHECK(policy.max_nodes() == 12);
+  CHECK(policy.max_asked() == 12);
+  const tree<> t = grown(policy, drafters);
+  // 0 -> {1 -> {2, 3}, 2 -> {3, 4}}; of 1 2 4 4 the first two are there, and of 2 3 both.
+  CHECK(text_of(t) == "0>1 0>2 1>2 1>3 2>3 2>4 3>4 7>4");
+  const tree_view view = t;
+  CHECK(view.log_prob[3] == std::log(static_cast<float>(128.0 / 255)));
+  CHECK(view.log_prob[7] == 0.0F);
+  CHECK(view.path_log_prob[8] == view.path_log_prob[3]);
+  CHECK(first.reserved == 12);
+  // The rows that were asked for are where their nodes are now.
+  for (node_id u = 0; u < view.n_nodes; ++u) {
+    REQUIRE(rows.rows().has(u) == (u <= 2));
+    if (u <= 2) REQUIRE(rows.rows().row(u)[static_cast<std::size_t>((view.token[u] + 1) % 8)] == 128.0 / 255);
+  }
+}
+
+TEST_CASE("a cascade tells a step drafter where its nodes went, though it was not the first to draft") {
+  row_drafter rows(8, rising);
+  fixed_run run{.run = {2, 3, 7}};
+  joint drafters(run, rows);
+  drafters.begin(text_type{0});
+  cascade policy(chain({.length = 3}), fixed({.depth = 2, .breadth = 2, .budget = 6}));
+  const tree<> t = grown(policy, drafters);
+  const tree_view view = t;
+  CHECK(text_of(t) == "0>2 1>3 2>7 0>1 4>2 4>3 1>4");
+  for (node_id u = 0; u < view.n_nodes; ++u) {
+    const bool asked = u == 0 || u == 1 || u == 4;
+    REQUIRE(rows.rows().has(u) == asked);
+    if (asked) REQUIRE(rows.rows().row(u)[static_cast<std::size_t>((view.token[u] + 1) % 8)] == 128.0 / 255);
+  }
+  // A member that builds its tree anew itself: node 1 of it was its node 2, and is now the second.
+  fixed_run seven{.run = {7}};
+  joint others(seven, rows);
+  others.begin(text_type{0});
+  cascade anew(chain({.length = 1}), picky());
+  CHECK(anew.max_nodes() == 2);
+  const tree<> small = grown(anew, others);
+  CHECK(text_of(small) == "0>7 0>5");
+  CHECK_FALSE(rows.rows().has(1));
+  CHECK(rows.rows().row(2)[6] == 128.0 / 255);
+}
+
+TEST_CASE("a cascade keeps to the tree's limit, and gives each policy its own") {
+  row_drafter rows(8, rising);
+  fixed_run run{.run = {5, 5, 5, 5}};
+  joint drafters(run, rows);
+  drafters.begin(text_type{0});
+  cascade two(chain({.length = 4}), fixed({.depth = 1, .breadth = 2, .budget = 2}));
+  CHECK(text_of(grown(two, drafters, 6)) == "0>5 1>5 2>5 3>5 0>1 0>2");
+  CHECK(text_of(grown(two, drafters, 5)) == "0>5 1>5 2>5 3>5 0>1");
+  CHECK(text_of(grown(two, drafters, 3)) == "0>5 1>5 2>5");
+  CHECK(text_of(grown(two, drafters, 0)).empty());
+  picky one;
+  cascade asks(chain({.length = 1}), one);
+  CHECK(asks.max_asked() == 2);
+  grown(asks, drafters, 1);
+  CHECK(one.limit_seen == 1);
+}
+
+TEST_CASE("TreePolicy laws: cascades") {
+  check_tree_policy_laws(over_one<cascade<dynatree, chain>>{cascade(dynatree({.budget = 20}), chain())});
+  check_tree_policy_laws(
+      over_one<cascade<fixed, chain>>{cascade(fixed({.depth = 2, .breadth = 7, .budget = 33}), chain())});
+}
+
+TEST_CASE("a cascade lets each policy observe the merged tree, and resets each") {
+  recording_chain first({.length = 1}), second({.length = 3});
+  token_kv kv(60);
+  text_backend backend(circling_vocab, circling_model{71, 1});
+  fixed_run none;
+  auto decode = make_decoder(joint(none, prompt_lookup()), cascade(first, second), greedy(), kv, backend);
+  std::vector<std::int32_t> depths;
+  decode.begin(text_type{3, 1, 4});
+  while (decode.step())
+    depths.push_back(decode.last_round().accepted());
+  CHECK(first.depths == depths);
+  CHECK(second.depths == depths);
+  CHECK(*std::max_element(depths.begin(), depths.end()) == 3);
+  CHECK(first.resets == 1);
+  CHECK(second.resets == 1);
+}
+
+TEST_CASE("greedy text with cascades equals plain decoding: drafters x commit modes x orders x models") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  for (const circling_model target : {circling_model{71, 1}, circling_model{72, 2}, circling_model{73, 100}}) {
+    const text_type expected = write_alone(target, prompt, 96);
+    const circling_model stranger{target.seed + 9, target.order};
+    for (const circling_model& drafting : {target, stranger}) {
+      for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
+        for (const commit_mode draft_mode : {commit_mode::compact, commit_mode::truncate}) {
+          for (const node_order order : {node_order::insertion, node_order::heavy_path}) {
+            for (const std::int32_t draft_context : {1, 6, 40, 96}) {
+              text_backend draft(circling_vocab, drafting), other(circling_vocab, stranger);
+              token_kv draft_kv(draft_context, draft_mode), other_kv(96, draft_mode);
+              autoregressive model(draft, draft_kv), second(other, other_kv);
+              const auto check = [&](auto drafters, auto policy) {
+                const auto written = write_over(drafters, policy, target, prompt, 96, mode, order);
+                REQUIRE(written.text == expected);
+                // What the draft's cache holds is the text.
+                for (std::int32_t i = 0; i < draft_kv.size(0); ++i)
+                  REQUIRE(draft_kv.token(0, i) == expected[static_cast<std::size_t>(i)]);
+                for (std::int32_t i = 0; i < other_kv.size(0); ++i)
+                  REQUIRE(other_kv.token(0, i) == expected[static_cast<std::size_t>(i)]);
+                // The lookup goes on where the draft model's cache has ended.
+                if (target.order == 1) REQUIRE(written.accepted > 50);
+              };
+              check(joint(model, prompt_lookup()), cascade(dynatree({.budget = 30}), chain()));
+              check(joint(prompt_lookup(), model), cascade(chain({.length = 8}), fixed({.depth = 2, .breadth = 3})));
+              check(joint(second, ngram(), model), cascade(dynatree({.budget = 12}), chain(), chain({.length = 3})));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a cascade asks its draft model for no row more than the model's policy alone would") {
+  const circling_model target{72, 100};
+  const text_type prompt{3, 1, 4, 1, 5};
+  const auto rows_of = [&](auto make_drafters, auto policy) {
+    models::probe_backend draft(circling_vocab, {.seed = 5});
+    token_kv draft_kv(96);
+    autoregressive model(draft, draft_kv);
+    auto&& drafters = make_drafters(model);
+    write_over(drafters, policy, target, prompt, 96);
+    return std::pair(draft.rows, draft.calls);
+  };
+  const fixed_run none;
+  const auto alone = rows_of([](auto& model) { return joint(model); }, cascade(dynatree({.budget = 20})));
+  CHECK(rows_of([&](auto& model) { return joint(fixed_run(none), model); },
+                cascade(chain(), dynatree({.budget = 20}))) == alone);
+  CHECK(rows_of(
+            [](auto& model) -> auto& { return model; }, dynatree({.budget = 20})) == alone);
+}
+
+TEST_CASE("a cascade writes the target's text by sampling, too, whoever drafts") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  const auto write = [&](auto drafter, auto policy) {
+    token_kv kv(96);
+    text_backend backend(circling_vocab, circling_model{71, 1});
+    auto decode = make_decoder(drafter, policy, target_only(), kv, backend,
+                               {.sampling = {.temperature = 0.05F, .top_k = 1}, .seed = 4});
+    const auto text = decode.generate(prompt);
+    return text_type(text.begin(), text.end());
+  };
+  const text_type expected = write_alone({71, 1}, prompt, 96);
+  CHECK(write(joint(prompt_lookup(), ngram()), cascade(chain(), chain())) ==
+        text_type(expected.begin() + std::ssize(prompt), expected.end()));
+}
+
+TEST_CASE("a cascade goes on after a draft model or target that fails") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  const models::text_model target{.seed = 71};
+  const text_type expected = models::write_plain(target, 11, prompt, 60).text;
+  for (int fail_at = 0; fail_at < 12; ++fail_at) {
+    for (const bool draft_fails : {false, true}) {
+      token_kv kv(60), draft_kv(60);
+      models::probe_backend backend(11, target), draft(11, {.seed = 71, .noise = 0.3});
+      models::probe_backend& failing = draft_fails ? draft : backend;
+      failing.fail_at = fail_at, failing.kind = models::fault::throws;
+      auto decode = make_decoder(joint(prompt_lookup(), autoregressive(draft, draft_kv)),
+                                 cascade(chain(), dynatree({.budget = 20})), greedy(), kv, backend);
+      decode.begin(prompt);
+      int failures = 0;
+      for (bool running = true; running;) {
+        try {
+          running = decode.step();
+        } catch (const std::runtime_error&) {
+          ++failures;
+        }
+      }
+      REQUIRE(failures == 1);
+      const auto text = decode.current().text();
+      REQUIRE(text_type(text.begin(), text.end()) == expected);
+    }
+  }
+}
+
+TEST_CASE("a joint gives each drafter the text, and room within its own capacity") {
+  fixed_run small{.longest = 5}, large{.longest = 9};
+  joint drafters(small, large);
+  CHECK(drafters.capacity() == 9);
+  drafters.begin(text_type{1, 2, 3});
+  CHECK(drafters.room<0>() == 2);
+  CHECK(drafters.room<1>() == 6);
+  tree<> t(2);
+  t.reset(3);
+  t.append(t.append(root_node, 4, 0), 5, 0);
+  drafters.commit(t, {2, 6});
+  CHECK(small.text == text_type{1, 2, 3, 4, 5, 6});
+  CHECK(large.text == small.text);
+  CHECK(drafters.room<0>() == 0);
+  CHECK(drafters.room<1>() == 3);
+  // One without room is not asked.
+  small.run = large.run = {7, 7, 7, 7};
+  cascade policy(chain({.length = 4}), chain({.length = 4}));
+  CHECK(text_of(grown(policy, drafters)) == "0>7 1>7 2>7");
+  CHECK(small.asked == 0);
+  CHECK(large.asked == 1);
+}
+
+TEST_CASE("a joint shows hidden states to those that read them, as far as each has not seen them") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  fixed_reader first, second;
+  second.longest = 20;  // it drops out midway
+  token_kv kv(60);
+  text_backend backend(circling_vocab, circling_model{71, 1});
+  auto decode =
+      make_decoder(joint(first, prompt_lookup(), second), cascade(chain(), chain(), chain()), greedy(), kv, backend);
+  decode.begin(prompt);
+  while (decode.step()) {
+  }
+  CHECK(first.right);
+  CHECK(second.right);
+  CHECK(first.asked > second.asked);
+  CHECK(second.asked > 0);
+  CHECK(second.read_rows <= 20);
+
+  // Two that have read unlike parts of the text.
+  joint readers(first, second);
+  first.longest = second.longest = 100;
+  readers.begin(text_type(9, 1));
+  first.read_rows = 5, second.read_rows = 2;
+  CHECK(readers.n_read() == 2);
+  const std::int32_t rows[] = {4, 5, 6, 7, 8, 9};
+  readers.read(backend, rows);
+  CHECK(first.read_rows == 8);
+  CHECK(second.read_rows == 8);
+  first.read_rows = 8, second.read_rows = 2;
+  readers.read(backend, std::span<const std::int32_t>(rows).first(3));
+  CHECK(first.read_rows == 8);
+  CHECK(second.read_rows == 5);
+}
+
+TEST_CASE("joints and cascades that cannot be are errors") {
+  row_drafter eight(8, rising), nine(9, rising);
+  CHECK(says(message_of<input_error>([&] { joint drafters(eight, prompt_lookup(), nine); }), "8 tokens", "9"));
+  CHECK(joint(eight, prompt_lookup()).vocab_size() == 8);
+  struct endless : chain {
+    std::int32_t max_nodes() const { return 1 << 24; }
+  };
+  CHECK(says(message_of<option_error>([&] {
+               cascade policy{endless(), chain()};
+             }),
+             "nodes of the cascade is 16777221"));
+}
+
+TEST_CASE("no round of a cascade allocates") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  token_kv kv(200), draft_kv(150);
+  models::probe_backend backend(11, {.seed = 51}), draft(11, {.seed = 51, .noise = 0.4});
+  // These backends take memory when they first see a large batch.
+  forward_batch batch;
+  batch.begin_sequence(0, 0, 150);
+  for (std::int32_t i = 0; i < 150; ++i)
+    batch.add_row(0, i, i, true);
+  backend.inner.forward(kv, batch.view());
+  draft.inner.forward(draft_kv, batch.view());
+  auto decode = make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup(), ngram()),
+                             cascade(dynatree({.budget = 30}), chain(), chain({.length = 9})), greedy(), kv, backend);
+  decode.begin(prompt);
+  int rounds = 0;
+  const allocation_count count;
+  while (decode.step())
+    ++rounds;
+  CHECK(count.so_far() == 0);
+  CHECK(rounds > 10);
+}
