@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Trains the bundled models: a tokenizer, a small Llama (the target) and a smaller one (its draft).
+"""Trains the bundled models: a tokenizer, a small Llama (the target), a smaller one (its draft) and a
+block-diffusion draft.
 
     pip install torch sentencepiece safetensors numpy transformers
 
