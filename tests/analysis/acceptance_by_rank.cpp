@@ -6,6 +6,7 @@
 
 #include "catch.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/round.hpp"
 #include "raises.hpp"
 
 using namespace espalier;

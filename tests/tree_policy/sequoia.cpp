@@ -231,9 +231,9 @@ TEST_CASE("the draws of a node are without replacement: every tree with its exac
   } while (chance.next());
   CHECK(law.size() == 18);
   for (const auto& [tokens, probability] : law) {
-    const auto p = [&](std::size_t i) { return q[static_cast<std::size_t>(tokens[i])]; };
+    const double first = q[static_cast<std::size_t>(tokens[0])], second = q[static_cast<std::size_t>(tokens[1])];
     REQUIRE(tokens[0] != tokens[1]);
-    REQUIRE(std::abs(probability - p(0) * p(1) / (1 - p(0)) * p(2)) < 1e-14);
+    REQUIRE(std::abs(probability - first * second / (1 - first) * q[static_cast<std::size_t>(tokens[2])]) < 1e-14);
   }
 }
 

@@ -30,7 +30,9 @@ class acceptance_by_rank {
   }
 
   template <class RoundT>
-  void operator()(const RoundT& round) { count(round.tree, round.decision); }
+  void operator()(const RoundT& round) {
+    count(round.tree, round.decision);
+  }
 
   //! A verdict that was cut short ends with a drafted token: that, too, was accepted.
   void count(tree_view tree, verdict v) {
