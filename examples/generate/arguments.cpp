@@ -206,8 +206,11 @@ void add_method(CLI::App& app, arguments& result) {
   constexpr auto group = "Method";
   flags f(app);
   add_parts(f, "--method", espalier::tree_policies,
-            "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; to compare all]",
+            "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; best-first or "
+            "chain where --drafter asks for it; to compare all]",
             result.methods);
+  f.add_value(group, "--drafter", result.drafter, 0, 0,
+              "what proposes tokens; the last two, which know no probabilities, go with chain");
   add_parts(f, "--verifier", espalier::verifiers,
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
             "Verifiers below]",
@@ -318,6 +321,11 @@ void check(const arguments& result) {
         fmt::format("--verifier names {} verifiers, which goes with --compare only.", result.verifiers.size()));
   }
   if (result.json && result.show_tree) throw usage_error("--json writes no trees: it does not go with --show-tree.");
+  if (is_sequence(result.drafter) && !result.draft_options.empty()) {
+    throw usage_error(fmt::format("--{} shapes probabilities, which --drafter {} does not have.",
+                                  flag_name("draft", result.draft_options.front()).substr(2),
+                                  espalier::name_of(result.drafter)));
+  }
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
   if (!result.prompts.empty() && !result.prompts_file.empty())
@@ -354,6 +362,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
              "  generate --prompt \"Once upon a time\" --show-tree\n"
              "  generate --compare --max-tokens 256\n"
              "  generate --method dynatree --max-breadth 4 --svg tree.svg\n"
+             "  generate --drafter block --method best-first --budget 16\n"
              "  generate --temperature 0.8 --top-p 0.95 --seed 7\n"
              "  generate --method iid-paths --paths 3 --length 4 --verifier specinfer --temperature 1\n"
              "  generate --method delayed --verifier spectr,traversal --temperature 1 --compare");

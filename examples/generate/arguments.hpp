@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -10,7 +11,24 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/registry/known_value.hpp"
 #include "espalier/sampling/sampler.hpp"
+
+namespace generate {
+
+//! What proposes tokens.
+enum class drafter_kind { model, block, prompt_lookup, ngram };
+
+}  // namespace generate
+
+template <>
+inline constexpr auto espalier::known_values<generate::drafter_kind> = std::array{
+    known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
+                                        "a model that drafts all depths in one pass"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
+                                        "what followed the last tokens before"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
 
 namespace generate {
 
@@ -24,6 +42,7 @@ struct arguments {
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for the method
+  drafter_kind drafter = drafter_kind::model;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
 

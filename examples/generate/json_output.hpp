@@ -12,6 +12,7 @@
 #include "draft_sampling.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/registry.hpp"
+#include "pairings.hpp"
 #include "stations.hpp"
 
 namespace generate {
@@ -44,8 +45,10 @@ inline json method_options_to_json(const arguments& arguments, const std::string
   object["sampling"] = options_to_json(arguments.target.sampling);
   boost::hana::for_each(arguments.policies, [&]<class PartT>(const PartT& part) {
     if (part.name != method) return;
-    if constexpr (espalier::drafts<typename PartT::type>)
-      object["draft"] = options_to_json(draft_sampling(arguments, method));
+    if constexpr (espalier::drafts<typename PartT::type>) {
+      object["drafter"] = std::string(espalier::name_of(arguments.drafter));
+      if (!is_sequence(arguments.drafter)) object["draft"] = options_to_json(draft_sampling(arguments, method));
+    }
     object[method] = options_to_json(part.options);
   });
   return object;

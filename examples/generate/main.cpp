@@ -19,7 +19,12 @@ models::model_folder load_models(const generate::arguments& arguments) {
     generate::check_method(arguments, method, verifier);
     rows = (std::max)(rows, generate::longest_pass(arguments, method));
   }
-  return models::model_folder::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
+  auto models = models::model_folder::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
+  if (arguments.drafter == generate::drafter_kind::block && !models.block) {
+    throw generate::usage_error("the model folder " + arguments.models +
+                                " has no folder block, from which --drafter block would draft.");
+  }
+  return models;
 }
 
 int run(int argc, const char* const* argv) {

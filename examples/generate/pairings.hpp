@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/registry.hpp"
 
 namespace generate {
@@ -20,10 +23,19 @@ struct pairing {
   std::string verifier;
 };
 
-//! The names of all methods, in the registry's order.
-inline std::vector<std::string> all_methods() {
+//! Whether a drafter gives runs of tokens without probabilities.
+constexpr bool is_sequence(drafter_kind drafter) {
+  return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
+}
+
+//! The names of the methods that a drafter can do with, in the registry's order.
+inline std::vector<std::string> methods_over(drafter_kind drafter) {
   std::vector<std::string> names;
-  boost::hana::for_each(espalier::tree_policies, [&](const auto& part) { names.emplace_back(part.name); });
+  boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
+    using policy_type = typename PartT::type;
+    constexpr bool takes_runs = espalier::TreePolicy<policy_type, espalier::prompt_lookup, espalier::philox_chance>;
+    if (takes_runs || !is_sequence(drafter)) names.emplace_back(part.name);
+  });
   return names;
 }
 
@@ -74,17 +86,26 @@ inline std::vector<std::string> methods_for(const std::string& verifier) {
 
 //! The methods that are meant where none is named: to compare all, else the best for the temperature.
 inline std::vector<std::string> default_methods(const arguments& arguments) {
-  if (arguments.compare) return all_methods();
+  if (arguments.compare) return methods_over(arguments.drafter);
+  if (is_sequence(arguments.drafter)) return {"chain"};
+  if (arguments.drafter == drafter_kind::block) return {"best-first"};
   return {arguments.target.sampling.temperature > 0 ? "delayed" : "dynatree"};
 }
 
 //! What to write with: each method of the arguments with each verifier of theirs that is lossless for it, or with its default.
 //!
-//! Errors      usage_error where a method that was named has no verifier among those that were
+//! Errors      usage_error where a method that was named has no verifier among those that were, or asks for probabilities that
+//!             the drafter does not have
 inline std::vector<pairing> pairings(const arguments& arguments) {
   const bool draws_text = arguments.target.sampling.temperature > 0;
+  const std::vector<std::string> possible = methods_over(arguments.drafter);
   std::vector<pairing> found;
   for (const std::string& method : arguments.methods.empty() ? default_methods(arguments) : arguments.methods) {
+    if (std::find(possible.begin(), possible.end(), method) == possible.end()) {
+      throw usage_error(
+          fmt::format("--method {} asks for probabilities, which --drafter {} does not have: it goes with {}.", method,
+                      espalier::name_of(arguments.drafter), detail::listed(possible)));
+    }
     const std::vector<std::string> lossless = verifiers_for(method, false);
     std::size_t n = 0;
     for (const std::string& verifier : arguments.verifiers) {

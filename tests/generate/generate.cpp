@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -72,12 +73,14 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
   CHECK(flags > 30);
   hana::for_each(espalier::tree_policies, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
   hana::for_each(espalier::verifiers, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
-  CHECK(contains(help.out, "  iid-paths, delayed:\n      traversal, target-only, naive-tree, "));
-  CHECK(
-      contains(help.out, "  dyspec-greedy, dyspec-threshold:\n      traversal-distinct, target-only, residual-walk\n"));
-  for (const char* name : {"--prompt ", "--prompts ", "--models ", "--max-tokens ", "--stop ", "--method ",
-                           "--verifier ", "--commit ", "--threads ", "--compare ", "--repeats ", "--show-tree ",
-                           "--ascii ", "--svg ", "--dot ", "--round ", "--json ", "heavy-path", "truncate"}) {
+  CHECK(contains(help.out, "  iid-paths, specinfer-static, delayed:\n      traversal, target-only, naive-tree, "));
+  CHECK(contains(help.out,
+                 "  dyspec-greedy, dyspec-threshold, dyspec-adaptive, sequoia:\n      traversal-distinct, target-only, "
+                 "residual-walk\n"));
+  for (const char* name :
+       {"--prompt ",  "--prompts ",    "--models ", "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
+        "--drafter ", "prompt-lookup", "--commit ", "--threads ",    "--compare ", "--repeats ", "--show-tree ",
+        "--ascii ",   "--svg ",        "--dot ",    "--round ",      "--json ",    "heavy-path", "truncate"}) {
     INFO(name);
     CHECK(contains(help.out, name));
   }
@@ -155,6 +158,12 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
     std::string arguments, message;
   };
   const std::string no_models = scratch() + "/nowhere";
+  const std::string without_block = scratch() + "/pair";
+  std::filesystem::create_directories(without_block);
+  for (const char* part : {"target", "draft", "tokenizer.model"}) {
+    if (!std::filesystem::exists(without_block + "/" + part))
+      std::filesystem::create_symlink(std::string(GENERATE_MODELS "/") + part, without_block + "/" + part);
+  }
   { std::ofstream(scratch() + "/bad.jsonl") << "\"fine\"\n{\"text\": 3}\n"; }
   { std::ofstream(scratch() + "/empty.jsonl") << "\n\n"; }
   for (const fault& f : std::vector<fault>{
@@ -179,6 +188,11 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--verifier specinfer --temperature 1 --method chain",
             "--verifier specinfer would change the distribution of the text with --method chain: specinfer goes with "},
            {"--verifier naive,block --method sampled-chain", "--verifier names 2 verifiers, which goes with --compare"},
+           {"--drafter crystal-ball", "--drafter must be one of model, block, prompt-lookup, ngram, but is"},
+           {"--drafter ngram --method dynatree", "--drafter ngram does not have: it goes with plain, chain."},
+           {"--drafter prompt-lookup --draft.top-p 0.5",
+            "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
+           {"--drafter block --models " + without_block, "the model folder " + without_block + " has no folder block"},
            {"--paths 3", "--paths is an option of iid-paths, delayed, not of --method dynatree."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
            {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},
@@ -273,6 +287,27 @@ TEST_CASE("all methods, orders and commit modes write plain decoding's text", "[
     CHECK(text_of(written(prompt + "--method fixed --commit " + std::string(mode.name))) == expected);
   CHECK(text_of(written(prompt + "--verifier target-only")) == expected);
   CHECK(text_of(written(prompt + "--threads 1")) == expected);
+}
+
+TEST_CASE("every method writes plain decoding's text from every drafter", "[generate]") {
+  const std::string prompt = "--prompt 'Question: How many legs have 3 dogs?' --max-tokens 24 ";
+  const std::string expected = text_of(written(prompt + "--method plain"));
+  for (const auto& [drafter, least] : {std::pair("block", 16), std::pair("prompt-lookup", 2), std::pair("ngram", 2)}) {
+    INFO(drafter);
+    const outcome compared = run(prompt + "--compare --repeats 1 --json --drafter " + drafter);
+    REQUIRE(compared.status == 0);
+    const json object = json::parse(compared.out);
+    CHECK(object.at("equal") == true);
+    CHECK(static_cast<int>(object.at("methods").size()) >= least);
+    CHECK(object.at("methods").at(1).at("options").at("drafter") == drafter);
+    CHECK(object.at("methods").at(1).at("texts").at(0).at("text") == expected);
+    CHECK(object.at("methods").at(1).at("statistics").at("accepted") > 0);
+  }
+  CHECK(written(prompt + "--drafter block").at("method") == "best-first");
+  CHECK(written(prompt + "--drafter ngram").at("method") == "chain");
+  // Drawn trees over a block, at a temperature; and a block whose probabilities flags have shaped.
+  CHECK(written(prompt + "--drafter block --method delayed --temperature 1").at("verifier") == "traversal");
+  CHECK(text_of(written(prompt + "--drafter block --draft.top-k 3")) == expected);
 }
 
 TEST_CASE("JSON and the streamed text are the same text, of as many tokens as asked for", "[generate]") {

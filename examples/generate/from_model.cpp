@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "draft_sampling.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "write_with.hpp"
+
+namespace generate {
+
+written_text write_from_model(const assignment& work) {
+  written_text result;
+  with_parts(work.arguments, work.method, work.verifier,
+             [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
+               if constexpr (espalier::drafts<typename PolicyT::type>) {
+                 espalier::contiguous_kv kv = work.models.make_cache(work.models.draft, work.arguments.commit);
+                 espalier::autoregressive drafter(work.models.draft, kv, draft_sampling(work.arguments, work.method));
+                 result = write_with(drafter, policy, verifier, work);
+               } else {
+                 result = write_with(espalier::no_drafter(), policy, verifier, work);
+               }
+             });
+  return result;
+}
+
+}  // namespace generate

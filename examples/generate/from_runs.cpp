@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "write_with.hpp"
+
+namespace generate {
+
+written_text write_from_runs(const assignment& work) {
+  written_text result;
+  with_parts(
+      work.arguments, work.method, work.verifier, [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
+        if constexpr (espalier::TreePolicy<typename PolicyT::type, espalier::prompt_lookup, espalier::philox_chance>) {
+          result = work.arguments.drafter == drafter_kind::ngram
+                       ? write_with(espalier::ngram(), policy, verifier, work)
+                       : write_with(espalier::prompt_lookup(), policy, verifier, work);
+        }
+      });
+  return result;
+}
+
+}  // namespace generate
