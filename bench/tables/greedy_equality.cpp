@@ -4,27 +4,48 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "decoding_method.hpp"
+#include "espalier/backend/llama/block_draft_model.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
+#include "espalier/drafter/joint.hpp"
+#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/registry.hpp"
+#include "espalier/tree_policy/cascade.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "table_program.hpp"
+#include "text_writer.hpp"
 
 namespace {
 
 struct arguments : bench::table_arguments {
-  int tokens = 256;
+  int tokens = 128;
   bool all_orders = false;
 };
 
+// A way of decoding greedily.
+struct method {
+  std::string name;
+  std::function<std::vector<espalier::token_id>(bench::text_writer&, std::span<const espalier::token_id>,
+                                                const bench::text_options&)>
+      write;
+};
+
 struct setting {
-  bench::decoding_method method;
+  std::size_t method;
   espalier::commit_mode commit;
   espalier::node_order order;
 
@@ -48,20 +69,55 @@ struct tally {
   }
 };
 
-std::vector<setting> settings_of(bool all_orders) {
+// make_drafter(writer) gives a fresh one for each text.
+template <class PolicyT, class MakeDrafterT>
+method over(std::string name, PolicyT policy, MakeDrafterT make_drafter) {
+  return {std::move(name), [policy, make_drafter](bench::text_writer& writer, auto prompt, const auto& how) mutable {
+            return writer.write(make_drafter(writer), policy, espalier::greedy(), prompt, how).tokens;
+          }};
+}
+
+// Every policy of the registry, with trees of at most this many nodes where it has a budget.
+constexpr std::int32_t most_nodes = 16;
+
+std::vector<method> methods_of(models::model_folder& models) {
+  std::vector<method> list;
+  const auto draft = [](bench::text_writer& writer) { return writer.draft(); };
+  boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(PartT policy) {
+    if constexpr (requires { policy.options.budget; })
+      policy.options.budget = std::min<std::int32_t>(policy.options.budget, most_nodes);
+    if constexpr (espalier::drafts<typename PartT::type>) {
+      list.push_back(over(std::string(policy.name), policy.make(), draft));
+    } else {
+      list.push_back(over(std::string(policy.name), policy.make(), [](auto&) { return espalier::no_drafter(); }));
+    }
+  });
+  const espalier::chain chain({.length = 15});
+  const espalier::best_first best_first({.budget = most_nodes});
+  if (models.block) {
+    const auto block = [&model = *models.block](auto&) { return espalier::block_diffusion(model); };
+    list.push_back(
+        over("chain, block draft", chain, [block](auto& writer) { return espalier::factorised(block(writer)); }));
+    list.push_back(over("best-first, block draft", best_first, block));
+    list.push_back(over("dyspec-greedy, block draft", espalier::dyspec_greedy({.budget = most_nodes}),
+                        [block](auto& writer) { return espalier::factorised(block(writer)); }));
+  }
+  list.push_back(over("chain, prompt look-up", chain, [](auto&) { return espalier::prompt_lookup(); }));
+  list.push_back(over("chain, n-grams", chain, [](auto&) { return espalier::ngram(); }));
+  list.push_back(over("cascade of best-first and prompt look-up",
+                      espalier::cascade(espalier::best_first({.budget = most_nodes}), espalier::chain({.length = 8})),
+                      [draft](auto& writer) { return espalier::joint(draft(writer), espalier::prompt_lookup()); }));
+  return list;
+}
+
+std::vector<setting> settings_of(std::size_t n_methods, bool all_orders) {
   using espalier::node_order;
-  std::vector<bench::decoding_method> methods = bench::paper_methods();
-  methods.push_back({"chain K=8", espalier::chain_options{.length = 8}});
-  espalier::dynatree_options small;
-  small.budget = 12;
-  small.prune_probability = small.stop_probability = small.deep_probability = 0.02;
-  methods.push_back({"DynaTree, 12 nodes", small});
   std::vector<setting> settings;
-  for (const bench::decoding_method& method : methods) {
+  for (std::size_t m = 0; m < n_methods; ++m) {
     for (const auto commit : {espalier::commit_mode::compact, espalier::commit_mode::truncate}) {
       for (const auto order :
            {node_order::insertion, node_order::breadth_first, node_order::depth_first, node_order::heavy_path}) {
-        if (order == node_order::insertion || all_orders) settings.push_back({method, commit, order});
+        if (order == node_order::insertion || all_orders) settings.push_back({m, commit, order});
       }
     }
   }
@@ -80,8 +136,9 @@ arguments parse(int argc, char** argv, CLI::App& app) {
 int run(const arguments& a) {
   auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
   const auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
-  bench::greedy_writer writer(models);
-  const std::vector<setting> settings = settings_of(a.all_orders);
+  bench::text_writer writer(models);
+  const std::vector<method> methods = methods_of(models);
+  const std::vector<setting> settings = settings_of(methods.size(), a.all_orders);
   std::vector<tally> tallies(settings.size());
   std::string first_difference;
   std::size_t n_prompts = 0, done = 0;
@@ -90,31 +147,37 @@ int run(const arguments& a) {
   for (const auto& domain : domains) {
     for (std::size_t p = 0; p < domain.prompts.size(); ++p) {
       bench::progress(fmt::format("{} of {} prompts", done++, n_prompts));
-      const auto expected = writer.write(bench::paper_methods()[0], domain.prompts[p], a.tokens).tokens;
+      const auto expected =
+          writer.write(espalier::no_drafter(), espalier::plain(), espalier::greedy(), domain.prompts[p], {a.tokens})
+              .tokens;
       for (std::size_t i = 0; i < settings.size(); ++i) {
         const setting& s = settings[i];
-        const auto text = writer.write(s.method, domain.prompts[p], a.tokens, s.commit, s.order).tokens;
+        const auto text = methods[s.method].write(writer, domain.prompts[p], {a.tokens, {.order = s.order}, s.commit});
         tallies[i].add(text, expected);
         if (text == expected || !first_difference.empty()) continue;
         const auto at = std::mismatch(text.begin(), text.end(), expected.begin(), expected.end()).first - text.begin();
-        first_difference = fmt::format("{}, prompt {}: token {} of {} ({}, {}) differs from plain decoding's.",
-                                       domain.name, p + 1, at + 1, s.method.name, s.commit_name(), s.order_name());
+        first_difference =
+            fmt::format("{}, prompt {}: token {} of {} ({}, {}) differs from plain decoding's.", domain.name, p + 1,
+                        at + 1, methods[s.method].name, s.commit_name(), s.order_name());
       }
     }
   }
   bench::progress("");
 
   std::string table = fmt::format(
-      "## Greedy equality\n\n{} prompts, {} tokens each, against plain decoding with a compacting cache.\n\n"
+      "## Greedy equality\n\nEvery policy of the registry over the smaller model, and others over other drafters, "
+      "trees of up "
+      "to {} nodes; {} prompts, {} tokens each, against plain decoding with a compacting cache.\n\n"
       "| method | commit | order | texts | equal | tokens | equal |\n|---|---|---|--:|--:|--:|--:|\n",
-      n_prompts, a.tokens);
+      most_nodes, n_prompts, a.tokens);
   nlohmann::json rows = nlohmann::json::array();
   tally all;
   for (std::size_t i = 0; i < settings.size(); ++i) {
     const tally& t = tallies[i];
-    table += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", settings[i].method.name, settings[i].commit_name(),
-                         settings[i].order_name(), t.texts, t.equal_texts, t.tokens, t.equal_tokens);
-    rows.push_back({{"method", settings[i].method.name},
+    table += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", methods[settings[i].method].name,
+                         settings[i].commit_name(), settings[i].order_name(), t.texts, t.equal_texts, t.tokens,
+                         t.equal_tokens);
+    rows.push_back({{"method", methods[settings[i].method].name},
                     {"commit", settings[i].commit_name()},
                     {"order", settings[i].order_name()},
                     {"texts", t.texts},
