@@ -10,6 +10,7 @@
 #include "catch.hpp"
 #include "drafter/marginal_drafter.hpp"
 #include "drafter/states_model.hpp"
+#include "espalier/backend/text.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
@@ -224,6 +225,53 @@ TEST_CASE("one round over a block drafter writes the target's law to 1e-12: samp
     }
   }
   CHECK(outcomes > 10000);
+}
+
+TEST_CASE("two rounds of a decoder over a block drafter write the target's law to 1e-12, both ways of committing") {
+  const std::vector<token_id> prompt{0, 0, 0};
+  constexpr std::size_t n = 3;
+  std::int64_t outcomes = 0;
+  for (const worlds::world& w : worlds::all()) {
+    if (w.vocab > 2) continue;
+    worlds::law_type expected;
+    worlds::continue_with(w.target, {}, 1.0, n, expected);
+    const auto check = [&](auto policy, auto verifier, commit_mode mode) {
+      // Each text has marginals of its own.
+      marginal_drafter<double> marginals(w.vocab, 2, [&](std::span<const token_id> text, std::int32_t place) {
+        std::vector<token_id> path(text.begin() + 2, text.end());
+        path.insert(path.end(), static_cast<std::size_t>(place), 1);
+        std::vector<double> row = w.draft(path);
+        for (double& p : row)
+          p = std::log(p);
+        return row;
+      });
+      text_backend target(w.vocab, [&](std::span<const token_id> text, std::span<double> logits) {
+        const std::vector<double> row = w.target(text.subspan(prompt.size()));
+        for (std::size_t t = 0; t < row.size(); ++t)
+          logits[t] = row[t] > 0 ? std::log(row[t]) : -1000.0;
+      });
+      auto decode = make_decoder(factorised(marginals), policy, verifier, token_kv(16, mode), target,
+                                 {.sampling = {.temperature = 1}});
+      worlds::law_type law;
+      enumerating_chance chance;
+      do {
+        decode.begin(prompt, {.max_tokens = 5});
+        decode.step_with(chance);
+        decode.step_with(chance);
+        const auto written = decode.current().written();
+        worlds::continue_with(w.target, {written.begin(), written.end()}, chance.probability(), n, law);
+        ++outcomes;
+      } while (chance.next());
+      REQUIRE(worlds::distance(law, expected) < 1e-12);
+    };
+    INFO(w.name);
+    for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
+      check(sampled_chain({.length = 3}), block(), mode);
+      check(delayed({.paths = 2, .trunk = 1, .length = 1}), spectr(), mode);
+      check(dyspec_greedy({.budget = 3}), residual_walk(), mode);
+    }
+  }
+  CHECK(outcomes > 3000);
 }
 
 TEST_CASE("no round over a block drafter allocates, from the first on, also where the text outgrows it") {

@@ -21,6 +21,7 @@
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/plain.hpp"
@@ -154,6 +155,7 @@ TEST_CASE("with the bundled block draft the text is that of plain decoding, what
         check(factorised(block_diffusion(models().block)), chain({.length = 15}));
         check(factorised(block_diffusion(models().block, {.length = 7})), chain({.length = 7}));
         check(factorised(block_diffusion(models().block)), dynatree({.budget = 48}));
+        check(block_diffusion(models().block), best_first({.budget = 48}));
       }
     }
   }

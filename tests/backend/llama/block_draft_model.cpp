@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "allocations.hpp"
 #include "backend/llama_driver.hpp"
 #include "catch.hpp"
 #include "raises.hpp"
@@ -170,6 +171,23 @@ TEST_CASE("a block at the last position that the target has, and states beyond i
   bounded.read(context, target, numbers_from(0, 3), 14);
   bounded.read(context, target, numbers_from(0, 3), 20);
   CHECK(llama_driver::rows_of(bounded.forward(context, text[13], 13, 7)) == expected);
+}
+
+TEST_CASE("neither reading nor a block allocates, from the first on") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  for (const int threads : {1, 2}) {
+    llama_backend target = load_target(threads);
+    auto model = block_draft_model::load(golden + "block", target);
+    auto context = model.make_context();
+    pass_over(target, text);
+    const std::vector<std::int32_t> rows = numbers_from(0, 13);
+    const allocation_count count;
+    model.read(context, target, rows, 0);
+    model.forward(context, text[13], 13, 7);
+    model.forward(context, text[13], 13, 2);
+    const std::int64_t allocations = count.so_far();
+    CHECK(allocations == 0);
+  }
 }
 
 TEST_CASE("the target must be the one that the block draft reads") {
