@@ -1,4 +1,4 @@
-// expect: must have renumber(was) to follow
+// expect: each of its step drafters must have renumber
 // SPDX-License-Identifier: BSL-1.0
 #include "archetypes/drafter.hpp"
 #include "espalier/core/philox.hpp"

@@ -3,9 +3,12 @@
 #include "espalier/tree_policy/cascade.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -117,10 +120,10 @@ std::vector<double> rising(std::span<const token_id> path) {
 
 // The tree, written as "parent>token" node by node.
 std::string text_of(tree_view tree) {
-  std::string text;
+  std::ostringstream text;
   for (node_id u = 1; u < tree.n_nodes; ++u)
-    text += (u > 1 ? " " : "") + std::to_string(tree.parent[u]) + ">" + std::to_string(tree.token[u]);
-  return text;
+    text << (u > 1 ? " " : "") << tree.parent[u] << '>' << tree.token[u];
+  return text.str();
 }
 
 template <class PolicyT, class DrafterT>
