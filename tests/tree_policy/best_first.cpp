@@ -477,7 +477,7 @@ TEST_CASE("logits of a block that no token may be drawn from are errors that nam
   best_first policy({.budget = 4});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float bad : {nan, -none}) {
-    for (std::size_t row : {0, 1, 2}) {
+    for (const std::size_t row : {0U, 1U, 2U}) {
       rows_type logits(3, std::vector<float>(100, 0.5F));
       logits[row][77] = bad;
       given_block drafter(logits);

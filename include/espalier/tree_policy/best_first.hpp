@@ -91,6 +91,7 @@ class best_first {
         log_probs_(tokens_.size()),
         heap_entries_(at(options.budget) + 1),
         heap_nodes_(at(options.budget) + 1),
+        heap_buckets_(at(options.budget)),
         asked_(options.budget, max_asked(), options.budget),
         best_(at(options.budget)),
         reach_(at(options.budget) + 1) {}
@@ -122,7 +123,7 @@ class best_first {
   template <class TreeT>
   void take(TreeT& tree, std::span<const token_id> tokens, std::span<const float> log_probs, std::int32_t n_rows,
             std::int32_t ranks) {
-    marginal_heap heap(heap_entries_.data(), heap_nodes_.data());
+    marginal_heap heap(heap_entries_.data(), heap_nodes_.data(), heap_buckets_.data());
     const std::int32_t n = heap.take(log_probs.data(), n_rows, ranks, (std::min)(tree.limit(), options_.budget));
     for (std::int32_t i = 1; i <= n; ++i) {
       const marginal_node& node = heap_nodes_[at(i)];
@@ -190,7 +191,7 @@ class best_first {
     return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
   }
 
-  auto best_end() { return best_.begin() + static_cast<std::ptrdiff_t>(n_best_); }
+  std::vector<prefix>::iterator best_end() { return best_.begin() + static_cast<std::ptrdiff_t>(n_best_); }
 
   // What a prefix must exceed to be among the best. Of equal ones the earlier stay.
   double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
@@ -237,6 +238,7 @@ class best_first {
   std::vector<float> log_probs_;  // [max_depth][budget]
   std::vector<std::uint64_t> heap_entries_;
   std::vector<marginal_node> heap_nodes_;
+  std::vector<node_id> heap_buckets_;
   asked_nodes asked_;
   std::vector<prefix> best_;   // [budget] the best so far, as a heap with the worst on top, or sorted
   std::vector<double> reach_;  // [budget + 1] probability of the paths to the nodes of the level

@@ -11,26 +11,31 @@
 
 namespace espalier {
 
-//! A prefix that was taken, as a node of the tree: its last token by its rank in the row of its depth.
+//! A prefix that was taken, as a node of the tree, and the first of its children that was not.
 struct marginal_node {
   node_id parent;
-  std::int32_t rank;       //!< among the row's most probable tokens, from 0
+  std::int32_t rank;       //!< of its last token among the most probable of its row, from 0
   std::int32_t depth;      //!< the root's is 0; row depth - 1 gave the token
   float path_log_prob;     //!< left-to-right sum in float
-  std::int32_t next_rank;  //!< of the node's first child that is not taken
+  std::int32_t next_rank;  //!< of the child
+  float next_log_prob;     //!< of the path to the child
+  node_id next_in_bucket;  //!< another node whose child has a similar path_log_prob, or no_node
 };
 
-//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children by a heap that
-//! holds one entry a list. Works in memory of the caller, on host and device alike; trivially copyable.
+//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Those far from
+//! being the best wait in buckets by probability, those of the bucket whose turn it is in a heap; what is less probable than
+//! the budget's worth of prefixes that are plain to see is dropped. Works in memory of the caller, on host and device alike.
 //!
-//! Shapes      entries [budget + 1], nodes [budget + 1]
-//! Complexity  take: O(budget * log(budget)); the comparison of equal prefixes O(depth)
+//! Shapes      entries, nodes: [budget + 1]; buckets [budget]
+//! Complexity  take: O(budget * log(budget)), less where not all are alike; the comparison of equal prefixes O(depth)
 //! Law         nodes are numbered in falling order of path_log_prob, among equals in lexicographic order of their ranks; parents
 //!             come before children
-//! Source      Ringel and Romano, DDTree, Algorithm 1; a prefix enters the heap when its parent or its elder sibling leaves it
+//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix comes into question when its parent or elder sibling is taken. The
+//!             buckets are ours; the order of what is taken does not depend on them
 class marginal_heap {
  public:
-  ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes) : entries_(entries), nodes_(nodes) {}
+  ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
+      : entries_(entries), nodes_(nodes), buckets_(buckets) {}
 
   //! Takes the `budget` best prefixes, or all that have a probability.
   //!
@@ -39,29 +44,29 @@ class marginal_heap {
   //! Post        the number of prefixes taken: nodes 1 to that number; node 0 is the root
   ESPALIER_HOST_DEVICE std::int32_t take(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
                                          std::int32_t budget) {
-    nodes_[0] = {no_node, 0, 0, 0.0F, 0};
-    n_entries_ = 0;
+    nodes_[root_node] = {no_node, 0, 0, 0.0F, 0, 0.0F, no_node};
     if (n_rows <= 0 || n_ranks <= 0 || budget <= 0) return 0;
-    if (is_possible(log_prob[0])) entries_[n_entries_++] = entry(log_prob[0], root_node);
+    least_ = bound(log_prob, n_rows, n_ranks, budget);
+    best_ = log_prob[0];
+    n_buckets_ = budget;
+    scale_ = static_cast<float>(n_buckets_) / (best_ - least_);
+    for (std::int32_t b = 0; b < n_buckets_; ++b)
+      buckets_[b] = no_node;
+    n_entries_ = 0;
+    now_ = -1;
+    add(best_, root_node);
     std::int32_t n = 0;
-    while (n_entries_ > 0) {
-      const auto u = static_cast<node_id>(entries_[0] & 0xFFFFFFFFU);
+    while (n < budget && (n_entries_ > 0 || next_bucket())) {
+      const node_id u = node_of(entries_[0]);
       marginal_node& parent = nodes_[u];
       const float* row = log_prob + static_cast<std::ptrdiff_t>(parent.depth) * n_ranks;
       const std::int32_t rank = parent.next_rank++;
-      const marginal_node child = {u, rank, parent.depth + 1, parent.path_log_prob + row[rank], 0};
-      nodes_[++n] = child;
-      if (n == budget) break;
-      const bool has_sibling = rank + 1 < n_ranks && is_possible(row[rank + 1]);
-      const bool has_child = child.depth < n_rows && is_possible(row[n_ranks]);
-      if (has_sibling) {
-        replace_top(entry(parent.path_log_prob + row[rank + 1], u));
-        if (has_child) push(entry(child.path_log_prob + row[n_ranks], n));
-      } else if (has_child) {
-        replace_top(entry(child.path_log_prob + row[n_ranks], n));
-      } else if (--n_entries_ > 0) {
-        replace_top(entries_[n_entries_]);
-      }
+      const std::int32_t depth = parent.depth + 1;
+      const float path = parent.path_log_prob + row[rank];
+      nodes_[++n] = {u, rank, depth, path, 0, 0.0F, no_node};
+      if (--n_entries_ > 0) replace_top(entries_[n_entries_]);
+      if (rank + 1 < n_ranks) add(parent.path_log_prob + row[rank + 1], u);
+      if (depth < n_rows) add(path + row[n_ranks], n);
     }
     return n;
   }
@@ -69,9 +74,51 @@ class marginal_heap {
  private:
   static constexpr std::int32_t arity = 4;
 
-  ESPALIER_HOST_DEVICE static bool is_possible(float log_prob) {
-    constexpr float impossible = -std::numeric_limits<float>::infinity();
-    return log_prob > impossible;
+  // A path_log_prob that at least `budget` prefixes have: the first ranks of one row, two, four .. rows, each after the most
+  // probable tokens of the rows before.
+  ESPALIER_HOST_DEVICE static float bound(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
+                                          std::int32_t budget) {
+    constexpr float lowest = std::numeric_limits<float>::lowest();
+    float best = lowest;
+    for (std::int32_t j = 1; j <= n_rows; j *= 2) {
+      const std::int32_t m = (budget + j - 1) / j;
+      if (m > n_ranks) continue;
+      float worst = 0, path = 0;
+      for (std::int32_t d = 0; d < j; ++d) {
+        const float* row = log_prob + static_cast<std::ptrdiff_t>(d) * n_ranks;
+        worst = path + row[m - 1] < worst ? path + row[m - 1] : worst;
+        path += row[0];
+      }
+      best = worst > best ? worst : best;
+    }
+    return best;
+  }
+
+  ESPALIER_HOST_DEVICE static node_id node_of(std::uint64_t entry) { return static_cast<node_id>(entry & 0xFFFFFFFFU); }
+
+  // The next child of u comes into question. Of equals, all go the same way.
+  ESPALIER_HOST_DEVICE void add(float path_log_prob, node_id u) {
+    if (!(path_log_prob >= least_)) return;
+    const float place = (best_ - path_log_prob) * scale_;
+    const std::int32_t last = n_buckets_ - 1;
+    const std::int32_t b = place < static_cast<float>(last) ? static_cast<std::int32_t>(place) : last;
+    if (b <= now_) {
+      push(entry(path_log_prob, u));
+    } else {
+      nodes_[u].next_log_prob = path_log_prob;
+      nodes_[u].next_in_bucket = buckets_[b];
+      buckets_[b] = u;
+    }
+  }
+
+  // Brings those of the next bucket into the heap. Pre: the heap is empty.
+  ESPALIER_HOST_DEVICE bool next_bucket() {
+    do {
+      if (++now_ >= n_buckets_) return false;
+    } while (buckets_[now_] == no_node);
+    for (node_id u = buckets_[now_]; u != no_node; u = nodes_[u].next_in_bucket)
+      push(entry(nodes_[u].next_log_prob, u));
+    return true;
   }
 
   // The next child of a node: smaller is better. The magnitude of a sum that is not positive, read as an integer.
@@ -82,8 +129,7 @@ class marginal_heap {
   }
 
   ESPALIER_HOST_DEVICE bool is_before(std::uint64_t a, std::uint64_t b) const {
-    if ((a ^ b) >> 32 == 0)
-      return precedes(static_cast<node_id>(a & 0xFFFFFFFFU), static_cast<node_id>(b & 0xFFFFFFFFU));
+    if ((a ^ b) >> 32 == 0) return precedes(node_of(a), node_of(b));
     return a < b;
   }
 
@@ -130,7 +176,13 @@ class marginal_heap {
 
   std::uint64_t* entries_;
   marginal_node* nodes_;
+  node_id* buckets_;
   std::int32_t n_entries_ = 0;
+  std::int32_t n_buckets_ = 0;
+  std::int32_t now_ = 0;  // the bucket whose turn it is
+  float best_ = 0;        // path_log_prob of the best prefix
+  float least_ = 0;       // what has less is not among the best
+  float scale_ = 0;       // buckets a unit
 };
 
 }  // namespace espalier
