@@ -184,6 +184,9 @@ TEST_CASE("an adaptive chain ends with the first token that the draft is unsure 
   CHECK(drafted(0.6) == 3);
   CHECK(drafted(0.8) == 2);
   CHECK(drafted(1) == 1);
+  row_drafter even = flat_drafter(4);
+  adaptive_chain as_sure({.confidence = 0.25});
+  CHECK(grow(as_sure, even, chance).size() == 21);  // as probable as it must be
   // All of a short draft accepted counts as all accepted.
   adaptive_chain policy;
   const tree<> t = grow(policy, drafter, chance);
