@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
@@ -78,8 +78,7 @@ class marginal_heap {
   // probable tokens of the rows before.
   ESPALIER_HOST_DEVICE static float bound(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
                                           std::int32_t budget) {
-    constexpr float lowest = std::numeric_limits<float>::lowest();
-    float best = lowest;
+    float best = -FLT_MAX;
     for (std::int32_t j = 1; j <= n_rows; j *= 2) {
       const std::int32_t m = (budget + j - 1) / j;
       if (m > n_ranks) continue;
