@@ -10,7 +10,7 @@ set -eu
 cd "$(dirname "$0")/.."
 out=docs/benchmarks
 
-[ $# -gt 0 ] || set -- micro_block_sparsity micro_forward micro_round micro_sampling micro_tree micro_verify tables_dynatree tables_greedy_equality tables_verifiers
+[ $# -gt 0 ] || set -- micro_block_sparsity micro_forward micro_round micro_sampling micro_tree micro_verify tables_ddtree tables_dynatree tables_dyspec tables_greedy_equality tables_verifiers
 
 for name in "$@"; do
   name=${name#bench_}
@@ -20,8 +20,8 @@ for name in "$@"; do
     tables_dynatree)
       ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
       ;;
-    tables_verifiers)
-      ./run bench bench_tables_verifiers --json "$out/$name.json" --plot "$out/verifiers.svg" >"$out/$name.log"
+    tables_ddtree | tables_dyspec | tables_verifiers)
+      ./run bench "bench_$name" --json "$out/$name.json" --plot "$out/${name#tables_}.svg" >"$out/$name.log"
       ;;
     tables_greedy_equality) ./run bench bench_tables_greedy_equality --json "$out/$name.json" >"$out/$name.log" ;;
     *)

@@ -83,7 +83,7 @@ class measurement {
                          const std::vector<bench::prompt_domain>& measured) {
     const std::size_t n = bench::dyspec_temperatures.size();
     results.budgets = how_.budgets;
-    results.methods.resize(n), results.acceptance.resize(n), results.rounds.resize(n);
+    results.methods.resize(n), results.rounds.resize(n), results.first_draws.resize(n);
     for (std::size_t t = 0; t < n; ++t) {
       choose(results, t, choosing);
       measure(results, t, measured);
@@ -96,7 +96,7 @@ class measurement {
   // Calls f(domain, prompt) at every place of a text that the target has written after each prompt.
   template <class FunctionT>
   void at_places(bench::tree_rounds& rounds, float temperature, const std::vector<bench::prompt_domain>& domains,
-                 bool choosing, const FunctionT& f) {
+                 bool choosing, int spacing, const FunctionT& f) {
     const espalier::sampling_options sampling{.temperature = temperature};
     for (std::size_t d = 0; d < domains.size(); ++d) {
       for (std::size_t p = 0; p < domains[d].prompts.size(); ++p) {
@@ -111,7 +111,7 @@ class measurement {
                           {how_.tokens, {.sampling = sampling, .seed = seed}});
         text.insert(text.end(), more.tokens.begin(), more.tokens.end());
         rounds.begin(sampling, seed);
-        for (std::size_t end = written; end < text.size(); end += static_cast<std::size_t>(how_.spacing)) {
+        for (std::size_t end = written; end < text.size(); end += static_cast<std::size_t>(spacing)) {
           rounds.advance(std::span(text).first(end));
           f(d, p);
         }
@@ -126,10 +126,24 @@ class measurement {
     return sums;
   }
 
-  // Thresholds and shapes that commit most tokens; Sequoia's by the acceptance in the domain, as its authors do.
+  // From two levels of as many draws as are to be counted.
+  std::vector<double> measure_acceptance(std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
+    constexpr int n_ranks = 16;
+    espalier::sequoia wide({.budget = 64, .max_depth = 2}, std::vector<double>(n_ranks, 1.0 / n_ranks));
+    espalier::residual_walk walk;
+    espalier::acceptance_by_rank ranks(n_ranks);
+    at_places(rounds_, bench::dyspec_temperatures[t], choosing, true, std::max(how_.spacing / 2, 1),
+              [&](std::size_t, std::size_t) {
+                rounds_.run(wide, walk, [&](espalier::tree_view tree, espalier::verdict v) { ranks.count(tree, v); });
+              });
+    return ranks.rates();
+  }
+
+  // Thresholds and shapes that commit most tokens.
   void choose(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
     const std::size_t n_thresholds = std::size(bench::dyspec_thresholds);
     std::vector<std::vector<bench::tree_method>> candidates;  // [budgets]: thresholds, the same filled, shapes
+    std::vector<std::vector<double>> tokens;
     for (const int budget : how_.budgets) {
       auto& list = candidates.emplace_back();
       for (const bool fill : {false, true}) {
@@ -138,56 +152,47 @@ class measurement {
       }
       for (const bench::branch_counts& shape : bench::specinfer_shapes(budget))
         list.push_back(bench::specinfer_method(budget, shape));
-    }
-    std::vector<std::vector<double>> tokens;
-    for (const auto& list : candidates)
       tokens.emplace_back(list.size());
-    // Two levels of as many draws as are to be counted.
-    constexpr int n_ranks = 16;
-    espalier::sequoia wide({.budget = 64, .max_depth = 2}, std::vector<double>(n_ranks, 1.0 / n_ranks));
-    espalier::residual_walk walk;
-    std::vector<espalier::acceptance_by_rank> ranks(choosing.size(), espalier::acceptance_by_rank(n_ranks));
-    at_places(rounds_, bench::dyspec_temperatures[t], choosing, true, [&](std::size_t d, std::size_t) {
-      rounds_.run(wide, walk, [&](espalier::tree_view tree, espalier::verdict v) { ranks[d].count(tree, v); });
+    }
+    at_places(rounds_, bench::dyspec_temperatures[t], choosing, true, 2 * how_.spacing, [&](std::size_t, std::size_t) {
       for (std::size_t b = 0; b < candidates.size(); ++b) {
         for (std::size_t i = 0; i < candidates[b].size(); ++i)
           tokens[b][i] += candidates[b][i].round(rounds_).tokens;
       }
     });
-    for (const espalier::acceptance_by_rank& counted : ranks)
-      results.acceptance[t].push_back(counted.rates());
+    results.acceptance.push_back(measure_acceptance(t, choosing));
     for (std::size_t b = 0; b < candidates.size(); ++b) {
       const auto best = [&](std::size_t begin, std::size_t end) {
         const auto first = tokens[b].begin();
-        return std::vector(
-            choosing.size(),
-            candidates[b][static_cast<std::size_t>(
-                std::max_element(first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end)) -
-                first)]);
+        return candidates[b][static_cast<std::size_t>(
+            std::max_element(first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end)) -
+            first)];
       };
-      std::vector<bench::tree_method> sequoia;
-      for (const auto& acceptance : results.acceptance[t])
-        sequoia.push_back(bench::sequoia_method(how_.budgets[b], acceptance));
-      results.methods[t].push_back({std::vector(choosing.size(), bench::dyspec_greedy_method(how_.budgets[b])),
-                                    best(0, n_thresholds), best(n_thresholds, 2 * n_thresholds), sequoia,
+      results.methods[t].push_back({bench::dyspec_greedy_method(how_.budgets[b]), best(0, n_thresholds),
+                                    best(n_thresholds, 2 * n_thresholds),
+                                    bench::sequoia_method(how_.budgets[b], results.acceptance[t]),
                                     best(2 * n_thresholds, candidates[b].size())});
     }
   }
 
   void measure(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& measured) {
     results.rounds[t].assign(how_.budgets.size(), std::vector(bench::dyspec_method_names.size(), no_sums(measured)));
-    at_places(rounds_, bench::dyspec_temperatures[t], measured, false, [&](std::size_t d, std::size_t p) {
+    espalier::sampled_chain chain({.length = 8});
+    espalier::residual_walk walk;
+    at_places(rounds_, bench::dyspec_temperatures[t], measured, false, how_.spacing, [&](std::size_t d, std::size_t p) {
+      rounds_.run(chain, walk,
+                  [&](espalier::tree_view tree, espalier::verdict v) { results.first_draws[t].count(tree, v); });
       for (std::size_t b = 0; b < how_.budgets.size(); ++b) {
         for (std::size_t m = 0; m < bench::dyspec_method_names.size(); ++m)
-          results.rounds[t][b][m][d][p] += results.methods[t][b][m][d].round(rounds_);
+          results.rounds[t][b][m][d][p] += results.methods[t][b][m].round(rounds_);
       }
     });
   }
 
-  // On half the prompts: passes of 257 rows are dear.
+  // On few prompts: passes of 257 rows are dear.
   void share(bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
-    for (bench::prompt_domain& domain : domains)
-      domain.prompts.resize((domain.prompts.size() + 1) / 2);
+    for (std::size_t d = 0; d < domains.size(); ++d)
+      domains[d].prompts.resize(results.n_decoded[d]);
     struct sampling {
       float target, draft;
     };
@@ -198,7 +203,7 @@ class measurement {
           results.shares.push_back({s.target, s.draft, large_budget, threshold, fill, true, no_sums(domains)});
       }
       bench::tree_rounds& rounds = s.draft < 1 ? rounds_ : hot_rounds_;
-      at_places(rounds, s.target, domains, false, [&](std::size_t d, std::size_t p) {
+      at_places(rounds, s.target, domains, false, 2 * how_.spacing, [&](std::size_t d, std::size_t p) {
         espalier::residual_walk walk;
         for (std::size_t i = first; i < results.shares.size(); ++i) {
           espalier::dyspec_threshold policy = policy_of(results.shares[i]);
@@ -211,7 +216,7 @@ class measurement {
       for (const bool fill : {false, true})
         results.shares.push_back({0.6F, 0.6F, paper_budget, threshold, fill, false, no_sums(domains)});
     }
-    at_places(drafts_, 0.6F, domains, false, [&](std::size_t d, std::size_t p) {
+    at_places(drafts_, 0.6F, domains, false, 2 * how_.spacing, [&](std::size_t d, std::size_t p) {
       for (std::size_t i = first; i < results.shares.size(); ++i) {
         espalier::dyspec_threshold policy = policy_of(results.shares[i]);
         results.shares[i].sums[d][p] += drafts_.draft(policy);
@@ -240,7 +245,7 @@ class measurement {
           const auto& prompt = domains[d].prompts[p];
           if (is_plain)
             return writer_.write(espalier::no_drafter(), espalier::plain(), espalier::target_only(), prompt, how).stats;
-          return results.methods[t][m / n_methods % n_budgets][m % n_methods][d].write(writer_, prompt, how);
+          return results.methods[t][m / n_methods % n_budgets][m % n_methods].write(writer_, prompt, how);
         });
   }
 

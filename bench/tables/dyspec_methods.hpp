@@ -81,7 +81,7 @@ inline tree_method specinfer_method(int budget, const branch_counts& n) {
 }
 
 //! Draws less likely to be needed are not made.
-inline constexpr double dyspec_thresholds[] = {0.3, 0.1, 0.03, 0.01, 0.003, 0.001};
+inline constexpr double dyspec_thresholds[] = {0.3, 0.1, 0.03, 0.01};
 
 //! SpecInfer's trees for a budget: K paths of L tokens, as Sequoia's authors compare with, and others that branch more often
 //! or later, as SpecInfer's own of 20 nodes (1, 1, 3, 1, 1, 1, 1, 1) does. Some would need more draws than the budget has if

@@ -37,7 +37,8 @@ class dyspec_report {
       text += paper_table(b);
     for (std::size_t t = 0; t < n_temperatures; ++t)
       text += tokens_table(t);
-    return text + difference_table() + share_table() + speed_table() + settings_table() + acceptance_table();
+    return text + difference_table() + first_draw_table() + share_table() + speed_table() + settings_table() +
+           acceptance_table();
   }
 
   nlohmann::json json() const {
@@ -57,11 +58,12 @@ class dyspec_report {
       nlohmann::json& at = out["temperatures"][fmt::format("{:g}", dyspec_temperatures[t])];
       at["plain_ms_per_token"] = pairs(milliseconds(r_.plain_text_of(t)));
       at["acceptance_by_rank"] = r_.acceptance[t];
+      at["first_draws_by_probability"] = {{"made", r_.first_draws[t].made}, {"accepted", r_.first_draws[t].accepted}};
       for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
         for (std::size_t m = 0; m < names_.size(); ++m) {
           const std::size_t text = r_.text_of(t, b, m);
           at["budgets"][budgets_[b]][names_[m]] = {
-              {"settings", settings(t, b, m)},
+              {"settings", r_.methods[t][b][m].settings},
               {"tokens_per_round", pairs(r_.tokens(t, b, m))},
               {"drafted_per_round", pairs(drafted(t, b, m))},
               {"draft_passes_per_round", pairs(passes(t, b, m))},
@@ -162,14 +164,6 @@ class dyspec_report {
     return r_.by_domain(s.sums, [&](const round_sums& sums) { return sums.drafted_per_round() / s.budget; });
   }
 
-  std::vector<std::string> settings(std::size_t t, std::size_t b, std::size_t m) const {
-    std::vector<std::string> list;
-    for (const tree_method& method : r_.methods[t][b][m]) {
-      if (list.empty() || list.back() != method.settings) list.push_back(method.settings);
-    }
-    return list;
-  }
-
   std::string introduction() const {
     std::string text = fmt::format(
         "## DySpec's tables\n\nThe draft samples at temperature {:g}, as in the paper, the target at 0 and {:g}. "
@@ -184,19 +178,18 @@ class dyspec_report {
         dyspec_draft.temperature, dyspec_temperatures.back(), n_rounds(), sum(r_.n_prompts), how_.tokens, how_.trials,
         sum(r_.n_decoded), how_.repeats, how_.tune);
     for (const std::size_t other : {by_sequoia, by_specinfer}) {
-      text += fmt::format("{}DySpec's greedy tree commits more tokens a round than {}'s by",
-                          other == by_sequoia ? "**" : " ", names_[other]);
-      for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
-        for (std::size_t t = 0; t < n_temperatures; ++t) {
+      text += fmt::format("Tokens a round that DySpec's greedy tree commits **beyond {}'s**:", names_[other]);
+      for (std::size_t t = 0; t < n_temperatures; ++t) {
+        text += fmt::format("{} at temperature {:g}", t == 0 ? "" : ";", dyspec_temperatures[t]);
+        for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
           const interval d = r_.difference(t, b, by_greedy, other).back();
-          text += fmt::format("{} {:+.2f} ± {:.2f}", b + t == 0 ? "" : t == 0 ? ";" : " and", d.mean, d.half_width);
+          text +=
+              fmt::format("{} **{:+.2f} ± {:.2f}** ({} nodes)", b == 0 ? "" : ",", d.mean, d.half_width, r_.budgets[b]);
         }
-        text += fmt::format(" ({} nodes)", r_.budgets[b]);
       }
-      text += other == by_specinfer ? "**" : ",";
+      text += ", average of the domains.\n";
     }
-    return text +
-           fmt::format(", at temperatures 0 and {:g}, on the average of the domains.\n", dyspec_temperatures.back());
+    return text;
   }
 
   std::string paper_table(std::size_t b) const {
@@ -294,17 +287,14 @@ class dyspec_report {
   }
 
   std::string settings_table() const {
-    markdown_table text(
-        "Settings: thresholds; Sequoia's nodes by level, one shape a domain; SpecInfer's draws from each node by level",
-        {names_[by_threshold], names_[by_filling], names_[by_sequoia], names_[by_specinfer]}, "temperature, nodes");
+    markdown_table text("Settings: thresholds; Sequoia's nodes by level; SpecInfer's draws from each node by level",
+                        {names_[by_threshold], names_[by_filling], names_[by_sequoia], names_[by_specinfer]},
+                        "temperature, nodes");
     for (std::size_t t = 0; t < n_temperatures; ++t) {
       for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
         std::vector<std::string> row;
         for (std::size_t m = by_threshold; m < names_.size(); ++m) {
-          std::string cell;
-          for (const std::string& s : settings(t, b, m))
-            cell += (cell.empty() ? "" : "<br>") + s;
-          row.push_back(cell);
+          row.push_back(r_.methods[t][b][m].settings);
         }
         text.row(fmt::format("{:g}, {}", dyspec_temperatures[t], r_.budgets[b]), row);
       }
@@ -319,14 +309,31 @@ class dyspec_report {
       columns.push_back(fmt::format("draw {}", rank));
     markdown_table text(
         "How often the draw of a rank was the one accepted, on the prompts to choose by: Sequoia's rates", columns,
-        "temperature, domain");
+        "temperature");
     for (std::size_t t = 0; t < n_temperatures; ++t) {
-      for (std::size_t d = 0; d < r_.domains.size(); ++d) {
-        std::vector<std::string> row;
-        for (std::size_t rank = 0; rank < shown; ++rank)
-          row.push_back(fmt::format("{:.3f}", r_.acceptance[t][d][rank]));
-        text.row(fmt::format("{:g}, {}", dyspec_temperatures[t], r_.domains[d]), row);
+      std::vector<std::string> row;
+      for (std::size_t rank = 0; rank < shown; ++rank)
+        row.push_back(fmt::format("{:.3f}", r_.acceptance[t][rank]));
+      text.row(fmt::format("{:g}", dyspec_temperatures[t]), row);
+    }
+    return text.text();
+  }
+
+  // DySpec's hypothesis: these are equal.
+  std::string first_draw_table() const {
+    std::vector<std::string> columns;
+    for (int i = 1; i <= 10; ++i)
+      columns.push_back(fmt::format("to {:.1f}", i / 10.0));
+    markdown_table text(
+        "How often a first draw was accepted, by its draft probability (Figure 2); in brackets of how many", columns,
+        "temperature");
+    for (std::size_t t = 0; t < n_temperatures; ++t) {
+      std::vector<std::string> row;
+      for (std::size_t i = 0; i < 10; ++i) {
+        const double made = r_.first_draws[t].made[i];
+        row.push_back(made > 0 ? fmt::format("{:.2f} ({:.0f})", r_.first_draws[t].accepted[i] / made, made) : "");
       }
+      text.row(fmt::format("{:g}", dyspec_temperatures[t]), row);
     }
     return text.text();
   }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "dyspec_methods.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "interval.hpp"
 #include "timed_texts.hpp"
 #include "tree_rounds.hpp"
@@ -16,13 +20,13 @@ namespace bench {
 //! How much is measured.
 struct dyspec_run {
   int tokens = 128;  //!< written after each prompt
-  int spacing = 16;  //!< tokens from one place of single rounds to the next
+  int spacing = 20;  //!< tokens from one place of single rounds to the next
   int trials = 4;    //!< verifications of each tree
-  int tune = 5;      //!< prompts of a domain that settings are chosen by
+  int tune = 4;      //!< prompts of a domain that settings are chosen by
   int measure = 10;  //!< prompts of a domain that the tables are of
-  int decode = 4;    //!< of these, the first are decoded in earnest, and timed
+  int decode = 3;    //!< of these, the first are decoded in earnest, and timed, and drafted for with large budgets
   int repeats = 1;
-  std::vector<int> budgets{8, 16, 32, 64};
+  std::vector<int> budgets{8, 16, 64};
   std::vector<double> thresholds{0.1, 0.03, 0.01, 0.003};  //!< at which the use of a large budget is looked at
 };
 
@@ -45,6 +49,24 @@ struct budget_share {
   sums_by_prompt sums;
 };
 
+//! How many first draws were looked at, and accepted, by what the draft gave them: less than 0.1, 0.2, ...
+struct draws_by_probability {
+  std::array<double, 10> made{};
+  std::array<double, 10> accepted{};
+
+  void count(espalier::tree_view tree, espalier::verdict v) {
+    espalier::node_id below = tree.find_child(v.accepted, v.token);
+    for (espalier::node_id u = v.accepted; u != espalier::no_node; below = u, u = tree.parent[u]) {
+      if (tree.is_leaf(u)) continue;
+      const espalier::node_id first = *tree.draws(u).begin();
+      const double probability = std::exp(static_cast<double>(tree.log_prob[first]));
+      const auto bin = static_cast<std::size_t>(std::min(9.0, 10 * probability));
+      made[bin] += 1;
+      accepted[bin] += first == below ? 1 : 0;
+    }
+  }
+};
+
 //! All that was measured.
 struct dyspec_results {
   std::vector<std::string> domains;
@@ -52,10 +74,12 @@ struct dyspec_results {
   std::vector<std::size_t> n_decoded;  //!< [domains] of whole texts
   std::vector<int> budgets;
 
-  //! [temperatures][budgets][methods][domains]
-  std::vector<std::vector<std::vector<std::vector<tree_method>>>> methods;
-  //! [temperatures][domains][ranks] how often the draw of a rank was the one accepted
-  std::vector<std::vector<std::vector<double>>> acceptance;
+  //! [temperatures][budgets][methods]
+  std::vector<std::vector<std::vector<tree_method>>> methods;
+  //! [temperatures][ranks] how often the draw of a rank was the one accepted
+  std::vector<std::vector<double>> acceptance;
+  //! [temperatures]
+  std::vector<draws_by_probability> first_draws;
   //! [temperatures][budgets][methods]
   std::vector<std::vector<std::vector<sums_by_prompt>>> rounds;
   std::vector<budget_share> shares;

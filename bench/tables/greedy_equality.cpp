@@ -32,7 +32,7 @@
 namespace {
 
 struct arguments : bench::table_arguments {
-  int tokens = 128;
+  int tokens = 64;
   bool all_orders = false;
 };
 
