@@ -34,7 +34,9 @@ set(espalier_headers
   include/espalier/sampling/nucleus.hpp
   include/espalier/sampling/sampler.hpp
   include/espalier/sampling/softmax.hpp
+  include/espalier/sampling/token_selection.hpp
   include/espalier/sampling/top_k.hpp
+  include/espalier/sampling/top_tokens.hpp
   include/espalier/sampling/undrawn.hpp
   include/espalier/drafter/autoregressive.hpp
   include/espalier/drafter/block_diffusion.hpp
