@@ -35,12 +35,13 @@ using rows_type = std::vector<std::vector<float>>;
 using prefix_type = std::vector<token_id>;
 
 // A BlockDrafter of given logits.
-struct given_block {
+template <class NumberT>
+struct block_of {
   std::int32_t vocab = 0;
-  std::vector<float> logits{};
+  std::vector<NumberT> logits{};
   int passes = 0;
 
-  explicit given_block(const rows_type& rows, std::int32_t vocab_size = 0) : vocab(vocab_size) {
+  explicit block_of(const rows_type& rows, std::int32_t vocab_size = 0) : vocab(vocab_size) {
     for (const auto& row : rows) {
       vocab = static_cast<std::int32_t>(row.size());
       logits.insert(logits.end(), row.begin(), row.end());
@@ -53,11 +54,12 @@ struct given_block {
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab; }
   std::int32_t block_length() const { return vocab == 0 ? 0 : static_cast<std::int32_t>(logits.size()) / vocab; }
-  vocab_rows<float> propose_block() {
+  vocab_rows<NumberT> propose_block() {
     ++passes;
     return {logits.data(), block_length(), vocab};
   }
 };
+using given_block = block_of<float>;
 static_assert(BlockDrafter<given_block> && TreePolicy<best_first, given_block, philox_chance>);
 static_assert(TreePolicy<best_first, row_drafter, philox_chance>);
 
@@ -362,6 +364,9 @@ TEST_CASE("DDTree vectors: the trees come from logits, too, whatever is added to
     REQUIRE(std::vector<node_id>(view.parent, view.parent + view.n_nodes) ==
             e.at("parents").get<std::vector<node_id>>());
     REQUIRE(drafter.passes == 1);
+    block_of<double> in_double(logits);
+    const tree<> same = grow(policy, in_double);
+    REQUIRE(prefixes_of(same) == prefixes_of(t));
     ++trees;
   }
   CHECK(trees >= 16);
@@ -487,7 +492,7 @@ TEST_CASE("logits of a block that no token may be drawn from are errors that nam
     }
   }
   given_block impossible({{1, 2}, {none, none}});
-  CHECK(says(message_of<numeric_error>([&] { grow(policy, impossible); }), "row 1"));
+  CHECK(says(message_of<numeric_error>([&] { grow(policy, impossible); }), "row 1", "minus infinity"));
   // Rows that are too deep are not looked at.
   rows_type logits(3, std::vector<float>(100, 0.5F));
   logits[2][0] = nan;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "espalier/concepts/drafter.hpp"
@@ -14,71 +16,29 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/top_tokens.hpp"
 #include "espalier/tree_policy/asked_nodes.hpp"
 #include "espalier/tree_policy/marginal_heap.hpp"
 
 namespace espalier {
 
-namespace detail {
-
-// The most probable tokens of a row of logits, ties by lower id, with their log-probabilities.
-template <class NumberT>
-void most_probable(std::span<const NumberT> logits, std::int32_t row, std::span<token_id> tokens,
-                   std::span<float> log_probs) {
-  constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
-  NumberT best = -infinity;
-  for (std::size_t t = 0; t < logits.size(); ++t) {
-    if (!(logits[t] < infinity))
-      raise<numeric_error>("the logit of token ", t, " in row ", row, " of the block is ", logits[t], ".");
-    best = (std::max)(best, logits[t]);
-  }
-  if (best == -infinity) raise<numeric_error>("all logits in row ", row, " of the block are minus infinity.");
-  double total = 0;
-  for (const NumberT x : logits)
-    total += std::exp(static_cast<double>(x) - static_cast<double>(best));
-  const auto is_better = [&](token_id a, token_id b) {
-    const NumberT of_a = logits[static_cast<std::size_t>(a)], of_b = logits[static_cast<std::size_t>(b)];
-    return of_a != of_b ? of_a > of_b : a < b;
-  };
-  std::size_t n = 0;
-  for (std::size_t t = 0; t < logits.size(); ++t) {
-    const auto token = static_cast<token_id>(t);
-    if (n == tokens.size()) {
-      if (!is_better(token, tokens[0])) continue;
-      std::pop_heap(tokens.begin(), tokens.end(), is_better);
-      tokens[n - 1] = token;
-    } else {
-      tokens[n++] = token;
-    }
-    std::push_heap(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n), is_better);
-  }
-  std::sort_heap(tokens.begin(), tokens.end(), is_better);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const double x = static_cast<double>(logits[static_cast<std::size_t>(tokens[i])]) - static_cast<double>(best);
-    log_probs[i] = static_cast<float>(x - std::log(total));
-  }
-}
-
-}  // namespace detail
-
 struct best_first_options {
   std::int32_t budget = 64;     //!< B, drafted tokens a round
   std::int32_t max_depth = 16;  //!< levels below the root
-  double min_gain =
-      0;  //!< delta: a level that makes the expected number of accepted tokens grow by no more is the last
+  double min_gain = 0;          //!< delta: a level that gains no more expected tokens than this is the last
 };
 
 //! Drafts the B most probable prefixes: of all trees of that size the one of which most tokens are accepted if the
 //! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's, level by
 //! level, asking only about nodes that are among the best so far: no other one's descendants can be.
 //!
-//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B). StepDrafter: one draft pass a level, one look at each
-//!             row. No allocation after construction
+//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B); no allocation after the first
+//!             round. StepDrafter: one draft pass a level, one look at each row; no allocation after construction
 //! Law         parents are more probable than children: what is chosen is a tree
 //!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
 //!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and token
 //! Errors      option_error for a budget outside 1 to 1024, a depth outside 1 to 64, a gain outside 0 to 1; numeric_error for
-//!             logits of a block that are NaN or plus infinity
+//!             logits of a block that are NaN or plus infinity, and where all of a row are minus infinity
 //! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and what is said of levels do not concern blocks.
 //!             Where there is no room to ask about all of a level, its best nodes are asked about, and it is the last
 class best_first {
@@ -109,9 +69,18 @@ class best_first {
         (std::min)({tree.limit(), options_.budget, static_cast<std::int32_t>(drafter.vocab_size())});
     if (ranks <= 0) return;
     const auto logits = drafter.propose_block();
+    using number = std::remove_cvref_t<decltype(logits.row(0)[0])>;
+    auto& [top, found] = std::get<row_lists<number>>(lists_);
+    top.reserve(drafter.vocab_size(), options_.budget);
+    found.resize(at(options_.budget));
     const std::int32_t n_rows = (std::min)(logits.n_rows, options_.max_depth);
-    for (std::int32_t r = 0; r < n_rows; ++r)
-      detail::most_probable(logits.row(r), r, part(tokens_, r, ranks), part(log_probs_, r, ranks));
+    for (std::int32_t r = 0; r < n_rows; ++r) {
+      const std::int32_t n = top.of_logits(logits.row(r), std::span(found).first(at(ranks)), r);
+      for (std::int32_t i = 0; i < ranks; ++i) {
+        tokens_[at(r * ranks + i)] = i < n ? found[at(i)].token : 0;
+        log_probs_[at(r * ranks + i)] = i < n ? static_cast<float>(found[at(i)].log_prob) : impossible;
+      }
+    }
     take(tree, tokens_, log_probs_, n_rows, ranks);
   }
 
@@ -166,6 +135,15 @@ class best_first {
   void observe(tree_view, verdict) const {}
 
  private:
+  static constexpr float impossible = -std::numeric_limits<float>::infinity();
+
+  // The most probable tokens of a block's rows, whichever numbers it has.
+  template <class NumberT>
+  struct row_lists {
+    top_tokens<NumberT> top;
+    std::vector<ranked_token<NumberT>> found;
+  };
+
   struct prefix : considered_node {
     double probability = 0;
     std::int32_t depth = 0;
@@ -179,11 +157,6 @@ class best_first {
   }
 
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-  template <class T>
-  static std::span<T> part(std::vector<T>& rows, std::int32_t r, std::int32_t size) {
-    return std::span(rows).subspan(at(r) * at(size), at(size));
-  }
 
   static bool is_better(const prefix& a, const prefix& b) {
     if (a.probability != b.probability) return a.probability > b.probability;
@@ -234,6 +207,7 @@ class best_first {
   }
 
   best_first_options options_;
+  std::tuple<row_lists<float>, row_lists<double>> lists_;
   std::vector<token_id> tokens_;  // [max_depth][budget] of a block
   std::vector<float> log_probs_;  // [max_depth][budget]
   std::vector<std::uint64_t> heap_entries_;
