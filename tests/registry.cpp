@@ -70,6 +70,10 @@ void for_each_options_struct(const CheckT& check) {
   });
   check(std::string_view("khisti"), espalier::khisti_options{},
         [](const auto& options) { (void)espalier::khisti(options); });
+  check(std::string_view("prompt-lookup"), espalier::prompt_lookup_options{},
+        [](const auto& options) { (void)espalier::prompt_lookup(options); });
+  check(std::string_view("ngram"), espalier::ngram_options{},
+        [](const auto& options) { (void)espalier::ngram(options); });
   check(std::string_view("sampling"), espalier::sampling_options{},
         [](const auto& options) { (void)espalier::sampler(options); });
 }
@@ -121,6 +125,8 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::sequoia_options>() == members<espalier::sequoia_options>());
   CHECK(described<espalier::specinfer_static_options>() == members<espalier::specinfer_static_options>());
   CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
+  CHECK(described<espalier::prompt_lookup_options>() == members<espalier::prompt_lookup_options>());
+  CHECK(described<espalier::ngram_options>() == members<espalier::ngram_options>());
   CHECK(described<espalier::sampling_options>() == members<espalier::sampling_options>());
 }
 

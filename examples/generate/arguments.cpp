@@ -352,6 +352,8 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   flags(app).add_options(
       "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
       result.draft);
+  flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
+  flags(app).add_options("Drafter ngram", "ngram", result.ngram);
   std::map<std::string, std::string> unprefixed;
   add_method_options(app, result, unprefixed);
   app.footer(verifiers_in_words() +

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/registry/known_value.hpp"
@@ -46,6 +48,8 @@ struct arguments {
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
 
+  espalier::prompt_lookup_options prompt_lookup;
+  espalier::ngram_options ngram;
   espalier::decoder_options target;  //!< with the target's sampling
   espalier::sampling_options draft{.temperature = 1.0F};
   std::vector<std::string> draft_options;  //!< names of those that flags have set: see draft_sampling

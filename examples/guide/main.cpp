@@ -14,9 +14,14 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/joint.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/sampling/top_k.hpp"
+#include "espalier/tree_policy/cascade.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
@@ -144,6 +149,17 @@ std::string write(DrafterT& drafter, const PolicyT& policy, statistics& stats) {
   return written;
 }
 
+std::string write_with_two() {
+  // [cascade]
+  joint drafters(autoregressive(copying_backend{3, {}}, token_kv(1024)), prompt_lookup({.max_ngram = 5}));
+  token_kv cache(1024);
+  auto decode = make_decoder(drafters, cascade(eagle2({.budget = 12}), chain({.length = 10})), greedy(), cache,
+                             copying_backend{8, {}});
+  // [cascade]
+  const auto tokens = decode.generate(prompt, {.max_tokens = 100});
+  return {tokens.begin(), tokens.end()};
+}
+
 std::string sample(std::uint64_t seed, statistics& stats) {
   // [sampling]
   const sampling_options sampling{.temperature = 0.6F, .top_p = 0.95F};
@@ -176,5 +192,5 @@ int main() {
   const std::string sampled = sample(7, sampling);
   std::printf("\n%s\n%.2f tokens a target pass\n\n%s\n", sampled.c_str(), sampling.tokens_per_round(),
               sample_one_path().c_str());
-  return written == expected && sample(7, sampling) == sampled ? 0 : 1;
+  return written == expected && write_with_two() == expected && sample(7, sampling) == sampled ? 0 : 1;
 }

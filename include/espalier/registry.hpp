@@ -11,7 +11,9 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/registry/known_value.hpp"
 #include "espalier/registry/option.hpp"
@@ -55,6 +57,19 @@ inline constexpr auto options_of<sampling_options> = boost::hana::make_tuple(
     option{"min_p", &sampling_options::min_p, 0, 1, "only tokens this fraction as probable as the most probable"});
 
 template <>
+inline constexpr auto options_of<prompt_lookup_options> = boost::hana::make_tuple(
+    option{"max_ngram", &prompt_lookup_options::max_ngram, 1, 16, "last tokens that are looked for first"},
+    option{"min_ngram", &prompt_lookup_options::min_ngram, 1, 16, "and last, one fewer each time"},
+    option{"capacity", &prompt_lookup_options::capacity, 1, 1 << 20, "longest text, in tokens"});
+
+template <>
+inline constexpr auto options_of<ngram_options> =
+    boost::hana::make_tuple(option{"order", &ngram_options::order, 2, 16,
+                                   "tokens of an n-gram, the drafted one included, that are tried first"},
+                            option{"min_order", &ngram_options::min_order, 2, 16, "and last, one fewer each time"},
+                            option{"capacity", &ngram_options::capacity, 1, 1 << 20, "longest text, in tokens"});
+
+template <>
 inline constexpr auto options_of<chain_options> = boost::hana::make_tuple(option{"length", &chain_options::length, 1,
                                                                                  1024, "drafted tokens a round"});
 
@@ -86,11 +101,10 @@ inline constexpr auto options_of<dynatree_options> = boost::hana::make_tuple(
     option{"history", &dynatree_options::history, 0, 1, "adapt to what was accepted lately"});
 
 template <>
-inline constexpr auto options_of<best_first_options> =
-    boost::hana::make_tuple(option{"budget", &best_first_options::budget, 1, 1024, "drafted tokens a round"},
-                            option{"max_depth", &best_first_options::max_depth, 1, 64, "levels below the root"},
-                            option{"min_gain", &best_first_options::min_gain, 0, 1,
-                                   "a level that gains fewer accepted tokens is the last"});
+inline constexpr auto options_of<best_first_options> = boost::hana::make_tuple(
+    option{"budget", &best_first_options::budget, 1, 1024, "drafted tokens a round"},
+    option{"max_depth", &best_first_options::max_depth, 1, 64, "levels below the root"},
+    option{"min_gain", &best_first_options::min_gain, 0, 1, "a level that gains fewer accepted tokens is the last"});
 
 template <>
 inline constexpr auto options_of<eagle2_options> = boost::hana::make_tuple(
@@ -175,7 +189,7 @@ inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<dyspec_greedy, dyspec_greedy_options>{"dyspec-greedy", "draws where the next one is most likely to be needed"},
     part<dyspec_threshold, dyspec_threshold_options>{"dyspec-threshold", "the same, level by level, above a threshold"},
     part<dyspec_threshold, dyspec_threshold_options>{
-        "dyspec-adaptive", "the same, the threshold falling until the budget is spent", {.fill = true}},
+        "dyspec-adaptive", "the same, the threshold falling until the budget is spent", {.threshold = 0.1, .fill = true}},
     part<sequoia, sequoia_options>{"sequoia", "draws in the shape that is best for acceptance by rank"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},

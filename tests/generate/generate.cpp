@@ -42,6 +42,8 @@ void for_each_flag(const SeeT& see) {
   all("", espalier::sampling_options());
   all("draft", espalier::sampling_options());
   all("", espalier::decoder_options());
+  all("prompt-lookup", espalier::prompt_lookup_options());
+  all("ngram", espalier::ngram_options());
   hana::for_each(espalier::tree_policies, [&](const auto& part) { all(part.name, part.options); });
 }
 
@@ -193,6 +195,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--drafter prompt-lookup --draft.top-p 0.5",
             "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
            {"--drafter block --models " + without_block, "the model folder " + without_block + " has no folder block"},
+           {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
            {"--paths 3", "--paths is an option of iid-paths, delayed, not of --method dynatree."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
            {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},

@@ -30,7 +30,7 @@ struct ngram_options {
 //!             proportion to capacity; learn allocates
 //! Law         Drafter's: begin() forgets what the text before has taught, except where the new one begins like it; what
 //!             learn() was given stays
-//! Errors      option_error for orders outside 2 to 16, min_order above order, or a capacity outside 1 to 67108864. An empty
+//! Errors      option_error for orders outside 2 to 16, min_order above order, or a capacity outside 1 to 1048576. An empty
 //!             text is followed; nothing is drafted for it
 //! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and wants a
 //!             continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
@@ -90,7 +90,7 @@ class ngram {
   static ngram_options checked(ngram_options options) {
     require_option("order", options.order, 2, 16);
     require_option("min_order", options.min_order, 2, options.order);
-    require_option("capacity", options.capacity, 1, 1 << 26);
+    require_option("capacity", options.capacity, 1, 1 << 20);
     return options;
   }
 

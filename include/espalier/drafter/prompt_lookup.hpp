@@ -28,7 +28,7 @@ struct prompt_lookup_options {
 //!             same for what is not the beginning of the text before. No allocation after construction, which takes 2.6 MB for
 //!             the default options, in proportion to capacity
 //! Law         Drafter's; begin() forgets all of the text before that the new one does not begin with
-//! Errors      option_error for n-grams outside 1 to 16, min_ngram above max_ngram, or a capacity outside 1 to 67108864. An empty
+//! Errors      option_error for n-grams outside 1 to 16, min_ngram above max_ngram, or a capacity outside 1 to 1048576. An empty
 //!             text is followed; nothing is drafted for it
 //! Source      Saxena, Prompt Lookup Decoding (n-grams of 3 to 1 tokens, 10 tokens a run), which takes the first place that
 //!             has a whole run after it; so does transformers (n-grams of 2 by default)
@@ -73,7 +73,7 @@ class prompt_lookup {
   static prompt_lookup_options checked(prompt_lookup_options options) {
     require_option("max_ngram", options.max_ngram, 1, 16);
     require_option("min_ngram", options.min_ngram, 1, options.max_ngram);
-    require_option("capacity", options.capacity, 1, 1 << 26);
+    require_option("capacity", options.capacity, 1, 1 << 20);
     return options;
   }
 
