@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <type_traits>
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
@@ -12,6 +14,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/top_k.hpp"
+#include "espalier/sampling/top_tokens.hpp"
 
 namespace espalier {
 
@@ -19,12 +22,13 @@ struct chain_options {
   std::int32_t length = 5;  //!< K, drafted tokens a round
 };
 
-//! Drafts the K most probable tokens, one after the other: linear speculation. From a SequenceDrafter, the
-//! run that it proposes, with a log-probability of 0.
+//! Drafts the K most probable tokens, one after the other: linear speculation. From a BlockDrafter, the most probable token of
+//! each marginal; from a SequenceDrafter, the run that it proposes, with a log-probability of 0.
 //!
-//! Complexity  K draft passes of one row; from a SequenceDrafter one call
-//! Errors      option_error for a length outside 1 to 1024
-//! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables
+//! Complexity  K draft passes of one row; from a BlockDrafter one pass, and one over each row; from a SequenceDrafter one call.
+//!             No allocation after the first round
+//! Errors      option_error for a length outside 1 to 1024; numeric_error as top_tokens::of_logits for a block's rows
+//! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables. Over a block it is DFlash's decoding
 class chain {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -44,6 +48,21 @@ class chain {
     }
   }
 
+  template <class TreeT, BlockDrafter DrafterT, class ChanceT>
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    if (tree.full()) return;
+    const auto logits = drafter.propose_block();
+    using number = std::remove_cvref_t<decltype(logits.row(0)[0])>;
+    auto& top = std::get<top_tokens<number>>(top_);
+    top.reserve(drafter.vocab_size(), 1);
+    node_id u = root_node;
+    for (std::int32_t i = 0; i < (std::min)(options_.length, logits.n_rows) && !tree.full(); ++i) {
+      ranked_token<number> best[1];
+      if (top.of_logits(logits.row(i), best, i) == 0) return;
+      u = tree.append(u, best[0].token, static_cast<float>(best[0].log_prob));
+    }
+  }
+
   template <class TreeT, SequenceDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
     const auto left = static_cast<std::int32_t>((std::min)(options_.length, tree.limit()));
@@ -58,6 +77,7 @@ class chain {
 
  private:
   chain_options options_;
+  std::tuple<top_tokens<float>, top_tokens<double>> top_;  // for blocks, by their number type
 };
 
 }  // namespace espalier
