@@ -85,7 +85,8 @@ class ddtree_report {
 
   std::string plot() const {
     const std::vector<std::string> names = {"chain, whole block", "chain, best length", "best-first",
-                                            "best-first, as many nodes", "best-first, 64 nodes"};
+                                            fmt::format("best-first, {}", r_.settings[0][equal_tree_row]),
+                                            fmt::format("best-first, {}", r_.settings[0][large_tree_row])};
     std::vector<plot_panel> panels;
     const auto panel = [&](const std::string& what, const auto& figure) {
       for (std::size_t t = 0; t < n_temperatures; ++t) {

@@ -212,7 +212,7 @@ class measurement {
       });
     }
     const std::size_t first = results.shares.size();
-    for (const double threshold : {0.003, 0.001}) {
+    for (const double threshold : {0.03, 0.01}) {
       for (const bool fill : {false, true})
         results.shares.push_back({0.6F, 0.6F, paper_budget, threshold, fill, false, no_sums(domains)});
     }
