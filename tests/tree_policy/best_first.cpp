@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <queue>
 #include <random>
 #include <string>
 #include <utility>
@@ -149,6 +150,37 @@ std::vector<prefix_type> all_prefixes(const rows_type& log_q) {
   std::vector<prefix_type> out;
   for (const ranked_prefix& p : all)
     out.push_back(p.tokens);
+  return out;
+}
+
+// Algorithm 1 of the paper, with scores summed from the left.
+std::vector<prefix_type> plain_algorithm(const rows_type& log_q, int budget) {
+  const ranked_rows lists(log_q, budget);
+  using prefix = std::pair<float, std::vector<std::int32_t>>;  // score and negative ranks: the largest comes first
+  std::priority_queue<prefix> heap;
+  const auto push = [&](const std::vector<std::int32_t>& ranks) {
+    float score = 0;
+    for (std::size_t d = 0; d < ranks.size(); ++d)
+      score += lists.log_probs[d * static_cast<std::size_t>(lists.ranks) + static_cast<std::size_t>(-ranks[d])];
+    if (score > none) heap.push({score, ranks});
+  };
+  push({0});
+  std::vector<prefix_type> out;
+  while (!heap.empty() && static_cast<int>(out.size()) < budget) {
+    std::vector<std::int32_t> ranks = heap.top().second;
+    heap.pop();
+    out.emplace_back();
+    for (std::size_t d = 0; d < ranks.size(); ++d)
+      out.back().push_back(
+          lists.tokens[d * static_cast<std::size_t>(lists.ranks) + static_cast<std::size_t>(-ranks[d])]);
+    if (1 - ranks.back() < lists.ranks) {
+      --ranks.back();
+      push(ranks);
+      ++ranks.back();
+    }
+    ranks.push_back(0);
+    if (static_cast<std::int32_t>(ranks.size()) <= lists.n_rows) push(ranks);
+  }
   return out;
 }
 
@@ -396,6 +428,40 @@ TEST_CASE("the best of all prefixes are taken, in order, whatever the ties") {
   }
   CHECK(trees > 700);
   CHECK(ties > 200);
+}
+
+TEST_CASE("wide rows give what the paper's algorithm gives, whatever their shape") {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 300; ++round) {
+    const auto vocab = static_cast<int>(random() % 400 + 1);
+    rows_type log_q(random() % 8 + 1, std::vector<float>(static_cast<std::size_t>(vocab)));
+    for (auto& row : log_q) {
+      for (int t = 0; t < vocab; ++t) {
+        float& x = row[static_cast<std::size_t>(t)];
+        const float uneven = -std::abs(normal(random));
+        switch (round % 5) {
+          case 0:
+            x = 5 * uneven;
+            break;
+          case 1:
+            x = -static_cast<float>(random() % 40) / 8;
+            break;  // many ties
+          case 2:
+            x = t == 0 ? -1e-4F : -20 + 1e-3F * uneven;
+            break;  // nearly sure
+          case 3:
+            x = -6 + 1e-6F * uneven;
+            break;  // nearly even
+          default:
+            x = t % 7 == 0 ? none : -1.5F * std::log(static_cast<float>(t));
+            break;
+        }
+      }
+    }
+    const auto budget = static_cast<int>(random() % 600 + 1);
+    REQUIRE(prefixes_of(take(log_q, budget)) == plain_algorithm(log_q, budget));
+  }
 }
 
 TEST_CASE("deep ties are in lexicographic order of ranks") {
