@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/nucleus.hpp"
 #include "espalier/sampling/softmax.hpp"
+#include "espalier/sampling/token_selection.hpp"
 
 namespace espalier {
 
@@ -55,8 +55,7 @@ class sampler {
     const std::size_t k = top_of(size);
     if (k < size) {
       if (row_.size() < k) row_.resize(k);
-      const std::size_t room = (std::min)(2 * k, size) + detail::mass_block;
-      if (top_.size() < room) top_.resize(room);
+      selection_.reserve(size, k);
     }
     if (options_.top_p < 1.0F) nucleus_.reserve();
   }
@@ -75,11 +74,11 @@ class sampler {
       return;
     }
     reserve(static_cast<std::int32_t>(logits.size()));
-    const std::span<ranked> top = take_top(logits, k, row);
+    const std::span<const ranked> top = take_top(logits, k, row);
     const std::span<NumberT> kept = std::span<NumberT>(row_).first(k);
-    NumberT best = top[0].logit;
+    NumberT best = top[0].number();
     for (std::size_t i = 0; i < k; ++i)
-      best = (std::max)(best, kept[i] = top[i].logit);
+      best = (std::max)(best, kept[i] = top[i].number());
     distribute(kept, best, kept);
     std::fill(out.begin(), out.end(), NumberT{0});
     for (std::size_t i = 0; i < k; ++i)
@@ -87,10 +86,7 @@ class sampler {
   }
 
  private:
-  struct ranked {
-    NumberT logit;
-    token_id token;
-  };
+  using ranked = typename detail::token_selection<NumberT>::entry;
 
   // How many tokens top-k leaves.
   std::size_t top_of(std::size_t vocab) const {
@@ -111,41 +107,23 @@ class sampler {
     detail::keep(out, cut);
   }
 
-  // The k largest logits, by token. What exceeds the k-th largest so far is collected until there are 2k, of which k stay.
-  std::span<ranked> take_top(std::span<const NumberT> logits, std::size_t k, std::int32_t row) {
-    const auto before = [](const ranked& a, const ranked& b) {
-      return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-    };
-    NumberT floor = -std::numeric_limits<NumberT>::infinity();
-    std::size_t n = 0;
-    const auto shrink = [&] {
-      const auto kth = top_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-      std::nth_element(top_.begin(), kth, top_.begin() + static_cast<std::ptrdiff_t>(n), before);
-      floor = kth->logit;
-      n = k;
-    };
+  // The k largest logits, by token.
+  std::span<const ranked> take_top(std::span<const NumberT> logits, std::size_t k, std::int32_t row) {
+    const auto zero_if_finite = [](NumberT x) { return x - x; };  // else NaN
     bool finite = true;
-    for (std::size_t i = 0; i < logits.size(); i += detail::mass_block) {
-      const NumberT* block = logits.data() + i;
-      const std::size_t size = (std::min)(detail::mass_block, logits.size() - i);
-      finite = finite && detail::all_finite(block, size);
-      detail::for_each_where(
-          0, size, [block, floor](std::size_t j) { return block[j] > floor; },
-          [&](std::size_t j) {
-            top_[n++] = {block[j], static_cast<token_id>(i + j)};
-          });
-      if (n >= 2 * k) shrink();
-    }
+    selection_.scan(logits, [&](const NumberT* block, NumberT* maxima, std::size_t n) {
+      const bool suspect = detail::scan_block(block, zero_if_finite, maxima) != 0;
+      finite = finite && (!suspect || detail::all_finite(block, n));
+    });
     if (!finite) detail::raise_not_finite(logits, row);
-    shrink();
-    std::sort(top_.begin(), top_.begin() + static_cast<std::ptrdiff_t>(k),
-              [](const ranked& a, const ranked& b) { return a.token < b.token; });
-    return std::span<ranked>(top_).first(k);
+    const std::span<ranked> top = selection_.select(logits, k, std::numeric_limits<NumberT>::lowest());
+    std::sort(top.begin(), top.end(), [](const ranked& a, const ranked& b) { return a.token < b.token; });
+    return top;
   }
 
   sampling_options options_;
-  std::vector<ranked> top_;
-  std::vector<NumberT> row_;  // of the k, in the order of top_
+  detail::token_selection<NumberT> selection_;
+  std::vector<NumberT> row_;  // of the k, by token
   detail::nucleus<NumberT> nucleus_;
 };
 

@@ -28,18 +28,16 @@ NumberT larger(NumberT a, NumberT b) {
 }
 
 // Writes the largest number of each group of a block to `maxima` [mass_block / token_group], and returns the sum of
-// weigh(number); 0 where weigh is nullptr. NaN may be missing among the maxima. Kept out of its caller, where short loops
-// would be unrolled before they are vectorised.
+// weigh(number). NaN may be missing among the maxima. Kept out of its caller, where short loops would be unrolled before
+// they are vectorised.
 template <class NumberT, class WeighT>
 [[gnu::noinline]] double scan_block(const NumberT* block, const WeighT& weigh, NumberT* maxima) {
   constexpr std::size_t half = token_group / 2;
   NumberT sum[mass_lanes] = {};
   NumberT a[mass_block / 2], b[mass_block / 4];
   for (std::size_t i = 0; i < mass_block; i += mass_lanes) {
-    if constexpr (!std::is_null_pointer_v<WeighT>) {
-      for (std::size_t l = 0; l < mass_lanes; ++l)
-        sum[l] += weigh(block[i + l]);
-    }
+    for (std::size_t l = 0; l < mass_lanes; ++l)
+      sum[l] += weigh(block[i + l]);
     for (std::size_t g = i; g < i + mass_lanes; g += token_group) {
       for (std::size_t l = 0; l < half; ++l)
         a[g / 2 + l] = larger(block[g + l], block[g + half + l]);
@@ -114,7 +112,7 @@ class token_selection {
   }
 
   // The k largest of the numbers >= least, most first. Valid until the next call. Pre: the row was scanned.
-  std::span<const entry> select(std::span<const NumberT> row, std::size_t k, NumberT least) {
+  std::span<entry> select(std::span<const NumberT> row, std::size_t k, NumberT least) {
     reserve(row.size(), k);
     n_ = 0;
     if (k == 0) return {};
@@ -134,7 +132,7 @@ class token_selection {
       least = number_at(~found_[k - 1].place + 1);  // later tokens lose ties
     }
     sort();
-    return std::span<const entry>(found_).first((std::min)(n_, k));
+    return std::span<entry>(found_).first((std::min)(n_, k));
   }
 
  private:

@@ -163,8 +163,10 @@ class top_tokens {
   //! Shapes      row [vocab]; out [k], which may be empty or longer than the row
   //! Post        the number of tokens written: k, or all with a probability above 0 if these are fewer
   std::int32_t of_probabilities(std::span<const NumberT> row, std::span<candidate<NumberT>> out) {
-    selection_.scan(
-        row, [](const NumberT* block, NumberT* maxima, std::size_t) { detail::scan_block(block, nullptr, maxima); });
+    selection_.scan(row, [](const NumberT* block, NumberT* maxima, std::size_t) {
+      detail::scan_block(
+          block, [](NumberT x) { return x; }, maxima);
+    });
     const auto top = selection_.select(row, out.size(), std::numeric_limits<NumberT>::denorm_min());
     for (std::size_t i = 0; i < top.size(); ++i)
       out[i] = {top[i].token, top[i].number()};
