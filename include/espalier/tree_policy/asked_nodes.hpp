@@ -40,17 +40,15 @@ class asked_nodes {
   //! The next level begins.
   void next_level() { n_level_ = 0; }
 
-  //! Adds a node to the level.
+  //! Adds a node to the level, if there is room for it.
   //!
   //! Pre         its parent was asked about
-  //! Post        c.node; whether there was room for it
+  //! Post        c.node, or the level unchanged
   template <class TreeT>
-  bool add(TreeT& tree, considered_node& c) {
-    if (n_level_ == level_.size() || static_cast<std::size_t>(tree.size()) == now_.size()) return false;
+  void add(TreeT& tree, considered_node& c) {
+    if (n_level_ == level_.size() || static_cast<std::size_t>(tree.size()) == now_.size()) return;
     c.node = tree.append(c.parent, c.token, c.log_prob);
-    if (c.node == no_node) return false;
-    level_[n_level_++] = c.node;
-    return true;
+    if (c.node != no_node) level_[n_level_++] = c.node;
   }
 
   //! The nodes of the level, in order.

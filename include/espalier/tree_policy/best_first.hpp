@@ -109,7 +109,6 @@ class best_first {
     asked_.start();
     reach_[0] = 1;
     double expected = 0;
-    bool has_room = true;
     for (std::int32_t depth = 1;; ++depth) {
       const auto rows = drafter.propose(tree, asked_.level());
       std::make_heap(best_.begin(), best_end(), is_better);
@@ -120,12 +119,12 @@ class best_first {
       expected = 0;
       for (std::size_t i = 0; i < n_best_; ++i)
         expected += best_[i].probability;
-      if (!has_room || depth == options_.max_depth || !(expected - before > options_.min_gain)) break;
+      if (depth == options_.max_depth || !(expected - before > options_.min_gain)) break;
       asked_.next_level();
-      for (std::size_t i = 0; i < n_best_ && has_room; ++i) {
+      for (std::size_t i = 0; i < n_best_; ++i) {
         if (best_[i].depth != depth) continue;
         reach_[asked_.level().size()] = best_[i].probability;
-        has_room = asked_.add(tree, best_[i]);
+        asked_.add(tree, best_[i]);
       }
       if (asked_.level().empty()) break;
     }

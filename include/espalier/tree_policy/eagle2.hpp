@@ -54,17 +54,16 @@ class eagle2 {
     n_considered_ = 0;
     asked_.start();
     scores_[0] = 0;
-    bool has_room = true;
     for (std::int32_t level = 0; !asked_.level().empty(); ++level) {
       const std::size_t first = n_considered_;
       const auto rows = drafter.propose(tree, asked_.level());
       for (std::size_t i = 0; i < asked_.level().size(); ++i)
         consider_children(asked_.level()[i], scores_[i], rows.row(static_cast<std::int32_t>(i)));
-      if (level == options_.depth || !has_room) break;
+      if (level == options_.depth) break;
       asked_.next_level();
       for (const std::size_t i : best(first, at(options_.beam))) {
         scores_[asked_.level().size()] = considered_[i].score;
-        has_room = has_room && asked_.add(tree, considered_[i]);
+        asked_.add(tree, considered_[i]);
       }
     }
     const auto kept = best(0, at((std::min)(tree.limit(), options_.budget)));
