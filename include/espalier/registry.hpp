@@ -104,7 +104,7 @@ template <>
 inline constexpr auto options_of<best_first_options> = boost::hana::make_tuple(
     option{"budget", &best_first_options::budget, 1, 1024, "drafted tokens a round"},
     option{"max_depth", &best_first_options::max_depth, 1, 64, "levels below the root"},
-    option{"min_gain", &best_first_options::min_gain, 0, 1, "a level that gains fewer accepted tokens is the last"});
+    option{"min_gain", &best_first_options::min_gain, 0, 1, "a level that gains no more expected tokens is the last"});
 
 template <>
 inline constexpr auto options_of<eagle2_options> = boost::hana::make_tuple(
@@ -188,8 +188,9 @@ inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<delayed, delayed_options>{"delayed", "one path drawn from the draft, then independent ones from its end"},
     part<dyspec_greedy, dyspec_greedy_options>{"dyspec-greedy", "draws where the next one is most likely to be needed"},
     part<dyspec_threshold, dyspec_threshold_options>{"dyspec-threshold", "the same, level by level, above a threshold"},
-    part<dyspec_threshold, dyspec_threshold_options>{
-        "dyspec-adaptive", "the same, the threshold falling until the budget is spent", {.threshold = 0.1, .fill = true}},
+    part<dyspec_threshold, dyspec_threshold_options>{"dyspec-adaptive",
+                                                     "the same, the threshold falling until the budget is spent",
+                                                     {.threshold = 0.1, .fill = true}},
     part<sequoia, sequoia_options>{"sequoia", "draws in the shape that is best for acceptance by rank"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
