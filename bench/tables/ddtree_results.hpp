@@ -16,9 +16,9 @@ namespace bench {
 struct ddtree_run {
   int tokens = 128;       //!< written after each prompt
   int tune = 2;           //!< prompts of a domain that settings are chosen by
-  int measure = 7;        //!< prompts of a domain that the tables are of
+  int measure = 6;        //!< prompts of a domain that the tables are of
   int curve = 1;          //!< of these, the first are written with every budget
-  int curve_tokens = 64;  //!< of each such text, and of those to choose by
+  int curve_tokens = 48;  //!< of each such text, and of those to choose by
   int repeats = 1;
   int largest = 1024;  //!< budget
 };
