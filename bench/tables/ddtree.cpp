@@ -90,8 +90,8 @@ class measurement {
       best.push_back(settings[0]);
       double most = 0;
       for (std::size_t i = 0; i < settings.size() && settings.size() > 1; ++i) {
-        const int longest = row == bench::best_chain_row ? methods_.block_length() : how_.largest;
-        if (settings[i] > longest) break;
+        if (row == bench::best_chain_row && settings[i] > methods_.block_length()) break;
+        if (row == bench::best_tree_row && settings[i] > how_.largest) break;
         bench::progress(fmt::format("temperature {:g}, choosing: {}, {}", bench::ddtree_temperatures[t],
                                     bench::ddtree_row_names[row], settings[i]));
         const double speed = mean_speed(methods_.make(row, settings[i]), t, domains);

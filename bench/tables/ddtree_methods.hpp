@@ -58,6 +58,8 @@ enum ddtree_row : std::size_t {
   best_tree_row,
   equal_tree_row,
   large_tree_row,
+  sharp_best_row,
+  sharp_equal_row,
   draft_chain_row,
   opt_tree_row,
   dynatree_row,
@@ -70,10 +72,21 @@ inline constexpr const char* ddtree_row_names[] = {"plain",
                                                    "block draft: best-first (DDTree), best budget",
                                                    "block draft: best-first (DDTree), as many nodes",
                                                    "block draft: best-first (DDTree), 64 nodes",
+                                                   "block draft: best-first, marginals at a temperature",
+                                                   "block draft: the same, as many nodes",
                                                    "smaller model: chain of the best length",
                                                    "smaller model: best-first (OPT-Tree), best budget",
                                                    "smaller model: DynaTree",
                                                    "block draft: DySpec's greedy tree, best budget"};
+
+//! A budget and a temperature of the marginals as one setting.
+struct sharp_setting {
+  int budget;
+  int percent;
+
+  static sharp_setting of(int setting) { return {setting / 1000, setting % 1000}; }
+  int number() const { return budget * 1000 + percent; }
+};
 
 //! Makes them.
 class ddtree_methods {
@@ -100,6 +113,17 @@ class ddtree_methods {
       case equal_tree_row:
       case large_tree_row:
         return block_method_of(text, block, espalier::best_first({.budget = setting}), verifier);
+      case sharp_best_row:
+      case sharp_equal_row: {
+        const sharp_setting sharp = sharp_setting::of(setting);
+        return block_method_of(
+            text,
+            [&model = block_, sharp](text_writer&, const text_options&) {
+              return espalier::factorised(espalier::block_diffusion(model),
+                                          {.temperature = static_cast<float>(sharp.percent) / 100});
+            },
+            espalier::best_first({.budget = sharp.budget, .max_depth = block_length()}), verifier);
+      }
       case draft_chain_row:
         return block_method_of(text, draft, espalier::chain({.length = setting}), verifier);
       case opt_tree_row:
@@ -133,6 +157,10 @@ class ddtree_methods {
         return {4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024};
       case large_tree_row:
         return {64};
+      case sharp_best_row:
+        return sharp_settings({6, 8, 12});
+      case sharp_equal_row:
+        return sharp_settings({block_length()});
       case draft_chain_row:
         return {2, 3, 4, 5, 6, 8};
       case opt_tree_row:
@@ -144,6 +172,15 @@ class ddtree_methods {
   }
 
  private:
+  static std::vector<int> sharp_settings(const std::vector<int>& budgets) {
+    std::vector<int> list;
+    for (const int budget : budgets) {
+      for (const int percent : {30, 50, 70, 100})
+        list.push_back(sharp_setting{budget, percent}.number());
+    }
+    return list;
+  }
+
   static espalier::dynatree dynatree() {
     espalier::dynatree_options o;
     o.budget = 16;

@@ -56,7 +56,7 @@ class ddtree_report {
       const timed_texts& texts = r_.texts[t];
       for (std::size_t row = 0; row < n_ddtree_rows; ++row) {
         const espalier::statistics sum = texts.total(row);
-        at["methods"][ddtree_row_names[row]] = {{"setting", r_.settings[t][row]},
+        at["methods"][ddtree_row_names[row]] = {{"setting", setting_in_words(row, r_.settings[t][row])},
                                                 {"speedup", pairs(texts.speedups(row, plain_row))},
                                                 {"tokens_per_second", pairs(rates(t, row))},
                                                 {"tokens_per_round", pairs(texts.tokens_per_round(row))},
@@ -72,7 +72,7 @@ class ddtree_report {
                                       {"drafted_per_round", sum.drafted_per_round()},
                                       {"ms_per_round", 1e3 * sum.seconds.total() / static_cast<double>(sum.rounds)}});
       }
-      for (const std::size_t tree : {equal_tree_row, best_tree_row}) {
+      for (const std::size_t tree : {equal_tree_row, best_tree_row, sharp_equal_row, sharp_best_row}) {
         for (const std::size_t chain : {whole_chain_row, best_chain_row}) {
           at["trees_beside_chains"][ddtree_row_names[tree]][ddtree_row_names[chain]] = {
               {"more_tokens_per_round", pairs(difference(t, tree, chain))},
@@ -169,11 +169,16 @@ class ddtree_report {
     return names;
   }
 
+  static std::string setting_in_words(std::size_t row, int setting) {
+    if (row != sharp_best_row && row != sharp_equal_row) return std::to_string(setting);
+    const sharp_setting sharp = sharp_setting::of(setting);
+    return fmt::format("{} at {:g}", sharp.budget, sharp.percent / 100.0);
+  }
   // The name, and what was chosen.
   std::string row_name(std::size_t t, std::size_t row) const {
-    const bool is_chosen = row == best_chain_row || row == best_tree_row || row == equal_tree_row ||
-                           row == draft_chain_row || row == opt_tree_row || row == drawn_tree_row;
-    return is_chosen ? fmt::format("{}: {}", ddtree_row_names[row], r_.settings[t][row]) : ddtree_row_names[row];
+    const bool has_none = row == plain_row || row == whole_chain_row || row == large_tree_row || row == dynatree_row;
+    return has_none ? ddtree_row_names[row]
+                    : fmt::format("{}: {}", ddtree_row_names[row], setting_in_words(row, r_.settings[t][row]));
   }
 
   std::string introduction() const {
@@ -200,6 +205,16 @@ class ddtree_report {
           "chain, of {}.\n",
           ddtree_temperatures[t], more.mean, more.half_width, r_.settings[t][best_tree_row], faster.mean,
           faster.half_width, than_best.mean, than_best.half_width, r_.settings[t][best_chain_row]);
+      const interval sharp_more = difference(t, sharp_equal_row, whole_chain_row).back();
+      const interval sharp_faster = ratio(t, sharp_best_row, whole_chain_row).back();
+      const interval sharp_than_best = ratio(t, sharp_best_row, best_chain_row).back();
+      text += fmt::format(
+          "With the marginals at a temperature of their own, {} nodes: {:+.2f} ± {:.2f} tokens a round; {} nodes: "
+          "{:.2f} ± {:.2f} "
+          "and {:.2f} ± {:.2f} times as fast.\n\n",
+          setting_in_words(sharp_equal_row, r_.settings[t][sharp_equal_row]), sharp_more.mean, sharp_more.half_width,
+          setting_in_words(sharp_best_row, r_.settings[t][sharp_best_row]), sharp_faster.mean, sharp_faster.half_width,
+          sharp_than_best.mean, sharp_than_best.half_width);
     }
     return text;
   }
@@ -230,10 +245,10 @@ class ddtree_report {
     markdown_table text("Best-first beside chains over the same draft, prompt by prompt", domains_,
                         "temperature, tree, chain, figure");
     for (std::size_t t = 0; t < n_temperatures; ++t) {
-      for (const std::size_t tree : {equal_tree_row, best_tree_row}) {
+      for (const std::size_t tree : {equal_tree_row, best_tree_row, sharp_equal_row, sharp_best_row}) {
         for (const std::size_t chain : {whole_chain_row, best_chain_row}) {
           const std::string names = fmt::format("{:g}, {} nodes, chain of {}", ddtree_temperatures[t],
-                                                r_.settings[t][tree], r_.settings[t][chain]);
+                                                setting_in_words(tree, r_.settings[t][tree]), r_.settings[t][chain]);
           std::vector<std::string> more;
           for (const interval& v : difference(t, tree, chain))
             more.push_back(fmt::format("{:+.2f} ± {:.2f}", v.mean, v.half_width));
