@@ -32,7 +32,7 @@
 namespace {
 
 struct arguments : bench::table_arguments {
-  int tokens = 64;
+  int tokens = 32;
   bool all_orders = false;
 };
 
@@ -96,8 +96,7 @@ std::vector<method> methods_of(models::model_folder& models) {
   const espalier::best_first best_first({.budget = most_nodes});
   if (models.block) {
     const auto block = [&model = *models.block](auto&) { return espalier::block_diffusion(model); };
-    list.push_back(
-        over("chain, block draft", chain, [block](auto& writer) { return espalier::factorised(block(writer)); }));
+    list.push_back(over("chain, block draft", chain, block));
     list.push_back(over("best-first, block draft", best_first, block));
     list.push_back(over("dyspec-greedy, block draft", espalier::dyspec_greedy({.budget = most_nodes}),
                         [block](auto& writer) { return espalier::factorised(block(writer)); }));
