@@ -106,9 +106,7 @@ class ddtree_methods {
     switch (row) {
       case whole_chain_row:
       case best_chain_row:
-        return block_method_of(
-            text, [block](auto& w, const auto& h) { return espalier::factorised(block(w, h)); },
-            espalier::chain({.length = setting}), verifier);
+        return block_method_of(text, block, espalier::chain({.length = setting}), verifier);
       case best_tree_row:
       case equal_tree_row:
       case large_tree_row:

@@ -172,7 +172,7 @@ class ddtree_report {
   static std::string setting_in_words(std::size_t row, int setting) {
     if (row != sharp_best_row && row != sharp_equal_row) return std::to_string(setting);
     const sharp_setting sharp = sharp_setting::of(setting);
-    return fmt::format("{} at {:g}", sharp.budget, sharp.percent / 100.0);
+    return fmt::format("{} nodes, marginals at {:g}", sharp.budget, sharp.percent / 100.0);
   }
   // The name, and what was chosen.
   std::string row_name(std::size_t t, std::size_t row) const {
@@ -209,9 +209,8 @@ class ddtree_report {
       const interval sharp_faster = ratio(t, sharp_best_row, whole_chain_row).back();
       const interval sharp_than_best = ratio(t, sharp_best_row, best_chain_row).back();
       text += fmt::format(
-          "With the marginals at a temperature of their own, {} nodes: {:+.2f} ± {:.2f} tokens a round; {} nodes: "
-          "{:.2f} ± {:.2f} "
-          "and {:.2f} ± {:.2f} times as fast.\n\n",
+          "Where the marginals have a temperature of their own: {}, {:+.2f} ± {:.2f} tokens a round more; {}, {:.2f} ± "
+          "{:.2f} and {:.2f} ± {:.2f} times as fast.\n\n",
           setting_in_words(sharp_equal_row, r_.settings[t][sharp_equal_row]), sharp_more.mean, sharp_more.half_width,
           setting_in_words(sharp_best_row, r_.settings[t][sharp_best_row]), sharp_faster.mean, sharp_faster.half_width,
           sharp_than_best.mean, sharp_than_best.half_width);
@@ -247,8 +246,10 @@ class ddtree_report {
     for (std::size_t t = 0; t < n_temperatures; ++t) {
       for (const std::size_t tree : {equal_tree_row, best_tree_row, sharp_equal_row, sharp_best_row}) {
         for (const std::size_t chain : {whole_chain_row, best_chain_row}) {
-          const std::string names = fmt::format("{:g}, {} nodes, chain of {}", ddtree_temperatures[t],
-                                                setting_in_words(tree, r_.settings[t][tree]), r_.settings[t][chain]);
+          const char* nodes = tree == equal_tree_row || tree == best_tree_row ? " nodes" : "";
+          const std::string names =
+              fmt::format("{:g}, {}{}, chain of {}", ddtree_temperatures[t],
+                          setting_in_words(tree, r_.settings[t][tree]), nodes, r_.settings[t][chain]);
           std::vector<std::string> more;
           for (const interval& v : difference(t, tree, chain))
             more.push_back(fmt::format("{:+.2f} ± {:.2f}", v.mean, v.half_width));
