@@ -60,6 +60,8 @@ std::vector<named_row<NumberT>> rows_of(std::size_t n) {
       [&](double i) { return std::fmod(i, 7) * static_cast<double>(std::numeric_limits<NumberT>::denorm_min()); });
   add("huge", [&](double) { return 1e30 * normal(random); });
   add("of both ends", [&](double i) { return std::fmod(i, 2) == 0 ? 3e38 : -3e38; });
+  for (const double low : {-130.0, -180.0, -300.0, -1e3, -65504.0, -1e9})
+    add("a block of masked tokens first", [&](double i) { return i < size / 2 ? low : normal(random); });
   add("rising by steps", [&](double i) { return std::floor(i / 1024) * 30; });
   return all;
 }

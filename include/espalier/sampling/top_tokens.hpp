@@ -55,7 +55,9 @@ class exp_total {
   // Adds a block and writes the maxima of its groups; `n` of its numbers are the row's, from token `first` on.
   void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, std::int32_t row) {
     double mass = quick_mass(block, maxima);
-    if (!(mass <= limit) && raise_reference(*std::max_element(maxima, maxima + mass_block / token_group)))
+    const NumberT largest = *std::max_element(maxima, maxima + mass_block / token_group);
+    // Far above the reference the quick exponentials are not even large.
+    if (!(mass <= limit && largest - reference_ <= highest) && raise_reference(largest))
       mass = quick_mass(block, maxima);
     if (!(mass <= limit)) mass = careful_mass(block, maxima, n, first, row);
     sum_ += mass;
@@ -69,6 +71,7 @@ class exp_total {
   static constexpr double unit = std::is_same_v<NumberT, float> ? double{scaled_exp_at_0} : 1.0;
   // Where the mass of a block is at most this, no logit is so far above the reference that rounding it would matter.
   static constexpr double limit = 1e6 * unit;
+  static constexpr NumberT highest = 20;
 
   double quick_mass(const NumberT* block, NumberT* maxima) const {
     const NumberT reference = reference_;
