@@ -22,6 +22,7 @@
 #include "espalier/drafter/joint.hpp"
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/fixed.hpp"
@@ -442,4 +443,31 @@ TEST_CASE("no round of a cascade allocates") {
     ++rounds;
   CHECK(count.so_far() == 0);
   CHECK(rounds > 10);
+}
+
+TEST_CASE("a chain in a cascade is as long as lately accepted of what it drafted itself", "[cascade]") {
+  row_drafter flat(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.25); });
+  fixed_run run{.run = {3, 3, 3, 3, 3, 3}};
+  joint drafters(flat, run);
+  adaptive_chain policy({.length = 3, .max_length = 9, .confidence = 0});
+  cascade both(policy, chain());
+  philox_chance chance(1, 0, 0);
+  tree<> t(both.max_nodes());
+  drafters.reserve(both.max_nodes());
+  const token_id text[] = {0};
+  drafters.begin(text);
+  for (const int length : {3, 5, 7}) {
+    t.reset(0);
+    both.grow(t, drafters, chance);
+    REQUIRE(policy.length() == length);
+    REQUIRE(t.size() > length + 1);
+    node_id end = root_node;
+    for (int i = 0; i < length; ++i)
+      end = t.view().find_child(end, 0);
+    both.observe(t, {end, 1});
+  }
+  t.reset(0);
+  both.grow(t, drafters, chance);
+  both.observe(t, {root_node, 1});
+  CHECK(policy.length() == 8);
 }

@@ -159,7 +159,9 @@ TEST_CASE("an adaptive chain grows by two when all is accepted and shrinks by on
     CHECK(round(0) == length);
   CHECK(round(-1) == 1);
   CHECK(policy.length() == 3);
-  policy.observe(tree<>(0), {root_node, 0});  // nothing was drafted
+  tree<> none(0);
+  policy.grow(none, drafter, chance);
+  policy.observe(none, {root_node, 0});  // nothing was drafted
   CHECK(policy.length() == 3);
   CHECK(round(-1) == 3);
   policy.reset();

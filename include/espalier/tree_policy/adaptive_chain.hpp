@@ -47,26 +47,29 @@ class adaptive_chain {
   void reset() { length_ = options_.length; }
 
   template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
+  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    drafted_ = 0;
     node_id u = root_node;
     for (std::int32_t i = 0; i < length_ && !tree.full(); ++i) {
       const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
       candidate<typename decltype(row)::value_type> best[1];
       if (top_k(row, std::span(best)) == 0) return;
       u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+      ++drafted_;
       if (static_cast<double>(best[0].probability) < options_.confidence) return;
     }
   }
 
   void observe(tree_view tree, verdict v) {
-    if (tree.n_nodes == 1) return;
-    length_ =
-        v.accepted == tree.n_nodes - 1 ? (std::min)(length_ + 2, options_.max_length) : (std::max)(length_ - 1, 1);
+    if (drafted_ == 0) return;
+    const bool all = tree.depth[v.accepted] >= drafted_;
+    length_ = all ? (std::min)(length_ + 2, options_.max_length) : (std::max)(length_ - 1, 1);
   }
 
  private:
   adaptive_chain_options options_;
   std::int32_t length_;
+  std::int32_t drafted_ = 0;  // in this round
 };
 
 }  // namespace espalier
