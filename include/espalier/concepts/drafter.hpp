@@ -21,6 +21,11 @@ concept FollowsText = requires(DrafterT& drafter, std::span<const token_id> cont
 };
 
 template <class DrafterT>
+concept CountsFeatures = requires(const DrafterT& drafter) {
+  { drafter.n_read() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class DrafterT>
 concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n) {
   drafter.reserve(n);
   { fixed.capacity() } -> std::convertible_to<std::int32_t>;
@@ -56,7 +61,8 @@ concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 //!   rows() -> node_rows     all rows of this round by node; propose's rows live here until the next round opens
 //! Optional
 //!   renumber(was)           the policy has built the tree anew: node i was node was[i] when it was asked about, or no_node if it
-//!                           never was; for policies that ask about nodes which they do not keep
+//!                           never was; for policies that ask about nodes which they do not keep. Nothing is asked about after
+//!                           it until the next round opens
 //! Models
 //!   autoregressive; factorised, which makes one of a BlockDrafter
 template <class DrafterT>
@@ -107,13 +113,12 @@ concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::
 //!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass: those of the next
 //!                            tokens of the text, the first of which is number n_read()
 //! Laws
-//!   When a policy grows, n_read() is the length of the text without its pending token: the decoder sees to it.
+//!   When a policy grows, n_read() is at least the length of the text without its pending token: the decoder sees to it.
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>
-concept FeatureDrafter = Drafter<DrafterT> &&
-    requires(DrafterT& drafter, const DrafterT& fixed, const BackendT& backend, std::span<const std::int32_t> rows) {
-  { fixed.n_read() } -> std::convertible_to<std::int32_t>;
+concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &&
+    requires(DrafterT& drafter, const BackendT& backend, std::span<const std::int32_t> rows) {
   drafter.read(backend, rows);
 };
 

@@ -80,6 +80,8 @@ class decoder {
   static_assert(KVStore<kv_type>, "the fourth part must be a KVStore");
   static_assert(Backend<backend_type, kv_type>, "the fifth part must be a Backend that can use the KV store");
   using target_rows = lazy_rows<logit_number<backend_type, kv_type>>;
+  static_assert(FeatureDrafter<drafter_type, backend_type> || !detail::CountsFeatures<drafter_type>,
+                "this drafter reads hidden states, which this backend does not offer");
   static_assert(TreePolicy<policy_type, drafter_type, philox_chance>,
                 "the second part must be a TreePolicy that can grow from this drafter");
   static_assert(

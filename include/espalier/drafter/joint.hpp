@@ -112,8 +112,8 @@ class joint {
     return seconds;
   }
 
-  //! What the drafter that has read least has read. Those without room have no use for more.
-  std::int32_t n_read() const {
+  //! Of those that read hidden states: what the one that has read least has read. Those without room have no use for more.
+  std::int32_t n_read() const requires(detail::CountsFeatures<std::remove_reference_t<DraftersT>> || ...) {
     constexpr std::int64_t none = (std::numeric_limits<std::int64_t>::max)();
     std::int64_t least = none;
     each([&](const auto& drafter) {

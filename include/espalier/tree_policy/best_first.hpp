@@ -32,8 +32,9 @@ struct best_first_options {
 //! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's, level by
 //! level, asking only about nodes that are among the best so far: no other one's descendants can be.
 //!
-//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B); no allocation after the first
-//!             round. StepDrafter: one draft pass a level, one look at each row; no allocation after construction
+//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B); no allocation after the first round.
+//!             StepDrafter: one draft pass a level, one look at each row; no allocation after construction. The drafter reserves a row
+//!             for each of max_asked() nodes, memory that is touched only where so many are asked about
 //! Law         parents are more probable than children: what is chosen is a tree
 //!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
 //!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and token
