@@ -262,6 +262,20 @@ void set_method_options(const CLI::App& app, const std::map<std::string, std::st
   }
 }
 
+// Options of drafters that are not used, as those of methods, are no options.
+void refuse_options_of_others(const CLI::App& app, const arguments& result) {
+  const auto refuse_unused = [&](drafter_kind drafter, const auto& options) {
+    espalier::for_each_option(options, [&](const auto& option, const auto&) {
+      const std::string flag = flag_name(espalier::name_of(drafter), option.name);
+      if (result.drafter == drafter || app.get_option(flag)->count() == 0) return;
+      throw usage_error(fmt::format("{} is an option of --drafter {}, not of --drafter {}.", flag,
+                                    espalier::name_of(drafter), espalier::name_of(result.drafter)));
+    });
+  };
+  refuse_unused(drafter_kind::prompt_lookup, result.prompt_lookup);
+  refuse_unused(drafter_kind::ngram, result.ngram);
+}
+
 // Which verifiers fit which methods: methods that share them on one line, the default first.
 std::string verifiers_in_words() {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, methods
@@ -383,6 +397,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
   check(result);
+  refuse_options_of_others(app, result);
   set_method_options(app, unprefixed, result);
   return result;
 }

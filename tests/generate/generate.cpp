@@ -195,6 +195,8 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--drafter prompt-lookup --draft.top-p 0.5",
             "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
            {"--drafter block --models " + without_block, "the model folder " + without_block + " has no folder block"},
+           {"--drafter block --ngram.order 3",
+            "--ngram.order is an option of --drafter ngram, not of --drafter block."},
            {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
            {"--paths 3", "--paths is an option of iid-paths, delayed, not of --method dynatree."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
