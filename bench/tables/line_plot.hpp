@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "interval.hpp"
+#include "markdown_table.hpp"
 #include "svg_page.hpp"
 
 namespace bench {
@@ -80,9 +81,8 @@ inline std::string draw_panel(const plot_panel& panel, const std::vector<std::st
     svg += fmt::format("<g class=\"s{}\"><polyline class=\"line\" points=\"{}\"/>", line.series, path);
     for (std::size_t i = 0; i < line.values.size(); ++i) {
       const interval& v = line.values[i];
-      svg += fmt::format(
-          "<circle class=\"bar\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}, {}: {:.3f} ± {:.3f}</title></circle>",
-          x_of(i), y_of(v.mean), names[line.series], panel.points[i], v.mean, v.half_width);
+      svg += fmt::format("<circle class=\"bar\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}, {}: {}</title></circle>",
+                         x_of(i), y_of(v.mean), names[line.series], panel.points[i], in_words(v, 3));
     }
     svg += "</g>\n";
   }
