@@ -55,7 +55,7 @@ class exp_total {
   // Adds a block and writes the maxima of its groups; `n` of its numbers are the row's, from token `first` on.
   void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, std::int32_t row) {
     double mass = quick_mass(block, maxima);
-    const NumberT largest = *std::max_element(maxima, maxima + mass_block / token_group);
+    const NumberT largest = largest_of(maxima);
     // Far above the reference the quick exponentials are not even large.
     if (!(mass <= limit && largest - reference_ <= highest) && raise_reference(largest))
       mass = quick_mass(block, maxima);
@@ -99,6 +99,19 @@ class exp_total {
     constexpr auto scale = std::numbers::log2e_v<NumberT>;
     const auto weigh = [reference](NumberT x) { return exp2_of_minus((reference - x) * scale); };
     return scan_block(block, weigh, maxima) * unit;
+  }
+
+  // By halves, which vectorises.
+  static NumberT largest_of(const NumberT* maxima) {
+    constexpr std::size_t half = mass_block / token_group / 2;
+    NumberT a[half];
+    for (std::size_t i = 0; i < half; ++i)
+      a[i] = larger(maxima[i], maxima[half + i]);
+    for (std::size_t n = half / 2; n > 0; n /= 2) {
+      for (std::size_t i = 0; i < n; ++i)
+        a[i] = larger(a[i], a[n + i]);
+    }
+    return a[0];
   }
 
   bool raise_reference(NumberT largest) {
