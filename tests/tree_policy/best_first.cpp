@@ -22,6 +22,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "raises.hpp"
 #include "random_tree.hpp"
+#include "tree_policy/path_laws.hpp"
 #include "tree_policy/row_drafter.hpp"
 #include "vectors.hpp"
 
@@ -224,27 +225,6 @@ void check_walk(const json& walk, tree_view view) {
     gathered.push_back(static_cast<int>(*kv.key(0, 0, slot)));
   }
   REQUIRE(gathered == walk.at("compact_gather").get<std::vector<int>>());
-}
-
-// Rows by the last token, as in the vectors: row 0 is the law at the root, row 1 + t that after token t.
-row_drafter::law_type markov_law(std::vector<std::vector<double>> q) {
-  return [q = std::move(q)](std::span<const token_id> path) {
-    return path.size() == 1 ? q[0] : q[static_cast<std::size_t>(path.back()) + 1];
-  };
-}
-
-// An irregular law of the path with zeros and many ties.
-row_drafter::law_type path_law(std::uint32_t seed, std::int32_t vocab) {
-  return [seed, vocab](std::span<const token_id> path) {
-    std::uint32_t key = seed;
-    for (const token_id t : path)
-      key = key * 31 + static_cast<std::uint32_t>(t) + 1;
-    std::mt19937 random(key);
-    std::vector<double> row(static_cast<std::size_t>(vocab), 0.0);
-    for (int i = 0; i < 4; ++i)
-      row[random() % row.size()] += 0.25;
-    return row;
-  };
 }
 
 struct weighted_prefix {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "espalier/tree_policy/eagle2.hpp"
 #include "raises.hpp"
 #include "random_tree.hpp"
+#include "tree_policy/path_laws.hpp"
 #include "tree_policy/row_drafter.hpp"
 #include "vectors.hpp"
 
@@ -45,26 +45,6 @@ std::vector<prefix_type> prefixes_of(tree_view view) {
     }
   }
   return out;
-}
-
-row_drafter markov_drafter(const std::vector<std::vector<double>>& q) {
-  return row_drafter(static_cast<std::int32_t>(q[0].size()), [q](std::span<const token_id> path) {
-    return path.size() == 1 ? q[0] : q[static_cast<std::size_t>(path.back()) + 1];
-  });
-}
-
-// An irregular law of the path with zeros and many ties.
-row_drafter::law_type path_law(std::uint32_t seed, std::int32_t vocab) {
-  return [seed, vocab](std::span<const token_id> path) {
-    std::uint32_t key = seed;
-    for (const token_id t : path)
-      key = key * 31 + static_cast<std::uint32_t>(t) + 1;
-    std::mt19937 random(key);
-    std::vector<double> row(static_cast<std::size_t>(vocab), 0.0);
-    for (int i = 0; i < 4; ++i)
-      row[random() % row.size()] += 0.25;
-    return row;
-  };
 }
 
 struct scored_prefix {
@@ -131,7 +111,8 @@ TEST_CASE("EAGLE-2 vectors: prefixes agree in order, and scores") {
   const json all = load_vectors("builders.json");
   for (const json& e : all.at("eagle2")) {
     INFO("tree " << trees++);
-    row_drafter drafter = markov_drafter(e.at("markov").at("Q").get<std::vector<std::vector<double>>>());
+    const auto rows = e.at("markov").at("Q").get<std::vector<std::vector<double>>>();
+    row_drafter drafter(static_cast<std::int32_t>(rows[0].size()), markov_law(rows));
     const tree<> t = grow(eagle2({.beam = e.at("top_k"), .depth = e.at("depth"), .budget = e.at("total")}), drafter);
     REQUIRE(drafter.passes == e.at("depth").get<int>() + 1);
     REQUIRE(prefixes_of(t) == e.at("prefixes").get<std::vector<prefix_type>>());
