@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -24,6 +28,14 @@ ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t 
   if (n > tree.depth[v.accepted]) return v;
   const node_id last = tree.ancestor_at(v.accepted, n);
   return {tree.parent[last], tree.token[last]};
+}
+
+//! Appends what a verdict commits to the text before it.
+inline void append_committed(std::vector<token_id>& text, tree_view tree, verdict v) {
+  const std::size_t old = text.size();
+  text.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1, v.token);
+  for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
+    text[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
 }
 
 }  // namespace espalier

@@ -86,11 +86,7 @@ class session {
 
   //! Appends the verdict that was admitted last.
   void commit(tree_view tree, verdict admitted) {
-    const std::size_t old = text_.size();
-    text_.resize(old + static_cast<std::size_t>(tree.depth[admitted.accepted]) + 1);
-    text_.back() = admitted.token;
-    for (node_id u = admitted.accepted; u != root_node; u = tree.parent[u])
-      text_[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+    append_committed(text_, tree, admitted);
     search_.keep();
     state_ = admitted_state_;
     ++round_;

@@ -102,15 +102,11 @@ class autoregressive {
 
   void commit(tree_view tree, verdict v) {
     const std::int32_t length = tree.depth[v.accepted];
-    const std::size_t old = text_.size();
     // Past the end of the cache there is nothing to follow: no round can open until begin() gives a shorter text.
-    if (old > static_cast<std::size_t>(capacity())) return;
-    text_.resize(old + static_cast<std::size_t>(length) + 1);
-    text_.back() = v.token;
-    for (node_id u = v.accepted; u != root_node; u = tree.parent[u]) {
-      text_[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+    if (text_.size() > static_cast<std::size_t>(capacity())) return;
+    append_committed(text_, tree, v);
+    for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
       kept_[static_cast<std::size_t>(tree.depth[u]) - 1] = column_of_[static_cast<std::size_t>(u)];
-    }
     // Nodes are asked about after their parents: those with a cache row lead the path.
     std::size_t n = 0;
     while (n < static_cast<std::size_t>(length) && kept_[n] >= 0)

@@ -98,13 +98,8 @@ class block_diffusion {
   }
 
   void commit(tree_view tree, verdict v) {
-    const std::size_t old = text_.size();
     // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
-    if (old > static_cast<std::size_t>(capacity())) return;
-    text_.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1);
-    text_.back() = v.token;
-    for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
-      text_[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+    if (text_.size() <= static_cast<std::size_t>(capacity())) append_committed(text_, tree, v);
   }
 
   //! Time spent in the model since construction.
