@@ -22,29 +22,17 @@
 
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
+#include "reading_pass.hpp"
 
 namespace {
 
+using bench::read_pass;
+using bench::touch;
 using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t vocab = 151936;
 constexpr std::size_t tree_rows = 64;
-
-// The compiler must assume that the memory is read and written.
-template <class T>
-void touch(T* data) {
-  asm volatile("" : : "r"(data) : "memory");
-}
-
-void read_pass(std::span<const float> row) {
-  std::uint32_t bits[64] = {};
-  for (std::size_t i = 0; i + 64 <= row.size(); i += 64) {
-    for (std::size_t l = 0; l < 64; ++l)
-      bits[l] |= std::bit_cast<std::uint32_t>(row[i + l]);
-  }
-  touch(bits);
-}
 
 struct row_set {
   std::vector<float> peaked;  // as of a language model: the token of rank r has a probability proportional to r^-1.5

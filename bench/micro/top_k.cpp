@@ -24,30 +24,18 @@
 #include "espalier/core/float_block.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/top_tokens.hpp"
+#include "reading_pass.hpp"
 
 namespace {
 
+using bench::read_pass;
+using bench::touch;
 using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t vocab = 151936;
 constexpr std::size_t set_rows = 15;
 constexpr std::size_t n_sets = 16;
-
-// The compiler must assume that the memory is read and written.
-template <class T>
-void touch(T* data) {
-  asm volatile("" : : "r"(data) : "memory");
-}
-
-void read_pass(std::span<const float> row) {
-  std::uint32_t bits[64] = {};
-  for (std::size_t i = 0; i + 64 <= row.size(); i += 64) {
-    for (std::size_t l = 0; l < 64; ++l)
-      bits[l] |= std::bit_cast<std::uint32_t>(row[i + l]);
-  }
-  touch(bits);
-}
 
 // Rows that begin on cache lines, as those of a backend do.
 class row_sets {
