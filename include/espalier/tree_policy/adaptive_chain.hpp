@@ -2,16 +2,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <span>
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/sampling/top_k.hpp"
+#include "espalier/tree_policy/chain.hpp"
 
 namespace espalier {
 
@@ -51,12 +49,10 @@ class adaptive_chain {
     drafted_ = 0;
     node_id u = root_node;
     for (std::int32_t i = 0; i < length_ && !tree.full(); ++i) {
-      const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
-      candidate<typename decltype(row)::value_type> best[1];
-      if (top_k(row, std::span(best)) == 0) return;
-      u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+      const double probability = detail::append_best(tree, drafter, u);
+      if (!(probability > 0)) return;
       ++drafted_;
-      if (static_cast<double>(best[0].probability) < options_.confidence) return;
+      if (probability < options_.confidence) return;
     }
   }
 

@@ -18,6 +18,20 @@
 
 namespace espalier {
 
+namespace detail {
+
+// Asks about u, gives it its most probable token and moves u there; returns the token's probability, 0 where there is none.
+template <class TreeT, class DrafterT>
+double append_best(TreeT& tree, DrafterT& drafter, node_id& u) {
+  const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
+  candidate<typename decltype(row)::value_type> best[1];
+  if (top_k(row, std::span(best)) == 0) return 0;
+  u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+  return static_cast<double>(best[0].probability);
+}
+
+}  // namespace detail
+
 struct chain_options {
   std::int32_t length = 5;  //!< K, drafted tokens a round
 };
@@ -41,10 +55,7 @@ class chain {
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
     node_id u = root_node;
     for (std::int32_t i = 0; i < options_.length && !tree.full(); ++i) {
-      const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
-      candidate<typename decltype(row)::value_type> best[1];
-      if (top_k(row, std::span(best)) == 0) return;
-      u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+      if (!(detail::append_best(tree, drafter, u) > 0)) return;
     }
   }
 
