@@ -46,6 +46,7 @@ set(espalier_headers
   include/espalier/drafter/ngram_index.hpp
   include/espalier/drafter/no_drafter.hpp
   include/espalier/drafter/prompt_lookup.hpp
+  include/espalier/drafter/renumber.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp

@@ -54,6 +54,7 @@
 #include "espalier/drafter/ngram_index.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/drafter/renumber.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/kv_store/token_kv.hpp"

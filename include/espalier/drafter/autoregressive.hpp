@@ -19,6 +19,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/drafter/renumber.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
@@ -94,8 +95,8 @@ class autoregressive {
   }
 
   void renumber(std::span<const node_id> was) {
-    renumber(row_of_, was);
-    renumber(column_of_, was);
+    detail::renumber(row_of_, renumbered_, was);
+    detail::renumber(column_of_, renumbered_, was);
   }
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
@@ -124,13 +125,6 @@ class autoregressive {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(vocab_size());
   }
   mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words(), words()}; }
-
-  void renumber(std::vector<std::int32_t>& of_node, std::span<const node_id> was) {
-    std::fill(renumbered_.begin(), renumbered_.end(), -1);
-    for (std::size_t i = 0; i < was.size(); ++i)
-      renumbered_[i] = was[i] == no_node ? -1 : of_node[static_cast<std::size_t>(was[i])];
-    of_node.swap(renumbered_);
-  }
 
   void close_round() {
     std::fill(row_of_.begin(), row_of_.end(), -1);

@@ -16,6 +16,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/drafter/renumber.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
@@ -100,12 +101,7 @@ class factorised {
 
   sampled_rows<number> rows() const { return {{all_rows(), row_of_.data()}}; }
 
-  void renumber(std::span<const node_id> was) {
-    std::fill(renumbered_.begin(), renumbered_.end(), -1);
-    for (std::size_t i = 0; i < was.size(); ++i)
-      renumbered_[i] = was[i] == no_node ? -1 : row_of_[static_cast<std::size_t>(was[i])];
-    row_of_.swap(renumbered_);
-  }
+  void renumber(std::span<const node_id> was) { detail::renumber(row_of_, renumbered_, was); }
 
   void commit(tree_view tree, verdict v) {
     inner_.commit(tree, v);
