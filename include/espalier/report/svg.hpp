@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "espalier/core/token.hpp"
@@ -16,6 +15,7 @@
 #include "espalier/report/committed_path.hpp"
 #include "espalier/report/token_label.hpp"
 #include "espalier/report/tree_layout.hpp"
+#include "espalier/report/xml_escaped.hpp"
 #include "espalier/views.hpp"
 
 namespace espalier {
@@ -25,29 +25,6 @@ struct svg_options {
 };
 
 namespace detail {
-
-inline std::string xml_escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
 
 // Draws one tree. Lengths are in pixels.
 class svg_tree {
