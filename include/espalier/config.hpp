@@ -9,6 +9,9 @@
 #define ESPALIER_HOST_DEVICE
 #endif
 
+//! A kernel template: hidden, so that each shared library launches its own. Kernels in headers are templates: nvcc knows no inline ones.
+#define ESPALIER_KERNEL __attribute__((visibility("hidden"))) __global__
+
 //! 1 where errors are thrown, 0 where they go to espalier::error_handler().
 #if !defined(ESPALIER_EXCEPTIONS)
 #if defined(__cpp_exceptions) || defined(__EXCEPTIONS)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "espalier/config.hpp"
@@ -13,17 +12,19 @@ namespace detail {
 
 // Philox4x32-10: ten rounds of two 32 x 32 multiplications over a 128-bit counter and a 64-bit key.
 // Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011), section 3.3.
-ESPALIER_HOST_DEVICE inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                                                    std::array<std::uint32_t, 2> key) {
+//
+// Shapes      counter [4], replaced by the random words
+ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * counter[2];
-    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
-    key[0] += 0x9E3779B9U;
-    key[1] += 0xBB67AE85U;
+    counter[0] = static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key0;
+    counter[1] = static_cast<std::uint32_t>(b);
+    counter[2] = static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key1;
+    counter[3] = static_cast<std::uint32_t>(a);
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
   }
-  return counter;
 }
 
 }  // namespace detail
@@ -42,11 +43,11 @@ class philox_chance {
 
   //! Uniform in [0, 1) with 53 bits.
   ESPALIER_HOST_DEVICE double uniform(place at) const {
-    const auto bits = detail::philox4x32(
-        {static_cast<std::uint32_t>(at.node),
-         (static_cast<std::uint32_t>(at.slot) << 2) | static_cast<std::uint32_t>(at.use), round_, sequence_},
-        key_);
-    const std::uint64_t high = (std::uint64_t{bits[0]} << 32) | bits[1];
+    std::uint32_t words[4] = {static_cast<std::uint32_t>(at.node),
+                              (static_cast<std::uint32_t>(at.slot) << 2) | static_cast<std::uint32_t>(at.use), round_,
+                              sequence_};
+    detail::philox4x32(words, key_[0], key_[1]);
+    const std::uint64_t high = (std::uint64_t{words[0]} << 32) | words[1];
     return static_cast<double>(high >> 11) * 0x1.0p-53;
   }
 
@@ -63,7 +64,7 @@ class philox_chance {
   }
 
  private:
-  std::array<std::uint32_t, 2> key_;
+  std::uint32_t key_[2];
   std::uint32_t sequence_;
   std::uint32_t round_;
 };

@@ -10,6 +10,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/tree_writer.hpp"
 
 namespace espalier {
 
@@ -47,33 +48,13 @@ class tree {
 
   //! Starts a new round: the root alone. At most `limit` draws are taken (the capacity, if that is less).
   void reset(token_id root_token, int limit = 1 << 30) {
-    limit_ = limit < 0 ? 0 : (limit < capacity() ? limit : capacity());
-    n_nodes_ = 0, n_draws_ = 0;
-    add_node(no_node, root_token, 0.0F);
+    writer().reset(root_token, limit < 0 ? 0 : (limit < capacity() ? limit : capacity()));
   }
 
-  //! Adds a child that its parent does not have yet. Complexity O(1).
-  //!
-  //! Pre         no child of parent bears this token
-  //! Post        the new node, or no_node when the budget is spent
-  node_id append(node_id parent, token_id token, float log_prob) {
-    if (full()) return no_node;
-    const node_id node = add_node(parent, token, log_prob);
-    add_draw(parent, node);
-    return node;
-  }
-
-  //! Records one draw from the parent's distribution: a token drawn before shares its node and adds a slot.
-  //! Complexity O(draws of the parent).
-  //!
-  //! Post        the node, new or shared, or no_node when the budget is spent
-  node_id draw(node_id parent, token_id token, float log_prob) {
-    if (full()) return no_node;
-    const node_id known = view().find_child(parent, token);
-    const node_id node = known != no_node ? known : add_node(parent, token, log_prob);
-    add_draw(parent, node);
-    return node;
-  }
+  //! As tree_writer's.
+  node_id append(node_id parent, token_id token, float log_prob) { return writer().append(parent, token, log_prob); }
+  //! As tree_writer's.
+  node_id draw(node_id parent, token_id token, float log_prob) { return writer().draw(parent, token, log_prob); }
 
   //! Draws the tree can ever hold.
   int capacity() const {
@@ -81,47 +62,26 @@ class tree {
     return capacity_;
   }
   //! Draws it may hold this round.
-  int limit() const { return limit_; }
-  bool full() const { return n_draws_ >= limit_; }
+  int limit() const { return size_.limit; }
+  bool full() const { return size_.n_draws >= size_.limit; }
   //! Nodes, root included.
-  int size() const { return n_nodes_; }
+  int size() const { return size_.n_nodes; }
 
   //! Valid until the tree dies; shows the nodes that are there now, not later ones.
   tree_view view() const {
-    return {n_nodes_,          n_draws_,          token_.data(),         parent_.data(),
-            depth_.data(),     log_prob_.data(),  path_log_prob_.data(), first_draw_.data(),
-            next_draw_.data(), drawn_node_.data()};
+    return {size_.n_nodes,    size_.n_draws,         token_.data(),      parent_.data(),    depth_.data(),
+            log_prob_.data(), path_log_prob_.data(), first_draw_.data(), next_draw_.data(), drawn_node_.data()};
   }
   operator tree_view() const { return view(); }
 
  private:
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-  node_id add_node(node_id parent, token_id token, float log_prob) {
-    const node_id node = n_nodes_++;
-    const bool is_root = parent == no_node;
-    token_[at(node)] = token;
-    parent_[at(node)] = parent;
-    depth_[at(node)] = is_root ? 0 : depth_[at(parent)] + 1;
-    log_prob_[at(node)] = log_prob;
-    path_log_prob_[at(node)] = is_root ? log_prob : path_log_prob_[at(parent)] + log_prob;
-    first_draw_[at(node)] = last_draw_[at(node)] = -1;
-    return node;
-  }
-
-  void add_draw(node_id parent, node_id node) {
-    const std::int32_t draw = n_draws_++;
-    drawn_node_[at(draw)] = node;
-    next_draw_[at(draw)] = -1;
-    std::int32_t& last = last_draw_[at(parent)];
-    (last < 0 ? first_draw_[at(parent)] : next_draw_[at(last)]) = draw;
-    last = draw;
+  tree_writer writer() {
+    return {token_.data(),      parent_.data(),    depth_.data(),     log_prob_.data(),   path_log_prob_.data(),
+            first_draw_.data(), last_draw_.data(), next_draw_.data(), drawn_node_.data(), &size_};
   }
 
   std::int32_t capacity_ = is_static ? Capacity : 0;
-  std::int32_t limit_ = 0;
-  std::int32_t n_nodes_ = 0;
-  std::int32_t n_draws_ = 0;
+  tree_size size_;
   storage<token_id, 1> token_{};
   storage<node_id, 1> parent_{};
   storage<std::int32_t, 1> depth_{};

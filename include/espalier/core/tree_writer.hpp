@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier {
+
+//! How far a tree has grown, and may grow.
+struct tree_size {
+  std::int32_t n_nodes = 0;  //!< root included
+  std::int32_t n_draws = 0;
+  std::int32_t limit = 0;  //!< draws it may hold this round
+};
+
+//! Write access to the arrays of a tree, wherever they are: how trees grow on host and device alike. Trivially copyable.
+//!
+//! Shapes      token, parent, depth, log_prob, path_log_prob, first_draw, last_draw: [capacity + 1], node 0 the root;
+//!             next_draw, drawn_node: [capacity]; size [1]
+//! Law         as tree_view; draws keep the order they were made in
+//! Pre         one thread writes at a time, in the memory space of the arrays
+struct tree_writer {
+  token_id* token = nullptr;
+  node_id* parent = nullptr;
+  std::int32_t* depth = nullptr;
+  float* log_prob = nullptr;
+  float* path_log_prob = nullptr;
+  std::int32_t* first_draw = nullptr;
+  std::int32_t* last_draw = nullptr;
+  std::int32_t* next_draw = nullptr;
+  node_id* drawn_node = nullptr;
+  tree_size* size = nullptr;
+
+  //! Starts a new round: the root alone.
+  ESPALIER_HOST_DEVICE void reset(token_id root_token, std::int32_t limit) const {
+    *size = {0, 0, limit};
+    add_node(no_node, root_token, 0.0F);
+  }
+
+  //! Adds a child that its parent does not have yet. Complexity O(1).
+  //!
+  //! Pre         no child of parent bears this token
+  //! Post        the new node, or no_node when the budget is spent
+  ESPALIER_HOST_DEVICE node_id append(node_id above, token_id t, float log_probability) const {
+    if (full()) return no_node;
+    const node_id node = add_node(above, t, log_probability);
+    add_draw(above, node);
+    return node;
+  }
+
+  //! Records one draw from the parent's distribution: a token drawn before shares its node and adds a slot.
+  //! Complexity O(draws of the parent).
+  //!
+  //! Post        the node, new or shared, or no_node when the budget is spent
+  ESPALIER_HOST_DEVICE node_id draw(node_id above, token_id t, float log_probability) const {
+    if (full()) return no_node;
+    const node_id known = view().find_child(above, t);
+    const node_id node = known != no_node ? known : add_node(above, t, log_probability);
+    add_draw(above, node);
+    return node;
+  }
+
+  ESPALIER_HOST_DEVICE std::int32_t limit() const { return size->limit; }
+  ESPALIER_HOST_DEVICE bool full() const { return size->n_draws >= size->limit; }
+
+  //! Shows the nodes that are there now, not later ones.
+  ESPALIER_HOST_DEVICE tree_view view() const {
+    return {size->n_nodes, size->n_draws, token,      parent,    depth,
+            log_prob,      path_log_prob, first_draw, next_draw, drawn_node};
+  }
+
+ private:
+  ESPALIER_HOST_DEVICE node_id add_node(node_id above, token_id t, float log_probability) const {
+    const node_id node = size->n_nodes++;
+    const bool is_root = above == no_node;
+    token[node] = t;
+    parent[node] = above;
+    depth[node] = is_root ? 0 : depth[above] + 1;
+    log_prob[node] = log_probability;
+    path_log_prob[node] = is_root ? log_probability : path_log_prob[above] + log_probability;
+    first_draw[node] = last_draw[node] = -1;
+    return node;
+  }
+
+  ESPALIER_HOST_DEVICE void add_draw(node_id above, node_id node) const {
+    const std::int32_t n = size->n_draws++;
+    drawn_node[n] = node;
+    next_draw[n] = -1;
+    (last_draw[above] < 0 ? first_draw[above] : next_draw[last_draw[above]]) = n;
+    last_draw[above] = n;
+  }
+};
+
+}  // namespace espalier
