@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <cstdint>
+
+#include "espalier/core/probabilities.hpp"
+#include "espalier/cuda/core/forward_batch.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+template <class BackendT>
+concept HasShape = requires(const BackendT& backend) {
+  typename BackendT::number;
+  { backend.vocab_size() } -> std::convertible_to<std::int32_t>;
+  { backend.max_rows() } -> std::convertible_to<std::int32_t>;
+  { backend.max_positions() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class BackendT, class KVStoreT>
+concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_view batch, cudaStream_t stream) {
+  { backend.forward(kv, batch, stream) } -> std::same_as<vocab_rows<typename BackendT::number>>;
+};
+
+}  // namespace detail
+
+//! espalier::Backend on the device: its forward pass is work in a stream, over a batch that the device fills in.
+//!
+//! Minimal definition
+//!   number                        of its logits: float, __half or __nv_bfloat16
+//!   vocab_size(), max_rows(), max_positions() -> int
+//!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the batch, there when
+//!                                 the stream has passed; the same address for the same shapes
+//! Laws
+//!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a replay computes
+//!   the batch that is there then. Padding changes no row.
+//! Errors
+//!   May throw while the work is enqueued. Logits that are not finite are for whoever reads them to report
+//! Models
+//!   callable_backend, llama_backend, on_host
+template <class BackendT, class KVStoreT>
+concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
+
+}  // namespace espalier::cuda

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/text.cuh"
+
+namespace espalier::cuda {
+
+//! espalier::Drafter on the device.
+//!
+//! Minimal definition
+//!   reserve(max_nodes, text, found)   rounds will ask about at most max_nodes nodes of trees after this text; logits that no token
+//!                                     may be drawn from are reported to `found`
+//!   begin(context, n_known, stream)   follow a new text, which the device has by then; its first n_known tokens are those of the text
+//!                                     before. Not captured
+//!   ensure(n, stream)                 before a round: the text may reach n tokens, drafted ones included. Not captured
+//!   commit(tree, path, stream)        the round is over; the path and one token will join the text
+//!   capacity() -> int
+//! Laws
+//!   Those of espalier::Drafter. Nothing but begin synchronises
+//! Models
+//!   the refinements below; no_drafter
+template <class DrafterT>
+concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n, text_view text, fault* found,
+                           std::span<const token_id> context, tree_writer tree, path_view path, cudaStream_t stream) {
+  drafter.reserve(n, text, found);
+  drafter.begin(context, n, stream);
+  drafter.ensure(n, stream);
+  drafter.commit(tree, path, stream);
+  { fixed.capacity() } -> std::convertible_to<std::int32_t>;
+};
+
+//! espalier::StepDrafter on the device.
+//!
+//! Minimal definition, besides Drafter
+//!   vocab_size() -> int
+//!   propose(tree, nodes, stream)   makes the rows of these nodes; the root alone comes first and opens the round. What is no_node is
+//!                                  passed over
+//!   rows() -> node_rows<float>     all rows of this round by node: probabilities, at addresses that do not change
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept StepDrafter = Drafter<DrafterT> &&
+    requires(DrafterT& drafter, tree_writer tree, node_list nodes, cudaStream_t stream) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+  drafter.propose(tree, nodes, stream);
+  { drafter.rows() } -> std::convertible_to<node_rows<float>>;
+};
+
+//! espalier::BlockDrafter on the device.
+//!
+//! Minimal definition, besides Drafter
+//!   vocab_size(), block_length() -> int
+//!   propose_block(stream) -> vocab_rows<float, __half or __nv_bfloat16>   [block_length] logits, at the same address every round
+//!   found() -> fault*              where whoever reads these logits reports what is not finite
+//! Models
+//!   block_diffusion
+template <class DrafterT>
+concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, cudaStream_t stream) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+  { drafter.block_length() } -> std::convertible_to<std::int32_t>;
+  { drafter.propose_block(stream).n_rows } -> std::convertible_to<std::int32_t>;
+  { drafter.found() } -> std::same_as<fault*>;
+};
+
+}  // namespace espalier::cuda

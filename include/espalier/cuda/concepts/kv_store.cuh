@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <cstdint>
+
+namespace espalier::cuda {
+
+//! espalier::KVStore on the device, always compacting: how many rows are committed, and which of the rows after them are kept, is known
+//! to the device alone.
+//!
+//! Minimal definition
+//!   capacity(), n_sequences() -> int
+//!   ensure(sequence, n, stream)   slots 0 to n - 1 can be written from now on; the only verb that may allocate. Not captured
+//!   commit(sequence, base, kept, n_kept, max_kept, stream)   base, n_kept [1] and kept [max_kept] are addresses on the device, kept
+//!                                 ascends: row base + kept[i] moves to base + i, in every layer, for i below n_kept
+//! Laws
+//!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not synchronise
+//! Errors
+//!   ensure: input_error where the store is full, and nothing has changed
+//! Models
+//!   contiguous_kv, paged_kv; on_host_kv
+template <class KVStoreT>
+concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, const std::int32_t* at,
+                           cudaStream_t stream) {
+  { fixed.capacity() } -> std::convertible_to<std::int32_t>;
+  { fixed.n_sequences() } -> std::convertible_to<std::int32_t>;
+  kv.ensure(n, n, stream);
+  kv.commit(n, at, at, at, n, stream);
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/cuda/core/error.cuh"
+
+namespace espalier::cuda {
+
+//! Owns memory of the device. What it holds is not initialised.
+//!
+//! Errors      cuda_error where there is no memory, or a copy fails
+//! Pre         copies: the spans stay until the stream has passed; host memory that is not pinned makes them synchronous
+template <class ElementT>
+class device_array {
+  static_assert(std::is_trivially_copyable_v<ElementT>);
+
+ public:
+  device_array() = default;
+  explicit device_array(std::size_t size) : size_(size) {
+    if (size > 0) require(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(ElementT)), "cudaMalloc");
+  }
+  //! A copy of what the host has. Synchronises.
+  explicit device_array(std::span<const ElementT> elements) : device_array(elements.size()) {
+    if (size_ > 0)
+      require(cudaMemcpy(data_, elements.data(), elements.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+
+  device_array(device_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  device_array& operator=(device_array other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~device_array() { (void)cudaFree(data_); }
+
+  //! An address on the device.
+  ElementT* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+  void upload(std::span<const ElementT> from, cudaStream_t stream, std::size_t first = 0) const {
+    require(cudaMemcpyAsync(data_ + first, from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync to the device");
+  }
+  void download(std::span<ElementT> to, cudaStream_t stream, std::size_t first = 0) const {
+    require(cudaMemcpyAsync(to.data(), data_ + first, to.size_bytes(), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync to the host");
+  }
+  //! Sets every byte.
+  void fill_bytes(int value, cudaStream_t stream) const {
+    if (size_ > 0) require(cudaMemsetAsync(data_, value, size_ * sizeof(ElementT), stream), "cudaMemsetAsync");
+  }
+
+ private:
+  ElementT* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier::cuda {
+
+//! What a kernel found that no token may be drawn from. Kernels do not throw: they leave this in the memory of the device, the
+//! rest of the round commits nothing, and the host raises it when the round's result arrives.
+struct fault {
+  enum class kind : std::int32_t { none, target_logit, draft_logit };
+
+  kind what = kind::none;
+  std::int32_t row = 0;  //!< of the logits
+  token_id token = 0;
+  float value = 0;
+};
+
+//! Leaves a fault unless there is one already. In kernels.
+__device__ inline void report(fault* to, const fault& found) {
+  static_assert(sizeof(fault::kind) == sizeof(int));
+  if (atomicCAS(reinterpret_cast<int*>(&to->what), 0, static_cast<int>(found.what)) != 0) return;
+  to->row = found.row;
+  to->token = found.token;
+  to->value = found.value;
+}
+
+//! Errors      numeric_error for what was found
+inline void raise_fault(const fault& found) {
+  if (found.what == fault::kind::none) return;
+  raise<numeric_error>("the logit of token ", found.token, " in row ", found.row, " of the ",
+                       found.what == fault::kind::draft_logit ? "draft model" : "target", " is ", found.value,
+                       "; logits must be finite. The model or its weights are damaged.");
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier::cuda {
+
+//! How far the text of a sequence is.
+struct text_state {
+  std::int32_t size;   //!< tokens, the last of which is pending: its row is not in the target's cache
+  std::int32_t round;  //!< rounds so far: a part of the random key
+};
+
+//! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.
+//!
+//! Shapes      tokens [capacity]; state [1]
+//! Law         between rounds the target's cache holds state->size - 1 rows: accepted paths are moved together in place
+struct text_view {
+  token_id* tokens = nullptr;
+  text_state* state = nullptr;
+  std::int32_t capacity = 0;  //!< tokens that the text may have
+};
+
+//! Where the random numbers of a sequence come from, by value into kernels: those of its present round.
+struct chance_source {
+  std::uint64_t seed = 0;
+  std::uint32_t sequence = 0;
+  const text_state* state = nullptr;
+
+  //! In kernels.
+  ESPALIER_HOST_DEVICE philox_chance now() const { return {seed, sequence, static_cast<std::uint32_t>(state->round)}; }
+};
+
+}  // namespace espalier::cuda

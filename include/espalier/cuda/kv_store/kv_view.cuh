@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+
+namespace espalier::cuda {
+
+//! Keys and values of every layer in the memory of the device, as pages: by value into kernels.
+//!
+//! A sequence is a row of pages of `page_size` slots each; a contiguous cache is one large page a sequence.
+//!
+//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: page s for sequence s
+//! Pre         slot < page_size * max_pages, and its page is there
+template <class NumberT>
+struct kv_view {
+  NumberT* data = nullptr;
+  const std::int32_t* pages = nullptr;
+  std::int64_t layer_stride = 0;  //!< numbers from one layer to the next
+  std::int32_t page_size = 0;     //!< slots
+  std::int32_t max_pages = 1;     //!< of a sequence
+  std::int32_t row_size = 0;      //!< n_kv_heads * head_dim
+  std::int32_t n_layers = 0;
+
+  //! [row_size] the key of a slot.
+  ESPALIER_HOST_DEVICE NumberT* key(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {
+    const std::int32_t page = pages == nullptr ? sequence : pages[sequence * max_pages + slot / page_size];
+    return data + layer * layer_stride +
+           (static_cast<std::int64_t>(page) * 2 * page_size + slot % page_size) * row_size;
+  }
+  //! [row_size] the value of a slot.
+  ESPALIER_HOST_DEVICE NumberT* value(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {
+    return key(layer, sequence, slot) + static_cast<std::int64_t>(page_size) * row_size;
+  }
+};
+
+}  // namespace espalier::cuda
