@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "espalier/backend/llama/matrix_product.hpp"
 #include "espalier/backend/llama/model_config.hpp"
+#include "espalier/backend/llama/model_tensors.hpp"
 #include "espalier/backend/llama/safetensors_file.hpp"
-#include "espalier/backend/llama/tensor_reader.hpp"
 #include "espalier/core/float_block.hpp"
 #include "espalier/core/token.hpp"
 
@@ -63,10 +62,11 @@ struct model_weights {
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
     // Shapes first: a config that claims too much is refused before memory is taken for it.
-    weights.read(config, detail::tensor_reader(file, true));
+    detail::model_tensors<loader>(config, file, nullptr).read();
     weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
-    weights.read(config, detail::tensor_reader(file));
+    loader to{weights};
+    detail::model_tensors(config, file, &to).read();
     return weights;
   }
 
@@ -98,96 +98,23 @@ struct model_weights {
     head = linear(c.vocab_size, c.hidden_size, false);
   }
 
-  // Fills outputs first, first + 1, ... of a linear part from NAME.weight and NAME.bias.
-  static void load_linear(detail::tensor_reader& tensors, const std::string& name, linear_type& part, int first,
-                          int outputs) {
-    tensors.matrix(name + ".weight", outputs, part.matrix.inputs(),
-                   [&](int row, const float* values) { part.matrix.set_row(first + row, values); });
-    if (part.bias) tensors.vector(name + ".bias", outputs, part.bias + first);
-  }
-  static void load_linear(detail::tensor_reader& tensors, const std::string& name, linear_type& part) {
-    load_linear(tensors, name, part, 0, part.matrix.outputs());
-  }
+  // Puts what the file holds in its place.
+  struct loader {
+    model_weights& weights;
 
-  static void load_norm(detail::tensor_reader& tensors, const std::string& name, norm_type& norm, int n) {
-    tensors.vector(name + ".weight", n, norm.scale);
-    if (norm.bias) tensors.vector(name + ".bias", n, norm.bias);
-  }
-
-  void read(const model_config& c, detail::tensor_reader tensors) {
-    if (c.family == model_config::family_type::llama) {
-      load_llama(c, tensors);
-    } else {
-      load_gpt_neox(c, tensors);
+    void set_row(detail::part_place place, int row, const float* values) {
+      linear_type& part = detail::linear_at(weights, place);
+      if (place.part != detail::model_part::embedding || !weights.embedding) return part.matrix.set_row(row, values);
+      const std::ptrdiff_t width = part.matrix.inputs();
+      std::copy_n(values, width, weights.embedding + row * width);
     }
-  }
-
-  void load_embedding(const model_config& c, detail::tensor_reader& tensors, const std::string& name,
-                      const std::string& head_name) {
-    tensors.matrix(name, c.vocab_size, c.hidden_size, [&](int row, const float* values) {
-      if (c.tied_embeddings) {
-        head.matrix.set_row(row, values);
-      } else {
-        std::copy_n(values, c.hidden_size, embedding + static_cast<std::ptrdiff_t>(row) * c.hidden_size);
-      }
-    });
-    if (!c.tied_embeddings) load_linear(tensors, head_name, head);
-  }
-
-  void load_llama(const model_config& c, detail::tensor_reader& tensors) {
-    load_embedding(c, tensors, "model.embed_tokens.weight", "lm_head");
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layer_type& layer = layers[i];
-      const std::string base = "model.layers." + std::to_string(i) + ".";
-      const std::string attention = base + "self_attn.";
-      load_norm(tensors, base + "input_layernorm", layer.attention_norm, c.hidden_size);
-      linear_type& qkv = layer.query_key_value;
-      load_linear(tensors, attention + "q_proj", qkv, 0, c.query_size());
-      load_linear(tensors, attention + "k_proj", qkv, c.query_size(), c.kv_size());
-      load_linear(tensors, attention + "v_proj", qkv, c.query_size() + c.kv_size(), c.kv_size());
-      if (layer.query_norm) tensors.vector(attention + "q_norm.weight", c.head_dim, layer.query_norm);
-      if (layer.key_norm) tensors.vector(attention + "k_norm.weight", c.head_dim, layer.key_norm);
-      load_linear(tensors, attention + "o_proj", layer.attention_out);
-      load_norm(tensors, base + "post_attention_layernorm", layer.mlp_norm, c.hidden_size);
-      load_linear(tensors, base + "mlp.gate_proj", layer.gate);
-      load_linear(tensors, base + "mlp.up_proj", layer.up);
-      load_linear(tensors, base + "mlp.down_proj", layer.down);
+    void set_vector(detail::part_place place, const float* values, int n) {
+      std::copy_n(values, n, detail::scale_at(weights, place));
     }
-    load_norm(tensors, "model.norm", final_norm, c.hidden_size);
-  }
-
-  void load_gpt_neox(const model_config& c, detail::tensor_reader& tensors) {
-    load_embedding(c, tensors, "gpt_neox.embed_in.weight", "embed_out");
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layer_type& layer = layers[i];
-      const std::string base = "gpt_neox.layers." + std::to_string(i) + ".";
-      load_norm(tensors, base + "input_layernorm", layer.attention_norm, c.hidden_size);
-      load_interleaved(c, tensors, base + "attention.query_key_value", layer.query_key_value);
-      load_linear(tensors, base + "attention.dense", layer.attention_out);
-      load_norm(tensors, base + "post_attention_layernorm", layer.mlp_norm, c.hidden_size);
-      load_linear(tensors, base + "mlp.dense_h_to_4h", layer.up);
-      load_linear(tensors, base + "mlp.dense_4h_to_h", layer.down);
+    void set_bias(detail::part_place place, int first, const float* values, int n) {
+      std::copy_n(values, n, detail::bias_at(weights, place) + first);
     }
-    load_norm(tensors, "gpt_neox.final_layer_norm", final_norm, c.hidden_size);
-  }
-
-  // GPT-NeoX keeps query, key and value of one head together; here all queries come first, then keys, then values.
-  static void load_interleaved(const model_config& c, detail::tensor_reader& tensors, const std::string& name,
-                               linear_type& part) {
-    const int n = part.matrix.outputs();
-    const auto place_of = [&](int row) {
-      const int of_head = row / (3 * c.head_dim), which = row / c.head_dim % 3;
-      return which * c.query_size() + of_head * c.head_dim + row % c.head_dim;
-    };
-    tensors.matrix(name + ".weight", n, part.matrix.inputs(),
-                   [&](int row, const float* values) { part.matrix.set_row(place_of(row), values); });
-    if (!part.bias) return;
-    std::vector<float> bias(static_cast<std::size_t>(n));
-    tensors.vector(name + ".bias", n, bias.data());
-    for (int row = 0; row < n; ++row) {
-      part.bias[place_of(row)] = bias[static_cast<std::size_t>(row)];
-    }
-  }
+  };
 };
 
 }  // namespace espalier

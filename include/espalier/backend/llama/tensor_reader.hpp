@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,11 +53,18 @@ class tensor_reader {
     });
   }
 
-  void vector(const std::string& name, int n, float* to) {
+  // Calls visit(values [n]).
+  template <class VisitT>
+  requires std::invocable<VisitT&, const float*>
+  void vector(const std::string& name, int n, VisitT&& visit) {
     const safetensors_entry& entry = need(name, {static_cast<std::uint64_t>(n)});
     if (entry.dtype == "I8") refuse_dtype(name, entry);
     if (only_check_) return;
-    each_row(entry, 1, n, [&](int, const float* values) { std::copy_n(values, n, to); });
+    each_row(entry, 1, n, [&](int, const float* values) { visit(values); });
+  }
+
+  void vector(const std::string& name, int n, float* to) {
+    vector(name, n, [&](const float* values) { std::copy_n(values, n, to); });
   }
 
  private:
