@@ -22,6 +22,7 @@ set(espalier_headers
   include/espalier/core/tree_mask.hpp
   include/espalier/core/tree_order.hpp
   include/espalier/core/tree_view.hpp
+  include/espalier/core/tree_writer.hpp
   include/espalier/core/verdict.hpp
   include/espalier/core/weights.hpp
   include/espalier/concepts/backend.hpp
@@ -100,9 +101,11 @@ set(espalier_headers
   include/espalier/decoder/session.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/stop.hpp
+  include/espalier/report/timeline.hpp
   include/espalier/report/token_label.hpp
   include/espalier/report/tree_recorder.hpp
   include/espalier/report/utf8.hpp
+  include/espalier/report/xml_escaped.hpp
   include/espalier/registry.hpp
   include/espalier/registry/known_value.hpp
   include/espalier/registry/option.hpp
@@ -133,6 +136,7 @@ set(espalier_llama_headers
   include/espalier/backend/llama/json_reader.hpp
   include/espalier/backend/llama/matrix_product.hpp
   include/espalier/backend/llama/model_config.hpp
+  include/espalier/backend/llama/model_tensors.hpp
   include/espalier/backend/llama/model_weights.hpp
   include/espalier/backend/llama/packed_matrix.hpp
   include/espalier/backend/llama/rotary_table.hpp
@@ -140,4 +144,32 @@ set(espalier_llama_headers
   include/espalier/backend/llama/simd.hpp
   include/espalier/backend/llama/tensor_reader.hpp
   include/espalier/backend/llama/thread_team.hpp
+)
+
+# espalier::cuda: adds the CUDA runtime and CUB. include/espalier/cuda.cuh includes all of these.
+set(espalier_cuda_headers
+  include/espalier/cuda.cuh
+  include/espalier/cuda/concepts/backend.cuh
+  include/espalier/cuda/concepts/drafter.cuh
+  include/espalier/cuda/concepts/kv_store.cuh
+  include/espalier/cuda/concepts/tree_policy.cuh
+  include/espalier/cuda/core/device_array.cuh
+  include/espalier/cuda/core/error.cuh
+  include/espalier/cuda/core/fault.cuh
+  include/espalier/cuda/core/forward_batch.cuh
+  include/espalier/cuda/core/launch.cuh
+  include/espalier/cuda/core/node_list.cuh
+  include/espalier/cuda/core/path.cuh
+  include/espalier/cuda/core/pinned_array.cuh
+  include/espalier/cuda/core/shared_memory.cuh
+  include/espalier/cuda/core/text.cuh
+  include/espalier/cuda/core/tree.cuh
+  include/espalier/cuda/core/tree_compile.cuh
+  include/espalier/cuda/core/tree_order.cuh
+  include/espalier/cuda/core/tree_source.cuh
+  include/espalier/cuda/kv_store/kv_view.cuh
+)
+
+# espalier::cuda_llama: adds cuBLASLt and what espalier::llama needs.
+set(espalier_cuda_llama_headers
 )

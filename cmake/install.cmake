@@ -5,7 +5,7 @@ set(espalier_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/espalier")
 set(espalier_generated_dir "${CMAKE_CURRENT_BINARY_DIR}/package")
 
 # One export file a target: a component's dependencies are looked for only when the component is asked for.
-foreach(component IN ITEMS espalier views llama)
+foreach(component IN ITEMS espalier views llama cuda cuda_llama)
   if(component STREQUAL "espalier")
     set(target espalier)
   else()

@@ -13,6 +13,7 @@ namespace espalier::cuda {
 struct text_state {
   std::int32_t size;   //!< tokens, the last of which is pending: its row is not in the target's cache
   std::int32_t round;  //!< rounds so far: a part of the random key
+  std::int32_t end;    //!< tokens it may come to; rounds after that commit nothing
 };
 
 //! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.

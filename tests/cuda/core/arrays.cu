@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/support.cuh"
+#include "espalier/core/tree.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/tree.cuh"
+#include "raises.hpp"
+
+using namespace espalier;
+using espalier_test::to_device;
+using espalier_test::to_host;
+
+namespace {
+
+struct growth {
+  const std::int32_t* parents;
+  const token_id* tokens;
+  std::int32_t n;
+};
+
+__global__ void grow(tree_writer tree, growth by, std::int32_t limit, node_id* grown) {
+  tree.reset(7, limit);
+  for (std::int32_t i = 0; i < by.n; ++i)
+    grown[i] = tree.draw(by.parents[i], by.tokens[i], -0.5F);
+}
+
+__global__ void reverse_block(std::int32_t* numbers) {
+  auto* copy = reinterpret_cast<std::int32_t*>(cuda::shared_memory());
+  copy[threadIdx.x] = numbers[blockIdx.x * blockDim.x + threadIdx.x];
+  __syncthreads();
+  numbers[blockIdx.x * blockDim.x + threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void find_faults(cuda::fault* found) {
+  if (threadIdx.x % 2 == 1)
+    cuda::report(found, {cuda::fault::kind::target_logit, 3, static_cast<token_id>(threadIdx.x), NAN});
+}
+
+__global__ void draw_numbers(cuda::chance_source chance, double* uniform) {
+  *uniform = chance.now().uniform({5, 2, purpose::residual});
+}
+
+}  // namespace
+
+TEST_CASE("A tree grown on the device is the host's") {
+  const std::vector<std::int32_t> parents{0, 0, 0, 1, 1, 3, 2, 0};
+  const std::vector<token_id> tokens{4, 5, 4, 4, 9, 1, 1, 8};
+  const auto limit = GENERATE(8, 5, 0);
+  tree<> expected(8);
+  expected.reset(7, limit);
+  std::vector<node_id> expected_nodes;
+  for (std::size_t i = 0; i < parents.size(); ++i)
+    expected_nodes.push_back(parents[i] < expected.size() ? expected.draw(parents[i], tokens[i], -0.5F) : no_node);
+
+  const cuda::tree grown(8);
+  const auto device_parents = to_device(parents);
+  const auto device_tokens = to_device(tokens);
+  const cuda::device_array<node_id> nodes(parents.size());
+  cuda::launch("grow", grow, {}, nullptr, grown.writer(), growth{device_parents.data(), device_tokens.data(), 8}, limit,
+               nodes.data());
+  CHECK(to_host(nodes) == expected_nodes);
+  const tree_writer w = grown.writer();
+  const tree_view host = expected;
+  const tree_size size = to_host(w.size, 1)[0];
+  REQUIRE(size.n_nodes == host.n_nodes);
+  REQUIRE(size.n_draws == host.n_draws);
+  const auto nodes_there = static_cast<std::size_t>(host.n_nodes);
+  const auto draws_there = static_cast<std::size_t>(host.n_draws);
+  CHECK(to_host(w.token, nodes_there) == std::vector(host.token, host.token + host.n_nodes));
+  CHECK(to_host(w.parent, nodes_there) == std::vector(host.parent, host.parent + host.n_nodes));
+  CHECK(to_host(w.depth, nodes_there) == std::vector(host.depth, host.depth + host.n_nodes));
+  CHECK(to_host(w.path_log_prob, nodes_there) == std::vector(host.path_log_prob, host.path_log_prob + host.n_nodes));
+  CHECK(to_host(w.first_draw, nodes_there) == std::vector(host.first_draw, host.first_draw + host.n_nodes));
+  CHECK(to_host(w.next_draw, draws_there) == std::vector(host.next_draw, host.next_draw + host.n_draws));
+  CHECK(to_host(w.drawn_node, draws_there) == std::vector(host.drawn_node, host.drawn_node + host.n_draws));
+}
+
+TEST_CASE("A kernel has the shared memory that it is launched with") {
+  const auto threads = GENERATE(1U, 33U, 1024U);
+  const auto bytes = GENERATE(std::size_t{4096}, cuda::unasked_shared_bytes + 16);
+  std::vector<std::int32_t> numbers(3 * threads);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<std::int32_t>(i);
+  const auto device = to_device(numbers);
+  cuda::launch("reverse_block", reverse_block, {.grid = 3, .threads = threads, .shared_bytes = bytes}, nullptr,
+               device.data());
+  for (std::size_t b = 0; b < 3; ++b)
+    std::reverse(numbers.begin() + static_cast<std::ptrdiff_t>(b * threads),
+                 numbers.begin() + static_cast<std::ptrdiff_t>((b + 1) * threads));
+  CHECK(to_host(device) == numbers);
+}
+
+TEST_CASE("One of several faults is kept whole, and raised on the host") {
+  const auto found = to_device(std::vector<cuda::fault>(1));
+  cuda::launch("find_faults", find_faults, {.threads = 64}, nullptr, found.data());
+  const cuda::fault kept = to_host(found)[0];
+  CHECK(kept.token % 2 == 1);
+  CHECK(message_of<numeric_error>([&] { cuda::raise_fault(kept); }) ==
+        "the logit of token " + std::to_string(kept.token) +
+            " in row 3 of the target is nan; logits must be finite. The model or its weights are damaged.");
+  CHECK_NOTHROW(cuda::raise_fault({}));
+}
+
+TEST_CASE("The device draws the host's random numbers") {
+  const auto state = to_device(std::vector<cuda::text_state>{{11, 4, 100}});
+  const cuda::device_array<double> uniform(1);
+  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::chance_source{99, 1, state.data()}, uniform.data());
+  CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));
+}
+
+TEST_CASE("A call that fails says which it is and why") {
+  CHECK_THROWS_AS(cuda::device_array<double>(std::size_t{1} << 50), cuda_error);
+  CHECK_THROWS_AS(cuda::launch("reverse_block", reverse_block, {.threads = 5000}, nullptr, nullptr), cuda_error);
+  CHECK(message_of<cuda_error>([] { cuda::require(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
+        "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation).");
+  CHECK_NOTHROW(cuda::device_array<int>(3));
+}
+
+TEST_CASE("Arrays move, and copy in the order of their stream") {
+  cuda::device_array<std::int32_t> a(4);
+  const cuda::pinned_array<std::int32_t> from(4), to(4);
+  for (std::size_t i = 0; i < 4; ++i)
+    from[i] = static_cast<std::int32_t>(i) - 9, to[i] = 0;
+  cuda::device_array<std::int32_t> b = std::move(a);
+  CHECK(a.data() == nullptr);
+  a = std::move(b);
+  a.upload(from.span(), nullptr);
+  a.download(to.span().first(2), nullptr, 2);
+  cuda::require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  CHECK(to[0] == -7);
+  CHECK(to[1] == -6);
+  CHECK(to[2] == 0);
+}

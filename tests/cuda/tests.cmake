@@ -1,0 +1,10 @@
+# The sources of each CUDA test, from tests/cuda. One test is one program, for the emulated device and for a GPU.
+set(espalier_cuda_tests)
+macro(espalier_cuda_sources name)
+  list(APPEND espalier_cuda_tests ${name})
+  set(espalier_cuda_test_${name} ${ARGN})
+  list(TRANSFORM espalier_cuda_test_${name} PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
+endmacro()
+
+espalier_cuda_sources(core core/arrays.cu)
+espalier_cuda_sources(tree_compile core/tree_compile.cu)

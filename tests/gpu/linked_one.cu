@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda.cuh"
+#include "espalier/cuda/backend/llama.cuh"
+
+int linked_two();
+
+int main() {
+  return linked_two() == espalier::cuda::context_bucket(1, 4096) ? 0 : 1;
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda.cuh"
+#include "espalier/cuda/backend/llama.cuh"
+
+int linked_two() {
+  return espalier::cuda::context_bucket(1, 4096);
+}
