@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_mask.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/tree_order.cuh"
+#include "espalier/cuda/core/tree_source.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+//! How compile_trees is spread over the device, by the rows that a tree may have; on every architecture alike. Each block finds the
+//! order of the whole tree, and writes the rows and masks of its tile.
+struct tree_compile_tuning {
+  int threads;  //!< of a block
+  int items;    //!< nodes a thread
+  int tile;     //!< rows that one block writes
+};
+inline constexpr tree_compile_tuning tree_compile_tunings[] = {{96, 1, 96}, {288, 1, 96}, {544, 1, 128}, {544, 2, 128}};
+
+//! Where the rows of all sequences go. Shapes as in forward_batch_view; nodes, rows: [n_sequences][n_rows]
+struct compiled_rows {
+  std::int32_t n_rows = 0;  //!< of each sequence, padding included
+  std::int32_t mask_words = 0;
+  node_order order = node_order::insertion;
+  node_id* nodes = nullptr;
+  std::int32_t* rows = nullptr;
+  token_id* tokens = nullptr;
+  std::int32_t* positions = nullptr;
+  std::int32_t* slots = nullptr;
+  std::int32_t* sequence_of = nullptr;
+  batch_sequence* sequences = nullptr;
+  std::uint32_t* mask = nullptr;
+};
+
+template <int Threads, int Items, int Tile>
+struct tree_compile_memory {
+  static constexpr int places = Threads * Items;
+  static constexpr int tile_words = (places + 31) / 32 | 1;  // odd: neighbouring rows begin in different banks
+
+  typename block_tree_order<Threads, Items>::memory order;
+  node_id node_of[places];     // row -> node
+  std::int32_t above[places];  // row -> row of the parent
+  union {
+    typename block_tree_order<Threads, Items>::sort_memory sorting;
+    std::uint32_t tile[Tile * tile_words];
+  };
+};
+
+// Fills m.order.rank, node -> row, and m.node_of. Ends with a barrier.
+template <int Threads, int Items, int Tile>
+__device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const tree_writer& tree, node_order order,
+                            int n) {
+  block_tree_order<Threads, Items> block(m.order, m.sorting, n);
+  block.each([&](int u) {
+    m.order.parent[u] = tree.parent[u];
+    m.order.below[u] = 1;
+    m.order.rank[u] = u;
+  });
+  if (order != node_order::insertion) block.preorder(order == node_order::heavy_path, 1);
+  block.each([&](int u) { m.node_of[m.order.rank[u]] = u; });
+  __syncthreads();
+  if (order != node_order::breadth_first) return;
+  // Nodes of one depth follow each other in preorder as they do level by level.
+  std::int32_t node[Items];
+  block.sort_stably(
+      m.node_of, [&](node_id u) { return tree.depth[u]; }, node);
+  for (int k = 0; k < Items; ++k) {
+    const int row = block.first_place() + k;
+    if (row >= n) continue;
+    m.node_of[row] = node[k];
+    m.order.rank[node[k]] = row;
+  }
+  __syncthreads();
+}
+
+//! Block (x, y) writes rows x * tile and on of sequence y.
+template <int Threads, int Items, int Tile>
+ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, compiled_rows out) {
+  auto& m = *reinterpret_cast<tree_compile_memory<Threads, Items, Tile>*>(shared_memory());
+  const auto s = static_cast<std::int32_t>(blockIdx.y);
+  const tree_source from = many == nullptr ? one : many[s];
+  const std::int32_t n_nodes = from.tree.size->n_nodes;
+  const std::int32_t n = n_nodes < out.n_rows ? n_nodes : out.n_rows;
+  const std::int32_t prefix = from.text.state->size - 1;
+  order_nodes(m, from.tree, out.order, n);
+
+  const block_tree_order<Threads, Items> block(m.order, m.sorting, n);
+  block.each([&](int u) { m.above[m.order.rank[u]] = u == root_node ? -1 : m.order.rank[m.order.parent[u]]; });
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * Tile;
+  const std::int32_t left = out.n_rows - first, count = left < Tile ? left : Tile;
+  const std::int32_t words = out.mask_words, stride = words | 1;
+  for (int i = thread; i < count * stride; i += Threads)
+    m.tile[i] = 0;
+  __syncthreads();
+
+  // Ancestors have lower and lower rows: a word is finished when the next one is begun.
+  for (int i = thread; i < count && first + i < n; i += Threads) {
+    std::uint32_t* const row = m.tile + i * stride;
+    std::int32_t word = (first + i) / 32;
+    std::uint32_t bits = 0;
+    for (std::int32_t r = first + i; r >= 0; r = m.above[r]) {
+      if (r / 32 != word) {
+        row[word] = bits;
+        word = r / 32;
+        bits = 0;
+      }
+      bits |= 1U << (r % 32);
+    }
+    row[word] = bits;
+  }
+
+  const std::int64_t begin = static_cast<std::int64_t>(s) * out.n_rows;
+  for (int i = thread; i < count; i += Threads) {
+    const std::int32_t row = first + i;
+    const std::int64_t to = begin + row;
+    const bool is_there = row < n;
+    const node_id u = is_there ? m.node_of[row] : no_node;
+    out.nodes[to] = u;
+    out.rows[to] = is_there ? m.order.rank[row] : -1;
+    out.tokens[to] = is_there ? from.tree.token[u] : 0;
+    out.positions[to] = is_there ? prefix + from.tree.depth[u] : 0;
+    out.slots[to] = is_there ? prefix + row : -1;
+    out.sequence_of[to] = is_there ? s : -1;
+  }
+  if (first == 0 && thread == 0) {
+    const auto at = static_cast<std::int32_t>(begin);
+    out.sequences[s] = {from.sequence, at, at + n, prefix, at * words, words};
+  }
+  __syncthreads();
+  for (int i = thread; i < count * words; i += Threads)
+    out.mask[(begin + first) * words + i] = m.tile[i / words * stride + i % words];
+}
+
+}  // namespace detail
+
+//! Makes the forward batch of a round out of its trees, in one launch: order, tokens, positions, cache slots and masks.
+//! The shapes are fixed, what is in the arrays is known to the device alone. Owns the batch.
+//!
+//! A row's slot is the text's size - 1 plus its row within the sequence, its position size - 1 plus its depth: between rounds the cache
+//! holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node has are padding, with empty masks.
+//!
+//! Shapes      each sequence has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows(): [n_sequences][n_rows],
+//!             -1 beyond the tree
+//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of pointer doubling and
+//!             at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 16 n a block. No synchronisation,
+//!             no allocation after construction
+//! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
+//! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535; input_error for shapes
+//!             beyond them; cuda_error
+//! Source      Xiong et al., DySpec, appendix C (orders)
+class tree_compiler {
+ public:
+  //! Capacity in nodes of one tree, the root not counted.
+  tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1)
+      : capacity_(capacity), n_sequences_(n_sequences), order_(order) {
+    require_option("nodes to compile", capacity, 0, 1024);
+    require_option("sequences to compile", n_sequences, 1, 65535);
+    const std::size_t rows = static_cast<std::size_t>(capacity + 1) * static_cast<std::size_t>(n_sequences);
+    words_ = device_array<std::int32_t>(6 * rows);
+    mask_ = device_array<std::uint32_t>(rows * static_cast<std::size_t>(espalier::mask_words(capacity + 1)));
+    sequences_ = device_array<batch_sequence>(static_cast<std::size_t>(n_sequences));
+  }
+
+  std::int32_t capacity() const { return capacity_; }
+  std::int32_t n_sequences() const { return n_sequences_; }
+
+  //! The batch of one tree. The addresses are always the same.
+  forward_batch_view compile(const tree_source& source, std::int32_t n_rows, std::int32_t max_context,
+                             cudaStream_t stream) const {
+    return compile(source, nullptr, 1, n_rows, max_context, stream);
+  }
+  //! The batch of several trees: sources [n_sequences] is an address on the device, the shapes hold for each tree.
+  forward_batch_view compile(const tree_source* sources, std::int32_t n_sequences, std::int32_t n_rows,
+                             std::int32_t max_context, cudaStream_t stream) const {
+    return compile({}, sources, n_sequences, n_rows, max_context, stream);
+  }
+
+  //! On the device: row -> node, of the batch compiled last.
+  const node_id* nodes() const { return words_.data(); }
+  //! On the device: node -> row within the sequence, of the batch compiled last.
+  const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
+
+ private:
+  template <int I>
+  static void launch_as(const tree_source& one, const tree_source* many, std::int32_t n_sequences,
+                        const detail::compiled_rows& out, cudaStream_t stream) {
+    constexpr detail::tree_compile_tuning by = detail::tree_compile_tunings[I];
+    launch(
+        "compile_trees", detail::compile_trees<by.threads, by.items, by.tile>,
+        {.grid = dim3(static_cast<unsigned>((out.n_rows + by.tile - 1) / by.tile), static_cast<unsigned>(n_sequences)),
+         .threads = static_cast<unsigned>(by.threads),
+         .shared_bytes = sizeof(detail::tree_compile_memory<by.threads, by.items, by.tile>)},
+        stream, one, many, out);
+  }
+
+  forward_batch_view compile(const tree_source& one, const tree_source* many, std::int32_t n_sequences,
+                             std::int32_t n_rows, std::int32_t max_context, cudaStream_t stream) const {
+    if (n_rows < 1 || n_rows > capacity_ + 1) {
+      raise<input_error>("a tree cannot be compiled into ", n_rows, " rows: this compiler has room for 1 to ",
+                         capacity_ + 1, ".");
+    }
+    if (n_sequences < 1 || n_sequences > n_sequences_) {
+      raise<input_error>(n_sequences, " trees cannot be compiled: this compiler has room for 1 to ", n_sequences_, ".");
+    }
+    const std::size_t rows = words_.size() / 6;
+    detail::compiled_rows out{.n_rows = n_rows, .mask_words = espalier::mask_words(n_rows), .order = order_};
+    out.nodes = words_.data();
+    out.rows = out.nodes + rows;
+    out.tokens = out.nodes + 2 * rows;
+    out.positions = out.nodes + 3 * rows;
+    out.slots = out.nodes + 4 * rows;
+    out.sequence_of = out.nodes + 5 * rows;
+    out.sequences = sequences_.data();
+    out.mask = mask_.data();
+    const auto fits = [&](int i) {
+      const detail::tree_compile_tuning& by = detail::tree_compile_tunings[i];
+      return n_rows <= by.threads * by.items;
+    };
+    const auto enqueue = fits(0) ? &launch_as<0> : fits(1) ? &launch_as<1> : fits(2) ? &launch_as<2> : &launch_as<3>;
+    enqueue(one, many, n_sequences, out, stream);
+    return {.n_rows = n_rows * n_sequences,
+            .n_sequences = n_sequences,
+            .n_outputs = n_rows * n_sequences,
+            .max_context = max_context,
+            .tokens = out.tokens,
+            .positions = out.positions,
+            .slots = out.slots,
+            .sequence_of = out.sequence_of,
+            .sequences = out.sequences,
+            .mask = out.mask,
+            .outputs = nullptr};
+  }
+
+  std::int32_t capacity_;
+  std::int32_t n_sequences_;
+  node_order order_;
+  device_array<std::int32_t> words_;
+  device_array<std::uint32_t> mask_;
+  device_array<batch_sequence> sequences_;
+};
+
+}  // namespace espalier::cuda
