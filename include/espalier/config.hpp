@@ -3,10 +3,14 @@
 
 //! The only home of macros. Each one is an annotation: no definition changes with it.
 
+//! EXEC_CHECK_DISABLE goes before templates that call what their arguments bring along, functions of the host where these are
+//! arguments of the host: nvcc need not warn of it.
 #if defined(__CUDACC__)
 #define ESPALIER_HOST_DEVICE __host__ __device__
+#define ESPALIER_EXEC_CHECK_DISABLE _Pragma("nv_exec_check_disable")
 #else
 #define ESPALIER_HOST_DEVICE
+#define ESPALIER_EXEC_CHECK_DISABLE
 #endif
 
 //! A kernel template: hidden, so that each shared library launches its own. Kernels in headers are templates: nvcc knows no inline ones.
