@@ -16,6 +16,13 @@
 //! A kernel template: hidden, so that each shared library launches its own. Kernels in headers are templates: nvcc knows no inline ones.
 #define ESPALIER_KERNEL __attribute__((visibility("hidden"))) __global__
 
+//! Before a loop of a kernel: its turns one after the other, so that what they index may stay in registers.
+#if defined(__CUDACC__)
+#define ESPALIER_UNROLL _Pragma("unroll")
+#else
+#define ESPALIER_UNROLL
+#endif
+
 //! 1 where errors are thrown, 0 where they go to espalier::error_handler().
 #if !defined(ESPALIER_EXCEPTIONS)
 #if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
