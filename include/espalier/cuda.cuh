@@ -18,3 +18,7 @@
 #include "espalier/cuda/core/tree_order.cuh"
 #include "espalier/cuda/core/tree_source.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/tree_policy/best_first.cuh"
+#include "espalier/cuda/tree_policy/prefix_heap.cuh"
+#include "espalier/cuda/tree_policy/prefix_levels.cuh"
+#include "espalier/cuda/tree_policy/prefix_nodes.cuh"

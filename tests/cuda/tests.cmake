@@ -8,3 +8,4 @@ endmacro()
 
 espalier_cuda_sources(core core/arrays.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
+espalier_cuda_sources(tree_policy tree_policy/best_first.cu)

@@ -71,23 +71,31 @@ class marginal_heap {
     return n;
   }
 
+  //! A path_log_prob that at least `budget` prefixes have: the first ranks of each of n_rows rows, after the most probable tokens of
+  //! the rows before; -FLT_MAX where there are not so many ranks.
+  //!
+  //! Complexity  O(n_rows)
+  ESPALIER_HOST_DEVICE static float bound_of_rows(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
+                                                  std::int32_t budget) {
+    const std::int32_t m = (budget + n_rows - 1) / n_rows;
+    if (m > n_ranks) return -FLT_MAX;
+    float worst = 0, path = 0;
+    for (std::int32_t d = 0; d < n_rows; ++d) {
+      const float* row = log_prob + static_cast<std::ptrdiff_t>(d) * n_ranks;
+      worst = path + row[m - 1] < worst ? path + row[m - 1] : worst;
+      path += row[0];
+    }
+    return worst > -FLT_MAX ? worst : -FLT_MAX;
+  }
+
  private:
   static constexpr std::int32_t arity = 4;
 
-  // A path_log_prob that at least `budget` prefixes have: the first ranks of one row, two, four .. rows, each after the most
-  // probable tokens of the rows before.
   ESPALIER_HOST_DEVICE static float bound(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
                                           std::int32_t budget) {
     float best = -FLT_MAX;
     for (std::int32_t j = 1; j <= n_rows; j *= 2) {
-      const std::int32_t m = (budget + j - 1) / j;
-      if (m > n_ranks) continue;
-      float worst = 0, path = 0;
-      for (std::int32_t d = 0; d < j; ++d) {
-        const float* row = log_prob + static_cast<std::ptrdiff_t>(d) * n_ranks;
-        worst = path + row[m - 1] < worst ? path + row[m - 1] : worst;
-        path += row[0];
-      }
+      const float worst = bound_of_rows(log_prob, j, n_ranks, budget);
       best = worst > best ? worst : best;
     }
     return best;

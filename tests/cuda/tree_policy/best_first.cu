@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/tree_policy/best_first.cuh"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/support.cuh"
+#include "cuda/tree_policy/same_tree.cuh"
+#include "espalier/core/tree.hpp"
+#include "espalier/tree_policy/best_first.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+namespace gpu = espalier::cuda;
+using espalier_test::difference;
+using espalier_test::start_round;
+using espalier_test::to_device;
+
+namespace {
+
+constexpr float none = -std::numeric_limits<float>::infinity();
+
+struct lists {
+  std::vector<token_id> tokens;
+  std::vector<float> log_probs;
+  std::int32_t n_rows, n_ranks;
+};
+
+// Falling rows of numbers that `make` gives.
+lists lists_of(std::int32_t n_rows, std::int32_t n_ranks, const std::function<float()>& make) {
+  lists made{{}, {}, n_rows, n_ranks};
+  for (std::int32_t r = 0; r < n_rows; ++r) {
+    std::vector<float> row;
+    for (std::int32_t i = 0; i < n_ranks; ++i)
+      row.push_back(make()), made.tokens.push_back(1000 * (r + 1) + i);
+    std::sort(row.begin(), row.end(), std::greater<>());
+    made.log_probs.insert(made.log_probs.end(), row.begin(), row.end());
+  }
+  return made;
+}
+
+// What a row's softmax gives, and rows that a model never gives: ties, zeros, numbers so large that sums lose them, ends.
+lists random_lists(std::int32_t n_rows, std::int32_t n_ranks, int kind, std::mt19937& random) {
+  std::uniform_real_distribution<float> unit(0, 1);
+  switch (kind) {
+    case 0: {
+      // A softmax over normal logits, its first ranks.
+      std::normal_distribution<float> normal(0, 3);
+      lists made = lists_of(n_rows, n_ranks, [&] { return normal(random); });
+      for (std::int32_t r = 0; r < n_rows; ++r) {
+        float* row = made.log_probs.data() + r * n_ranks;
+        double sum = 0;
+        for (std::int32_t i = 0; i < n_ranks; ++i)
+          sum += std::exp(static_cast<double>(row[i]));
+        for (std::int32_t i = 0; i < n_ranks; ++i)
+          row[i] = std::min(0.0F, static_cast<float>(row[i] - std::log(sum)));
+      }
+      return made;
+    }
+    case 1:
+      return lists_of(n_rows, n_ranks, [&] { return -0.5F * static_cast<float>(random() % 12); });
+    case 2:
+      return lists_of(n_rows, n_ranks, [&] { return random() % 3 == 0 ? none : -8 * unit(random); });
+    case 3:
+      return lists_of(n_rows, n_ranks, [&] { return random() % 2 == 0 ? -1e9F : -unit(random); });
+    case 4:
+      return lists_of(n_rows, n_ranks, [&] { return -2.0F; });
+    case 5:
+      return lists_of(n_rows, n_ranks, [&] { return random() % 4 == 0 ? none : 0.0F; });
+    case 6:
+      return lists_of(n_rows, n_ranks, [&] { return -std::pow(10.0F, 45 * unit(random) - 8); });
+    case 7:
+      return lists_of(n_rows, n_ranks, [&] { return random() % 2 == 0 ? -0.0F : -3e38F * unit(random); });
+    default:
+      return lists_of(n_rows, n_ranks, [&] { return none; });
+  }
+}
+constexpr int n_kinds = 9;
+
+using method = gpu::best_first_method;
+
+// Grows from the same lists on host and device; an empty string where the trees are the same.
+std::string compare(const lists& from, best_first_options options, gpu::best_first_tuning tuning, std::int32_t limit) {
+  tree<> host(options.budget);
+  host.reset(7, limit);
+  best_first host_policy(options);
+  host_policy.take(host, from.tokens, from.log_probs, from.n_rows, from.n_ranks);
+  const gpu::best_first policy(options, tuning);
+  const gpu::tree grown(options.budget);
+  start_round(grown, 7, limit);
+  const auto tokens = to_device(from.tokens);
+  const auto log_probs = to_device(from.log_probs);
+  policy.take(grown.writer(), {tokens.data(), log_probs.data(), from.n_rows, from.n_ranks}, nullptr);
+  return difference(grown, host);
+}
+
+}  // namespace
+
+TEST_CASE("The prefixes taken on the device are the host's, however they are found") {
+  const auto tuning =
+      GENERATE(gpu::best_first_tuning{method::one_thread, 256}, gpu::best_first_tuning{method::heap, 256},
+               gpu::best_first_tuning{method::levels, 256}, gpu::best_first_tuning{method::levels, 1024});
+  const auto kind = GENERATE(range(0, n_kinds));
+  std::mt19937 random(static_cast<unsigned>(kind));
+  for (int i = 0; i < 12; ++i) {
+    const std::int32_t budget = i == 0 ? 1 : i == 1 ? 256 : static_cast<std::int32_t>(1 + random() % 150);
+    const std::int32_t n_rows = i == 2 ? 1 : static_cast<std::int32_t>(1 + random() % 16);
+    // Vocabularies smaller than the budget, too.
+    const std::int32_t n_ranks =
+        i % 3 == 0 ? budget : static_cast<std::int32_t>(1 + random() % static_cast<unsigned>(budget));
+    const std::int32_t limit = i % 4 == 3 ? static_cast<std::int32_t>(random() % 40) : 1 << 20;
+    const lists from = random_lists(n_rows, n_ranks, kind, random);
+    CAPTURE(i, kind, budget, n_rows, n_ranks, limit, static_cast<int>(tuning.method), tuning.threads);
+    CHECK(compare(from, {.budget = budget}, tuning, limit) == "");
+  }
+}
+
+TEST_CASE("The largest budget gives the host's tree") {
+  const auto tuning = GENERATE(gpu::best_first_tuning{method::one_thread, 256},
+                               gpu::best_first_tuning{method::heap, 256}, gpu::best_first_tuning{method::levels, 1024});
+  const auto kind = GENERATE(0, 1, 3, 5);
+  const auto n_ranks = GENERATE(1024, 40);
+  const auto n_rows = GENERATE(15, 64);
+  std::mt19937 random(5);
+  const lists from = random_lists(n_rows, n_ranks, kind, random);
+  CAPTURE(kind, n_ranks, n_rows, static_cast<int>(tuning.method));
+  CHECK(compare(from, {.budget = 1024, .max_depth = 64}, tuning, 1 << 20) == "");
+}
+
+TEST_CASE("Options of best_first on the device are checked") {
+  CHECK_THROWS_AS(gpu::best_first({.budget = 0}), option_error);
+  CHECK_THROWS_AS(gpu::best_first({.budget = 1025}), option_error);
+  CHECK_THROWS_AS(gpu::best_first({.max_depth = 65}), option_error);
+  CHECK_THROWS_AS(gpu::best_first({.min_gain = 2}), option_error);
+  CHECK_THROWS_AS(gpu::best_first({.budget = 8}, {method::heap, 100}), option_error);
+  CHECK_THROWS_AS(gpu::best_first({.budget = 300}, {method::levels, 256}), option_error);
+  CHECK(gpu::best_first({.budget = 77}).max_nodes() == 77);
+  CHECK(gpu::best_first_tuning::select({.budget = 64}).method == method::heap);
+  CHECK(gpu::best_first_tuning::select({.budget = 1024}).method == method::levels);
+}
