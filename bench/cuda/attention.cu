@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree are rows.
+// attention_torch.py measures the same shapes.
+#include <cuda_bf16.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "espalier/cuda/backend/attention.cuh"
+#include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "grown_tree.cuh"
+#include "program.cuh"
+#include "random_numbers.cuh"
+
+namespace {
+
+using namespace espalier;
+namespace device = espalier::cuda;
+using number = __nv_bfloat16;
+
+constexpr std::array<std::pair<node_order, const char*>, 3> orders{
+    std::pair{node_order::insertion, "insertion"}, std::pair{node_order::breadth_first, "breadth_first"},
+    std::pair{node_order::depth_first, "depth_first"}};
+
+void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
+  const std::int32_t heads = run.size(32, 4), kv_heads = run.size(8, 2), size = run.size(128, 64);
+  const std::int32_t context = prefix + n;
+  const device::contiguous_kv<number> kv(1, kv_heads * size, 1, context);
+  const device::device_array<number> queries(static_cast<std::size_t>(n * heads * size)), out(queries.size());
+  bench::fill_random(kv.view().data, 2 * static_cast<std::size_t>(context * kv_heads * size), 1, 1, nullptr);
+  bench::fill_random(queries.data(), queries.size(), 1, 2, nullptr);
+  const bench::grown_tree tree(n - 1, run.size<std::size_t>(20000, 2000));
+  // The text's last token is pending: the cache holds the others.
+  const bench::device_text text(prefix + 1, context + 1);
+  const device::tree_attention<number> attention(
+      {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = size, .max_rows = n, .max_context = context});
+
+  auto race = run.race();
+  std::array<device::tree_compiler, orders.size()> compilers{device::tree_compiler(n - 1, orders[0].first),
+                                                             device::tree_compiler(n - 1, orders[1].first),
+                                                             device::tree_compiler(n - 1, orders[2].first)};
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const auto batch = compilers[i].compile({tree.writer(), text.view()}, n, context, race.in());
+    race.add({.key = orders[i].second, .work = [&, batch](cudaStream_t s) {
+                attention.run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
+              }});
+  }
+  race.run();
+  const double flops = 4.0 * n * heads * size * context;
+  for (const auto& [order, name] : orders) {
+    char rate[64];
+    std::snprintf(rate, sizeof rate, "%.0f TFLOP/s of the full mask", flops / race.of(name).median() * 1e-6);
+    run.found.add(
+        {.key = "attention." + std::to_string(prefix) + "." + std::to_string(n) + "." + name,
+         .what = "tree attention, prefix " + std::to_string(prefix) + ", " + std::to_string(n) + " nodes, " + name,
+         .measured = race.of(name),
+         .reading = run.most.reading(4.0 * context * kv_heads * size),
+         .note = rate});
+  }
+}
+
+void measure(bench::bench_run& run) {
+  for (const std::int32_t prefix : {2048, 16384}) {
+    for (const std::int32_t n : {64, 256, 1024})
+      measure_one(run, run.options.tiny ? prefix / 128 : prefix, run.options.tiny ? n / 16 : n);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(argc, argv, "measure_attention", "tree attention by the order of rows", measure);
+}

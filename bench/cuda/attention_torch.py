@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSL-1.0
+"""torch.nn.functional.scaled_dot_product_attention with a mask over the shapes of measure_attention."""
+
+import contextlib
+import sys
+
+import torch
+from torch.nn import functional
+
+import torch_timing
+
+
+def tree_mask(n, prefix, generator):
+    """[n][prefix + n] the prefix, and of the tree each node's ancestors and itself."""
+    mask = torch.zeros(n, prefix + n, dtype=torch.bool)
+    mask[:, :prefix] = True
+    for u in range(n):
+        if u > 0:
+            parent = int(torch.randint(max(0, u - 8), u, (1,), generator=generator))
+            mask[u, prefix:] = mask[parent, prefix:]
+        mask[u, prefix + u] = True
+    return mask
+
+
+def ways():
+    """Every way PyTorch has of computing it; the quickest counts."""
+    yield "PyTorch's choice", None
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        return
+    for backend in ("EFFICIENT_ATTENTION", "CUDNN_ATTENTION"):
+        if hasattr(SDPBackend, backend):
+            yield backend, (lambda b=getattr(SDPBackend, backend): sdpa_kernel(b))
+
+
+def main():
+    chosen = torch_timing.arguments(__doc__)
+    generator = torch.Generator().manual_seed(3)
+    heads, kv_heads, size = (32, 8, 128) if not chosen.tiny else (4, 2, 16)
+    race = torch_timing.Race(chosen.repetitions)
+    on = torch_timing.device()
+    for prefix in (2048, 16384) if not chosen.tiny else (40,):
+        for n in (64, 256, 1024) if not chosen.tiny else (8,):
+            number = torch.bfloat16
+            q = torch.randn(1, heads, n, size, device=on, dtype=number)
+            k = torch.randn(1, kv_heads, prefix + n, size, device=on, dtype=number)
+            v = torch.randn(1, kv_heads, prefix + n, size, device=on, dtype=number)
+            # Keys and values repeated for each query head beforehand, which PyTorch is not charged for.
+            wide_k, wide_v = (t.repeat_interleave(heads // kv_heads, dim=1).contiguous() for t in (k, v))
+            allowed = tree_mask(n, prefix, generator).to(on)
+            # Both kinds of masks; the additive one is what its kernels take without a conversion.
+            additive = torch.zeros(n, prefix + n, device=on, dtype=number).masked_fill_(~allowed, float("-inf"))
+            variants = []
+            for mask_name, mask in (("bool", allowed), ("additive", additive)):
+                variants.append((f"{mask_name} mask, grouped", lambda m=mask: functional.scaled_dot_product_attention(q, k, v, attn_mask=m, enable_gqa=True)))
+                variants.append((f"{mask_name} mask, repeated", lambda m=mask: functional.scaled_dot_product_attention(q, wide_k, wide_v, attn_mask=m)))
+            for way, context in ways():
+                for variant, call in variants:
+
+                    def work(call=call, context=context):
+                        with context() if context else contextlib.nullcontext():
+                            return call()
+
+                    try:
+                        assert bool(torch.isfinite(work().float()).all())
+                        race.add(f"attention.{prefix}.{n}", f"SDPA, prefix {prefix}, {n} nodes: {way}, {variant}", work, graph=True,
+                                 note=f"{way}, {variant}")
+                    except (RuntimeError, TypeError) as error:
+                        print(f"  prefix {prefix}, {n} nodes: {way}, {variant} does not work: {str(error).splitlines()[0]}", file=sys.stderr)
+            race.measure()
+            race.done = getattr(race, "done", []) + race.figures()
+            race.entries.clear()
+    torch_timing.write(chosen.json, "attention_torch.py", race.done)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/text.cuh"
+
+namespace bench {
+
+//! A text of so many tokens on the device, for what asks for one.
+class device_text {
+ public:
+  explicit device_text(std::int32_t size, std::int32_t capacity)
+      : tokens_(static_cast<std::size_t>(capacity)), state_(1), capacity_(capacity) {
+    const espalier::cuda::text_state state{size, 0, capacity};
+    tokens_.fill_bytes(0, nullptr);
+    state_.upload(std::span(&state, 1), nullptr);
+    espalier::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  espalier::cuda::text_view view() const { return {tokens_.data(), state_.data(), capacity_}; }
+
+ private:
+  espalier::cuda::device_array<espalier::token_id> tokens_;
+  espalier::cuda::device_array<espalier::cuda::text_state> state_;
+  std::int32_t capacity_;
+};
+
+static __global__ void begin_tree(espalier::tree_writer tree, espalier::token_id root, std::int32_t limit) {
+  tree.reset(root, limit);
+}
+
+//! A new round: the root alone.
+inline void reset_tree(espalier::tree_writer tree, std::int32_t limit, cudaStream_t s) {
+  espalier::cuda::launch("begin_tree", begin_tree, {}, s, tree, 1, limit);
+}
+
+}  // namespace bench

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The report of bench/gpu_check, in Markdown."""
+
+TITLES = {
+    "measure_copy": "What the card can do at most",
+    "measure_top_k": "Top-k with normaliser",
+    "measure_tree": "Trees from lists, and their compilation",
+    "measure_verify": "Verification",
+    "measure_commit": "Compaction of the cache",
+    "measure_round": "A whole round without the models' passes",
+    "measure_attention": "Tree attention",
+    "measure_forward": "Cost of a pass against tree size",
+    "measure_decoding": "End to end",
+}
+
+
+def number(value, unit):
+    if value is None:
+        return ""
+    if unit != "us":
+        return f"{value:,.0f} {unit}" if value == round(value) or value >= 100 else f"{value:,.2f} {unit}"
+    if value >= 10000:
+        return f"{value / 1000:,.2f} ms"
+    return f"{value:,.1f} µs"
+
+
+def peer_of(figure, peers):
+    """PyTorch's quickest way of doing the same."""
+    same = [p for p in peers if figure["key"] == p["key"] or figure["key"].startswith(p["key"] + ".")]
+    return min(same, key=lambda p: p["median"]) if same else None
+
+
+def judged(programs):
+    """Every figure that something was asked of, as (figure, limit, in words)."""
+    found = []
+    peers = [f for p in programs.values() if p.get("torch") for f in p["figures"]]
+    for program in programs.values():
+        if program.get("torch"):
+            continue
+        for figure in program["figures"]:
+            if figure.get("limit") is not None:
+                found.append((figure, figure["limit"], figure.get("target", "")))
+            peer = peer_of(figure, peers)
+            if peer:
+                found.append((figure, peer["median"], "PyTorch" + (f" ({peer['note']})" if peer.get("note") else "")))
+    return found
+
+
+def is_met(figure, limit):
+    return figure["median"] is not None and figure["median"] <= limit
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def quartiles(figure):
+    if figure["n"] < 2:
+        return ""
+    return f"{number(figure['low'], figure['unit'])} to {number(figure['high'], figure['unit'])}"
+
+
+def markdown(machine, command, tests, checks, programs, notes, picture):
+    out = [f"<!-- {command} -->\n\n# {machine['card'] or 'No GPU'}, {machine['date']}\n"]
+    out.append(
+        "Written by `" + command + "`. Times are medians of repetitions that take turns, from event to event on the device, with other data in "
+        "the second-level cache before each; beside them the quartiles. Work of the library and, where nothing else is said, of PyTorch is replayed "
+        "as a CUDA graph. Reading: what the bytes take at the bandwidth of a copy that the same program measured.\n"
+    )
+    out.append(table(["", "of this run"], [[k, str(v)] for k, v in machine.items() if v]).replace("--:|", "---|"))
+    rows = []
+    for figure, limit, target in judged(programs):
+        rows.append([figure["what"], number(figure["median"], figure["unit"]), quartiles(figure), number(limit, figure["unit"]),
+                     "yes" if is_met(figure, limit) else "**no**", target])
+    out.append("## What was asked for\n")
+    out.append(table(["figure", "median", "quartiles", "at most", "met", "which is"], rows) if rows else "Nothing was measured.\n")
+    peers = [f for p in programs.values() if p.get("torch") for f in p["figures"]]
+    for name, title in TITLES.items():
+        program = programs.get(name)
+        if not program:
+            continue
+        out.append(f"## {title}\n\n`{program['command']}`\n")
+        rows = []
+        for figure in program["figures"]:
+            peer = peer_of(figure, peers)
+            reading = figure.get("reading")
+            rows.append([figure["what"], number(figure["median"], figure["unit"]), quartiles(figure), number(reading, figure["unit"]),
+                         f"{figure['median'] / reading:.2f}" if reading and figure["median"] else "",
+                         number(peer["median"], peer["unit"]) if peer else "", figure.get("note", "")])
+        out.append(table(["", "median", "quartiles", "reading", "in readings", "PyTorch", ""], rows))
+        if name == "measure_round" and picture:
+            out.append(f"![The timeline of one round, station by station]({picture})\n")
+    for name, program in programs.items():
+        if not program.get("torch"):
+            continue
+        out.append(f"## PyTorch {program['torch']}: {name}\n\n`{program['command']}`\n")
+        out.append(table(["", "median", "quartiles"], [[f["what"], number(f["median"], f["unit"]), quartiles(f)] for f in program["figures"]]))
+    out.append("## Tests on the device\n")
+    out.append(table(["test", "result", "seconds"], [[n, t["result"], f"{t['seconds']:.1f}"] for n, t in tests.items()]) if tests else "None ran.\n")
+    out.append("## compute-sanitizer\n")
+    out.append(table(["test", "result", "seconds"], [[n, t["result"], f"{t['seconds']:.1f}"] for n, t in checks.items()]) if checks else "Did not run.\n")
+    if notes:
+        out.append("## What was left out or failed\n\n" + "\n".join(f"- {note}" for note in notes) + "\n")
+    return "\n".join(out)

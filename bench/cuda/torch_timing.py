@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSL-1.0
+"""Measures PyTorch as the programs beside this file measure the library: by turns, caches flushed, medians and quartiles."""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+
+def arguments(what):
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("--json", help="write the figures there")
+    parser.add_argument("--inputs", help="folder of inputs that a program of this folder wrote")
+    parser.add_argument("--repetitions", type=int, default=101)
+    parser.add_argument("--tiny", action="store_true", help="small sizes, once, on the CPU if there is no GPU: shows that it works")
+    chosen = parser.parse_args()
+    if chosen.tiny:
+        chosen.repetitions = 1
+    if not torch.cuda.is_available() and not chosen.tiny:
+        sys.exit("PyTorch finds no GPU.")
+    return chosen
+
+
+def device():
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def quartiles(values):
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+class Race:
+    """Entries measured by turns, in microseconds."""
+
+    def __init__(self, repetitions):
+        self.repetitions = repetitions
+        self.entries = []
+        if torch.cuda.is_available():
+            cache = torch.cuda.get_device_properties(0).L2_cache_size
+            self.flushed = torch.ones(4 * cache // 4, dtype=torch.int32, device=device())
+        else:
+            self.flushed = torch.ones(1024, dtype=torch.int32)
+
+    def add(self, key, what, work, graph=False, host=False, note=""):
+        """graph: replayed as a CUDA graph. host: timed by the host's clock, waiting at the end, for work of which the host does a part."""
+        for _ in range(3):
+            work()
+        wait()
+        run = work
+        if graph and torch.cuda.is_available():
+            captured = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(captured):
+                self.kept = work()
+            run = captured.replay
+        self.entries.append({"key": key, "what": what, "run": run, "host": host or not torch.cuda.is_available(), "note": note, "times": []})
+
+    def measure(self):
+        for repetition in range(-3, self.repetitions):
+            for entry in self.entries:
+                self.flushed.sum()
+                if entry["host"]:
+                    wait()
+                    start = time.perf_counter()
+                    entry["run"]()
+                    wait()
+                    taken = 1e6 * (time.perf_counter() - start)
+                else:
+                    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                    begin.record()
+                    entry["run"]()
+                    end.record()
+                    wait()
+                    taken = 1e3 * begin.elapsed_time(end)
+                if repetition >= 0:
+                    entry["times"].append(taken)
+
+    def figures(self):
+        found = []
+        for entry in self.entries:
+            low, median, high = quartiles(entry["times"])
+            found.append({"key": entry["key"], "what": entry["what"], "unit": "us", "median": median, "low": low, "high": high,
+                          "n": len(entry["times"]), "note": entry["note"]})
+        return found
+
+
+def write(path, program, found):
+    card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+    for figure in found:
+        print(f"  {figure['what']:<72} {figure['median']:10.2f} {figure['unit']}", file=sys.stderr)
+    if path:
+        with open(path, "w") as file:
+            json.dump({"program": program, "card": card, "torch": torch.__version__, "figures": found}, file, indent=1)
+            file.write("\n")
