@@ -149,6 +149,8 @@ set(espalier_llama_headers
 # espalier::cuda: adds the CUDA runtime and CUB. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh
+  include/espalier/cuda/backend/forward_bucket.cuh
+  include/espalier/cuda/backend/prefill.cuh
   include/espalier/cuda/concepts/backend.cuh
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
@@ -176,4 +178,13 @@ set(espalier_cuda_headers
 
 # espalier::cuda_llama: adds cuBLASLt and what espalier::llama needs.
 set(espalier_cuda_llama_headers
+  include/espalier/cuda/backend/llama.cuh
+  include/espalier/cuda/backend/llama/activate.cuh
+  include/espalier/cuda/backend/llama/array_pieces.cuh
+  include/espalier/cuda/backend/llama/embed.cuh
+  include/espalier/cuda/backend/llama/matrix_products.cuh
+  include/espalier/cuda/backend/llama/model_weights.cuh
+  include/espalier/cuda/backend/llama/normalise.cuh
+  include/espalier/cuda/backend/llama/number.cuh
+  include/espalier/cuda/backend/llama/rotate.cuh
 )

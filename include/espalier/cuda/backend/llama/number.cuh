@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+namespace espalier::cuda::detail {
+
+// The numbers that a transformer on the device computes with.
+template <class NumberT>
+inline constexpr bool is_model_number =
+    std::is_same_v<NumberT, float> || std::is_same_v<NumberT, __half> || std::is_same_v<NumberT, __nv_bfloat16>;
+
+template <class NumberT>
+inline constexpr cudaDataType_t data_type_of = std::is_same_v<NumberT, float>    ? CUDA_R_32F
+                                               : std::is_same_v<NumberT, __half> ? CUDA_R_16F
+                                                                                 : CUDA_R_16BF;
+
+// Numbers that one instruction moves.
+template <class NumberT, int NT>
+struct alignas(NT * sizeof(NumberT)) number_run {
+  NumberT at[NT];
+};
+
+template <int NT, class NumberT>
+__device__ inline number_run<NumberT, NT> load_run(const NumberT* from) {
+  return *reinterpret_cast<const number_run<NumberT, NT>*>(from);
+}
+
+template <int NT, class NumberT>
+__device__ inline void store_run(NumberT* to, const number_run<NumberT, NT>& run) {
+  *reinterpret_cast<number_run<NumberT, NT>*>(to) = run;
+}
+
+// How many numbers of a row of this width can be moved at once, where rows begin on 256 bytes and follow one another.
+inline constexpr int run_of(int width) {
+  return width % 4 == 0 ? 4 : 1;
+}
+
+// Calls visit(std::integral_constant<int, n>) for the run of a width.
+template <class VisitT>
+void with_run_of(int width, VisitT&& visit) {
+  if (run_of(width) == 4) {
+    visit(std::integral_constant<int, 4>{});
+  } else {
+    visit(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_mask.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/text.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// Shapes: tokens, positions, sequence_of [rows]; mask [rows][words]
+struct chain_memory {
+  token_id* tokens;
+  std::int32_t* positions;  // and cache slots
+  std::int32_t* sequence_of;
+  batch_sequence* sequence;
+  std::uint32_t* mask;
+  std::int32_t words;
+  std::int32_t id;  // of the sequence in the store
+};
+
+inline constexpr int chain_threads = 128;
+
+// One block a row: the tokens from `first` on, each of which sees those before it.
+template <class UnusedT = void>
+ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::int32_t first) {
+  const auto row = static_cast<std::int32_t>(blockIdx.x);
+  for (auto word = static_cast<std::int32_t>(threadIdx.x); word < to.words; word += chain_threads) {
+    const std::int32_t seen = row + 1 - 32 * word;
+    to.mask[static_cast<std::int64_t>(row) * to.words + word] = seen >= 32 ? ~0U : seen > 0 ? (1U << seen) - 1U : 0U;
+  }
+  if (threadIdx.x != 0) return;
+  to.tokens[row] = tokens[first + row];
+  to.positions[row] = first + row;
+  to.sequence_of[row] = 0;
+  if (row == 0) *to.sequence = {to.id, 0, static_cast<std::int32_t>(gridDim.x), first, 0, to.words};
+}
+
+}  // namespace detail
+
+//! Brings a cache on the device up to a text, as chains: token i of the text in slot i.
+//!
+//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend comes along that takes more
+//!             rows than any before. No synchronisation; not captured
+//! Errors      input_error where the text does not fit the cache; what the backend throws
+class prefill {
+ public:
+  //! Rows of one pass at most: as many as keep the device's arithmetic busy while the weights come from memory.
+  static constexpr std::int32_t chunk = 512;
+
+  //! Forwards tokens first to end - 1 of the text. After each pass after_pass(first, n) hears which tokens it was over, rows 0 to
+  //! n - 1.
+  //!
+  //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has the text's tokens up to end
+  template <class BackendT, class KVStoreT, class AfterPassT>
+  void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
+           cudaStream_t stream, const AfterPassT& after_pass) {
+    if (end > kv.capacity()) {
+      raise<input_error>("a text of ", end, " tokens does not fit a cache of ", kv.capacity(), ".");
+    }
+    const std::int32_t most = (std::min)(chunk, static_cast<std::int32_t>(backend.max_rows()));
+    if (first < end) reserve((std::min)(most, end - first));
+    while (first < end) {
+      const std::int32_t n = (std::min)(end - first, most);
+      kv.ensure(sequence, first + n, stream);
+      const forward_batch_view batch = write(sequence, text, first, n, stream);
+      backend.forward(kv, batch, stream);
+      after_pass(first, n);
+      first += n;
+    }
+  }
+
+  template <class BackendT, class KVStoreT>
+  void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
+           cudaStream_t stream) {
+    run(backend, kv, sequence, text, first, end, stream, [](std::int32_t, std::int32_t) {});
+  }
+
+ private:
+  void reserve(std::int32_t rows) {
+    if (rows <= rows_) return;
+    const auto n = static_cast<std::size_t>(rows);
+    numbers_ = device_array<std::int32_t>(3 * n);
+    mask_ = device_array<std::uint32_t>(n * static_cast<std::size_t>(mask_words(rows)));
+    sequence_ = device_array<batch_sequence>(1);
+    rows_ = rows;
+  }
+
+  forward_batch_view write(std::int32_t sequence, text_view text, std::int32_t first, std::int32_t n,
+                           cudaStream_t stream) const {
+    detail::chain_memory to{};
+    to.tokens = numbers_.data();
+    to.positions = to.tokens + rows_;
+    to.sequence_of = to.positions + rows_;
+    to.sequence = sequence_.data();
+    to.mask = mask_.data();
+    to.words = mask_words(n);
+    to.id = sequence;
+    launch("write_chain", detail::write_chain<>, {.grid = static_cast<unsigned>(n), .threads = detail::chain_threads},
+           stream, to, text.tokens, first);
+    forward_batch_view batch;
+    batch.n_rows = n;
+    batch.n_sequences = 1;
+    batch.max_context = first + n + 1;
+    batch.tokens = to.tokens;
+    batch.positions = batch.slots = to.positions;
+    batch.sequence_of = to.sequence_of;
+    batch.sequences = to.sequence;
+    batch.mask = to.mask;
+    return batch;
+  }
+
+  std::int32_t rows_ = 0;
+  device_array<std::int32_t> numbers_;  // [3][rows]
+  device_array<std::uint32_t> mask_;
+  device_array<batch_sequence> sequence_;
+};
+
+}  // namespace espalier::cuda
