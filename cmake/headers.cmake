@@ -15,8 +15,10 @@ set(espalier_headers
   include/espalier/core/mask_blocks.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
+  include/espalier/core/row_view.hpp
   include/espalier/core/script_chance.hpp
   include/espalier/core/status.hpp
+  include/espalier/core/sums.hpp
   include/espalier/core/token.hpp
   include/espalier/core/tree.hpp
   include/espalier/core/tree_mask.hpp
@@ -55,12 +57,14 @@ set(espalier_headers
   include/espalier/tree_policy/chain.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
+  include/espalier/tree_policy/dynatree_rule.hpp
   include/espalier/tree_policy/dyspec_greedy.hpp
   include/espalier/tree_policy/dyspec_threshold.hpp
   include/espalier/tree_policy/eagle2.hpp
   include/espalier/tree_policy/fixed.hpp
   include/espalier/tree_policy/iid_paths.hpp
   include/espalier/tree_policy/layer.hpp
+  include/espalier/tree_policy/log_prob.hpp
   include/espalier/tree_policy/marginal_heap.hpp
   include/espalier/tree_policy/plain.hpp
   include/espalier/tree_policy/sampled_chain.hpp
@@ -164,6 +168,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/path.cuh
   include/espalier/cuda/core/pinned_array.cuh
   include/espalier/cuda/core/shared_memory.cuh
+  include/espalier/cuda/core/team.cuh
   include/espalier/cuda/core/text.cuh
   include/espalier/cuda/core/tree.cuh
   include/espalier/cuda/core/tree_compile.cuh

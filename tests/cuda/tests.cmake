@@ -7,5 +7,6 @@ macro(espalier_cuda_sources name)
 endmacro()
 
 espalier_cuda_sources(core core/arrays.cu)
+espalier_cuda_sources(team core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(tree_policy tree_policy/best_first.cu)

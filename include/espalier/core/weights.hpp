@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "espalier/config.hpp"
+#include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {
@@ -18,9 +17,10 @@ namespace espalier {
 //!   size()        how many
 //!   operator[]    float or double, the same each time it is asked; cheap and free of branches, or there is a better way to sum
 //! Optional
-//!   mass(begin, end)   the sum of a stretch, where there is a better way than adding all of it up
+//!   within(begin, end, use)   use(w), where w has the same weights from begin to end, at most 1024 apart, and is quicker there
+//!   team()                    the threads that read it together, all with the same weights at the same time; else one alone
 //! Models
-//!   std::span, undrawn, residual, and what else verifiers draw from
+//!   std::span, row_view, undrawn, residual, and what else verifiers draw from
 template <class WeightsT>
 concept Weights = requires(const WeightsT& weights, std::size_t i) {
   { weights.size() } -> std::convertible_to<std::size_t>;
@@ -29,94 +29,66 @@ concept Weights = requires(const WeightsT& weights, std::size_t i) {
 
 namespace detail {
 
-// Weights that are added up as they are, before they join a sum in double; and the running sums they are kept in: more
-// than compilers unroll, for what is unrolled is not vectorised.
-inline constexpr std::size_t mass_block = 1024;
-inline constexpr std::size_t mass_lanes = 64;
-
-// The sum of f(i) for begin <= i < end, at most mass_block apart.
-template <class FunctionT>
-ESPALIER_HOST_DEVICE double block_mass(const FunctionT& f, std::size_t begin, std::size_t end) {
-  using number = std::remove_cvref_t<decltype(f(begin))>;
-  number sum[mass_lanes] = {};
-  std::size_t i = begin;
-  for (; i + mass_lanes <= end; i += mass_lanes) {
-    for (std::size_t l = 0; l < mass_lanes; ++l)
-      sum[l] += f(i + l);
+template <class WeightsT>
+ESPALIER_HOST_DEVICE auto team_of(const WeightsT& weights) {
+  if constexpr (requires { weights.team(); }) {
+    return weights.team();
+  } else {
+    return alone();
   }
-  for (std::size_t l = 0; i < end; ++i, ++l)
-    sum[l] += f(i);
-  // Halved while that fills vectors.
-  for (std::size_t half = mass_lanes / 2; half >= 8; half /= 2) {
-    for (std::size_t l = 0; l < half; ++l)
-      sum[l] += sum[l + half];
-  }
-  double total = 0;
-  for (std::size_t l = 0; l < 8; ++l)
-    total += static_cast<double>(sum[l]);
-  return total;
 }
 
 // The sum of f(i) for 0 <= i < n: one pass, in blocks, so that the error is that of some hundred additions.
 template <class FunctionT>
 ESPALIER_HOST_DEVICE double sum_of(std::size_t n, const FunctionT& f) {
-  double total = 0;
-  for (std::size_t i = 0; i < n; i += mass_block)
-    total += block_mass(f, i, n - i < mass_block ? n : i + mass_block);
-  return total;
+  return alone().sums_of(n, f).of[0];
 }
 
-// The sum of the weights from `begin` to before `end`. Weights that know it better have a member mass(begin, end).
-template <Weights WeightsT>
-ESPALIER_HOST_DEVICE double mass(const WeightsT& weights, std::size_t begin, std::size_t end) {
-  if constexpr (requires { weights.mass(begin, end); }) {
-    return weights.mass(begin, end);
-  } else {
-    return sum_of(end - begin, [&](std::size_t i) { return weights[begin + i]; });
-  }
-}
-
+ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
-  return mass(weights, 0, weights.size());
+  return team_of(weights).sums_of(weights.size(), weights).of[0];
 }
 
-// The smallest i with weights[i] > 0 and u * sum < weights[0] + .. + weights[i]; if rounding leaves none, the last with
-// weight before the block's end. -1 where all weights are zero. One pass, and a look at one block again.
+// Where r falls among weights that begin at the sum `before`.
+struct landing {
+  std::int32_t at = -1;  // -1 where all weights are zero
+  double before = 0;     // the sum before it
+};
+
+// The first i with before + weights[begin] + .. + weights[i] > r; where rounding leaves none, the last that has weight.
+template <class WeightsT>
+ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weights, std::size_t begin,
+                                  std::size_t end) {
+  landing found;
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto weight = static_cast<double>(term(weights, i));
+    if (!(weight > 0)) continue;
+    found = {static_cast<std::int32_t>(i), before};
+    before += weight;
+    if (r < before) break;
+  }
+  return found;
+}
+
+// The smallest i with u * sum < weights[0] + .. + weights[i]: one pass, then a look at one part of it and at one group of that.
+// -1 where all weights are zero.
+ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, double u) {
-  constexpr std::size_t max_blocks = 256;
-  const std::size_t n = weights.size();
-  const std::size_t stretch = (n / mass_block / max_blocks + 1) * mass_block;
-  double sums[max_blocks];
-  double total = 0;
-  std::size_t n_sums = 0;
-  for (std::size_t i = 0; i < n; i += stretch) {
-    const std::size_t end = n - i < stretch ? n : i + stretch;
-    sums[n_sums] = mass(weights, i, end);
-    total += sums[n_sums++];
-  }
-  const double r = u * total;
-  double sum = 0;
-  std::int32_t last = -1;
-  for (std::size_t b = 0; b < n_sums; ++b) {
-    if (r >= sum + sums[b] && b + 1 < n_sums) {
-      sum += sums[b];
-      continue;
-    }
-    const std::size_t end = n - b * stretch < stretch ? n : (b + 1) * stretch;
-    for (std::size_t i = b * stretch; i < end; ++i) {
-      if (!(weights[i] > 0)) continue;
-      sum += static_cast<double>(weights[i]);
-      last = static_cast<std::int32_t>(i);
-      if (r < sum) return last;
-    }
-    if (last >= 0) return last;
-  }
-  for (std::size_t i = n; i-- > 0;) {
-    if (weights[i] > 0) return static_cast<std::int32_t>(i);
-  }
-  return -1;
+  const auto team = team_of(weights);
+  const parting cut(weights.size());
+  const auto parts = team.parts_of(cut, weights);
+  const double r = u * parts.total;
+  const landing part = team.once([&] { return land(r, 0, parts.of, 0, cut.count); });
+  if (part.at < 0) return -1;
+  const auto in = static_cast<std::size_t>(part.at);
+  const auto groups = team.groups_of(cut, in, weights);
+  return team.once([&] {
+    const landing group = land(r, part.before, groups.of, 0, part_groups);
+    const auto g = static_cast<std::size_t>(group.at);
+    return land(r, group.before, weights, cut.begin(in, g), cut.begin(in, g + 1)).at;
+  });
 }
 
 }  // namespace detail

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/config.hpp"
+#include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/weights.hpp"
 
@@ -14,39 +16,55 @@ namespace espalier {
 //! normalised. A view of row and tree: it sees the draws that are there when it is asked.
 //!
 //! Shapes      row [vocab]; the draws are those of node u
-//! Complexity  a weight: O(draws of u); the mass of a stretch: one pass over it, and O(draws of u) for each drawn token in it
-template <class NumberT>
+//! Complexity  a weight: O(draws of u); the sum: one pass, and O(draws of u) for each 1024 tokens
+//! Law         the sum is of what is left, never what there was minus what is gone
+template <class NumberT, class TeamT = detail::alone>
 class undrawn {
  public:
-  undrawn(tree_view tree, node_id u, std::span<const NumberT> row) : tree_(tree), u_(u), row_(row) {}
+  ESPALIER_HOST_DEVICE undrawn(tree_view tree, node_id u, row_view<NumberT, TeamT> row)
+      : tree_(tree), u_(u), row_(row) {}
 
-  std::size_t size() const { return row_.size(); }
-  NumberT operator[](std::size_t i) const { return drawn_from(i, i + 1) == i ? NumberT{0} : row_[i]; }
+  ESPALIER_HOST_DEVICE std::size_t size() const { return row_.size(); }
+  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return any_drawn(i, i + 1) ? NumberT{0} : row_[i]; }
+  ESPALIER_HOST_DEVICE TeamT team() const { return row_.team(); }
 
-  //! The sum of the weights from `begin` to before `end`: of what is left, never what there was minus what is gone.
-  double mass(std::size_t begin, std::size_t end) const {
-    double total = 0;
-    while (begin < end) {
-      const std::size_t next = drawn_from(begin, end);
-      total += detail::sum_of(next - begin, [&](std::size_t i) { return row_[begin + i]; });
-      begin = next + 1;
+  //! Most stretches are those of the row itself; in the others, the drawn tokens are looked up once.
+  template <class UseT>
+  ESPALIER_HOST_DEVICE auto within(std::size_t begin, std::size_t end, const UseT& use) const {
+    if (!any_drawn(begin, end)) return use(row_);
+    stretch left{row_, begin, {}};
+    for (const node_id child : tree_.draws(u_)) {
+      const std::size_t i = static_cast<std::size_t>(tree_.token[child]) - begin;
+      if (i < end - begin) left.drawn[i / 64] |= std::uint64_t{1} << i % 64;
     }
-    return total;
+    return use(left);
   }
 
  private:
-  // The first token in [begin, end) that was drawn; end if none.
-  std::size_t drawn_from(std::size_t begin, std::size_t end) const {
-    for (const node_id child : tree_.draws(u_)) {
-      const auto t = static_cast<std::size_t>(tree_.token[child]);
-      if (t >= begin && t < end) end = t;
+  struct stretch {
+    row_view<NumberT, TeamT> row;
+    std::size_t begin;
+    std::uint64_t drawn[detail::mass_block / 64];
+
+    ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
+      const std::size_t at = i - begin;
+      return (drawn[at / 64] >> at % 64 & 1) != 0 ? NumberT{0} : row[i];
     }
-    return end;
+  };
+
+  ESPALIER_HOST_DEVICE bool any_drawn(std::size_t begin, std::size_t end) const {
+    for (const node_id child : tree_.draws(u_)) {
+      if (static_cast<std::size_t>(tree_.token[child]) - begin < end - begin) return true;
+    }
+    return false;
   }
 
   tree_view tree_;
   node_id u_;
-  std::span<const NumberT> row_;
+  row_view<NumberT, TeamT> row_;
 };
+
+template <class NumberT>
+undrawn(tree_view, node_id, std::span<const NumberT>) -> undrawn<NumberT>;
 
 }  // namespace espalier

@@ -33,7 +33,7 @@ class remaining_draft {
 
   // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
   void reject(draw_iterator draw) {
-    if (undrawn_ < 0) undrawn_ = undrawn<NumberT>(tree_, u_, q_).mass(0, q_.size());
+    if (undrawn_ < 0) undrawn_ = detail::mass(undrawn<NumberT>(tree_, u_, q_));
     mass_ = undrawn_;
     while (++draw != tree_.draws(u_).end()) {
       if (!is_repeated(tree_, u_, draw)) mass_ += static_cast<double>(q_[token_of(draw)]);

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "espalier/core/sums.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+inline constexpr unsigned all_lanes = 0xFFFFFFFFU;
+
+// The blocks of a cluster; a block launched without one is alone. The only place that knows which architectures have clusters.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+__device__ inline unsigned cluster_blocks() {
+  return cooperative_groups::this_cluster().num_blocks();
+}
+__device__ inline unsigned cluster_rank() {
+  return cooperative_groups::this_cluster().block_rank();
+}
+__device__ inline void sync_cluster() {
+  cooperative_groups::this_cluster().sync();
+}
+template <class ValueT>
+__device__ ValueT* in_block(ValueT* shared, unsigned rank) {
+  return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
+}
+#else
+__device__ inline unsigned cluster_blocks() {
+  return 1;
+}
+__device__ inline unsigned cluster_rank() {
+  return 0;
+}
+__device__ inline void sync_cluster() {
+  __syncthreads();
+}
+template <class ValueT>
+__device__ ValueT* in_block(ValueT* shared, unsigned) {
+  return shared;
+}
+#endif
+
+// Leaves the sum over the warp in each lane: what halving leaves in the first of `Lanes`, of which each has the same again.
+template <int Lanes, class NumberT>
+__device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
+  for (int half = Lanes / 2; half >= last; half /= 2)
+    sum += __shfl_xor_sync(all_lanes, sum, half);
+  return sum;
+}
+
+// Adds up a block of terms; each lane has the sums.
+struct one_warp {
+  template <class... TermsT>
+  __device__ espalier::detail::sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
+                                                                  const TermsT&... terms) const {
+    using number = espalier::detail::term_type<TermsT...>;
+    constexpr std::size_t n = sizeof...(TermsT);
+    number low[n] = {}, high[n] = {};  // running sums `lane` and `lane + 32`
+    const auto add = [&](number(&sum)[n], std::size_t i) {
+      std::size_t k = 0;
+      ((sum[k++] += espalier::detail::term(terms, i)), ...);
+    };
+    const std::size_t first = begin + threadIdx.x % 32;
+    if (end - begin == espalier::detail::mass_block) {
+      for (unsigned i = 0; i < espalier::detail::mass_block; i += espalier::detail::mass_lanes)
+        add(low, first + i), add(high, first + i + 32);
+    } else {
+      for (std::size_t i = first; i < end; i += espalier::detail::mass_lanes) {
+        add(low, i);
+        if (i + 32 < end) add(high, i + 32);
+      }
+    }
+    espalier::detail::sums<n> total;
+    for (std::size_t k = 0; k < n; ++k)
+      total.of[k] = halve_in_warp<8>(static_cast<double>(halve_in_warp<32>(low[k] + high[k], 8)));
+    return total;
+  }
+};
+
+}  // namespace detail
+
+//! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them call the
+//! members below in the same order with the same arguments, and get the same results: those of one host thread, bit for bit.
+//! A handle, trivially copyable; in kernels.
+//!
+//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers; groups_of and
+//!             once: one barrier of the block
+//! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
+class team {
+ public:
+  //! What it needs in the shared memory of each of its blocks, at the same place in all of them.
+  struct memory {
+    double part[2][2][espalier::detail::most_parts];  // [call][sum][part], the same in all blocks
+    unsigned long long block_value[2][16];            // [call][block], the same in all blocks
+    double group[2][espalier::detail::part_groups];   // [call][group]
+    unsigned long long warp_value[2][32];             // [call][warp]
+    alignas(16) unsigned char told[2][16];            // [call]
+  };
+
+  //! Which half of the memory is next: one in each thread. What a call leaves there is read before the next but one begins.
+  struct turns {
+    unsigned in_team = 0;
+    unsigned in_block = 0;
+  };
+
+  //! Ends with sync().
+  __device__ team(memory& shared, turns& next)
+      : shared_(&shared), next_(&next), blocks_(detail::cluster_blocks()), block_(detail::cluster_rank()) {
+    next = {};
+    sync();
+  }
+
+  __device__ unsigned rank() const { return block_ * blockDim.x + threadIdx.x; }
+  __device__ unsigned size() const { return blocks_ * blockDim.x; }
+
+  //! Waits for all. What they wrote before it is seen after it, in global memory too.
+  __device__ void sync() const {
+    if (blocks_ > 1) {
+      detail::sync_cluster();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  //! The sum of f(i) or f[i] for 0 <= i < n.
+  template <class TermsT>
+  __device__ double sum_of(std::size_t n, const TermsT& f) const {
+    return sums_of(n, f).of[0];
+  }
+
+  //! One such sum of each of the functions, at most two, in one pass.
+  template <class... TermsT>
+  __device__ espalier::detail::sums<sizeof...(TermsT)> sums_of(std::size_t n, const TermsT&... f) const {
+    static_assert(sizeof...(TermsT) <= 2);
+    return add_up(espalier::detail::parting(n), next_->in_team++ % 2, f...);
+  }
+
+  //! Combines one value of each thread, of 4 or 8 bytes: by max, min, sums of integers, or what else does not depend on order.
+  template <class ValueT, class CombineT>
+  __device__ ValueT reduce(ValueT value, const CombineT& combine) const {
+    for (int half = 16; half > 0; half /= 2)
+      value = combine(value, __shfl_xor_sync(detail::all_lanes, value, half));
+    ValueT* const of_warp = as<ValueT>(shared_->warp_value[next_->in_block++ % 2]);
+    if (threadIdx.x % 32 == 0) of_warp[warp()] = value;
+    __syncthreads();
+    value = of_warp[0];
+    for (unsigned w = 1; w < warps(); ++w)
+      value = combine(value, of_warp[w]);
+    if (blocks_ == 1) return value;
+    ValueT* const of_block = as<ValueT>(shared_->block_value[next_->in_team++ % 2]);
+    if (threadIdx.x < blocks_) *detail::in_block(of_block + block_, threadIdx.x) = value;
+    sync();
+    value = of_block[0];
+    for (unsigned b = 1; b < blocks_; ++b)
+      value = combine(value, of_block[b]);
+    return value;
+  }
+
+  //! f(), called by one thread of each block: at most 16 bytes.
+  template <class FunctionT>
+  __device__ auto once(const FunctionT& f) const {
+    using value = decltype(f());
+    static_assert(sizeof(value) <= 16);
+    value* const told = as<value>(shared_->told[next_->in_block++ % 2]);
+    if (threadIdx.x == 0) *told = f();
+    __syncthreads();
+    return *told;
+  }
+
+  //! The sum of each part, and of all, for a draw. Pre: read before the next but one that adds up.
+  struct parts {
+    const double* of;
+    double total;
+  };
+  template <class TermsT>
+  __device__ parts parts_of(const espalier::detail::parting& cut, const TermsT& f) const {
+    const unsigned call = next_->in_team++ % 2;
+    const double total = add_up(cut, call, f).of[0];
+    return {shared_->part[call][0], total};
+  }
+
+  //! The sums of the groups of a part, likewise.
+  struct groups {
+    const double* of;
+  };
+  template <class TermsT>
+  __device__ groups groups_of(const espalier::detail::parting& cut, std::size_t part, const TermsT& f) const {
+    double* const found = shared_->group[next_->in_block++ % 2];
+    for (unsigned g = warp(); g < espalier::detail::part_groups; g += warps()) {
+      const std::size_t end = cut.begin(part, g + 1);
+      const double sum = espalier::detail::within(f, cut.begin(part, g), end, [&](const auto& t) {
+        double lane_sum = 0;
+        for (std::size_t i = cut.begin(part, g) + threadIdx.x % 32; i < end; i += 32)
+          lane_sum += static_cast<double>(espalier::detail::term(t, i));
+        return detail::halve_in_warp<32>(lane_sum);
+      });
+      if (threadIdx.x % 32 == 0) found[g] = sum;
+    }
+    __syncthreads();
+    return {found};
+  }
+
+ private:
+  __device__ static unsigned warp() { return threadIdx.x / 32; }
+  __device__ static unsigned warps() { return blockDim.x / 32; }
+
+  template <class ValueT, class MemoryT>
+  __device__ static ValueT* as(MemoryT& memory) {
+    static_assert(sizeof(ValueT) <= sizeof(memory[0]) || sizeof(memory[0]) == 1);
+    return reinterpret_cast<ValueT*>(memory);
+  }
+
+  // A warp a part; each block gets them all, and its first warp adds them up.
+  template <class... TermsT>
+  __device__ espalier::detail::sums<sizeof...(TermsT)> add_up(const espalier::detail::parting& cut, unsigned call,
+                                                              const TermsT&... f) const {
+    constexpr std::size_t n = sizeof...(TermsT);
+    const unsigned lane = threadIdx.x % 32;
+    for (std::size_t part = warp() * blocks_ + block_; part < cut.count; part += warps() * blocks_) {
+      const auto found = espalier::detail::part_sums(detail::one_warp(), cut, part, f...);
+      for (std::size_t k = 0; k < n && lane < blocks_; ++k)
+        *detail::in_block(&shared_->part[call][k][part], lane) = found.of[k];
+    }
+    sync();
+    espalier::detail::sums<n> sum;
+    if (warp() == 0) {
+      for (std::size_t k = 0; k < n; ++k) {
+        for (std::size_t part = lane; part < cut.count; part += espalier::detail::part_lanes)
+          sum.of[k] += shared_->part[call][k][part];
+        sum.of[k] = detail::halve_in_warp<32>(sum.of[k]);
+      }
+    }
+    return once([&] { return sum; });
+  }
+
+  memory* shared_;
+  turns* next_;
+  unsigned blocks_;
+  unsigned block_;
+};
+
+}  // namespace espalier::cuda
