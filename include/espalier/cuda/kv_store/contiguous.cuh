@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/kv_store/compaction.cuh"
+#include "espalier/cuda/kv_store/kv_shape.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+
+namespace espalier::cuda {
+
+//! espalier::contiguous_kv in the memory of the device: each sequence with room for `capacity` rows. It always compacts.
+//!
+//! Shapes      as kv_view's, one page of `capacity` slots for each sequence
+//! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all layers:
+//!             4 * n_layers * row_size numbers a row; no synchronisation, no allocation
+//! Law         KVStore's
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that is not there;
+//!             cuda_error where there is no memory
+template <class NumberT>
+class contiguous_kv {
+ public:
+  using number = NumberT;
+
+  contiguous_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity)
+      : shape_(n_layers, row_size, n_sequences, capacity),
+        data_(shape_.numbers(static_cast<double>(n_sequences), capacity, sizeof(NumberT))) {}
+
+  std::int32_t n_layers() const { return shape_.n_layers; }
+  std::int32_t row_size() const { return shape_.row_size; }
+  std::int32_t n_sequences() const { return shape_.n_sequences; }
+  std::int32_t capacity() const { return shape_.capacity; }
+
+  //! All sequences, for kernels. The addresses stay as long as the store does.
+  kv_view<NumberT> view() const {
+    return {.data = data_.data(),
+            .pages = nullptr,
+            .layer_stride = static_cast<std::int64_t>(shape_.n_sequences) * 2 * shape_.capacity * shape_.row_size,
+            .page_size = shape_.capacity,
+            .max_pages = 1,
+            .row_size = shape_.row_size,
+            .n_layers = shape_.n_layers};
+  }
+
+  //! Slots 0 to n_slots - 1 of the sequence are there: always, up to the capacity.
+  void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t) const { shape_.check(sequence, n_slots); }
+
+  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
+  //!
+  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
+  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
+              std::int32_t max_kept, cudaStream_t stream) const {
+    shape_.check(sequence, 0);
+    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
+  }
+
+ private:
+  detail::kv_shape shape_;
+  device_array<NumberT> data_;
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/kv_store/compaction.cuh"
+#include "espalier/cuda/kv_store/kv_shape.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/kv_store/page_ledger.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+//! Pages that a sequence gets: by value into a kernel, so that nothing of the host has to wait until they have been read.
+template <std::int32_t Max>
+struct new_pages {
+  static constexpr std::int32_t max = Max;
+  std::int32_t n = 0;
+  std::int32_t page[Max] = {};
+};
+
+template <std::int32_t Max>
+ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
+  if (static_cast<std::int32_t>(threadIdx.x) < added.n) table[threadIdx.x] = added.page[threadIdx.x];
+}
+
+}  // namespace detail
+
+//! Keys and values in a pool of pages that all sequences share: memory for the rows that are there, not for the longest text of
+//! each sequence. It always compacts.
+//!
+//! The host decides which page belongs to whom; the device has the same table. What the host says is in the order of the stream: use one
+//! stream, or order the streams.
+//!
+//! Shapes      as kv_view's: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity / page_size rounded up]
+//! Complexity  ensure: a launch for each 64 new pages, none without; truncate, release: host work alone. commit: as contiguous_kv's.
+//!             No synchronisation, no allocation of memory after construction
+//! Law         KVStore's
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, a sequence that is not there, or when
+//!             the pages are used up: then nothing has changed; cuda_error
+//! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023
+template <class NumberT>
+class paged_kv {
+ public:
+  using number = NumberT;
+
+  paged_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity,
+           std::int32_t page_size, std::int32_t n_pages)
+      : shape_(n_layers, row_size, n_sequences, capacity),
+        ledger_(n_sequences, capacity, page_size, n_pages),
+        data_(shape_.numbers(n_pages, page_size, sizeof(NumberT))),
+        table_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(ledger_.max_pages())) {
+    table_.fill_bytes(0xFF, nullptr);
+    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  std::int32_t n_layers() const { return shape_.n_layers; }
+  std::int32_t row_size() const { return shape_.row_size; }
+  std::int32_t n_sequences() const { return shape_.n_sequences; }
+  std::int32_t capacity() const { return shape_.capacity; }
+  std::int32_t page_size() const { return ledger_.page_size(); }
+  std::int32_t n_pages() const { return ledger_.n_pages(); }
+  //! Pages that no sequence has.
+  std::int32_t n_free() const { return ledger_.n_free(); }
+
+  //! All sequences, for kernels. The addresses stay as long as the store does.
+  kv_view<NumberT> view() const {
+    return {.data = data_.data(),
+            .pages = table_.data(),
+            .layer_stride = static_cast<std::int64_t>(n_pages()) * 2 * page_size() * shape_.row_size,
+            .page_size = page_size(),
+            .max_pages = ledger_.max_pages(),
+            .row_size = shape_.row_size,
+            .n_layers = shape_.n_layers};
+  }
+
+  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on. Not captured: pages are the host's choice.
+  void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t stream) {
+    auto first = static_cast<std::int32_t>(ledger_.pages(sequence).size());
+    ledger_.ensure(sequence, n_slots);
+    const auto pages = ledger_.pages(sequence);
+    const auto n = static_cast<std::int32_t>(pages.size());
+    while (first < n) {
+      detail::new_pages<64> added;
+      added.n = n - first < added.max ? n - first : added.max;
+      for (std::int32_t i = 0; i < added.n; ++i)
+        added.page[i] = pages[static_cast<std::size_t>(first + i)];
+      launch("enter_pages", detail::enter_pages<added.max>, {.threads = static_cast<unsigned>(added.max)}, stream,
+             table_.data() + static_cast<std::ptrdiff_t>(sequence) * ledger_.max_pages() + first, added);
+      first += added.n;
+    }
+  }
+
+  //! Gives back the pages behind the first n_slots slots. What the stream has been told before still finds them.
+  void truncate(std::int32_t sequence, std::int32_t n_slots) { ledger_.truncate(sequence, n_slots); }
+  //! Gives back all pages of a sequence.
+  void release(std::int32_t sequence) { ledger_.truncate(sequence, 0); }
+
+  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
+  //!
+  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
+  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
+              std::int32_t max_kept, cudaStream_t stream) const {
+    shape_.check(sequence, 0);
+    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
+  }
+
+ private:
+  detail::kv_shape shape_;
+  page_ledger ledger_;
+  device_array<NumberT> data_;
+  device_array<std::int32_t> table_;
+};
+
+}  // namespace espalier::cuda
