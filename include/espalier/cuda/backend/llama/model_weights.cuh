@@ -108,6 +108,18 @@ struct model_weights {
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
+  //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first layer's norm the
+  //! norms and biases.
+  static model_weights of_shape(const model_config& config) {
+    model_weights weights;
+    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
+    weights.place(config);
+    weights.matrices.allocate();
+    weights.vectors.allocate();
+    weights.place(config);
+    return weights;
+  }
+
   //! Reads folder/model.safetensors.
   static model_weights load(const model_config& config, const std::string& folder) {
     if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
@@ -118,13 +130,8 @@ struct model_weights {
   }
 
   static model_weights load(const model_config& config, safetensors_file& file) {
-    model_weights weights;
-    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
-    weights.place(config);
     espalier::detail::model_tensors<loader>(config, file, nullptr).read();
-    weights.matrices.allocate();
-    weights.vectors.allocate();
-    weights.place(config);
+    model_weights weights = of_shape(config);
     loader to{weights, {}};
     espalier::detail::model_tensors(config, file, &to).read();
     to.upload.flush();

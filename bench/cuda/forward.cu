@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a pass of a transformer costs by the size of the tree: random weights of Qwen3-8B's shape in bfloat16, made on the device.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/backend/llama/model_config.hpp"
+#include "espalier/cuda/backend/llama.cuh"
+#include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "grown_tree.cuh"
+#include "program.cuh"
+#include "random_numbers.cuh"
+
+namespace {
+
+using namespace espalier;
+namespace device = espalier::cuda;
+using number = __nv_bfloat16;
+
+model_config shape_of(bool tiny) {
+  return model_config::parse(
+      tiny ? R"({"model_type": "qwen3", "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 256,
+      "max_position_embeddings": 4096, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+      "hidden_act": "silu"})"
+           : R"({"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 4096,
+      "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 12288, "max_position_embeddings": 40960, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6,
+      "tie_word_embeddings": false, "hidden_act": "silu"})",
+      "the shape of Qwen3-8B");
+}
+
+device::model_weights<number> random_weights(const model_config& config) {
+  auto weights = device::model_weights<number>::of_shape(config);
+  const std::size_t numbers = weights.matrices.bytes() / sizeof(number);
+  // Sums over the hidden size stay about 1.
+  bench::fill_random(weights.head.matrix, numbers, 0.0156F, 1, nullptr);
+  bench::fill_random(weights.layers[0].attention_norm.scale, weights.vectors.bytes() / sizeof(float), 0.1F, 2, nullptr,
+                     1.0F);
+  bench::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return weights;
+}
+
+void measure(bench::bench_run& run) {
+  const model_config config = shape_of(run.options.tiny);
+  const std::int32_t prefix = run.size(2048, 40), most = run.size(1024, 16), context = prefix + most + 1;
+  const double kv_bytes = 4.0 * config.n_layers * config.kv_size();
+  auto weights = random_weights(config);
+  const double weight_bytes = static_cast<double>(weights.bytes());
+  device::llama_backend<number> model(config, std::move(weights),
+                                      {.max_rows = most, .max_positions = context, .max_context = context});
+  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, context);
+  bench::fill_random(
+      kv.view().data,
+      static_cast<std::size_t>(2 * config.n_layers * context) * static_cast<std::size_t>(config.kv_size()), 1, 3,
+      nullptr);
+  const bench::device_text text(prefix + 1, context);
+
+  bench::contest race(run.flush, std::max(1, run.options.repetitions / 5));
+  std::vector<std::unique_ptr<bench::grown_tree>> trees;
+  std::vector<device::tree_compiler> compilers;
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t n = 1; n <= most; n *= 2)
+    sizes.push_back(n);
+  for (const std::int32_t n : sizes) {
+    model.reserve(n);
+    trees.push_back(std::make_unique<bench::grown_tree>(n - 1, run.size<std::size_t>(20000, 400)));
+    compilers.emplace_back(n - 1, node_order::depth_first);
+    const auto batch = compilers.back().compile({trees.back()->writer(), text.view()}, n, context, race.in());
+    race.add({.key = std::to_string(n), .work = [&, batch](cudaStream_t s) { (void)model.forward(kv, batch, s); }});
+  }
+  race.run();
+  const double one = race.of("1").median();
+  for (const std::int32_t n : sizes) {
+    const std::string rows = std::to_string(n);
+    char ratio[48];
+    std::snprintf(ratio, sizeof ratio, "%.3f of a pass of one row", race.of(rows).median() / one);
+    run.found.add({.key = "forward." + rows,
+                   .what = "a pass of " + rows + " rows after " + std::to_string(prefix) + " tokens, Qwen3-8B's shape",
+                   .measured = race.of(rows),
+                   .reading = run.most.reading(weight_bytes + kv_bytes * (prefix + n)),
+                   .note = ratio});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(argc, argv, "measure_forward", "cost of a pass against tree size", measure);
+}
