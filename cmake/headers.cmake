@@ -33,6 +33,7 @@ set(espalier_headers
   include/espalier/concepts/regime.hpp
   include/espalier/concepts/tree_policy.hpp
   include/espalier/concepts/verifier.hpp
+  include/espalier/sampling/exponential.hpp
   include/espalier/sampling/lazy_rows.hpp
   include/espalier/sampling/nucleus.hpp
   include/espalier/sampling/sampler.hpp
@@ -93,6 +94,8 @@ set(espalier_headers
   include/espalier/analysis/branching.hpp
   include/espalier/analysis/optimal_rate.hpp
   include/espalier/kv_store/contiguous.hpp
+  include/espalier/kv_store/page_ledger.hpp
+  include/espalier/kv_store/paged.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp
   include/espalier/backend/callable.hpp
@@ -153,6 +156,15 @@ set(espalier_llama_headers
 # espalier::cuda: adds the CUDA runtime and CUB. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh
+  include/espalier/cuda/backend/attention.cuh
+  include/espalier/cuda/backend/attention/attention_arguments.cuh
+  include/espalier/cuda/backend/attention/attention_merge.cuh
+  include/espalier/cuda/backend/attention/attention_plan.cuh
+  include/espalier/cuda/backend/attention/attention_shape.cuh
+  include/espalier/cuda/backend/attention/attention_tile.cuh
+  include/espalier/cuda/backend/attention/attention_tuning.cuh
+  include/espalier/cuda/backend/attention/plain_attention.cuh
+  include/espalier/cuda/backend/attention/tile_attention.cuh
   include/espalier/cuda/backend/forward_bucket.cuh
   include/espalier/cuda/backend/prefill.cuh
   include/espalier/cuda/concepts/backend.cuh
@@ -167,6 +179,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/node_list.cuh
   include/espalier/cuda/core/path.cuh
   include/espalier/cuda/core/pinned_array.cuh
+  include/espalier/cuda/core/ptx.cuh
   include/espalier/cuda/core/shared_memory.cuh
   include/espalier/cuda/core/team.cuh
   include/espalier/cuda/core/text.cuh
@@ -174,7 +187,17 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/core/tree_source.cuh
+  include/espalier/cuda/kv_store/compaction.cuh
+  include/espalier/cuda/kv_store/contiguous.cuh
+  include/espalier/cuda/kv_store/kv_shape.cuh
   include/espalier/cuda/kv_store/kv_view.cuh
+  include/espalier/cuda/kv_store/paged.cuh
+  include/espalier/cuda/sampling/row_reader.cuh
+  include/espalier/cuda/sampling/row_scan.cuh
+  include/espalier/cuda/sampling/row_selection.cuh
+  include/espalier/cuda/sampling/row_team.cuh
+  include/espalier/cuda/sampling/row_tuning.cuh
+  include/espalier/cuda/sampling/top_tokens.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
   include/espalier/cuda/tree_policy/prefix_heap.cuh
   include/espalier/cuda/tree_policy/prefix_levels.cuh

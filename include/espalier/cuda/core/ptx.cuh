@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+//! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run beside the
+//! computation. Compute capability 8.0 and later. All lanes of a warp call the products and fragment loads together.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace espalier::cuda::ptx {
+
+//! Where something lies in shared memory, in bytes: numbers may be added.
+using shared_address = std::uint32_t;
+
+__device__ inline shared_address address_of(const void* in_shared_memory) {
+  return static_cast<shared_address>(__cvta_generic_to_shared(in_shared_memory));
+}
+
+//! Starts to copy 16 bytes into shared memory, past the first cache; zeros where they are not `there`: then nothing is read.
+//!
+//! Pre         both addresses are multiples of 16
+__device__ inline void copy_async_16(shared_address to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+//! The same for 4 bytes.
+__device__ inline void copy_async_4(shared_address to, const void* from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+
+//! Ends a group of this thread's copies.
+__device__ inline void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows them to others.
+template <int n>
+__device__ inline void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+//! Loads four matrices of 8 x 8 numbers of 16 bits. Lane i names the row i % 8 of matrix i / 8 (16 bytes).
+//!
+//! Post        fragment[m] of lane i: numbers 2 (i % 4) and 2 (i % 4) + 1 of row i / 4 of matrix m, the first one low
+__device__ inline void load_matrices(std::uint32_t (&fragment)[4], shared_address row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(row));
+}
+
+//! The same, transposed.
+//!
+//! Post        fragment[m] of lane i: number i / 4 of rows 2 (i % 4) and 2 (i % 4) + 1 of matrix m
+__device__ inline void load_matrices_transposed(std::uint32_t (&fragment)[4], shared_address row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(row));
+}
+
+//! Adds the product of a 16 x 16 and a 16 x 8 matrix of half or bfloat16 numbers to a 16 x 8 matrix of floats.
+//!
+//! Shapes      of lane i, with g = i / 4 and t = 2 (i % 4): sum: rows g, g, g + 8, g + 8, columns t, t + 1, t, t + 1;
+//!             a: pairs from column t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8; b: pairs from row t, t + 8 of column g
+template <class NumberT>
+__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (std::is_same_v<NumberT, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "The tensor cores take half or bfloat16 numbers here.");
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+//! Two numbers in one word, rounded to nearest.
+template <class NumberT>
+__device__ inline std::uint32_t pack(float low, float high) {
+  std::uint32_t both;
+  if constexpr (std::is_same_v<NumberT, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  } else {
+    static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "Pairs are of half or bfloat16 numbers.");
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  }
+  return both;
+}
+
+//! 2 to the power of x, to 2 units in the last place; tiny results are 0.
+__device__ inline float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace espalier::cuda::ptx
