@@ -14,6 +14,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/sampling/exponential.hpp"
 
 namespace espalier {
 
@@ -30,23 +31,6 @@ inline std::uint32_t magnitude_bits(float x) {
 }
 inline std::uint64_t magnitude_bits(double x) {
   return std::bit_cast<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
-}
-
-// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7; 0
-// from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
-inline float exp2_of_minus(float x) {
-  const auto bits = (std::min)(std::bit_cast<std::int32_t>(x), std::bit_cast<std::int32_t>(127.0F));
-  const float clamped = std::bit_cast<float>(bits);
-  const auto n = static_cast<std::int32_t>(clamped + 0.5F);
-  const float r = static_cast<float>(n) - clamped;
-  float y = 1.5594677550e-4F;
-  y = y * r + 1.3406643905e-3F;
-  y = y * r + 9.6176929749e-3F;
-  y = y * r + 5.5503105510e-2F;
-  y = y * r + 2.4022652783e-1F;
-  y = y * r + 6.9314721497e-1F;
-  y = y * r + 1.0F;
-  return y * std::bit_cast<float>((127 - n) << 23);
 }
 
 inline double exp2_of_minus(double x) {
@@ -118,18 +102,25 @@ double exponentials(std::span<const NumberT> logits, NumberT best, NumberT tempe
                     std::span<NumberT> out) {
   // The cap keeps 0 * scale at 0 where the quotient overflows.
   const NumberT scale = (std::min)(std::numbers::log2e_v<NumberT> / temperature, (std::numeric_limits<NumberT>::max)());
-  double total = 0;
-  for (std::size_t first = 0; first < logits.size(); first += mass_block) {
-    const std::size_t n = (std::min)(mass_block, logits.size() - first);
-    const NumberT* from = logits.data() + first;
-    NumberT* to = out.data() + first;
-    for (std::size_t i = 0; i < n; ++i) {
-      const NumberT e = exp2_of_minus((best - from[i]) * scale);
-      to[i] = e < least ? NumberT{0} : e;
+  // In the order of sum_of(out).
+  const parting cut(logits.size());
+  double totals[part_lanes] = {};
+  for (std::size_t part = 0; part < cut.count; ++part) {
+    double total = 0;
+    for (std::size_t first = cut.begin(part); first < cut.end(part); first += mass_block) {
+      const std::size_t n = (std::min)(mass_block, logits.size() - first);
+      const NumberT* from = logits.data() + first;
+      NumberT* to = out.data() + first;
+      for (std::size_t i = 0; i < n; ++i) {
+        const NumberT e = exp2_of_minus((best - from[i]) * scale);
+        to[i] = e < least ? NumberT{0} : e;
+      }
+      total += block_mass([to](std::size_t i) { return to[i]; }, 0, n);
     }
-    total += block_mass([to](std::size_t i) { return to[i]; }, 0, n);
+    totals[part % part_lanes] += total;
   }
-  return total;
+  halve(totals, part_lanes);
+  return totals[0];
 }
 
 template <class NumberT>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +11,9 @@
 #include <type_traits>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/sampling/exponential.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/token_selection.hpp"
 #include "espalier/sampling/top_k.hpp"
@@ -28,77 +29,55 @@ struct ranked_token {
 
 namespace detail {
 
-// e^-x times its number at 0, for finite x from -20 upwards: with fewer operations than exp2_of_minus, and NaN for minus
-// infinity. Relative error, where the machine fuses products and sums: below 2.5e-7 up to 20, 4e-7 beyond; 0 from e^-88
-// downwards. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear programming,
-// scaled so that its highest coefficient is 1.
-inline constexpr float scaled_exp_at_0 = 120.6233F;
-inline float scaled_exp_of_minus(float x) {
-  // Adding it rounds to an integer, with the exponent's bias in the low bits.
-  constexpr float zero_exponent = 12582912.0F;
-  constexpr float rounding = zero_exponent + 127.0F;
-  const float s = x * -std::numbers::log2e_v<float> + rounding;
-  const float r = (s - rounding) * -std::numbers::ln2_v<float> - x;
-  float y = r + 5.0538945F;
-  y = y * r + 20.105055F;
-  y = y * r + 60.310623F;
-  y = y * r + 120.62327F;
-  y = y * r + scaled_exp_at_0;
-  const auto bits = (std::max)(std::bit_cast<std::int32_t>(s), std::bit_cast<std::int32_t>(zero_exponent));
-  return y * std::bit_cast<float>(bits << 23);
-}
-
-// The sum of e^logit over a row, block by block, as sum * e^reference: the reference is a logit that hardly any exceeds.
+// The sum of e^logit over a row, block by block.
 template <class NumberT>
 class exp_total {
  public:
   // Adds a block and writes the maxima of its groups; `n` of its numbers are the row's, from token `first` on.
   void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, std::int32_t row) {
-    double mass = quick_mass(block, maxima);
+    const double mass = plain_mass(block, maxima);
     const NumberT largest = largest_of(maxima);
-    // Far above the reference the quick exponentials are not even large.
-    if (!(mass <= limit && largest - reference_ <= highest) && raise_reference(largest))
-      mass = quick_mass(block, maxima);
-    if (!(mass <= limit)) mass = careful_mass(block, maxima, n, first, row);
-    sum_ += mass;
+    if (largest >= plain_from && largest <= plain_to && mass >= 0) {
+      add({0, mass});
+    } else {
+      require_below_infinity(block, n, first, row);
+      add(largest > -infinity ? exp_sum{static_cast<double>(largest), relative_mass(block, largest, maxima)}
+                              : exp_sum{});
+    }
   }
 
-  bool is_zero() const { return reference_ == -infinity; }
-  double log() const { return static_cast<double>(reference_) + std::log(sum_ / unit); }
+  // -inf where nothing was added. Once.
+  double log() {
+    halve(sums_, part_lanes);
+    return sums_[0].sum > 0 ? sums_[0].log(unit) : -std::numeric_limits<double>::infinity();
+  }
 
  private:
   static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
   static constexpr double unit = std::is_same_v<NumberT, float> ? double{scaled_exp_at_0} : 1.0;
-  // Where the mass of a block is at most this, no logit is so far above the reference that rounding it would matter.
-  static constexpr double limit = 1e6 * unit;
-  static constexpr NumberT highest = 20;
 
-  double quick_mass(const NumberT* block, NumberT* maxima) const {
-    const NumberT reference = reference_;
+  // NaN where a logit is NaN or plus infinity.
+  static double plain_mass(const NumberT* block, NumberT* maxima) {
     if constexpr (std::is_same_v<NumberT, float>) {
       return scan_block(
-          block, [reference](float x) { return scaled_exp_of_minus(reference - x); }, maxima);
+          block, [](float x) { return scaled_exp(x); }, maxima);
     } else {
       return scan_block(
-          block, [reference](double x) { return std::exp(x - reference); }, maxima);
+          block, [](double x) { return std::exp(x); }, maxima);
     }
   }
 
-  // For blocks with logits that are not finite, or so far below the reference that they might as well not be.
-  double careful_mass(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, std::int32_t row) const {
-    std::uint32_t faults = 0;
-    for (std::size_t i = 0; i < n; ++i)
-      faults |= block[i] < infinity ? 0U : 1U;
-    if (faults != 0) {
-      const NumberT* at = std::find_if(block, block + n, [](NumberT x) { return !(x < infinity); });
-      raise<numeric_error>("the logit of token ", first + static_cast<std::size_t>(at - block), " in row ", row, " is ",
-                           *at, "; logits must be finite or minus infinity. The model or its weights are damaged.");
-    }
-    if (is_zero()) return 0;
-    const NumberT reference = reference_;
+  static double relative_mass(const NumberT* block, NumberT largest, NumberT* maxima) {
     constexpr auto scale = std::numbers::log2e_v<NumberT>;
-    const auto weigh = [reference](NumberT x) { return exp2_of_minus((reference - x) * scale); };
+    const auto weigh = [largest](NumberT x) { return exp2_of_minus((largest - x) * scale); };
     return scan_block(block, weigh, maxima) * unit;
+  }
+
+  static void require_below_infinity(const NumberT* block, std::size_t n, std::size_t first, std::int32_t row) {
+    const NumberT* at = std::find_if(block, block + n, [](NumberT x) { return !(x < infinity); });
+    if (at == block + n) return;
+    raise<numeric_error>("the logit of token ", first + static_cast<std::size_t>(at - block), " in row ", row, " is ",
+                         *at, "; logits must be finite or minus infinity. The model or its weights are damaged.");
   }
 
   // By halves, which vectorises.
@@ -114,15 +93,10 @@ class exp_total {
     return a[0];
   }
 
-  bool raise_reference(NumberT largest) {
-    if (!(largest > reference_)) return false;
-    sum_ *= std::exp(static_cast<double>(reference_) - static_cast<double>(largest));
-    reference_ = largest;
-    return true;
-  }
+  void add(exp_sum sum) { sums_[n_blocks_++ % part_lanes] += sum; }
 
-  NumberT reference_ = -infinity;
-  double sum_ = 0;
+  exp_sum sums_[part_lanes];
+  std::size_t n_blocks_ = 0;
 };
 
 }  // namespace detail
@@ -158,9 +132,9 @@ class top_tokens {
       total.add(block, maxima, n, first, row);
       first += n;
     });
-    if (total.is_zero())
-      raise<numeric_error>("all logits in row ", row, " are minus infinity; one token at least must be possible.");
     log_total_ = total.log();
+    if (log_total_ == -std::numeric_limits<double>::infinity())
+      raise<numeric_error>("all logits in row ", row, " are minus infinity; one token at least must be possible.");
     constexpr NumberT least = std::numeric_limits<NumberT>::lowest();
     constexpr double lowest = least;  // log probabilities beyond it are cut off
     const auto top = selection_.select(logits, out.size(), least);

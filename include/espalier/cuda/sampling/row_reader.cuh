@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace espalier::cuda::detail {
+
+// How numbers of a row lie in memory, four at a time.
+template <class NumberT>
+struct packed;
+
+template <>
+struct packed<float> {
+  using word = float;
+  using four = float4;
+  static constexpr word minus_infinity = -INFINITY;
+  __device__ static float number(word w) { return w; }
+};
+template <>
+struct packed<__half> {
+  using word = unsigned short;
+  using four = ushort4;
+  static constexpr word minus_infinity = 0xFC00;
+  __device__ static float number(word w) { return __half2float(__ushort_as_half(w)); }
+};
+template <>
+struct packed<__nv_bfloat16> {
+  using word = unsigned short;
+  using four = ushort4;
+  static constexpr word minus_infinity = 0xFF80;
+  __device__ static float number(word w) { return __uint_as_float(static_cast<unsigned>(w) << 16); }
+};
+
+// A row as floats times a scale; beyond its end there is minus infinity. Rows that begin at a multiple of four numbers are
+// read four at a time, others one by one.
+template <class NumberT>
+class row_reader {
+ public:
+  using four = typename packed<NumberT>::four;
+
+  __device__ row_reader(const NumberT* row, std::int32_t size, float scale = 1)
+      : row_(row), size_(size), scale_(scale), is_aligned_(reinterpret_cast<std::uintptr_t>(row) % sizeof(four) == 0) {}
+
+  __device__ std::int32_t size() const { return size_; }
+  __device__ const NumberT* data() const { return row_; }
+
+  // Pre: i is a multiple of 4.
+  __device__ four load(std::int32_t i) const {
+    if (is_aligned_ && i + 4 <= size_) return *reinterpret_cast<const four*>(row_ + i);
+    return {word(i), word(i + 1), word(i + 2), word(i + 3)};
+  }
+  __device__ void numbers(const four& words, float (&x)[4]) const {
+    x[0] = packed<NumberT>::number(words.x) * scale_;
+    x[1] = packed<NumberT>::number(words.y) * scale_;
+    x[2] = packed<NumberT>::number(words.z) * scale_;
+    x[3] = packed<NumberT>::number(words.w) * scale_;
+  }
+  __device__ float operator[](std::int32_t i) const { return packed<NumberT>::number(word(i)) * scale_; }
+
+ private:
+  using word_type = typename packed<NumberT>::word;
+
+  __device__ word_type word(std::int32_t i) const {
+    return i < size_ ? reinterpret_cast<const word_type*>(row_)[i] : packed<NumberT>::minus_infinity;
+  }
+
+  const NumberT* row_;
+  std::int32_t size_;
+  float scale_;
+  bool is_aligned_;
+};
+
+}  // namespace espalier::cuda::detail

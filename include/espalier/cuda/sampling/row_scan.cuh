@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "espalier/core/sums.hpp"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_reader.cuh"
+#include "espalier/cuda/sampling/row_selection.cuh"
+#include "espalier/sampling/exponential.hpp"
+
+namespace espalier::cuda::detail {
+
+// The exponentials of one block of a row: mass * e^from.
+struct block_mass {
+  double mass;
+  float from;
+};
+
+// The sum of 64 running sums in 16 threads, sum 4 * l + a in sum[a] of thread l, halved as espalier::detail::one_thread does. In
+// every one of the 16.
+__device__ inline double sum_of_lanes(const float (&sum)[4]) {
+  double last[4];
+  for (int a = 0; a < 4; ++a) {
+    float s = sum[a];
+    for (int half = 8; half >= 2; half /= 2)
+      s += __shfl_xor_sync(all_lanes, s, half);
+    last[a] = static_cast<double>(s);
+    last[a] += __shfl_xor_sync(all_lanes, last[a], 1);
+  }
+  return (last[0] + last[2]) + (last[1] + last[3]);
+}
+
+__device__ inline float largest_of_lanes(float x) {
+  for (int d = 8; d > 0; d /= 2)
+    x = fmaxf(x, __shfl_xor_sync(all_lanes, x, d));
+  return x;
+}
+
+// Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls number(x) for each of them and
+// done(quarter) after every four fours. The next quarter is on its way while one is looked at.
+template <class NumberT, class NumberF, class DoneF>
+__device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, const NumberF& number,
+                           const DoneF& done) {
+  using four = typename row_reader<NumberT>::four;
+  const std::int32_t first = block * static_cast<std::int32_t>(espalier::detail::mass_block) + lane * 4;
+  four next[4];
+  for (std::int32_t j = 0; j < 4; ++j)
+    next[j] = row.load(first + j * 64);
+  for (std::int32_t quarter = 0; quarter < 4; ++quarter) {
+    four words[4];
+    for (std::int32_t j = 0; j < 4; ++j)
+      words[j] = next[j];
+    if (quarter < 3) {
+      for (std::int32_t j = 0; j < 4; ++j)
+        next[j] = row.load(first + (quarter + 1) * 256 + j * 64);
+    }
+    for (std::int32_t j = 0; j < 4; ++j) {
+      float x[4];
+      row.numbers(words[j], x);
+      number(x);
+    }
+    done(quarter);
+  }
+}
+
+// The sum of the exponentials of a block, as espalier::top_tokens takes it, and the largest number of each quarter of each thread,
+// for put(quarter, largest). The mass is NaN where a number is NaN or plus infinity. The same in each of the 16 threads.
+template <class NumberT, class PutF>
+__device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, float& largest,
+                                 const PutF& put) {
+  const auto none = [](std::int32_t) {};
+  float best = -INFINITY, best_of_quarter = -INFINITY;
+  float sum[4] = {};
+  read_block(
+      row, block, lane,
+      [&](const float(&x)[4]) {
+        for (int a = 0; a < 4; ++a) {
+          best_of_quarter = fmaxf(best_of_quarter, x[a]);
+          sum[a] += espalier::detail::scaled_exp(x[a]);
+        }
+      },
+      [&](std::int32_t quarter) {
+        put(quarter, best_of_quarter);
+        best = fmaxf(best, best_of_quarter);
+        best_of_quarter = -INFINITY;
+      });
+  largest = fmaxf(largest, best);
+  const double mass = sum_of_lanes(sum);
+  best = largest_of_lanes(best);
+  const bool is_plain = best >= espalier::detail::plain_from && best <= espalier::detail::plain_to && mass >= 0;
+  if (__all_sync(all_lanes, is_plain)) return {mass, 0};
+  // Seldom: the numbers are read again, by both halves of the warp.
+  const float reference = best == -INFINITY ? 0.0F : best;
+  bool is_bad = false;
+  float relative[4] = {};
+  read_block(
+      row, block, lane,
+      [&](const float(&x)[4]) {
+        for (int a = 0; a < 4; ++a) {
+          is_bad = is_bad || !(x[a] < INFINITY);
+          relative[a] += espalier::detail::exp2_of_minus((reference - x[a]) * 1.44269504F);
+        }
+      },
+      none);
+  const unsigned bad = __ballot_sync(all_lanes, is_bad);
+  const double relative_mass = sum_of_lanes(relative) * static_cast<double>(espalier::detail::scaled_exp_at_0);
+  if ((bad >> (threadIdx.x % 32 / 16 * 16) & 0xFFFFU) != 0) return {static_cast<double>(NAN), 0};
+  if (is_plain) return {mass, 0};
+  return {best == -INFINITY ? 0 : relative_mass, reference};
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/sampling/row_scan.cuh"
+#include "espalier/cuda/sampling/row_selection.cuh"
+#include "espalier/cuda/sampling/row_team.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/sampling/exponential.hpp"
+
+namespace espalier::cuda {
+
+//! The most probable tokens of rows, in the memory of the device.
+//!
+//! Shapes      tokens, log_probs: [n_rows][k], most probable first; beyond those that there are token 0 and minus infinity. What is
+//!             nullptr is not written: counts [n_rows], how many there are; log_totals [n_rows], the log of the sum of e^logit
+struct token_lists {
+  token_id* tokens = nullptr;
+  float* log_probs = nullptr;
+  std::int32_t* counts = nullptr;
+  double* log_totals = nullptr;
+  std::int32_t k = 0;
+};
+
+namespace detail {
+
+struct top_tokens_memory {
+  selection_memory selection;
+  double log_total;
+  std::uint32_t first_fault;  // the first token whose logit is NaN or plus infinity
+};
+
+// The dynamic shared memory of a block: top_tokens_memory, the masses and references of its blocks of a row, maxima.
+struct top_tokens_layout {
+  std::size_t masses, references, maxima, bytes;
+
+  static top_tokens_layout of(const row_share& share, const row_team& team) {
+    const auto blocks = static_cast<std::size_t>(share.own_blocks(team));
+    const std::size_t masses = sizeof(top_tokens_memory);
+    const std::size_t references = masses + blocks * sizeof(double);
+    const std::size_t maxima = references + blocks * sizeof(float);
+    return {masses, references, maxima,
+            maxima + static_cast<std::size_t>(share.own_maxima(team)) * sizeof(std::uint32_t)};
+  }
+};
+
+// The log of the sum of exponentials, from those of all blocks. By one warp.
+__device__ inline double log_of_masses(const row_team& team, const row_share& share, double* masses,
+                                       float* references) {
+  espalier::detail::exp_sum sum;
+  for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < share.n_blocks; block += 32) {
+    const std::int32_t rank = row_share::rank_of(team, block), own = row_share::own_of(team, block);
+    sum += {static_cast<double>(team.of(rank, references)[own]), team.of(rank, masses)[own]};
+  }
+  for (int half = 16; half > 0; half /= 2) {
+    sum += {__shfl_xor_sync(all_lanes, sum.reference, half), __shfl_xor_sync(all_lanes, sum.sum, half)};
+  }
+  return sum.log(static_cast<double>(espalier::detail::scaled_exp_at_0));
+}
+
+template <class LogitT>
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    top_tokens_kernel(vocab_rows<LogitT> logits, float scale, row_share share, top_tokens_layout layout,
+                      token_lists out, fault* found, fault::kind kind) {
+  const row_team team = row_team::here();
+  unsigned char* bytes = shared_memory();
+  auto& memory = *reinterpret_cast<top_tokens_memory*>(bytes);
+  auto* masses = reinterpret_cast<double*>(bytes + layout.masses);
+  auto* references = reinterpret_cast<float*>(bytes + layout.references);
+  const auto row = static_cast<std::int32_t>(blockIdx.x) / team.size;
+  const row_reader<LogitT> reader(logits.data + static_cast<std::ptrdiff_t>(row) * logits.vocab, logits.vocab, scale);
+  row_selection<LogitT> selection(reader, team, share, memory.selection,
+                                  reinterpret_cast<std::uint32_t*>(bytes + layout.maxima));
+  selection.open();
+  if (threadIdx.x == 0) memory.first_fault = UINT32_MAX;
+  __syncthreads();
+
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 16),
+             half = static_cast<std::int32_t>(threadIdx.x % 32 / 16);
+  const auto warp = static_cast<std::int32_t>(threadIdx.x / 32), n_warps = static_cast<std::int32_t>(blockDim.x / 32);
+  float largest = -INFINITY;
+  for (std::int32_t pair = warp; pair < share.own_pairs(team); pair += n_warps) {
+    const std::int32_t own = 2 * pair + half, block = row_share::block_at(team, own);
+    const block_mass scanned = scan_block(reader, block, lane, largest,
+                                          [&](std::int32_t quarter, float x) { selection.put(own, quarter, lane, x); });
+    if (lane > 0) continue;
+    masses[own] = scanned.mass;
+    references[own] = scanned.from;
+    if (!(scanned.mass >= 0)) {
+      std::int32_t t = block * static_cast<std::int32_t>(espalier::detail::mass_block);
+      while (reader[t] < INFINITY)
+        ++t;
+      atomicMin(&memory.first_fault, static_cast<std::uint32_t>(t));
+    }
+  }
+  selection.put_largest(largest);
+  team.sync();
+
+  std::uint32_t first_fault = UINT32_MAX;
+  for (std::int32_t r = 0; r < team.size; ++r)
+    first_fault = ::min(first_fault, *team.of(r, &memory.first_fault));
+  const float best = selection.largest();
+  const bool is_faulty = first_fault != UINT32_MAX || best == -INFINITY;
+  std::int32_t n = 0;
+  if (!is_faulty) {
+    // The last warp, beside the others' first counts.
+    if (team.rank == 0 && warp == n_warps - 1) {
+      const double log_total = log_of_masses(team, share, masses, references);
+      if (threadIdx.x % 32 == 0) memory.log_total = log_total;
+    }
+    n = out.k > 0 ? selection.find(out.k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16) : 0;
+    if (out.k == 0) team.sync();
+    const double log_total = *team.of(0, &memory.log_total);
+    selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
+      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * out.k + rank;
+      const double log_prob = static_cast<double>(number_of(key)) - log_total;
+      out.tokens[at] = token_of(key);
+      out.log_probs[at] = static_cast<float>(log_prob > 0 ? 0 : log_prob < -FLT_MAX ? -FLT_MAX : log_prob);
+    });
+    if (out.log_totals != nullptr && team.rank == 0 && threadIdx.x == 0) out.log_totals[row] = log_total;
+  }
+  if (team.rank == 0) {
+    n = ::min(n, out.k);
+    for (std::int32_t i = n + static_cast<std::int32_t>(threadIdx.x); i < out.k;
+         i += static_cast<std::int32_t>(blockDim.x)) {
+      out.tokens[static_cast<std::ptrdiff_t>(row) * out.k + i] = 0;
+      out.log_probs[static_cast<std::ptrdiff_t>(row) * out.k + i] = -INFINITY;
+    }
+    if (threadIdx.x == 0) {
+      if (out.counts != nullptr) out.counts[row] = n;
+      if (is_faulty && out.log_totals != nullptr) out.log_totals[row] = static_cast<double>(NAN);
+      if (is_faulty) {
+        const auto t = first_fault == UINT32_MAX ? 0 : static_cast<token_id>(first_fault);
+        report(found, {kind, row, t, reader[t]});
+      }
+    }
+  }
+  team.sync();  // the others may still read what this block has found
+}
+
+}  // namespace detail
+
+//! Finds the most probable tokens of many rows of logits with their log probabilities, and what the rows are normalised by: the
+//! device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where there are no clusters.
+//!
+//! LogitT is float, __half or __nv_bfloat16.
+//!
+//! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the caches.
+//!             Ties and neighbours that are all large cost further looks at these groups, never a sort of the row. Some 25
+//!             operations a number. n candidates (k, and a few more) are ranked by n * n comparisons. No memory but the blocks'
+//!             shared memory; no synchronisation
+//! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits on the
+//!             logits times 1.0F / temperature, where neither compiler fuses products and sums
+//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to 100; a fault, where
+//!             a logit is NaN or plus infinity or all are minus infinity: the row's list is empty then
+template <class LogitT>
+class top_tokens {
+ public:
+  static constexpr std::int32_t max_k = detail::row_selection<LogitT>::max_k;
+
+  //! For rows of this length, on the present device.
+  explicit top_tokens(std::int32_t vocab) : vocab_(vocab) {
+    require_option("vocabulary", vocab, 1, 1 << detail::token_bits);
+    tuning_ = detail::row_tuning_here(vocab);
+  }
+
+  //! Writes the lists of all rows. The same row of the same logits gives the same, whatever rows are beside it.
+  //!
+  //! Shapes      logits [n_rows][vocab], at any address; out as token_lists
+  void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, fault::kind kind,
+                 cudaStream_t stream) const {
+    require_option("k", out.k, 0, max_k);
+    require_option("temperature", temperature, 0.001F, 100.0F);
+    require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
+    if (logits.n_rows == 0) return;
+    const detail::row_team team{0, static_cast<std::int32_t>(tuning_.blocks)};
+    const detail::row_share share = detail::row_share::of(vocab_, team);
+    const detail::top_tokens_layout layout = detail::top_tokens_layout::of(share, team);
+    const launch_shape shape{.grid = dim3(static_cast<unsigned>(logits.n_rows) * tuning_.blocks),
+                             .threads = tuning_.threads,
+                             .shared_bytes = layout.bytes,
+                             .cluster = tuning_.blocks};
+    launch("top_tokens", detail::top_tokens_kernel<LogitT>, shape, stream, logits, 1.0F / temperature, share, layout,
+           out, found, kind);
+  }
+
+ private:
+  std::int32_t vocab_;
+  detail::row_tuning tuning_;
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+
+//! Exponentials and logarithms that decide about tokens, the same on host and device: sums, products and quotients that are
+//! rounded one by one, where the compiler does not fuse them.
+
+namespace espalier::detail {
+
+// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7; 0
+// from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
+ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
+  constexpr std::int32_t last = 0x42FE0000;  // the bits of 127
+  const auto bits = __builtin_bit_cast(std::int32_t, x);
+  const float clamped = __builtin_bit_cast(float, bits < last ? bits : last);
+  const auto n = static_cast<std::int32_t>(clamped + 0.5F);
+  const float r = static_cast<float>(n) - clamped;
+  float y = 1.5594677550e-4F;
+  y = y * r + 1.3406643905e-3F;
+  y = y * r + 9.6176929749e-3F;
+  y = y * r + 5.5503105510e-2F;
+  y = y * r + 2.4022652783e-1F;
+  y = y * r + 6.9314721497e-1F;
+  y = y * r + 1.0F;
+  return y * __builtin_bit_cast(float, (127 - n) << 23);
+}
+
+// e^x times its number at 0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative error below
+// 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear programming, scaled so
+// that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
+inline constexpr float scaled_exp_at_0 = 120.6233F;
+ESPALIER_HOST_DEVICE inline float scaled_exp(float x) {
+  // Adding it rounds to an integer, with the exponent's bias in the low bits.
+  constexpr float zero_exponent = 12582912.0F;
+  constexpr std::int32_t zero_exponent_bits = 0x4B400000;
+  constexpr float rounding = zero_exponent + 127.0F;
+  const float from = x < -100.0F ? -100.0F : x;
+  const float s = from * 1.44269504F + rounding;
+  const float n = s - rounding;
+  const float r = (from - n * 0.693359375F) + n * 2.12194440e-4F;
+  float y = r + 5.0538945F;
+  y = y * r + 20.105055F;
+  y = y * r + 60.310623F;
+  y = y * r + 120.62327F;
+  y = y * r + scaled_exp_at_0;
+  const auto bits = __builtin_bit_cast(std::int32_t, s);
+  const auto clamped = static_cast<std::uint32_t>(bits > zero_exponent_bits ? bits : zero_exponent_bits);
+  return y * __builtin_bit_cast(float, clamped << 23);
+}
+
+inline constexpr double ln2_high = 6.93147180369123816490e-01;  // its low 32 bits are zero
+inline constexpr double ln2_low = 1.90821492927058770002e-10;
+
+// e^-x for x >= 0; 0 from e^-700 downwards. Relative error below 1e-15.
+ESPALIER_HOST_DEVICE inline double exp_of_minus(double x) {
+  if (!(x < 700)) return 0;
+  const auto n = static_cast<std::int64_t>(x * 1.44269504088896338700 + 0.5);
+  const double r = (static_cast<double>(n) * ln2_high - x) + static_cast<double>(n) * ln2_low;
+  double y = 1;
+  for (int i = 14; i > 0; --i)
+    y = y * r / i + 1;
+  return y * __builtin_bit_cast(double, (1023 - n) << 52);
+}
+
+// The natural logarithm of a finite number above 0 that is not denormal. Error below 1 ulp.
+// Source: fdlibm, e_log.c
+ESPALIER_HOST_DEVICE inline double log_of(double x) {
+  auto bits = __builtin_bit_cast(std::int64_t, x);
+  // The mantissa from the root of 1/2 to that of 2.
+  constexpr std::int64_t root_of_half = 0x3FE6A09E667F3BCD, mantissa = 0x000FFFFFFFFFFFFF;
+  const std::int64_t exponent = (bits - root_of_half) >> 52;
+  bits -= exponent * (mantissa + 1);
+  const double f = __builtin_bit_cast(double, bits) - 1.0;
+  const double s = f / (2.0 + f);
+  const double z = s * s, w = z * z;
+  const double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+  const double odd =
+      z * (6.666666666666735130e-01 +
+           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+  const double half_square = 0.5 * f * f;
+  const auto n = static_cast<double>(exponent);
+  return n * ln2_high - ((half_square - (s * (half_square + (even + odd)) + n * ln2_low)) - f);
+}
+
+// Blocks whose largest logit lies in this range add up e^logit; others the exponentials relative to their largest.
+inline constexpr float plain_from = -40.0F, plain_to = 60.0F;
+
+// A sum of exponentials: sum * e^reference.
+struct exp_sum {
+  double reference = 0;  // finite where the sum is above 0
+  double sum = 0;
+
+  // Which of two is added to which makes no difference.
+  ESPALIER_HOST_DEVICE exp_sum& operator+=(const exp_sum& other) {
+    if (!(other.sum > 0)) return *this;
+    if (!(sum > 0)) return *this = other;
+    if (reference >= other.reference) {
+      sum += reference == other.reference ? other.sum : other.sum * exp_of_minus(reference - other.reference);
+    } else {
+      sum = sum * exp_of_minus(other.reference - reference) + other.sum;
+      reference = other.reference;
+    }
+    return *this;
+  }
+  // Pre: the sum is above 0; `unit` is what it has for 1.
+  ESPALIER_HOST_DEVICE double log(double unit) const { return reference + log_of(sum / unit); }
+};
+
+}  // namespace espalier::detail
