@@ -278,9 +278,8 @@ struct problem {
   std::int32_t max_context = 0, stride = 0;
 };
 
-// A tuning under which tiles of so many rows, so many splits where there is work for them, and so many buffers are chosen.
-cuda::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::int32_t buffers,
-                              std::int32_t dim = 64) {
+// A tuning under which tiles of so many rows, so many splits where there is work for them, and so many stages are chosen.
+cuda::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::int32_t stages) {
   cuda::attention_tuning tuning;
   tuning.multiprocessors = 1 << 20;
   tuning.max_splits = splits;
@@ -288,9 +287,8 @@ cuda::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::
   tuning.merge_bytes = 1 << 30;
   tuning.small_tile_cost = tile_rows == 64 ? 1 : 1000;
   tuning.large_tile_cost = tile_rows == 64 ? 1000 : 1;
-  const std::int32_t row_bytes = 2 * dim;
   tuning.resident_blocks = 1;
-  tuning.shared_bytes = tile_rows * row_bytes + 64 * row_bytes * buffers + 64 * row_bytes / 2 + 1024 + 16 * tile_rows;
+  tuning.shared_bytes = stages == 1 ? 0 : 228 * 1024;
   return tuning;
 }
 
@@ -315,11 +313,11 @@ TEST_CASE("Attention on tensor cores is that of the formula") {
       s.parts = {{1, prefix, nodes}};
       s.group = group, s.dim = dim, s.kv_heads = group == 1 ? 2 : 1;
       s.page_size = group == 4 ? 16 : 0;
-      check<__half>(s, chosen(64, 1, 4, dim));
-      check<__nv_bfloat16>(s, chosen(128, 3, 3, dim));
+      check<__half>(s, chosen(64, 1, 2));
+      check<__nv_bfloat16>(s, chosen(128, 3, 1));
       s.fill = filling::counting;
-      check<__half>(s, chosen(128, 1, 2, dim));
-      check<__half>(s, chosen(64, 4, 3, dim));
+      check<__half>(s, chosen(128, 1, 1));
+      check<__half>(s, chosen(64, 4, 1));
     }
   }
 }
@@ -330,13 +328,13 @@ TEST_CASE("Attention sees every slot of a long prefix and of large trees, in eve
   setting s;
   s.kv_heads = 1, s.order = order, s.fill = filling::counting;
   s.parts = {{2, 2048, 300}};
-  check<__half>(s, chosen(64, 1, 4));
-  check<__half>(s, chosen(128, 7, 3));
+  check<__half>(s, chosen(64, 1, 2));
+  check<__half>(s, chosen(128, 7, 1));
   s.parts = {{0, 65, 1024}};
   s.lean = 0;
-  check<__half>(s, chosen(128, 1, 4));
+  check<__half>(s, chosen(128, 1, 2));
   s.fill = filling::peaked, s.page_size = 48;
-  check<__nv_bfloat16>(s, chosen(64, 32, 2));
+  check<__nv_bfloat16>(s, chosen(64, 32, 1));
 }
 
 TEST_CASE("The order of nodes is no part of the result") {
@@ -346,11 +344,11 @@ TEST_CASE("The order of nodes is no part of the result") {
   s.order = node_order::insertion;
   // Counts are exact, and so is their sum in any order.
   const problem<__half> first(s, 5);
-  const auto expected = first.run(chosen(64, 1, 4));
+  const auto expected = first.run(chosen(64, 1, 2));
   for (const node_order order : {node_order::breadth_first, node_order::depth_first, node_order::heavy_path}) {
     s.order = order;
     const problem<__half> p(s, 5);
-    const auto got = p.run(chosen(64, 1, 4));
+    const auto got = p.run(chosen(64, 1, 2));
     std::vector<std::int32_t> row_of(at(p.n_rows()));
     for (std::int32_t row = 0; row < p.n_rows(); ++row)
       row_of[at(first.node_of(row))] = row;
@@ -369,7 +367,7 @@ TEST_CASE("Leaving out what a tile does not see changes no bit") {
   s.kv_heads = 1, s.padding = 0, s.lean = 0;
   const std::int32_t rows = GENERATE(64, 128);
   problem<__half> p(s, 3);
-  const auto expected = p.run(chosen(rows, 1, 4));
+  const auto expected = p.run(chosen(rows, 1, 2));
   REQUIRE(p.worst(expected) <= 1.0);
   // Then the last row of each tile sees everything, and so nothing is left out for its tile; the warps of other rows still leave
   // out what these do not see. Then a row of each warp's.
@@ -380,7 +378,7 @@ TEST_CASE("Leaving out what a tile does not see changes no bit") {
     if (is_full(row))
       mask_row{p.mask.data() + of.mask_begin + row * of.mask_words, of.mask_words}.include_first(p.n_rows());
   }
-  const auto got = p.run(chosen(rows, 1, 4));
+  const auto got = p.run(chosen(rows, 1, 2));
   CHECK(p.worst(got) <= 1.0);
   int different = 0;
   for (std::int32_t row = 0; row < p.n_rows(); ++row) {
@@ -401,9 +399,9 @@ TEST_CASE("Attention of ragged sequences in either cache") {
   s.stride_beyond = 64;
   for (const filling fill : {filling::peaked, filling::counting}) {
     s.fill = fill;
-    check<__half>(s, chosen(64, 1, 4));
-    check<__nv_bfloat16>(s, chosen(128, 5, 4));
-    if (s.group == 3) check<float>(s, chosen(64, 4, 4));
+    check<__half>(s, chosen(64, 1, 2));
+    check<__nv_bfloat16>(s, chosen(128, 5, 2));
+    if (s.group == 3) check<float>(s, chosen(64, 4, 2));
   }
   check<__half>(s, cuda::attention_tuning_of_device());
 }
@@ -416,13 +414,13 @@ TEST_CASE("Other number types and head dimensions run without tensor cores") {
     if (dim == 256 && s.group == 4) continue;
     s.dim = dim;
     s.fill = filling::peaked;
-    check<float>(s, chosen(64, 1, 4));
-    check<float>(s, chosen(64, 6, 4));
+    check<float>(s, chosen(64, 1, 2));
+    check<float>(s, chosen(64, 6, 2));
     if (dim == 64) continue;
-    check<__half>(s, chosen(64, 1, 4));
-    check<__nv_bfloat16>(s, chosen(64, 3, 4));
+    check<__half>(s, chosen(64, 1, 2));
+    check<__nv_bfloat16>(s, chosen(64, 3, 2));
     s.fill = filling::counting;
-    check<__half>(s, chosen(64, 1, 4));
+    check<__half>(s, chosen(64, 1, 2));
   }
 }
 
@@ -433,9 +431,9 @@ TEST_CASE("Masks may have columns of rows that are in the cache already") {
   s.group = 4;
   for (const filling fill : {filling::peaked, filling::counting}) {
     s.fill = fill;
-    check<__half>(s, chosen(64, 1, 4));
-    check<__half>(s, chosen(128, 3, 2));
-    check<float>(s, chosen(64, 2, 4));
+    check<__half>(s, chosen(64, 1, 2));
+    check<__half>(s, chosen(128, 3, 1));
+    check<float>(s, chosen(64, 2, 2));
   }
 }
 
@@ -444,7 +442,7 @@ TEST_CASE("Attention gives the same bits every time") {
   s.parts = {{0, 400, 100}};
   s.group = 4;
   const problem<__nv_bfloat16> p(s, 8);
-  const auto tuning = chosen(64, GENERATE(1, 6), 4);
+  const auto tuning = chosen(64, GENERATE(1, 6), 2);
   const auto first = p.run(tuning), second = p.run(tuning);
   CHECK(std::memcmp(first.data(), second.data(), first.size() * 2) == 0);
 }
@@ -459,7 +457,7 @@ TEST_CASE("What is not a number shows in the rows that see it") {
   const bool in_value = GENERATE(false, true);
   (in_value ? p.kv.value(p.layer, 0, slot) : p.kv.key(p.layer, 0, slot))[p.s.dim + 3] =
       static_cast<__half>(std::numeric_limits<float>::quiet_NaN());
-  const auto got = p.run(chosen(64, splits, 4));
+  const auto got = p.run(chosen(64, splits, 2));
   int wrong = 0, hit = 0;
   for (std::int32_t row = 0; row < p.n_rows(); ++row) {
     const auto slots = p.seen_by(row);
@@ -483,7 +481,7 @@ TEST_CASE("A captured attention follows lengths in the memory of the device") {
   s.group = 4, s.fill = filling::counting;
   problem<__half> p(s, 4);
   const problem<__half>::on_device there(p);
-  const cuda::tree_attention<__half> attention(p.shape(), chosen(64, 5, 4));
+  const cuda::tree_attention<__half> attention(p.shape(), chosen(64, 5, 2));
   cudaStream_t stream;
   cuda::require(cudaStreamCreate(&stream), "cudaStreamCreate");
   cudaGraph_t graph;
@@ -538,7 +536,7 @@ TEST_CASE("Attention is planned by shapes") {
   }
   for (const std::int32_t rows : {64, 128}) {
     for (const std::int32_t splits : {1, 5}) {
-      const auto p = cuda::detail::plan_attention(shape, chosen(rows, splits, 4), 40, 1, 3000);
+      const auto p = cuda::detail::plan_attention(shape, chosen(rows, splits, 2), 40, 1, 3000);
       CHECK(p.row_groups == rows / 64);
       CHECK(p.n_splits == splits);
     }

@@ -44,7 +44,8 @@ namespace espalier::cuda {
 //!             second cache. 64 nodes: 17 GFLOP, 67 MB: both bound by arithmetic, whose rate for mma.sync on compute capability
 //!             9.0 is about 0.6 of that of wgmma (all of it on 8.0)
 //! Errors      option_error for a shape that no kernel takes; cuda_error
-//! Law         a row's result does not depend on what lies in slots that it does not see, NaN included
+//! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter; rows are computed alike in
+//!             tiles of either size
 //! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); flash decoding (splits)
 template <class NumberT>
 class tree_attention {
@@ -58,8 +59,8 @@ class tree_attention {
       raise<option_error>("option n_heads is ", shape.n_heads, ", but must be a multiple of n_kv_heads, ",
                           shape.n_kv_heads, ".");
     require_option("head_dim", shape.head_dim, 1, detail::plain_attention_max_dim);
-    require_option("max_rows", shape.max_rows, 1, 1 << 20);
-    require_option("max_context", shape.max_context, 1, 1 << 22);
+    require_option("max_rows", shape.max_rows, 1, detail::max_mask_columns);
+    require_option("max_context", shape.max_context, 1, 1 << 26);
     require_option("max_splits", tuning.max_splits, 1, 32);
     if (shape_.query_stride == 0) shape_.query_stride = shape.n_heads * shape.head_dim;
     n_parts_ = detail::rows_of_parts(shape_, tuning_);
@@ -74,7 +75,8 @@ class tree_attention {
   //! the launches may be captured. Padding rows of `out` are left alone.
   //!
   //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16 bytes
-  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; no row sees a slot from max_context + n_rows on; scale > 0
+  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from
+  //!             max_context + n_rows or 32768 on; scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
            float scale, NumberT* out, cudaStream_t stream) const {
     if (batch.n_rows == 0) return;
@@ -91,7 +93,7 @@ class tree_attention {
     a.n_heads = shape_.n_heads;
     a.group = shape_.n_heads / shape_.n_kv_heads;
     a.head_dim = shape_.head_dim;
-    a.seen_words = 2 * ((batch.max_context + batch.n_rows) / 64 + 1);
+    a.seen_words = 2 * ((std::min(batch.max_context + batch.n_rows, detail::max_mask_columns) + 63) / 64);
     const detail::attention_plan plan =
         detail::plan_attention(shape_, tuning_, batch.n_rows, batch.n_sequences, batch.max_context);
     a.n_splits = static_cast<std::int32_t>(std::clamp<std::size_t>(n_parts_ / static_cast<std::size_t>(batch.n_rows), 1,
@@ -134,15 +136,13 @@ class tree_attention {
   void launch_tile_kernel(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
                           cudaStream_t stream) const {
     using tile = detail::attention_tile<NumberT, dim, row_groups>;
-    // As many buffers as let two blocks share a multiprocessor, which keeps 1 KiB a block for itself.
-    const auto room = static_cast<std::size_t>(tuning_.shared_bytes / tuning_.resident_blocks - 1024);
-    a.n_buffers = 4;
-    while (a.n_buffers > 2 && tile::shared_bytes(a.n_buffers, a.seen_words) > room)
-      --a.n_buffers;
+    // Two stages where two blocks may still share a multiprocessor, which keeps 1 KiB a block for itself.
+    const std::int32_t room = tuning_.shared_bytes / tuning_.resident_blocks - 1024;
+    a.n_stages = static_cast<std::int64_t>(tile::shared_bytes(2, a.seen_words)) <= room ? 2 : 1;
     const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),
                                           static_cast<unsigned>(shape_.n_kv_heads)),
                              .threads = tile::threads,
-                             .shared_bytes = tile::shared_bytes(a.n_buffers, a.seen_words)};
+                             .shared_bytes = tile::shared_bytes(a.n_stages, a.seen_words)};
     launch("tile_attention", detail::tile_attention<NumberT, dim, row_groups>, shape, stream, a);
   }
 

@@ -23,11 +23,14 @@ struct kv_view {
   std::int32_t row_size = 0;      //!< n_kv_heads * head_dim
   std::int32_t n_layers = 0;
 
+  //! Where the key of a slot lies in its layer, in rows of row_size.
+  ESPALIER_HOST_DEVICE std::int64_t row(std::int32_t sequence, std::int32_t slot) const {
+    const std::int32_t page = pages == nullptr ? sequence : pages[sequence * max_pages + slot / page_size];
+    return static_cast<std::int64_t>(page) * 2 * page_size + slot % page_size;
+  }
   //! [row_size] the key of a slot.
   ESPALIER_HOST_DEVICE NumberT* key(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {
-    const std::int32_t page = pages == nullptr ? sequence : pages[sequence * max_pages + slot / page_size];
-    return data + layer * layer_stride +
-           (static_cast<std::int64_t>(page) * 2 * page_size + slot % page_size) * row_size;
+    return data + layer * layer_stride + row(sequence, slot) * row_size;
   }
   //! [row_size] the value of a slot.
   ESPALIER_HOST_DEVICE NumberT* value(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {

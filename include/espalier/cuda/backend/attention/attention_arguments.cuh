@@ -27,9 +27,12 @@ struct attention_arguments {
   std::int32_t group;  // query heads that share keys and values
   std::int32_t head_dim;
   std::int32_t n_splits;
-  std::int32_t n_buffers;   // tiles of keys or values in shared memory
-  std::int32_t seen_words;  // words of a mask that the context has room for, even
+  std::int32_t n_stages;    // blocks of keys and values in shared memory: 1 or 2
+  std::int32_t seen_words;  // words of a mask that may bear bits, even
 };
+
+//! Columns that masks may show: slots from a prefix's end on.
+inline constexpr std::int32_t max_mask_columns = 32768;
 
 //! The units of work that part `split` of n begins with. In kernels.
 __device__ inline std::int32_t split_begin(std::int32_t n_units, std::int32_t split, std::int32_t n_splits) {

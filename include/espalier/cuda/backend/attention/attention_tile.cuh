@@ -33,8 +33,8 @@ struct attention_tile {
   static constexpr std::size_t mask_bytes = std::size_t{2} * rows * 2 * sizeof(std::uint32_t);
 
   //! Of a thread block: queries, buffers, the masks of two blocks, what some row sees, and the blocks with something to see.
-  static constexpr std::size_t shared_bytes(std::int32_t n_buffers, std::int32_t seen_words) {
-    return query_bytes + static_cast<std::size_t>(n_buffers) * buffer_bytes + mask_bytes +
+  static constexpr std::size_t shared_bytes(std::int32_t n_stages, std::int32_t seen_words) {
+    return query_bytes + static_cast<std::size_t>(2 * n_stages) * buffer_bytes + mask_bytes +
            static_cast<std::size_t>(seen_words) * sizeof(std::uint32_t) +
            static_cast<std::size_t>(seen_words / 2 + 1) * sizeof(std::int32_t);
   }
@@ -133,21 +133,30 @@ template <class NumberT, class TileT>
 struct slot_copier {
   static constexpr int lanes_per_row = TileT::chunks;
   static constexpr int rows_at_once = 32 / lanes_per_row;
-  static constexpr int warp_rows = TileT::slots / TileT::warps;
-  static constexpr int steps = warp_rows / rows_at_once;
+  static constexpr int step_rows = rows_at_once * TileT::warps;  // of the block
+  static constexpr int steps = TileT::slots / step_rows;
 
   const kv_view<NumberT>& kv;
   const tile_place& place;
   const tile_blocks& blocks;
-  unsigned long long own = 0;  // the key of the slot that this lane looks after; 0: nobody sees it
+  const NumberT* first_key;  // this lane's chunk of row 0 of the cache
+  std::int64_t to_values;    // numbers
+  std::uint32_t offset;      // of this lane's chunk of the first step
+  std::int32_t own = -1;     // the row of the cache that this lane looks after; -1: nobody sees it
 
-  //! The row of the block that is number i of this warp's: steps apart, so that a warp's rows are consecutive in each step.
-  __device__ static std::uint32_t row(std::uint32_t i) {
-    return i / rows_at_once * (rows_at_once * TileT::warps) + threadIdx.x / 32 * rows_at_once + i % rows_at_once;
+  __device__ slot_copier(const kv_view<NumberT>& kv_, const tile_place& place_, const tile_blocks& blocks_)
+      : kv(kv_), place(place_), blocks(blocks_) {
+    const std::uint32_t chunk = threadIdx.x % lanes_per_row;
+    first_key = kv.data + static_cast<std::int64_t>(place.kv_head) * (TileT::row_bytes / 2) + 8 * chunk;
+    to_values = static_cast<std::int64_t>(kv.page_size) * kv.row_size;
+    offset = TileT::offset(threadIdx.x / lanes_per_row, chunk);  // step_rows is a multiple of 8
   }
 
   __device__ void keys(ptx::shared_address to, std::int32_t block) {
-    const auto column = static_cast<std::int32_t>(row(threadIdx.x % warp_rows));
+    // Lane i looks after what lane i % rows_at_once of each row copies in step i / rows_at_once.
+    const auto i = static_cast<std::int32_t>(threadIdx.x % (steps * rows_at_once));
+    const std::int32_t column =
+        i / rows_at_once * step_rows + static_cast<std::int32_t>(threadIdx.x / 32) * rows_at_once + i % rows_at_once;
     std::int32_t slot = 64 * block + column;
     bool there = slot < place.sequence.prefix;
     if (block >= blocks.n_prefix) {
@@ -155,26 +164,20 @@ struct slot_copier {
       slot = place.sequence.prefix + c;
       there = (blocks.seen[c / 32] >> (c % 32) & 1U) != 0;
     }
-    own = 0;
-    if (there)
-      own = reinterpret_cast<unsigned long long>(kv.key(0, place.sequence.sequence, slot) +
-                                                 static_cast<std::int64_t>(place.kv_head) * (TileT::row_bytes / 2));
-    copy(to, 0);
+    own = there ? static_cast<std::int32_t>(kv.row(place.sequence.sequence, slot)) : -1;
+    copy(to, first_key);
   }
 
-  __device__ void values(ptx::shared_address to) const {
-    copy(to, static_cast<unsigned long long>(kv.page_size) * static_cast<unsigned>(kv.row_size) * sizeof(NumberT));
-  }
+  __device__ void values(ptx::shared_address to) const { copy(to, first_key + to_values); }
 
-  __device__ void copy(ptx::shared_address to, unsigned long long further) const {
-    const std::uint32_t lane = threadIdx.x % 32, chunk = lane % lanes_per_row;
+  __device__ void copy(ptx::shared_address to, const NumberT* from) const {
+    static_assert(step_rows % 8 == 0);
+    const auto lane_row = static_cast<int>(threadIdx.x % 32 / lanes_per_row);
     ESPALIER_UNROLL
     for (int step = 0; step < steps; ++step) {
-      const std::uint32_t i = static_cast<std::uint32_t>(step) * rows_at_once + lane / lanes_per_row;
-      const unsigned long long from = __shfl_sync(0xFFFFFFFFU, own, static_cast<int>(i));
-      const unsigned long long at =
-          from == 0 ? reinterpret_cast<unsigned long long>(kv.data) : from + further + 16 * chunk;
-      ptx::copy_async_16(to + TileT::offset(row(i), chunk), reinterpret_cast<const void*>(at), from != 0);
+      const std::int32_t row = __shfl_sync(0xFFFFFFFFU, own, step * rows_at_once + lane_row);
+      ptx::copy_async_16(to + offset + static_cast<std::uint32_t>(step * step_rows * TileT::row_bytes),
+                         from + static_cast<std::int64_t>(row < 0 ? 0 : row) * kv.row_size, row >= 0);
     }
   }
 };

@@ -127,10 +127,13 @@ struct warp_attention {
           }
         }
         total[g][lower] = fmaf(total[g][lower], keep, part);
-        ESPALIER_UNROLL
-        for (int d = 0; d < dim / 8; ++d) {
-          sum[g][d][2 * lower] *= keep;
-          sum[g][d][2 * lower + 1] *= keep;
+        // Mostly the greatest scores are found early.
+        if (__any_sync(0xFFFFFFFFU, keep != 1.0F) != 0) {
+          ESPALIER_UNROLL
+          for (int d = 0; d < dim / 8; ++d) {
+            sum[g][d][2 * lower] *= keep;
+            sum[g][d][2 * lower + 1] *= keep;
+          }
         }
       }
       ESPALIER_UNROLL
@@ -202,12 +205,10 @@ struct warp_attention {
   }
 };
 
-//! Waits until the oldest of n - 1 groups of copies has arrived.
-__device__ inline void await_oldest(std::int32_t n_buffers) {
-  if (n_buffers == 2) {
+//! Waits until what the present step works on has arrived, for all threads: all copies, or all but the last two.
+__device__ inline void await_buffer(std::int32_t n_stages) {
+  if (n_stages == 1) {
     ptx::copy_async_wait<0>();
-  } else if (n_buffers == 3) {
-    ptx::copy_async_wait<1>();
   } else {
     ptx::copy_async_wait<2>();
   }
@@ -216,7 +217,7 @@ __device__ inline void await_oldest(std::int32_t n_buffers) {
 
 //! Attention of a tile of rows over a part of the context, on tensor cores.
 //!
-//! Blocks of 64 keys and of 64 values follow each other through a ring of two to four buffers: while one is worked on, the next are on
+//! Blocks of 64 keys and of 64 values follow each other through two or four buffers: while one is worked on, the next are on
 //! their way, and one barrier a buffer tells that it has arrived and that the one before is free. Scores and weights stay in
 //! registers. A warp whose rows see nothing of a block leaves it out.
 //!
@@ -230,18 +231,17 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
   const auto split = static_cast<std::int32_t>(blockIdx.y);
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
 
+  // Shared memory: queries; keys and values of each stage; masks of two blocks; then what tile_blocks points to.
   unsigned char* const memory = shared_memory();
-  unsigned char* const buffers = memory + tile::query_bytes;
-  auto* const masks =
-      reinterpret_cast<std::uint32_t*>(buffers + static_cast<std::size_t>(a.n_buffers) * tile::buffer_bytes);
+  const ptx::shared_address query_address = ptx::address_of(memory);
+  const ptx::shared_address key_address = query_address + static_cast<std::uint32_t>(tile::query_bytes);
+  const auto stage = [&](std::int32_t block) {
+    return key_address + static_cast<std::uint32_t>(block & (a.n_stages - 1)) * (2 * tile::buffer_bytes);
+  };
+  auto* const masks = reinterpret_cast<std::uint32_t*>(memory + tile::query_bytes +
+                                                       static_cast<std::size_t>(2 * a.n_stages) * tile::buffer_bytes);
   auto* const seen = masks + tile::mask_bytes / sizeof(std::uint32_t);
-  const tile_blocks blocks =
-      find_blocks(place, a.batch.mask, seen, reinterpret_cast<std::int32_t*>(seen + a.seen_words), a.seen_words);
-  const std::int32_t n_blocks = blocks.n_prefix + blocks.n_listed;
-  const std::int32_t begin = split_begin(n_blocks, split, a.n_splits),
-                     end = split_begin(n_blocks, split + 1, a.n_splits);
 
-  const ptx::shared_address query_address = ptx::address_of(memory), buffer_address = ptx::address_of(buffers);
   for (std::int32_t i = thread; i < tile::rows * tile::chunks; i += tile::threads) {
     const std::int32_t query = i / tile::chunks, chunk = i % tile::chunks;
     const bool there = query < place.n_queries;
@@ -251,51 +251,50 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
         query_address + tile::offset(static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(chunk)),
         a.queries + row * a.query_stride + head * dim + 8 * chunk, there);
   }
+  const tile_blocks blocks =
+      find_blocks(place, a.batch.mask, seen, reinterpret_cast<std::int32_t*>(seen + a.seen_words), a.seen_words);
+  const std::int32_t n_blocks = blocks.n_prefix + blocks.n_listed;
+  const std::int32_t begin = split_begin(n_blocks, split, a.n_splits),
+                     end = split_begin(n_blocks, split + 1, a.n_splits);
 
-  slot_copier<NumberT, tile> copier{a.kv, place, blocks};
-  const std::uint32_t* const mask_rows = a.batch.mask + place.sequence.mask_begin +
-                                         (place.first_row - place.sequence.row_begin) * place.sequence.mask_words;
-  // Buffers in order: keys and values of the first block, of the second, ...
-  std::int32_t next = 2 * begin, next_buffer = 0;
-  const auto copy_next = [&] {
-    if (next < 2 * end) {
-      const ptx::shared_address to = buffer_address + static_cast<std::uint32_t>(next_buffer) * tile::buffer_bytes;
-      const std::int32_t block = next / 2;
-      if (next % 2 == 0) {
-        copier.keys(to, block);
-        if (block >= blocks.n_prefix && thread < tile::rows) {
-          const std::int32_t word = 2 * blocks.listed[block - blocks.n_prefix];
-          std::uint32_t* const own = masks + (block % 2 * tile::rows + thread) * 2;
-          for (std::int32_t e = 0; e < 2; ++e) {
-            const bool there = thread < place.n_rows && word + e < place.sequence.mask_words;
-            ptx::copy_async_4(ptx::address_of(own + e),
-                              mask_rows + (there ? thread * place.sequence.mask_words + word + e : 0), there);
-          }
+  slot_copier<NumberT, tile> copier(a.kv, place, blocks);
+  // The mask words of one query, where they are this thread's to copy, and for how many words.
+  const bool has_mask = thread < place.n_queries;
+  const std::uint32_t* const mask_row =
+      a.batch.mask + place.sequence.mask_begin +
+      (place.first_row - place.sequence.row_begin + (has_mask ? place.row_of(thread) : 0)) * place.sequence.mask_words;
+  const auto mask_of = [&](std::int32_t block, std::int32_t query) {
+    return masks + ((block & 1) * tile::rows + query) * 2;
+  };
+  const auto copy_keys = [&](std::int32_t block) {
+    if (block < end) {
+      copier.keys(stage(block), block);
+      if (block >= blocks.n_prefix && thread < tile::rows) {
+        const std::int32_t word = 2 * blocks.listed[block - blocks.n_prefix];
+        for (std::int32_t e = 0; e < 2; ++e) {
+          const bool there = has_mask && word + e < place.sequence.mask_words;
+          ptx::copy_async_4(ptx::address_of(mask_of(block, thread) + e), mask_row + (there ? word + e : 0), there);
         }
-      } else {
-        copier.values(to);
       }
-      next_buffer = next_buffer + 1 == a.n_buffers ? 0 : next_buffer + 1;
     }
-    ++next;
     ptx::copy_async_commit();
   };
-  for (std::int32_t i = 0; i + 1 < a.n_buffers; ++i)
-    copy_next();
+  const auto copy_values = [&](std::int32_t block) {
+    if (block < end) copier.values(stage(block) + tile::buffer_bytes);
+    ptx::copy_async_commit();
+  };
+  copy_keys(begin);
+  if (a.n_stages == 2) {
+    copy_values(begin);
+    copy_keys(begin + 1);
+  }
 
   const std::int32_t first_query = thread / 32 * tile::warp_rows;
   warp_state state(query_address + static_cast<std::uint32_t>(first_query) * tile::row_bytes);
-  std::int32_t buffer = 0;
-  const auto take = [&] {
-    const ptx::shared_address at = buffer_address + static_cast<std::uint32_t>(buffer) * tile::buffer_bytes;
-    buffer = buffer + 1 == a.n_buffers ? 0 : buffer + 1;
-    return at;
-  };
   for (std::int32_t block = begin; block < end; ++block) {
-    await_oldest(a.n_buffers);
+    await_buffer(a.n_stages);
     if (block == begin) state.keep_queries();
-    copy_next();
-    const ptx::shared_address keys = take();
+    copy_values(block + a.n_stages - 1);
 
     // What each of this lane's rows sees of the block, as far as not everything.
     const bool in_tree = block >= blocks.n_prefix;
@@ -306,8 +305,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
                                                                 : left <= 32 ? 0U
                                                                              : (1U << (left - 32)) - 1U);
       }
-      const std::int32_t query = first_query + 16 * g + 8 * lower + thread % 32 / 4;
-      return *reinterpret_cast<const uint2*>(masks + (block % 2 * tile::rows + place.row_of(query)) * 2);
+      return *reinterpret_cast<const uint2*>(mask_of(block, first_query + 16 * g + 8 * lower + thread % 32 / 4));
     };
     bool works = first_query < place.n_queries;
     if (works && in_tree) {
@@ -323,7 +321,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     typename warp_state::weights weights;
     if (works) {
       typename warp_state::scores scores = {};
-      state.score(scores, keys);
+      state.score(scores, stage(block));
       if (in_tree || left < 64) {
         ESPALIER_UNROLL
         for (int g = 0; g < row_groups; ++g) {
@@ -334,10 +332,9 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
       state.weigh(weights, scores, a.exponent_scale);
     }
 
-    await_oldest(a.n_buffers);
-    copy_next();
-    const ptx::shared_address values = take();
-    if (works) state.add(weights, values);
+    await_buffer(a.n_stages);
+    copy_keys(block + a.n_stages);
+    if (works) state.add(weights, stage(block) + tile::buffer_bytes);
   }
   ptx::copy_async_wait<0>();
   if (first_query < place.n_queries) state.write(a, place, first_query, split);
