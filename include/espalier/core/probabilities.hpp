@@ -19,7 +19,8 @@ struct vocab_rows {
   std::int32_t n_rows = 0;
   std::int32_t vocab = 0;
 
-  ESPALIER_HOST_DEVICE std::span<const NumberT> row(std::int32_t r) const {
+  //! On the host: a span has no members for the device.
+  std::span<const NumberT> row(std::int32_t r) const {
     return {data + static_cast<std::ptrdiff_t>(r) * vocab, static_cast<std::size_t>(vocab)};
   }
 };
@@ -36,8 +37,8 @@ struct node_rows {
   const std::int32_t* row_of = nullptr;
 
   ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of != nullptr && row_of[u] >= 0; }
-  //! Pre         has(u)
-  ESPALIER_HOST_DEVICE std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
+  //! On the host. Pre: has(u)
+  std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
 };
 
 //! The same, each row made by a sampler: distributions by construction, which a verifier need not read to check.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <tuple>
@@ -15,6 +14,7 @@
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/sampling/top_tokens.hpp"
+#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
@@ -26,7 +26,7 @@ double append_best(TreeT& tree, DrafterT& drafter, node_id& u) {
   const auto row = drafter.propose(tree, std::span<const node_id>(&u, 1)).row(0);
   candidate<typename decltype(row)::value_type> best[1];
   if (top_k(row, std::span(best)) == 0) return 0;
-  u = tree.append(u, best[0].token, std::log(static_cast<float>(best[0].probability)));
+  u = tree.append(u, best[0].token, detail::log_prob_of(static_cast<double>(best[0].probability)));
   return static_cast<double>(best[0].probability);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
@@ -73,7 +73,7 @@ class delayed {
       const token_id token = chance.pick(row, {ends_[path], static_cast<std::int32_t>(path), purpose::draft});
       if (token < 0) raise<numeric_error>("the draft's row after node ", ends_[path], " has no probability above 0.");
       const double probability = static_cast<double>(row[static_cast<std::size_t>(token)]);
-      ends_[path] = tree.draw(ends_[path], token, static_cast<float>(std::log(probability)));
+      ends_[path] = tree.draw(ends_[path], token, detail::log_prob_of(probability));
     }
   }
 

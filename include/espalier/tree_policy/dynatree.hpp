@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdint>
 
 #include "espalier/concepts/drafter.hpp"
@@ -11,42 +8,10 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/tree_policy/dynatree_rule.hpp"
 #include "espalier/tree_policy/layer.hpp"
 
 namespace espalier {
-
-//! Defaults: DynaTree's second paper (appendix A) and, where that is silent, its public code. Depths are the paper's: the
-//! first drafted token has depth 0.
-struct dynatree_options {
-  std::int32_t budget = 256;        //!< N_max, drafted tokens at most
-  std::int32_t base_depth = 5;      //!< D_0, down to which likely and unlikely paths grow alike
-  std::int32_t max_depth = 8;       //!< D_max
-  std::int32_t min_breadth = 1;     //!< B_min, children of a confident node
-  std::int32_t mid_breadth = 2;     //!< B_mid, children in between
-  std::int32_t max_breadth = 3;     //!< B_max, children of an unsure node
-  double high_confidence = 0.9;     //!< tau_h, from which a node is confident
-  double low_confidence = 0.4;      //!< tau_l, below which a node is unsure
-  double prune_probability = 0.05;  //!< tau, path probability below which a node stays a leaf
-  double stop_probability = 0.1;    //!< rho_stop, the same, as early stopping
-  double deep_probability = 0.5;    //!< rho_deep, path probability needed beyond the base depth
-  bool history = true;              //!< adapt D_0, tau_h and rho_deep to recent acceptance
-
-  //! The first paper: one breadth, one depth, one threshold; its best setting (D = 8, B = 3, tau = 0.03).
-  static constexpr dynatree_options first_paper() {
-    return {.budget = 256,
-            .base_depth = 8,
-            .max_depth = 8,
-            .min_breadth = 3,
-            .mid_breadth = 3,
-            .max_breadth = 3,
-            .high_confidence = 1.0,
-            .low_confidence = 0.0,
-            .prune_probability = 0.03,
-            .stop_probability = 0.0,
-            .deep_probability = 0.0,
-            .history = false};
-  }
-};
 
 //! Grows a tree breadth first from the draft's most probable token: breadth by the draft's confidence at each node, depth by
 //! the probability of the path, both adapted to what was accepted lately. Both papers are settings of this one policy.
@@ -60,7 +25,7 @@ class dynatree {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit dynatree(dynatree_options options = {}) : options_(options), now_(options), layer_(options.budget) {
+  explicit dynatree(dynatree_options options = {}) : budget_(options.budget), rule_(options), layer_(options.budget) {
     require_option("max_depth", options.max_depth, 1, 64);
     require_option("base_depth", options.base_depth, 1, options.max_depth);
     require_option("max_breadth", options.max_breadth, 1, layer::max_breadth);
@@ -73,7 +38,7 @@ class dynatree {
     require_option("stop_probability", options.stop_probability, 0.0, options.deep_probability);
   }
 
-  std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_nodes() const { return budget_; }
 
   template <class TreeT, StepDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
@@ -81,68 +46,26 @@ class dynatree {
     layer_.expand(tree, drafter, [](node_id, double) { return 1; });
     while (!tree.full()) {
       const tree_view view = tree;
-      layer_.filter([&](node_id u) { return expands(view, u); });
+      layer_.filter([&](node_id u) { return rule_.expands(view.depth[u], view.path_log_prob[u]); });
       if (layer_.empty()) return;
-      layer_.expand(tree, drafter, [&](node_id, double confidence) { return breadth(confidence); });
+      layer_.expand(tree, drafter, [&](node_id, double confidence) { return rule_.breadth(confidence); });
     }
   }
 
-  void observe(tree_view tree, verdict v) {
-    if (!options_.history) return;
-    const double committed = tree.depth[v.accepted] + 1;
-    observe_acceptance((std::min)(1.0, committed / (now_.base_depth + 2)));
-  }
+  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
 
-  //! Adapts to the acceptance of one round, 0 to 1: over the last 10 rounds, once there are 5, a mean above 0.8 drafts
-  //! deeper and narrower, one below 0.6 shallower and broader. Options move within the published bounds, or from where they
-  //! were set outside of them toward these.
-  void observe_acceptance(double acceptance) {
-    window_[static_cast<std::size_t>(n_observed_++ % window)] = acceptance;
-    if (n_observed_ < min_observed) return;
-    const std::int32_t n = (std::min)(n_observed_, window);
-    double mean = 0;
-    for (std::int32_t i = 0; i < n; ++i)
-      mean += window_[static_cast<std::size_t>(i)] / n;
-    if (mean > 0.8) {
-      now_.base_depth = (std::min)(now_.base_depth + 1, (std::max)(now_.max_depth - 1, options_.base_depth));
-      now_.high_confidence = (std::max)(now_.high_confidence - 0.05, (std::min)(0.5, options_.high_confidence));
-      now_.deep_probability = (std::max)(now_.deep_probability - 0.05, (std::min)(0.3, options_.deep_probability));
-    } else if (mean < 0.6) {
-      now_.base_depth = (std::max)(now_.base_depth - 1, (std::min)(2, options_.base_depth));
-      now_.high_confidence = (std::min)(now_.high_confidence + 0.05, (std::max)(0.95, options_.high_confidence));
-      now_.deep_probability = (std::min)(now_.deep_probability + 0.05, (std::max)(0.8, options_.deep_probability));
-    }
-  }
+  //! As dynatree_rule's.
+  void observe_acceptance(double acceptance) { rule_.observe_acceptance(acceptance); }
 
-  void reset() {
-    now_ = options_;
-    n_observed_ = 0;
-  }
+  void reset() { rule_.reset(); }
 
   //! The options as history has adapted them.
-  const dynatree_options& adapted() const { return now_; }
+  const dynatree_options& adapted() const { return rule_.adapted(); }
 
  private:
-  static constexpr std::int32_t window = 10;
-  static constexpr std::int32_t min_observed = 5;
-
-  bool expands(tree_view tree, node_id u) const {
-    const std::int32_t depth = tree.depth[u] - 1;
-    const double probability = std::exp(static_cast<double>(tree.path_log_prob[u]));
-    return probability >= now_.prune_probability && depth < now_.max_depth && probability >= now_.stop_probability &&
-           (depth < now_.base_depth || probability >= now_.deep_probability);
-  }
-
-  std::int32_t breadth(double confidence) const {
-    if (confidence >= now_.high_confidence) return now_.min_breadth;
-    return confidence < now_.low_confidence ? now_.max_breadth : now_.mid_breadth;
-  }
-
-  dynatree_options options_;
-  dynatree_options now_;
+  std::int32_t budget_;
+  dynatree_rule rule_;
   layer layer_;
-  std::array<double, window> window_{};
-  std::int32_t n_observed_ = 0;
 };
 
 }  // namespace espalier

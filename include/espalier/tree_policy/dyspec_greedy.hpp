@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,6 +14,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/undrawn.hpp"
+#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
@@ -57,7 +57,7 @@ class dyspec_greedy {
       const token_id token = mass > 0 ? chance.pick(left, {next.node, next.n_draws, purpose::draft}) : -1;
       if (token < 0) continue;  // the row has given all it can
       const auto probability = static_cast<double>(row[static_cast<std::size_t>(token)]);
-      const node_id child = tree.append(next.node, token, static_cast<float>(std::log(probability)));
+      const node_id child = tree.append(next.node, token, detail::log_prob_of(probability));
       const double share = (std::min)(1.0, probability / mass);
       const double reach = next.reach;
       ++next.n_draws;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +15,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/undrawn.hpp"
+#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
@@ -100,7 +100,7 @@ class dyspec_threshold {
     const token_id token = mass > 0 ? chance.pick(left, {u, slot, purpose::draft}) : -1;
     if (token < 0) return;
     const auto probability = static_cast<double>(row[static_cast<std::size_t>(token)]);
-    const node_id child = tree.append(u, token, static_cast<float>(std::log(probability)));
+    const node_id child = tree.append(u, token, detail::log_prob_of(probability));
     const double share = (std::min)(1.0, probability / mass);
     reach_[i] = reach * (1 - share);
     if (is_needed(reach * share)) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +11,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/top_k.hpp"
+#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
@@ -77,7 +77,7 @@ class layer {
     const std::int32_t wanted = breadth(u, static_cast<double>(best[0].probability));
     const std::int32_t found = wanted == 1 ? 1 : top_k(row, std::span(best).first(static_cast<std::size_t>(wanted)));
     for (std::int32_t i = 0; i < found && left(tree) > 0; ++i)
-      next_[n_nodes_++] = tree.append(u, best[i].token, std::log(static_cast<float>(best[i].probability)));
+      next_[n_nodes_++] = tree.append(u, best[i].token, detail::log_prob_of(static_cast<double>(best[i].probability)));
   }
 
   std::vector<node_id> nodes_;  // [budget], so that a copy needs no more room either
