@@ -5,17 +5,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/sampling/top_tokens.cuh"
 #include "espalier/cuda/tree_policy/prefix_heap.cuh"
 #include "espalier/cuda/tree_policy/prefix_levels.cuh"
 #include "espalier/cuda/tree_policy/prefix_nodes.cuh"
@@ -137,7 +141,9 @@ ESPALIER_KERNEL void best_first_one_thread(tree_writer tree, prefix_lists lists,
 //!
 //! Complexity  one draft pass, one look at each row, and one launch of one block, which is a chain of O(budget) steps of a warp or
 //!             O(max_depth) steps of a block: see best_first_tuning; no allocation after construction, no synchronisation
-//! Law, Errors, Source    as espalier::best_first; errors of logits are faults
+//! Law         that of espalier::best_first over blocks
+//! Errors      its options'; what is not finite in a block's logits is a fault
+//! Source      as espalier::best_first; the levels are ours, see docs/algorithms.md
 class best_first {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -160,6 +166,17 @@ class best_first {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+
+  template <BlockDrafter DrafterT>
+  void grow(tree_writer tree, DrafterT& drafter, chance_source, cudaStream_t stream) const {
+    auto logits = drafter.propose_block(stream);
+    using number = std::remove_cvref_t<decltype(logits.data[0])>;
+    logits.n_rows = logits.n_rows < options_.max_depth ? logits.n_rows : options_.max_depth;
+    const std::int32_t n_ranks = options_.budget < logits.vocab ? options_.budget : logits.vocab;
+    const token_lists out{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = n_ranks};
+    top_tokens<number>(logits.vocab).of_logits(logits, 1.0F, out, drafter.found(), fault::kind::draft_logit, stream);
+    take(tree, {tokens_.data(), log_probs_.data(), logits.n_rows, n_ranks}, stream);
+  }
 
   //! What a block's rows give, from lists that are there already.
   //!

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/cuda/core/text.cuh"
+
+namespace espalier::cuda {
+
+//! espalier::plain on the device: drafts nothing, launches nothing.
+struct plain {
+  static constexpr regime sampling = regime::any;
+
+  std::int32_t max_nodes() const { return 0; }
+
+  template <class DrafterT>
+  void grow(tree_writer, DrafterT&, chance_source, cudaStream_t) const {}
+
+  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/cuda/tree_policy/delayed.cuh"
+#include "espalier/tree_policy/sampled_chain.hpp"
+
+namespace espalier::cuda {
+
+//! espalier::sampled_chain on the device: a delayed tree of one path.
+//!
+//! Complexity, law and errors as delayed
+//! Source      as espalier::sampled_chain
+class sampled_chain : public delayed {
+ public:
+  static constexpr regime sampling = regime::single_path | regime::iid | regime::without_replacement;
+
+  explicit sampled_chain(sampled_chain_options options = {})
+      : delayed({.paths = 1, .trunk = 0, .length = options.length}) {}
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cuda/support.cuh"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+
+// Drafters whose rows come from a table: which row a node has depends on its whole path. Each is there twice, on the host and on the
+// device, and insists on the rules of propose.
+namespace espalier_test {
+
+//! Rows of probabilities or logits.
+//!
+//! Shapes      numbers [n_rows][vocab]
+template <class NumberT>
+struct row_table {
+  std::int32_t n_rows = 0;
+  std::int32_t vocab = 0;
+  std::vector<NumberT> numbers{};
+};
+
+//! Rows of probabilities, some of them flat, some peaked, some with zeros and ties.
+inline row_table<float> random_table(std::int32_t n_rows, std::int32_t vocab, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  row_table<float> table{n_rows, vocab};
+  for (std::int32_t r = 0; r < n_rows; ++r) {
+    std::vector<double> row(static_cast<std::size_t>(vocab));
+    double sum = 0;
+    for (double& x : row) {
+      const double z = static_cast<double>(static_cast<std::uint32_t>(random())) / 4294967296.0;
+      switch (r % 4) {
+        case 0:
+          x = std::exp(10 * z);
+          break;  // rather flat
+        case 1:
+          x = std::exp(40 * z * z * z * z);
+          break;  // peaked
+        case 2:
+          x = random() % 3 == 0 ? 0.0 : static_cast<double>(1 + static_cast<int>(random() % 4));
+          break;  // ties and zeros
+        default:
+          x = random() % 5 == 0 ? std::exp(8 * z) : 0;
+          break;  // mostly zeros
+      }
+      sum += x;
+    }
+    if (sum == 0) row[0] = sum = 1;
+    if (r % 8 == 7) std::fill(row.begin(), row.end(), 0.0), row[random() % row.size()] = sum;  // one token alone
+    for (const double x : row)
+      table.numbers.push_back(static_cast<float>(x / sum));
+  }
+  return table;
+}
+
+//! The row of a node, by a number that its path makes.
+template <class ViewT>
+ESPALIER_HOST_DEVICE std::int32_t table_row(const ViewT& tree, espalier::node_id u, std::int32_t n_rows) {
+  std::uint32_t hash = 17;
+  for (; u != espalier::no_node; u = tree.parent[u])
+    hash = hash * 31 + static_cast<std::uint32_t>(tree.token[u]);
+  return static_cast<std::int32_t>(hash % static_cast<std::uint32_t>(n_rows));
+}
+
+//! An espalier::StepDrafter.
+class table_drafter {
+ public:
+  explicit table_drafter(const row_table<float>& table) : table_(&table) {}
+
+  void begin(std::span<const espalier::token_id>) {}
+  void commit(espalier::tree_view, espalier::verdict) {}
+  void reserve(std::int32_t nodes) {
+    row_of_.assign(static_cast<std::size_t>(nodes) + 1, -1);
+    data_.reserve(row_of_.size() * static_cast<std::size_t>(table_->vocab));
+  }
+  std::int32_t capacity() const { return 1 << 20; }
+  std::int32_t vocab_size() const { return table_->vocab; }
+
+  espalier::vocab_rows<float> propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
+    const auto vocab = static_cast<std::size_t>(table_->vocab);
+    if (nodes[0] == espalier::root_node) {
+      std::fill(row_of_.begin(), row_of_.end(), -1);
+      data_.clear();
+      passes = 0;
+    }
+    ++passes;
+    const auto first = data_.size();
+    for (const espalier::node_id u : nodes) {
+      row_of_[static_cast<std::size_t>(u)] = static_cast<std::int32_t>(data_.size() / vocab);
+      const auto at =
+          table_->numbers.begin() + static_cast<std::ptrdiff_t>(table_row(tree, u, table_->n_rows)) * table_->vocab;
+      data_.insert(data_.end(), at, at + table_->vocab);
+    }
+    return {data_.data() + first, static_cast<std::int32_t>(nodes.size()), table_->vocab};
+  }
+
+  espalier::node_rows<float> rows() const {
+    return {{data_.data(), static_cast<std::int32_t>(data_.size()) / table_->vocab, table_->vocab}, row_of_.data()};
+  }
+  const std::vector<std::int32_t>& row_of() const { return row_of_; }
+
+  int passes = 0;
+
+ private:
+  const row_table<float>* table_;
+  std::vector<std::int32_t> row_of_;
+  std::vector<float> data_;
+};
+static_assert(espalier::StepDrafter<table_drafter>);
+
+//! What a drafter of the device has seen of a round.
+struct asked_so_far {
+  std::int32_t passes;  // with a node to ask about
+  std::int32_t unlawful;
+};
+
+//! One block, a warp or more.
+template <class ElementT>
+__global__ void propose_rows(espalier::tree_writer tree, espalier::cuda::node_list nodes, const ElementT* table,
+                             std::int32_t n_rows, std::int32_t vocab, std::int32_t n_nodes, ElementT* rows,
+                             std::int32_t* row_of, asked_so_far* asked) {
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  const bool opens = nodes.nodes[0] == espalier::root_node;
+  if (opens) {
+    for (std::int32_t u = thread; u < n_nodes; u += threads)
+      row_of[u] = -1;
+    if (thread == 0) *asked = {0, nodes.n == 1 ? 0 : 1};
+  }
+  __syncthreads();
+  bool any = false;
+  for (std::int32_t i = 0; i < nodes.n; ++i) {
+    const espalier::node_id u = nodes.nodes[i];
+    if (u == espalier::no_node) continue;
+    any = true;
+    if (thread == 0) {
+      const bool is_there =
+          u >= 0 && u < tree.size->n_nodes && row_of[u] < 0 && (u == 0 || row_of[tree.parent[u]] >= 0);
+      if (!is_there) ++asked->unlawful;
+      row_of[u] = u;
+    }
+    const ElementT* from = table + static_cast<std::ptrdiff_t>(table_row(tree, u, n_rows)) * vocab;
+    for (std::int32_t t = thread; t < vocab; t += threads)
+      rows[static_cast<std::ptrdiff_t>(u) * vocab + t] = from[t];
+  }
+  if (thread == 0 && any) ++asked->passes;
+}
+
+//! An espalier::cuda::StepDrafter of the same table.
+class device_table_drafter {
+ public:
+  explicit device_table_drafter(const row_table<float>& table)
+      : n_rows_(table.n_rows), vocab_(table.vocab), table_(to_device(table.numbers)), asked_(1) {
+    asked_.fill_bytes(0, nullptr);
+  }
+
+  void reserve(std::int32_t max_nodes, espalier::cuda::text_view, espalier::cuda::fault*) {
+    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+    rows_ = espalier::cuda::device_array<float>(nodes * static_cast<std::size_t>(vocab_));
+    row_of_ = espalier::cuda::device_array<std::int32_t>(nodes);
+    row_of_.fill_bytes(0xFF, nullptr);
+  }
+  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, cudaStream_t) {}
+  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
+  std::int32_t capacity() const { return 1 << 20; }
+  std::int32_t vocab_size() const { return vocab_; }
+
+  void propose(espalier::tree_writer tree, espalier::cuda::node_list nodes, cudaStream_t stream) {
+    ++launched_passes;
+    espalier::cuda::launch("propose_rows", propose_rows<float>, {.threads = 64}, stream, tree, nodes, table_.data(),
+                           n_rows_, vocab_, static_cast<std::int32_t>(row_of_.size()), rows_.data(), row_of_.data(),
+                           asked_.data());
+  }
+  espalier::node_rows<float> rows() const {
+    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_}, row_of_.data()};
+  }
+
+  //! Waits for the device.
+  asked_so_far asked() const { return to_host(asked_)[0]; }
+  std::vector<std::int32_t> row_of() const { return to_host(row_of_); }
+
+  int launched_passes = 0;
+
+ private:
+  std::int32_t n_rows_, vocab_;
+  espalier::cuda::device_array<float> table_;
+  espalier::cuda::device_array<float> rows_;  // [max_nodes + 1][vocab]
+  espalier::cuda::device_array<std::int32_t> row_of_;
+  espalier::cuda::device_array<asked_so_far> asked_;
+};
+static_assert(espalier::cuda::StepDrafter<device_table_drafter>);
+
+//! An espalier::BlockDrafter of a table of logits.
+class table_block {
+ public:
+  explicit table_block(const row_table<float>& table) : table_(&table) {}
+  void begin(std::span<const espalier::token_id>) {}
+  void commit(espalier::tree_view, espalier::verdict) {}
+  void reserve(std::int32_t) {}
+  std::int32_t capacity() const { return 1 << 20; }
+  std::int32_t vocab_size() const { return table_->vocab; }
+  std::int32_t block_length() const { return table_->n_rows; }
+  espalier::vocab_rows<float> propose_block() const { return {table_->numbers.data(), table_->n_rows, table_->vocab}; }
+
+ private:
+  const row_table<float>* table_;
+};
+static_assert(espalier::BlockDrafter<table_block>);
+
+//! An espalier::cuda::BlockDrafter of the same table, of any numbers.
+template <class NumberT>
+class device_table_block {
+ public:
+  explicit device_table_block(const row_table<NumberT>& table)
+      : n_rows_(table.n_rows), vocab_(table.vocab), table_(to_device(table.numbers)), found_(1) {
+    found_.fill_bytes(0, nullptr);
+  }
+  void reserve(std::int32_t, espalier::cuda::text_view, espalier::cuda::fault*) {}
+  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, cudaStream_t) {}
+  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
+  std::int32_t capacity() const { return 1 << 20; }
+  std::int32_t vocab_size() const { return vocab_; }
+  std::int32_t block_length() const { return n_rows_; }
+  espalier::vocab_rows<NumberT> propose_block(cudaStream_t) const { return {table_.data(), n_rows_, vocab_}; }
+  espalier::cuda::fault* found() const { return found_.data(); }
+
+  //! Waits for the device.
+  espalier::cuda::fault what_was_found() const { return to_host(found_)[0]; }
+
+ private:
+  std::int32_t n_rows_, vocab_;
+  espalier::cuda::device_array<NumberT> table_;
+  espalier::cuda::device_array<espalier::cuda::fault> found_;
+};
+static_assert(espalier::cuda::BlockDrafter<device_table_block<float>>);
+
+}  // namespace espalier_test
