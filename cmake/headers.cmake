@@ -165,7 +165,10 @@ set(espalier_cuda_headers
   include/espalier/cuda/backend/attention/attention_tuning.cuh
   include/espalier/cuda/backend/attention/plain_attention.cuh
   include/espalier/cuda/backend/attention/tile_attention.cuh
+  include/espalier/cuda/backend/callable.cuh
   include/espalier/cuda/backend/forward_bucket.cuh
+  include/espalier/cuda/backend/on_host.cuh
+  include/espalier/cuda/backend/on_host/batch_copy.cuh
   include/espalier/cuda/backend/prefill.cuh
   include/espalier/cuda/concepts/backend.cuh
   include/espalier/cuda/concepts/drafter.cuh
@@ -175,6 +178,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/error.cuh
   include/espalier/cuda/core/fault.cuh
   include/espalier/cuda/core/forward_batch.cuh
+  include/espalier/cuda/core/host_failure.cuh
   include/espalier/cuda/core/launch.cuh
   include/espalier/cuda/core/node_list.cuh
   include/espalier/cuda/core/path.cuh
@@ -191,6 +195,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/kv_store/contiguous.cuh
   include/espalier/cuda/kv_store/kv_shape.cuh
   include/espalier/cuda/kv_store/kv_view.cuh
+  include/espalier/cuda/kv_store/on_host_kv.cuh
   include/espalier/cuda/kv_store/paged.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
@@ -214,6 +219,7 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/backend/llama/activate.cuh
   include/espalier/cuda/backend/llama/array_pieces.cuh
   include/espalier/cuda/backend/llama/embed.cuh
+  include/espalier/cuda/backend/llama/lt_object.cuh
   include/espalier/cuda/backend/llama/matrix_products.cuh
   include/espalier/cuda/backend/llama/model_weights.cuh
   include/espalier/cuda/backend/llama/normalise.cuh

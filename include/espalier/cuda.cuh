@@ -3,10 +3,16 @@
 
 //! All of espalier::cuda: the round on the device. The bundled transformer is espalier/cuda/backend/llama.cuh.
 
+#include "espalier/cuda/backend/callable.cuh"
+#include "espalier/cuda/backend/forward_bucket.cuh"
+#include "espalier/cuda/backend/on_host.cuh"
+#include "espalier/cuda/backend/on_host/batch_copy.cuh"
+#include "espalier/cuda/backend/prefill.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
@@ -21,6 +27,7 @@
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/kv_store/kv_shape.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/kv_store/on_host_kv.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/delayed.cuh"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/llama_driver.hpp"
+#include "backend/batch_writer.hpp"
 #include "cuda/support.cuh"
 #include "espalier/cuda/backend/attention/attention_shape.cuh"
 #include "espalier/cuda/core/device_array.cuh"
@@ -21,6 +21,7 @@
 namespace llama_driver {
 
 namespace cuda = espalier::cuda;
+using row_type = std::vector<float>;
 
 //! A cache in pages that lie about in any order; one page a sequence where it is contiguous. Starts as NaN.
 template <class NumberT>

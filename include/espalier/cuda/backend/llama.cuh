@@ -81,7 +81,7 @@ class llama_backend {
         max_positions_(checked_positions(options, config)),
         hidden_layers_(options.hidden_layers),
         rotary_(max_positions_, config.rotary_dims, config.rope_theta),
-        attention_(shape_of_attention(config, options)),
+        attention_(make_attention(config, options)),
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
@@ -146,7 +146,7 @@ class llama_backend {
     return options.max_positions > 0 ? options.max_positions : config.max_positions;
   }
 
-  static attention_shape shape_of_attention(const model_config& config, const llama_options& options) {
+  static AttentionT make_attention(const model_config& config, const llama_options& options) {
     attention_shape shape;
     shape.n_heads = config.n_heads;
     shape.n_kv_heads = config.n_kv_heads;
@@ -154,7 +154,13 @@ class llama_backend {
     shape.max_rows = options.max_rows;
     shape.max_context = options.max_context > 0 ? options.max_context : checked_positions(options, config) + 1025;
     shape.query_stride = config.query_size() + 2 * config.kv_size();
-    return shape;
+    if constexpr (std::constructible_from<AttentionT, attention_shape, attention_tuning>) {
+      attention_tuning tuning = attention_tuning_of_device();
+      if (options.batch_invariant) tuning.max_splits = 1;
+      return AttentionT(shape, tuning);
+    } else {
+      return AttentionT(shape);
+    }
   }
 
   bool has_gate() const { return config_.family == model_config::family_type::llama; }

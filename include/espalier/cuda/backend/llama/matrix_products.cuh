@@ -7,35 +7,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/backend/llama/lt_object.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 
 namespace espalier::cuda {
-
-//! Errors      cuda_error where the status of `call` is not success
-inline void require(cublasStatus_t status, const char* call) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  raise<cuda_error>(call, " failed: ", cublasLtGetStatusString(status), ".");
-}
-
-namespace detail {
-
-template <auto DestroyT>
-struct lt_destroy {
-  template <class ObjectT>
-  void operator()(ObjectT* object) const {
-    (void)DestroyT(object);
-  }
-};
-template <class HandleT, auto DestroyT>
-using lt_handle = std::unique_ptr<std::remove_pointer_t<HandleT>, lt_destroy<DestroyT>>;
-
-}  // namespace detail
 
 //! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i] W[o][i], or that
 //! added to what y holds.
@@ -59,21 +39,21 @@ class matrix_products {
  public:
   //! `numbers`: what weights and x are made of.
   matrix_products(cudaDataType_t numbers, bool one_algorithm) : numbers_(numbers), one_algorithm_(one_algorithm) {
-    cublasLtHandle_t handle = nullptr;
-    require(cublasLtCreate(&handle), "cublasLtCreate");
-    handle_.reset(handle);
-    cublasLtMatmulDesc_t description = nullptr;
-    require(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    description_.reset(description);
+    require(cublasLtCreate(handle_.place()), "cublasLtCreate");
+    require(cublasLtMatmulDescCreate(description_.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    require(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-            "cublasLtMatmulDescSetAttribute");
+    require(
+        cublasLtMatmulDescSetAttribute(description_.get(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+        "cublasLtMatmulDescSetAttribute");
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
   //! Post        the product's number
   int add(int outputs, int inputs, cudaDataType_t result, bool accumulate) {
-    products_.push_back({outputs, inputs, result, accumulate, layout(numbers_, inputs, outputs), {}});
+    products_.emplace_back();
+    product& p = products_.back();
+    p.outputs = outputs, p.inputs = inputs, p.result = result, p.accumulate = accumulate;
+    p.weights = layout_of(numbers_, inputs, outputs);
     return static_cast<int>(products_.size()) - 1;
   }
 
@@ -81,11 +61,9 @@ class matrix_products {
   void plan(int rows) {
     if (std::binary_search(planned_.begin(), planned_.end(), rows)) return;
     for (product& p : products_) {
-      sized s{rows, layout(numbers_, p.inputs, rows), layout(p.result, p.outputs, rows), {}};
+      sized s = shape_of(p, rows);
       choose(p, s);
-      const auto at =
-          std::lower_bound(p.sizes.begin(), p.sizes.end(), rows, [](const sized& a, int b) { return a.rows < b; });
-      p.sizes.insert(at, std::move(s));
+      p.sizes.insert(p.size(rows), std::move(s));
     }
     planned_.insert(std::lower_bound(planned_.begin(), planned_.end(), rows), rows);
   }
@@ -99,8 +77,7 @@ class matrix_products {
   //! Pre         rows is planned
   void multiply(int number, const void* matrix, const void* x, void* y, int rows, cudaStream_t stream) const {
     const product& p = products_[static_cast<std::size_t>(number)];
-    const sized& s =
-        *std::lower_bound(p.sizes.begin(), p.sizes.end(), rows, [](const sized& a, int b) { return a.rows < b; });
+    const sized& s = *p.size(rows);
     const float one = 1.0F, others = p.accumulate ? 1.0F : 0.0F;
     require(cublasLtMatmul(handle_.get(), description_.get(), &one, matrix, p.weights.get(), x, s.x.get(), &others, y,
                            s.y.get(), y, s.y.get(), &s.algorithm, workspace_.data(), workspace_bytes, stream),
@@ -108,84 +85,94 @@ class matrix_products {
   }
 
  private:
-  using layout_handle = detail::lt_handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-  using preference_handle = detail::lt_handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+  using layout = detail::lt_object<cublasLtMatrixLayout_t>;
 
   // What the vendor advises for compute capability 9.0.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-  // The algorithm for all numbers of rows is the best for this many.
+  // The algorithm for all numbers of rows is one that cuBLASLt advises for this many.
   static constexpr int typical_rows = 64;
 
   struct sized {
-    int rows;
-    layout_handle x, y;
-    cublasLtMatmulAlgo_t algorithm;
+    int rows = 0;
+    layout x, y;
+    cublasLtMatmulAlgo_t algorithm{};
   };
   struct product {
-    int outputs, inputs;
-    cudaDataType_t result;
-    bool accumulate;
-    layout_handle weights;
+    int outputs = 0, inputs = 0;
+    cudaDataType_t result{};
+    bool accumulate = false;
+    layout weights;
     std::vector<sized> sizes;  // ascending
     bool has_algorithm = false;
     cublasLtMatmulAlgo_t algorithm{};
+
+    // The first of at least that many rows.
+    std::vector<sized>::const_iterator size(int rows) const {
+      return std::lower_bound(sizes.begin(), sizes.end(), rows, [](const sized& a, int b) { return a.rows < b; });
+    }
+  };
+  struct candidate_list {
+    cublasLtMatmulHeuristicResult_t of[16];
+    int n = 0;
   };
 
-  static layout_handle layout(cudaDataType_t numbers, int down, int across) {
-    cublasLtMatrixLayout_t made = nullptr;
-    require(cublasLtMatrixLayoutCreate(&made, numbers, static_cast<std::uint64_t>(down),
+  static layout layout_of(cudaDataType_t numbers, int down, int across) {
+    layout made;
+    require(cublasLtMatrixLayoutCreate(made.place(), numbers, static_cast<std::uint64_t>(down),
                                        static_cast<std::uint64_t>(across), down),
             "cublasLtMatrixLayoutCreate");
-    return layout_handle(made);
+    return made;
+  }
+
+  sized shape_of(const product& p, int rows) const {
+    sized s;
+    s.rows = rows;
+    s.x = layout_of(numbers_, p.inputs, rows);
+    s.y = layout_of(p.result, p.outputs, rows);
+    return s;
   }
 
   void choose(product& p, sized& s) const {
     if (!one_algorithm_) {
-      s.algorithm = candidates(p, s, 1).front().algo;
+      s.algorithm = candidates(p, s, 1).of[0].algo;
       return;
     }
     if (!p.has_algorithm) {
-      const sized typical{
-          typical_rows, layout(numbers_, p.inputs, typical_rows), layout(p.result, p.outputs, typical_rows), {}};
-      const sized single{1, layout(numbers_, p.inputs, 1), layout(p.result, p.outputs, 1), {}};
-      for (const cublasLtMatmulHeuristicResult_t& found : candidates(p, typical, 16)) {
-        if (!serves(p, single, found.algo)) continue;
-        p.algorithm = found.algo;
-        p.has_algorithm = true;
-        break;
+      const sized single = shape_of(p, 1);
+      const candidate_list found = candidates(p, shape_of(p, typical_rows), 16);
+      for (int i = 0; i < found.n && !p.has_algorithm; ++i) {
+        p.algorithm = found.of[i].algo;
+        p.has_algorithm = serves(p, single, p.algorithm);
       }
     }
     if (!p.has_algorithm || !serves(p, s, p.algorithm)) refuse(p, s.rows);
     s.algorithm = p.algorithm;
   }
 
-  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const product& p, const sized& s, int most) const {
-    cublasLtMatmulPreference_t made = nullptr;
-    require(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
-    const preference_handle preference(made);
+  candidate_list candidates(const product& p, const sized& s, int most) const {
+    detail::lt_object<cublasLtMatmulPreference_t> preference;
+    require(cublasLtMatmulPreferenceCreate(preference.place()), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      require(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value),
+      require(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
               "cublasLtMatmulPreferenceSetAttribute");
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
     if (one_algorithm_) {
       set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     }
-    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
-    int n = 0;
+    candidate_list found;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_.get(), description_.get(), p.weights.get(), s.x.get(), s.y.get(),
-                                       s.y.get(), made, most, found.data(), &n);
-    found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(n) : 0);
-    if (found.empty()) refuse(p, s.rows);
+                                       s.y.get(), preference.get(), most, found.of, &found.n);
+    if (status != CUBLAS_STATUS_SUCCESS || found.n == 0) refuse(p, s.rows);
     return found;
   }
 
   bool serves(const product& p, const sized& s, const cublasLtMatmulAlgo_t& algorithm) const {
     cublasLtMatmulHeuristicResult_t result{};
-    return cublasLtMatmulAlgoCheck(handle_.get(), description_.get(), p.weights.get(), s.x.get(), s.y.get(), s.y.get(),
-                                   &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= workspace_bytes;
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_.get(), description_.get(), p.weights.get(), s.x.get(),
+                                                          s.y.get(), s.y.get(), &algorithm, &result);
+    return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes;
   }
 
   [[noreturn]] void refuse(const product& p, int rows) const {
@@ -197,8 +184,8 @@ class matrix_products {
 
   cudaDataType_t numbers_;
   bool one_algorithm_;
-  detail::lt_handle<cublasLtHandle_t, cublasLtDestroy> handle_;
-  detail::lt_handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
+  detail::lt_object<cublasLtHandle_t> handle_;
+  detail::lt_object<cublasLtMatmulDesc_t> description_;
   device_array<unsigned char> workspace_;
   std::vector<product> products_;
   std::vector<int> planned_;  // ascending

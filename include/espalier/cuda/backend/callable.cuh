@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <cstdint>
+#include <utility>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/cuda/core/forward_batch.cuh"
+
+namespace espalier::cuda {
+
+struct callable_options {
+  std::int32_t vocab_size = 0;
+  std::int32_t max_rows = 1025;          //!< longest batch, padding included
+  std::int32_t max_positions = 1 << 30;  //!< longest text, in tokens; the cache may be shorter
+};
+
+//! Makes a backend on the device of any function object: one's own inference stack behind one call, which gets the batch as addresses
+//! on the device and enqueues its work in the stream.
+//!
+//!     auto target = cuda::make_callable_backend<__half>({.vocab_size = 151936}, my_model);
+//!     // my_model(kv, batch, stream) -> vocab_rows<__half>; kv.view() is where keys and values go
+//!
+//! Shapes      forward(kv, batch, stream) -> vocab_rows<NumberT>, [n_outputs][vocab_size], in the memory of the device
+//! Pre         the function does not synchronise, allocate or copy to the host, where a graph is to capture it (make_decoder's `replay`), and
+//!             gives the same address for the same shapes
+//! Errors      option_error; what the function throws; input_error for rows of another shape than asked for
+template <class NumberT, class FunctionT>
+class callable_backend {
+ public:
+  using number = NumberT;
+
+  callable_backend(callable_options options, FunctionT forward) : options_(options), forward_(std::move(forward)) {
+    require_option("vocab_size", options.vocab_size, 1, 1 << 30);
+    require_option("max_rows", options.max_rows, 1, 1 << 20);
+    require_option("max_positions", options.max_positions, 1, 1 << 30);
+  }
+
+  std::int32_t vocab_size() const { return options_.vocab_size; }
+  std::int32_t max_rows() const { return options_.max_rows; }
+  std::int32_t max_positions() const { return options_.max_positions; }
+
+  template <class KVStoreT>
+  requires requires(FunctionT& f, KVStoreT& kv, const forward_batch_view& batch, cudaStream_t stream) {
+    { f(kv, batch, stream) } -> std::same_as<vocab_rows<NumberT>>;
+  }
+  vocab_rows<NumberT> forward(KVStoreT& kv, const forward_batch_view& batch, cudaStream_t stream) {
+    const vocab_rows<NumberT> logits = forward_(kv, batch, stream);
+    if (logits.n_rows != batch.n_outputs || logits.vocab != options_.vocab_size) {
+      raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab,
+                         " logits, but was asked for ", batch.n_outputs, " rows of ", options_.vocab_size, ".");
+    }
+    return logits;
+  }
+
+ private:
+  callable_options options_;
+  FunctionT forward_;
+};
+
+//! With the function's type left to the compiler.
+template <class NumberT, class FunctionT>
+callable_backend<NumberT, FunctionT> make_callable_backend(callable_options options, FunctionT forward) {
+  return {options, std::move(forward)};
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/backend/checked_forward.hpp"
+#include "espalier/concepts/backend.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/tree_mask.hpp"
+#include "espalier/cuda/backend/on_host/batch_copy.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/host_failure.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/kv_store/on_host_kv.cuh"
+
+namespace espalier::cuda {
+
+struct on_host_options {
+  std::int32_t max_rows = 257;      //!< longest batch, padding included
+  std::int32_t max_columns = 1056;  //!< scratch slots that a row's mask may show
+};
+
+//! The copying adaptor between spaces: makes a backend on the device of one on the host, over an on_host_kv. The batch comes over, the
+//! host's model computes it, its logits go back, all in the order of the stream.
+//!
+//!     cuda::on_host target(host_backend);
+//!     cuda::on_host_kv kv(host_kv);
+//!
+//! The backend is kept by reference when given as an lvalue, by value otherwise.
+//!
+//! Complexity  a pass: one launch, one call on a thread of the CUDA runtime, one copy of n_outputs vocab_size floats; no
+//!             synchronisation, no memory of the device allocated; a graph can capture it, and lives no longer than this
+//! Law         the host backend's; logits of double are rounded to float
+//! Errors      option_error; input_error for more than max_rows rows. What the host's backend or cache raises leaves NaN logits behind, so
+//!             that nothing is committed, and is thrown by the next call of forward() or raise_failure()
+//! Pre         one stream; the host leaves backend and cache alone while work is under way; outputs are not more than rows
+template <class BackendT>
+class on_host {
+  using backend_type = std::remove_reference_t<BackendT>;
+
+ public:
+  using number = float;
+
+  explicit on_host(BackendT&& backend, on_host_options options = {})
+      : state_(std::make_unique<state>(std::forward<BackendT>(backend), options)) {}
+
+  std::int32_t vocab_size() const { return state_->backend.vocab_size(); }
+  std::int32_t max_rows() const { return state_->max_rows; }
+  std::int32_t max_positions() const {
+    if constexpr (requires(const backend_type& b) { b.max_positions(); }) {
+      return state_->backend.max_positions();
+    } else {
+      return 1 << 30;
+    }
+  }
+
+  template <class KVStoreT>
+  requires espalier::Backend<backend_type, std::remove_reference_t<KVStoreT>> vocab_rows<float> forward(
+      on_host_kv<KVStoreT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
+    state& s = *state_;
+    s.failure.raise();
+    if ((std::max)({batch.n_rows, batch.n_outputs, batch.n_sequences}) > s.max_rows) {
+      raise<input_error>("a batch has ", (std::max)(batch.n_rows, batch.n_outputs),
+                         " rows, but the backend was built for at most ", s.max_rows, " (option max_rows).");
+    }
+    if (batch.n_rows > 0) {
+      s.copy.bring(batch, stream);
+      require(cudaLaunchHostFunc(stream, &pass::run, &s.pass_of(&compute<KVStoreT>, &kv.rows(), batch)),
+              "cudaLaunchHostFunc");
+      const std::size_t numbers = static_cast<std::size_t>(batch.n_outputs) * static_cast<std::size_t>(vocab_size());
+      if (numbers > 0) s.logits.upload(s.host_logits.span().first(numbers), stream);
+    }
+    return {s.logits.data(), batch.n_outputs, vocab_size()};
+  }
+
+  //! Throws what happened on the host since the last call.
+  void raise_failure() { state_->failure.raise(); }
+
+ private:
+  struct state;
+
+  // One shape of a batch over one cache: what a call on the host gets, at an address that a graph may keep.
+  struct pass {
+    void (*compute)(const pass&);
+    state* self;
+    void* kv;
+    std::int32_t n_rows, n_sequences, n_outputs;
+
+    static void run(void* data) {
+      const auto& p = *static_cast<const pass*>(data);
+      const auto n = static_cast<std::ptrdiff_t>(p.n_outputs) * p.self->backend.vocab_size();
+      float* logits = p.self->host_logits.data();
+      if (!p.self->failure.guard([&] { p.compute(p); })) std::fill(logits, logits + n, NAN);
+    }
+  };
+
+  struct state {
+    state(BackendT&& b, on_host_options options)
+        : backend(std::forward<BackendT>(b)),
+          max_rows(rows_of(backend, options)),
+          max_columns(columns_of(options)),
+          copy(max_rows, mask_words(max_columns)),
+          host_logits(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(backend.vocab_size())),
+          logits(host_logits.size()) {
+      batch.reserve(max_rows, max_columns, max_rows);
+      row_of.resize(static_cast<std::size_t>(max_rows));
+      wanted.resize(row_of.size());
+      output_of.resize(row_of.size());
+    }
+
+    pass& pass_of(void (*compute)(const pass&), void* kv, const forward_batch_view& b) {
+      for (const auto& p : passes) {
+        if (p->compute == compute && p->kv == kv && p->n_rows == b.n_rows && p->n_sequences == b.n_sequences &&
+            p->n_outputs == b.n_outputs)
+          return *p;
+      }
+      passes.push_back(std::make_unique<pass>(pass{compute, this, kv, b.n_rows, b.n_sequences, b.n_outputs}));
+      return *passes.back();
+    }
+
+    BackendT backend;
+    std::int32_t max_rows, max_columns;
+    detail::batch_copy copy;
+    pinned_array<float> host_logits;  // [max_rows][vocab_size]
+    device_array<float> logits;       // likewise
+    forward_batch batch;
+    std::vector<std::int32_t> row_of;     // batch row on the device -> on the host, -1 for padding
+    std::vector<std::int32_t> output_of;  // -> row of the host's logits
+    std::vector<char> wanted;
+    std::vector<std::unique_ptr<pass>> passes;
+    host_failure failure;
+  };
+
+  static std::int32_t rows_of(const backend_type& backend, on_host_options options) {
+    require_option("max_rows", options.max_rows, 1, 1 << 16);
+    if constexpr (BoundedBackend<backend_type>) return (std::min)(options.max_rows, backend.max_rows());
+    return options.max_rows;
+  }
+  static std::int32_t columns_of(on_host_options options) {
+    require_option("max_columns", options.max_columns, 1, 1 << 20);
+    return options.max_columns;
+  }
+
+  // On the host, in the stream's order.
+  template <class KVStoreT>
+  static void compute(const pass& p) {
+    auto& kv = *static_cast<detail::host_rows<KVStoreT>*>(p.kv);
+    state& s = *p.self;
+    write_batch(p, kv);
+    const auto logits = checked_forward(s.backend, kv.store(), s.batch.view());
+    const detail::batch_copy_view from = s.copy.view();
+    float* to = s.host_logits.data();
+    for (std::int32_t o = 0; o < p.n_outputs; ++o, to += s.backend.vocab_size()) {
+      const std::int32_t row = from.outputs[o];
+      if (row < 0 || s.row_of[static_cast<std::size_t>(row)] < 0) {
+        std::fill_n(to, s.backend.vocab_size(), 0.0F);
+        continue;
+      }
+      const auto* logit =
+          logits.data + static_cast<std::ptrdiff_t>(s.output_of[static_cast<std::size_t>(row)]) * logits.vocab;
+      std::transform(logit, logit + logits.vocab, to, [](auto x) { return static_cast<float>(x); });
+    }
+  }
+
+  // The batch as the host knows it: no padding, and the cache in step.
+  template <class RowsT>
+  static void write_batch(const pass& p, RowsT& kv) {
+    state& s = *p.self;
+    const detail::batch_copy_view from = s.copy.view();
+    std::fill(s.wanted.begin(), s.wanted.end(), char{0});
+    for (std::int32_t o = 0; o < p.n_outputs; ++o) {
+      if (from.outputs[o] >= 0) s.wanted[static_cast<std::size_t>(from.outputs[o])] = 1;
+    }
+    std::fill(s.row_of.begin(), s.row_of.end(), -1);
+    s.batch.clear();
+    std::int32_t n_outputs = 0;
+    for (std::int32_t q = 0; q < p.n_sequences; ++q) {
+      const batch_sequence& sequence = from.sequences[q];
+      std::int32_t end = sequence.prefix;
+      bool begun = false;
+      for (std::int32_t row = sequence.row_begin; row < sequence.row_end; ++row) {
+        if (from.sequence_of[row] != q || from.slots[row] < 0) continue;
+        if (!begun) s.batch.begin_sequence(sequence.sequence, sequence.prefix, s.max_columns);
+        begun = true;
+        add_row(s, from, sequence, row, n_outputs);
+        end = (std::max)(end, from.slots[row] + 1);
+      }
+      if (begun) kv.prepare(sequence.sequence, sequence.prefix, end);
+    }
+  }
+
+  static void add_row(state& s, const detail::batch_copy_view& from, const batch_sequence& sequence, std::int32_t row,
+                      std::int32_t& n_outputs) {
+    const auto r = static_cast<std::size_t>(row);
+    const std::int32_t column = from.slots[row] - sequence.prefix;
+    if (from.too_wide[row] != 0 || column < 0 || column >= s.max_columns) {
+      raise<input_error>("row ", row, " of a batch sees scratch slots beyond ", s.max_columns,
+                         ", for which the copies were built (option max_columns).");
+    }
+    s.row_of[r] = s.batch.n_rows();
+    if (s.wanted[r] != 0) s.output_of[r] = n_outputs++;
+    const mask_row mask = s.batch.add_row(from.tokens[row], from.positions[row], column, s.wanted[r] != 0);
+    mask.include({from.mask + static_cast<std::ptrdiff_t>(row) * from.words, from.words});
+  }
+
+  std::unique_ptr<state> state_;
+};
+
+template <class BackendT>
+on_host(BackendT&&) -> on_host<BackendT>;
+template <class BackendT>
+on_host(BackendT&&, on_host_options) -> on_host<BackendT>;
+
+}  // namespace espalier::cuda

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/host_failure.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// A host cache as a stream sees it: what is committed is what the device says. Called on the host, in the stream's order.
+template <class KVStoreT>
+class host_rows {
+ public:
+  host_rows(KVStoreT&& kv, std::int32_t n_sequences)
+      : kv_(std::forward<KVStoreT>(kv)), scratch_(static_cast<std::size_t>(n_sequences)) {
+    rows_.resize(static_cast<std::size_t>(kv_.capacity()));
+    std::iota(rows_.begin(), rows_.end(), 0);
+  }
+
+  std::remove_reference_t<KVStoreT>& store() { return kv_; }
+
+  // `prefix` rows are committed from now on, and slots up to `end` can be written. Rows that stay where they were written need no
+  // commit on the device: they get theirs here.
+  void prepare(std::int32_t sequence, std::int32_t prefix, std::int32_t end) {
+    std::int32_t& scratch = scratch_[static_cast<std::size_t>(sequence)];
+    const std::int32_t size = kv_.size(sequence);
+    if (prefix > size + scratch) {
+      raise<input_error>("a batch goes on after ", prefix, " rows of sequence ", sequence,
+                         ", but its cache on the host has ", size + scratch, ".");
+    }
+    if (prefix != size) {
+      if (prefix < size) {
+        kv_.truncate(sequence, prefix);
+      } else {
+        kv_.commit(sequence, std::span(rows_).first(static_cast<std::size_t>(prefix - size)));
+      }
+      scratch = 0;
+    }
+    const std::int32_t more = end - prefix - scratch;
+    if (more <= 0) return;
+    if (kv_.append(sequence, more) < 0) {
+      raise<input_error>("a batch writes slot ", end - 1, " of sequence ", sequence,
+                         ", but its cache on the host ends at ", kv_.capacity() - 1, ".");
+    }
+    scratch += more;
+  }
+
+  void commit(std::int32_t sequence, std::int32_t base, std::span<const std::int32_t> kept) {
+    if (!kept.empty() && base != kv_.size(sequence)) {
+      raise<input_error>("rows after ", base, " of sequence ", sequence,
+                         " are committed, but its cache on the host has ", kv_.size(sequence), ".");
+    }
+    kv_.commit(sequence, kept);
+    scratch_[static_cast<std::size_t>(sequence)] = 0;
+  }
+
+ private:
+  KVStoreT kv_;
+  std::vector<std::int32_t> scratch_;  // slots after the committed rows, by sequence
+  std::vector<std::int32_t> rows_;     // 0, 1, 2, ...
+};
+
+// Shapes: kept [max_kept]
+struct kept_on_host {
+  std::int32_t* base;
+  std::int32_t* n_kept;
+  std::int32_t* kept;
+};
+
+inline constexpr int bring_kept_threads = 128;
+
+// One block: what is committed goes to memory of the host.
+template <class UnusedT = void>
+ESPALIER_KERNEL void bring_kept(kept_on_host to, const std::int32_t* base, const std::int32_t* kept,
+                                const std::int32_t* n_kept, std::int32_t max_kept) {
+  const std::int32_t n = *n_kept < max_kept ? *n_kept : max_kept;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += bring_kept_threads)
+    to.kept[i] = kept[i];
+  if (threadIdx.x != 0) return;
+  *to.base = *base;
+  *to.n_kept = n;
+}
+
+}  // namespace detail
+
+//! A cache of the host as the device's rounds use it, for backends that are on_host. Kept by reference when given as an lvalue, by value
+//! otherwise. It must compact.
+//!
+//! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after the first
+//!             commit of a sequence; a graph can capture it
+//! Law         KVStore's
+//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. What the host's cache raises is
+//!             thrown by the next call of ensure() or commit()
+template <class KVStoreT>
+class on_host_kv {
+ public:
+  using store_type = std::remove_reference_t<KVStoreT>;
+
+  explicit on_host_kv(KVStoreT&& kv) : on_host_kv(std::forward<KVStoreT>(kv), sequences_of(kv)) {}
+  //! For a store that does not say how many sequences it holds.
+  on_host_kv(KVStoreT&& kv, std::int32_t n_sequences)
+      : state_(std::make_unique<state>(std::forward<KVStoreT>(kv), n_sequences)) {
+    if (!state_->rows.store().compacts()) {
+      raise<option_error>(
+          "the cache on the host only truncates, but rounds on the device compact: build it with "
+          "commit_mode::compact.");
+    }
+  }
+
+  std::int32_t capacity() const { return state_->rows.store().capacity(); }
+  std::int32_t n_sequences() const { return static_cast<std::int32_t>(state_->commits.size()); }
+
+  void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t) {
+    state_->failure.raise();
+    check(sequence);
+    if (n_slots > capacity()) {
+      raise<input_error>("sequence ", sequence, " needs ", n_slots, " slots, but the cache has ", capacity(), ".");
+    }
+  }
+
+  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
+              std::int32_t max_kept, cudaStream_t stream) {
+    state_->failure.raise();
+    check(sequence);
+    const detail::kept_on_host to{state_->numbers.data(), state_->numbers.data() + 1, state_->numbers.data() + 2};
+    launch("bring_kept", detail::bring_kept<>, {.threads = detail::bring_kept_threads}, stream, to, base, kept, n_kept,
+           max_kept < capacity() ? max_kept : capacity());
+    require(cudaLaunchHostFunc(stream, &state::commit, &state_->commits[static_cast<std::size_t>(sequence)]),
+            "cudaLaunchHostFunc");
+  }
+
+  //! For on_host. The address stays.
+  detail::host_rows<KVStoreT>& rows() { return state_->rows; }
+
+ private:
+  struct state;
+  struct commit_call {
+    state* self;
+    std::int32_t sequence;
+  };
+
+  struct state {
+    state(KVStoreT&& kv, std::int32_t n_sequences)
+        : rows(std::forward<KVStoreT>(kv), n_sequences),
+          numbers(static_cast<std::size_t>(rows.store().capacity()) + 2) {
+      for (std::int32_t s = 0; s < n_sequences; ++s)
+        commits.push_back({this, s});
+    }
+
+    static void commit(void* data) {
+      const auto& call = *static_cast<const commit_call*>(data);
+      state& self = *call.self;
+      self.failure.guard([&] {
+        self.rows.commit(
+            call.sequence, self.numbers[0],
+            std::span<const std::int32_t>(self.numbers.data() + 2, static_cast<std::size_t>(self.numbers[1])));
+      });
+    }
+
+    detail::host_rows<KVStoreT> rows;
+    pinned_array<std::int32_t> numbers;  // base, n_kept, kept [capacity]
+    std::vector<commit_call> commits;    // by sequence
+    host_failure failure;
+  };
+
+  static std::int32_t sequences_of(const store_type& kv) {
+    if constexpr (requires { kv.n_sequences(); }) return kv.n_sequences();
+    return 1;
+  }
+
+  void check(std::int32_t sequence) const {
+    if (sequence >= 0 && sequence < n_sequences()) return;
+    raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences(), ".");
+  }
+
+  std::unique_ptr<state> state_;
+};
+
+template <class KVStoreT>
+on_host_kv(KVStoreT&&) -> on_host_kv<KVStoreT>;
+template <class KVStoreT>
+on_host_kv(KVStoreT&&, std::int32_t) -> on_host_kv<KVStoreT>;
+
+}  // namespace espalier::cuda
