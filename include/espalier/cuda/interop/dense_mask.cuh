@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/interop/dense_mask.hpp"
+
+namespace espalier::cuda::interop {
+
+namespace detail {
+
+// A block a row.
+template <class ElementT>
+ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t columns, ElementT* out) {
+  const auto row = static_cast<std::int32_t>(blockIdx.x);
+  const batch_sequence s = batch.sequences[espalier::interop::sequence_at(batch.sequences, batch.n_sequences, row)];
+  const espalier::interop::sequence_mask mask(s, batch.mask);
+  ElementT* const to = out + static_cast<std::int64_t>(row) * columns;
+  for (auto c = static_cast<std::int32_t>(threadIdx.x); c < columns; c += static_cast<std::int32_t>(blockDim.x))
+    to[c] = espalier::interop::dense_mask_element<ElementT>(mask.sees(row - s.row_begin, c));
+}
+
+}  // namespace detail
+
+//! The whole mask of a forward batch on the device, an element each: 1 or 0 for integers and bool, 0 or minus infinity for all other
+//! types (float, __half, __nv_bfloat16). Padding rows see what is committed and the root of the sequence before them.
+//!
+//! Shapes      out [batch.n_rows][columns], on the device, for any prefix that the columns have room for
+//! Complexity  one launch, writes n_rows * columns elements; no synchronisation
+//! Law         the rows that are there are those of espalier::interop::write_dense_mask
+//! Errors      input_error where columns may not have room for a sequence's slots; cuda_error
+template <class ElementT>
+void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, ElementT* out, cudaStream_t stream) {
+  if (columns < batch.max_context) {
+    raise<input_error>("a dense mask of ", columns, " columns cannot show a context of up to ", batch.max_context,
+                       " slots.");
+  }
+  launch("write_dense_rows", detail::write_dense_rows<ElementT>,
+         {.grid = static_cast<unsigned>(batch.n_rows), .threads = 256}, stream, batch, columns, out);
+}
+
+}  // namespace espalier::cuda::interop

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/interop/packed_bytes.cuh"
+#include "espalier/interop/sglang_mask.hpp"
+
+namespace espalier::cuda::interop {
+
+using espalier::interop::sglang_mask_layout;
+
+namespace detail {
+
+struct sglang_mask_format {
+  sglang_mask_layout layout;
+
+  ESPALIER_HOST_DEVICE std::int64_t bytes(const espalier::interop::sequence_mask& mask) const {
+    return layout.bytes(mask.prefix);
+  }
+  ESPALIER_HOST_DEVICE std::uint8_t byte(const espalier::interop::sequence_mask& mask, std::int64_t i) const {
+    return layout.byte(mask, i);
+  }
+  ESPALIER_HOST_DEVICE void began(std::int32_t, std::int64_t) const {}
+};
+
+// The sequences of a compiled batch have as many rows each.
+inline void require_rows(const char* whose, const forward_batch_view& batch, std::int32_t n) {
+  if (batch.n_rows > static_cast<std::int64_t>(n) * batch.n_sequences) {
+    raise<input_error>(whose, " of ", n, " rows has no room for the ", batch.n_rows, " rows of ", batch.n_sequences,
+                       " sequences.");
+  }
+}
+
+}  // namespace detail
+
+//! Bytes that SGLang's masks of a batch of these shapes take at most.
+inline std::int64_t sglang_mask_capacity(const forward_batch_view& batch, const sglang_mask_layout& layout) {
+  return layout.bytes(batch.max_context) * batch.n_sequences;
+}
+
+//! SGLang's tree mask of a forward batch on the device. Rows that the tree does not have see what is committed and the root.
+//!
+//! Shapes      out [capacity], on the device, as espalier::interop::write_sglang_mask has it
+//! Complexity  one launch, writes the bytes of the mask; no synchronisation
+//! Law         the same bytes as espalier::interop::write_sglang_mask
+//! Errors      input_error where sequences have more rows than layout.n, n > 32 in bits, or capacity is less than
+//!             sglang_mask_capacity; cuda_error
+inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout, std::uint8_t* out,
+                              std::int64_t capacity, cudaStream_t stream) {
+  layout.check();
+  detail::require_rows("SGLang's mask", batch, layout.n);
+  const std::int64_t needed = sglang_mask_capacity(batch, layout);
+  espalier::interop::detail::require_room("SGLang's mask", static_cast<std::size_t>(capacity), needed);
+  detail::launch_packed_bytes("write_sglang_mask", batch, detail::sglang_mask_format{layout}, out, capacity, needed,
+                              stream);
+}
+
+}  // namespace espalier::cuda::interop

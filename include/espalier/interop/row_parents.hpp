@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier::interop {
+
+namespace detail {
+
+inline void require_room(std::string_view what, std::size_t given, std::int64_t needed) {
+  if (static_cast<std::int64_t>(given) < needed) {
+    raise<input_error>("the memory for ", what, " has ", given, " elements, but ", needed, " are needed.");
+  }
+}
+
+}  // namespace detail
+
+//! The parents that a mask says, as row numbers, where sees(row, column) for n rows and columns. The first row is the root.
+//!
+//! Shapes      parents [n], parents[0] = -1
+//! Complexity  O(n^2) looks
+//! Errors      input_error where a row does not see itself or sees a later one, and where it does not see what its parent sees
+template <class SeesT>
+void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> parents) {
+  detail::require_room("parents", parents.size(), n);
+  for (std::int32_t row = 0; row < n; ++row) {
+    if (!sees(row, row)) raise<input_error>("row ", row, " of the mask does not see itself.");
+    node_id parent = no_node;
+    for (std::int32_t c = 0; c < n; ++c) {
+      if (c == row || !sees(row, c)) continue;
+      if (c > row) raise<input_error>("row ", row, " of the mask sees row ", c, ", which comes after it.");
+      parent = c;
+    }
+    if (row > 0 && parent == no_node) raise<input_error>("row ", row, " of the mask does not see the root.");
+    for (std::int32_t c = 0; c < parent; ++c) {
+      if (sees(row, c) != sees(parent, c)) {
+        raise<input_error>("row ", row, " of the mask is no path: its parent is row ", parent,
+                           ", and one of them sees row ", c, ", the other does not.");
+      }
+    }
+    parents[static_cast<std::size_t>(row)] = parent;
+  }
+}
+
+//! The parents that paths from the root say: entry d of a path is the row at depth d, -1 beyond the leaf. Paths of -1 alone are skipped.
+//!
+//! Shapes      paths [n_paths][length]; parents [n], parents[0] = -1
+//! Errors      input_error where a path does not begin at row 0, has a gap, leaves the n rows, or contradicts another one, and
+//!             where a row is on no path
+template <class IntegerT>
+void read_parents_of_paths(std::span<const IntegerT> paths, std::int32_t length, std::int32_t n,
+                           std::span<node_id> parents) {
+  detail::require_room("parents", parents.size(), n);
+  require_option("length of paths", length, 1, 1 << 20);
+  constexpr node_id unseen = -2;
+  for (std::int32_t row = 0; row < n; ++row)
+    parents[static_cast<std::size_t>(row)] = row == 0 ? no_node : unseen;
+  const auto width = static_cast<std::size_t>(length);
+  for (std::size_t p = 0; p < paths.size() / width; ++p) {
+    const auto path = paths.subspan(p * width, width);
+    bool ended = path[0] == -1;
+    if (!ended && path[0] != 0) raise<input_error>("path ", p, " begins at row ", path[0], ", not at the root.");
+    for (std::size_t d = 1; d < width; ++d) {
+      if (path[d] == -1) {
+        ended = true;
+        continue;
+      }
+      if (ended) raise<input_error>("path ", p, " goes on at depth ", d, " after its end.");
+      if (path[d] <= path[d - 1] || path[d] >= n) {
+        raise<input_error>("path ", p, " goes from row ", path[d - 1], " to row ", path[d],
+                           "; rows ascend along a path and lie below ", n, ".");
+      }
+      node_id& parent = parents[static_cast<std::size_t>(path[d])];
+      if (parent != unseen && parent != static_cast<node_id>(path[d - 1])) {
+        raise<input_error>("row ", path[d], " follows row ", path[d - 1], " on path ", p, ", but row ", parent,
+                           " on another one.");
+      }
+      parent = static_cast<node_id>(path[d - 1]);
+    }
+  }
+  for (std::int32_t row = 0; row < n; ++row) {
+    if (parents[static_cast<std::size_t>(row)] == unseen) raise<input_error>("row ", row, " is on no path.");
+  }
+}
+
+}  // namespace espalier::interop

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/config.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/interop/row_parents.hpp"
+#include "espalier/interop/sequence_mask.hpp"
+
+namespace espalier::interop {
+
+//! How SGLang's EAGLE kernels want the mask, with their numbers.
+enum class sglang_mask_mode : std::int32_t {
+  full = 0,                  //!< a byte an element, prefix and tree
+  qlen_only = 1,             //!< a byte an element, the tree alone
+  qlen_only_bitpacking = 2,  //!< a row of the tree in 1, 2 or 4 bytes, least significant bit first
+};
+
+//! Where the mask of one sequence lies, and what its bytes are.
+//!
+//! Every sequence has n rows there. Those it does not have in the batch are padding.
+struct sglang_mask_layout {
+  sglang_mask_mode mode = sglang_mask_mode::full;
+  std::int32_t n = 0;
+
+  //! Of a bit-packed row.
+  ESPALIER_HOST_DEVICE std::int32_t row_bytes() const { return n <= 8 ? 1 : n <= 16 ? 2 : 4; }
+  //! Of one sequence.
+  ESPALIER_HOST_DEVICE std::int64_t bytes(std::int32_t prefix) const {
+    const std::int64_t row = mode == sglang_mask_mode::full        ? static_cast<std::int64_t>(prefix) + n
+                             : mode == sglang_mask_mode::qlen_only ? n
+                                                                   : row_bytes();
+    return n * row;
+  }
+  //! One of them.
+  ESPALIER_HOST_DEVICE std::uint8_t byte(const sequence_mask& mask, std::int64_t i) const {
+    if (mode == sglang_mask_mode::qlen_only_bitpacking) {
+      const auto row = static_cast<std::int32_t>(i / row_bytes());
+      const auto first = static_cast<std::int32_t>(i % row_bytes()) * 8;
+      unsigned bits = 0;
+      for (std::int32_t b = 0; b < 8; ++b)
+        bits |= static_cast<unsigned>(mask.sees(row, mask.prefix + first + b)) << b;
+      return static_cast<std::uint8_t>(bits);
+    }
+    const std::int32_t skipped = mode == sglang_mask_mode::full ? 0 : mask.prefix, columns = mask.prefix - skipped + n;
+    return mask.sees(static_cast<std::int32_t>(i / columns), skipped + static_cast<std::int32_t>(i % columns)) ? 1 : 0;
+  }
+
+  //! Errors      input_error for n outside 1 to 2^15, and more than 32 rows in bits
+  void check() const {
+    if (n < 1 || n > 1 << 15) raise<input_error>("SGLang's mask cannot have ", n, " rows.");
+    if (mode == sglang_mask_mode::qlen_only_bitpacking && n > 32) {
+      raise<input_error>("SGLang's bit-packed mask has room for 32 rows, but ", n,
+                         " are wanted: take mode full or qlen_only.");
+    }
+  }
+};
+
+//! SGLang's tree mask of a forward batch, all columns filled in. Mode full is what its kernels have after the caller has set the prefix.
+//!
+//! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n]; bit-packed: [n]
+//!             words of 1, 2 or 4 bytes
+//! Errors      input_error where a sequence has more rows than n, n > 32 in bits, or out is too small
+//! Source      SGLang, build_tree_kernel_efficient, 2026
+inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout,
+                              std::span<std::uint8_t> out) {
+  layout.check();
+  std::int64_t begin = 0;
+  for (const batch_sequence& s : batch.sequences) {
+    const sequence_mask mask(s, batch.mask.data());
+    if (mask.n_rows > layout.n) {
+      raise<input_error>("SGLang's mask of ", layout.n, " rows has no room for the ", mask.n_rows, " rows of sequence ",
+                         s.sequence, ".");
+    }
+    const std::int64_t bytes = layout.bytes(mask.prefix);
+    detail::require_room("SGLang's mask", out.size(), begin + bytes);
+    for (std::int64_t i = 0; i < bytes; ++i)
+      out[static_cast<std::size_t>(begin + i)] = layout.byte(mask, i);
+    begin += bytes;
+  }
+}
+
+//! The tree of one sequence, of whose mask `in` holds the bytes.
+//!
+//! Shapes      parents [layout.n], row -> row of the parent
+//! Errors      input_error where bytes are missing, a committed column is hidden, or it is the mask of no tree
+inline void read_sglang_mask(std::span<const std::uint8_t> in, const sglang_mask_layout& layout, std::int32_t prefix,
+                             std::span<node_id> parents) {
+  layout.check();
+  detail::require_room("SGLang's mask", in.size(), layout.bytes(prefix));
+  const std::int32_t n = layout.n, skipped = layout.mode == sglang_mask_mode::full ? prefix : 0;
+  const auto byte = [&](std::int32_t row, std::int32_t of_row, std::int32_t i) {
+    return in[static_cast<std::size_t>(row) * static_cast<std::size_t>(of_row) + static_cast<std::size_t>(i)];
+  };
+  for (std::int32_t row = 0; row < n; ++row) {
+    for (std::int32_t c = 0; c < skipped; ++c) {
+      if (byte(row, skipped + n, c) == 0) {
+        raise<input_error>("row ", row, " of the mask does not see the committed column ", c, ".");
+      }
+    }
+  }
+  const auto sees = [&](std::int32_t row, std::int32_t c) {
+    if (layout.mode == sglang_mask_mode::qlen_only_bitpacking) {
+      return (byte(row, layout.row_bytes(), c / 8) >> (c % 8) & 1) != 0;
+    }
+    return byte(row, skipped + n, skipped + c) != 0;
+  };
+  read_parents_of_mask(n, sees, parents);
+}
+
+}  // namespace espalier::interop

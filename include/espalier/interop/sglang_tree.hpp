@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/interop/row_parents.hpp"
+#include "espalier/interop/sequence_mask.hpp"
+
+namespace espalier::interop {
+
+//! SGLang's arrays of trees with n rows each, with its own spelling. IntegerT is std::int64_t there; TensorRT-LLM's dynamic tree has the
+//! same in std::int32_t, of one sequence, with positions that begin at 0.
+//!
+//! Shapes      all [n_sequences][n]. positions: of the text; retrive_index: sequence * n + row; retrive_next_token: the first child's row,
+//!             retrive_next_sibling: the next child of the same parent, rows within the sequence, ascending, -1 = none
+template <class IntegerT>
+struct sglang_tree {
+  std::span<IntegerT> positions;
+  std::span<IntegerT> retrive_index;
+  std::span<IntegerT> retrive_next_token;
+  std::span<IntegerT> retrive_next_sibling;
+};
+
+//! Rows that a sequence does not have have the position of its root, and no links.
+//!
+//! Complexity  O(n_sequences * n * mask words)
+//! Errors      input_error where a sequence has more rows than n, or an array is too small
+//! Source      SGLang, build_tree_kernel_efficient, 2026
+template <class IntegerT>
+void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out) {
+  const std::int64_t size = static_cast<std::int64_t>(batch.sequences.size()) * n;
+  detail::require_room("positions", out.positions.size(), size);
+  detail::require_room("retrive_index", out.retrive_index.size(), size);
+  detail::require_room("retrive_next_token", out.retrive_next_token.size(), size);
+  detail::require_room("retrive_next_sibling", out.retrive_next_sibling.size(), size);
+  for (std::size_t b = 0; b < batch.sequences.size(); ++b) {
+    const batch_sequence& s = batch.sequences[b];
+    const sequence_mask mask(s, batch.mask.data());
+    if (mask.n_rows > n || mask.n_rows < 1) {
+      raise<input_error>("SGLang's tree of ", n, " rows cannot be that of the ", mask.n_rows, " rows of sequence ",
+                         s.sequence, ".");
+    }
+    const std::size_t first = b * static_cast<std::size_t>(n);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+      const bool is_there = i < static_cast<std::size_t>(mask.n_rows);
+      out.positions[first + i] = batch.positions[static_cast<std::size_t>(s.row_begin) + (is_there ? i : 0)];
+      out.retrive_index[first + i] = static_cast<IntegerT>(first + i);
+      out.retrive_next_token[first + i] = out.retrive_next_sibling[first + i] = -1;
+    }
+    for (std::int32_t row = mask.n_rows - 1; row > 0; --row) {  // the later of two siblings first
+      IntegerT& head = out.retrive_next_token[first + static_cast<std::size_t>(mask.parent(row))];
+      out.retrive_next_sibling[first + static_cast<std::size_t>(row)] = head;
+      head = row;
+    }
+  }
+}
+
+//! The tree of one sequence.
+//!
+//! Shapes      next_token, next_sibling, parents: [n]
+//! Errors      input_error where a link does not go to a later row, a row is linked twice or never
+template <class IntegerT>
+void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const IntegerT> next_sibling,
+                      std::span<node_id> parents) {
+  const auto n = static_cast<std::int32_t>(next_token.size());
+  detail::require_room("retrive_next_sibling", next_sibling.size(), n);
+  detail::require_room("parents", parents.size(), n);
+  constexpr node_id unseen = -2;
+  std::fill_n(parents.begin(), n, unseen);
+  if (n > 0) parents[0] = no_node;
+  for (std::int32_t row = 0; row < n; ++row) {
+    IntegerT child = next_token[static_cast<std::size_t>(row)];
+    for (IntegerT last = row; child != -1; child = next_sibling[static_cast<std::size_t>(child)]) {
+      if (child <= last || child >= n) {
+        raise<input_error>("row ", last, " is linked to row ", child, "; links go to later rows below ", n, ".");
+      }
+      node_id& parent = parents[static_cast<std::size_t>(child)];
+      if (parent != unseen) raise<input_error>("row ", child, " is linked twice.");
+      parent = row;
+      last = child;
+    }
+  }
+  for (std::int32_t row = 0; row < n; ++row) {
+    if (parents[static_cast<std::size_t>(row)] == unseen)
+      raise<input_error>("row ", row, " is not linked from any row.");
+  }
+}
+
+//! The tree that SGLang's draft has selected: entry sel of its candidates hangs below the root where sel / topk = 0, otherwise below the
+//! selected candidate parent_list[sel / topk].
+//!
+//! Shapes      selected_index [n - 1], ascending; parents [n], row -> row of the parent, row i + 1 for selected_index[i]
+//! Complexity  O(n log n)
+//! Errors      option_error for a topk below 1; input_error where selected_index does not ascend, or a parent is not selected
+//! Source      SGLang, build_tree_kernel_efficient, 2026
+inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
+                                  std::span<const std::int64_t> selected_index, std::int64_t topk,
+                                  std::span<node_id> parents) {
+  require_option("topk", topk, 1, 1 << 20);
+  detail::require_room("parents", parents.size(), static_cast<std::int64_t>(selected_index.size()) + 1);
+  parents[0] = no_node;
+  for (std::size_t i = 0; i < selected_index.size(); ++i) {
+    const std::int64_t selected = selected_index[i];
+    if (selected < 0 || (i > 0 && selected <= selected_index[i - 1])) {
+      raise<input_error>("entry ", i, " of selected_index is ", selected, "; the entries ascend from 0 or more.");
+    }
+    const std::int64_t p = selected / topk;
+    if (p == 0) {
+      parents[i + 1] = root_node;
+      continue;
+    }
+    if (p >= static_cast<std::int64_t>(parent_list.size())) {
+      raise<input_error>("candidate ", selected, " has parent ", p, " of parent_list, which has ", parent_list.size(),
+                         " entries.");
+    }
+    const std::int64_t above = parent_list[static_cast<std::size_t>(p)];
+    const auto end = selected_index.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto found = std::lower_bound(selected_index.begin(), end, above);
+    if (found == end || *found != above) {
+      raise<input_error>("candidate ", selected, " follows candidate ", above, ", which is not selected before it.");
+    }
+    parents[i + 1] = static_cast<node_id>(found - selected_index.begin()) + 1;
+  }
+}
+
+//! Such a selection for the rows of one sequence: what SGLang's own kernels make the tree from.
+//!
+//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children but the root, or more], -1 where nobody is
+//! Errors      option_error for a topk below 1; input_error where the rows are not in breadth-first order, a row has more than topk
+//!             children, or an array is too small
+inline void write_sglang_selection(const forward_batch_view& batch, std::size_t sequence, std::int64_t topk,
+                                   std::span<std::int64_t> parent_list, std::span<std::int64_t> selected_index) {
+  require_option("topk", topk, 1, 1 << 20);
+  const sequence_mask mask(batch.sequences[sequence], batch.mask.data());
+  detail::require_room("selected_index", selected_index.size(), mask.n_rows - 1);
+  detail::require_room("parent_list", parent_list.size(), 1);
+  std::fill(parent_list.begin(), parent_list.end(), -1);
+  std::int64_t slot = 0, children = 0;  // of the present parent
+  std::int32_t parent = root_node;
+  for (std::int32_t row = 1; row < mask.n_rows; ++row) {
+    const std::int32_t above = mask.parent(row);
+    if (above < parent)
+      raise<input_error>("row ", row, " is not in breadth-first order, as SGLang's selection wants it.");
+    if (above > parent) {
+      parent = above;
+      children = 0;
+      detail::require_room("parent_list", parent_list.size(), ++slot + 1);
+      parent_list[static_cast<std::size_t>(slot)] = selected_index[static_cast<std::size_t>(parent) - 1];
+    }
+    if (children == topk) raise<input_error>("row ", parent, " has more than ", topk, " children.");
+    selected_index[static_cast<std::size_t>(row) - 1] = slot * topk + children++;
+  }
+}
+
+}  // namespace espalier::interop
