@@ -70,16 +70,20 @@ class contest {
     }
   }
 
-  const samples& of(const std::string& key) const {
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].key == key) return times_[i];
-    }
-    espalier::raise<espalier::input_error>("nothing named ", key, " was measured.");
-  }
+  const samples& of(const std::string& key) const { return times_[index_of(key)]; }
+  //! What the entry's graph consists of.
+  const graph_nodes& nodes_of(const std::string& key) const { return graphs_[index_of(key)].nodes(); }
 
   cudaStream_t in() const { return stream_.get(); }
 
  private:
+  std::size_t index_of(const std::string& key) const {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].key == key) return i;
+    }
+    espalier::raise<espalier::input_error>("nothing named ", key, " was measured.");
+  }
+
   const cache_flush& flush_;
   int repetitions_;
   espalier::cuda::stream stream_;
