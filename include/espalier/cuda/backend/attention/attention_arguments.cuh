@@ -34,9 +34,9 @@ struct attention_arguments {
 //! Columns that masks may show: slots from a prefix's end on.
 inline constexpr std::int32_t max_mask_columns = 32768;
 
-//! The units of work that part `split` of n begins with. In kernels.
+//! The first unit of work of part `split`. In kernels. Pre: n_units < 2^26.
 __device__ inline std::int32_t split_begin(std::int32_t n_units, std::int32_t split, std::int32_t n_splits) {
-  return static_cast<std::int32_t>(static_cast<std::int64_t>(n_units) * split / n_splits);
+  return n_units * split / n_splits;
 }
 
 }  // namespace espalier::cuda::detail

@@ -23,24 +23,27 @@ inline std::int32_t tiles_for(const attention_shape& shape, std::int32_t n_rows,
   return n_rows * (shape.n_heads / shape.n_kv_heads) / rows + std::max(n_sequences, 1);
 }
 
-//! The number of splits with the least estimated time, and that time: waves of thread blocks, times the blocks of 64 slots that
-//! each of them works on, and the merging of the splits. Few rows leave multiprocessors idle unless the context is split;
-//! many rows fill them alone.
+//! A number of splits and its estimated time.
 struct split_estimate {
   std::int64_t time;
   std::int32_t n_splits;
 };
 
+//! The number of splits with the least estimated time: the thread blocks that a multiprocessor gets, times the blocks of 64 slots that
+//! each of them works on, and the merging. Few rows leave multiprocessors idle unless the context is split; many rows fill them alone.
 inline split_estimate best_splits(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                   std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost) {
-  const std::int64_t at_once = std::int64_t{tuning.multiprocessors} * tuning.resident_blocks;
   const std::int64_t work = std::int64_t{n_tiles} * shape.n_kv_heads;
   const std::int64_t blocks = max_context / 64 + 2;
   const std::int64_t out_bytes = std::int64_t{n_rows} * shape.n_heads * shape.head_dim * 4;
   split_estimate best{0, 0};
   for (std::int32_t splits = 1; splits <= std::min<std::int64_t>(tuning.max_splits, blocks); ++splits) {
-    const std::int64_t waves = (work * splits + at_once - 1) / at_once;
-    std::int64_t time = waves * (tile_cost * ((blocks + splits - 1) / splits) + tuning.start_cost);
+    const std::int64_t share = (work * splits + tuning.multiprocessors - 1) / tuning.multiprocessors;
+    const std::int64_t waves = (share + tuning.resident_blocks - 1) / tuning.resident_blocks;
+    const std::int64_t one = tile_cost * ((blocks + splits - 1) / splits);
+    std::int64_t time = share * one + waves * tuning.start_cost;
+    // A block that has its multiprocessor to itself waits more.
+    if (share % tuning.resident_blocks != 0) time += one / 2;
     if (splits > 1) time += tuning.merge_cost + 2 * splits * out_bytes / tuning.merge_bytes;
     if (best.n_splits == 0 || time < best.time) best = {time, splits};
   }

@@ -11,17 +11,19 @@ namespace espalier::cuda {
 
 //! What tree attention is fitted to a device with.
 //!
-//! The weights are reasoned from the traffic of shared memory (128 bytes a clock) and the rate of mma.sync, not measured.
+//! Costs are in units of some 200 clocks of a multiprocessor that two thread blocks share. They are reasoned for compute capability 9.0, not
+//! measured: per block of 64 slots of 128 numbers a tile of 64 rows is bound by the second cache (32 KiB at 24 bytes a clock: 1,370
+//! clocks; shared memory 1,020, mma.sync 810), one of 128 rows by mma.sync (1,610; shared memory 1,280).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;       //!< of a multiprocessor
   std::int32_t resident_blocks = 2;    //!< of a multiprocessor: what registers allow
-  std::int32_t max_splits = 32;        //!< parts of the context, at most 32
-  std::int32_t small_tile_cost = 5;    //!< time that a tile of 64 rows takes for a block of slots ...
-  std::int32_t large_tile_cost = 8;    //!< ... and one of 128 rows
-  std::int32_t start_cost = 24;        //!< a thread block, before its first block of slots
-  std::int32_t merge_cost = 20;        //!< the second kernel, where there are parts ...
-  std::int32_t merge_bytes = 360'000;  //!< ... and what it moves in a unit of time
+  std::int32_t max_splits = 32;        //!< parts of the context, 1 to 32
+  std::int32_t small_tile_cost = 7;    //!< a tile of 64 rows, a block of slots
+  std::int32_t large_tile_cost = 8;    //!< a tile of 128 rows, a block of slots
+  std::int32_t start_cost = 20;        //!< a thread block before its first block of slots
+  std::int32_t merge_cost = 20;        //!< the second kernel where the context is split
+  std::int32_t merge_bytes = 360'000;  //!< what that kernel moves in a unit of time
 };
 
 //! Stateless. Compute capability as 10 * major + minor.
