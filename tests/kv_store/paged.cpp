@@ -111,6 +111,10 @@ TEST_CASE("Sizes out of range are refused, and a pool that is used up says so") 
   CHECK_THROWS_AS(paged_kv(1, 1, 1, 1, 0, 1), espalier::option_error);
   CHECK_THROWS_AS(paged_kv(1, 1, 1, 1, 1, 0), espalier::option_error);
   CHECK_THROWS_AS(paged_kv(1 << 20, 1 << 24, 1, 1, 1 << 10, 1 << 10), espalier::option_error);
+  CHECK_THROWS_AS(paged_kv(1, 1, 1, 1, 0), espalier::option_error);
+  CHECK_THROWS_AS(paged_kv(1, 1, 0, 1, 1), espalier::option_error);
+  CHECK_THROWS_AS(paged_kv(1, 1, 1 << 20, 1 << 20, 1), espalier::option_error);
+  CHECK(paged_kv(1, 1, 3, 21, 10).n_free() == 9);
   page_ledger ledger(2, 100, 10, 4);
   ledger.ensure(0, 25);
   CHECK(says(message_of<espalier::input_error>([&] { ledger.ensure(1, 11); }),

@@ -34,6 +34,14 @@ class page_ledger {
       free_.push_back(page);
   }
 
+  //! Pages that all sequences together can use.
+  static std::int32_t enough(std::int32_t n_sequences, std::int32_t capacity, std::int32_t page_size) {
+    require_option("page size", page_size, 1, 1 << 20);
+    const double pages = static_cast<double>(n_sequences) * ((capacity - 1) / page_size + 1);
+    require_option("number of pages", pages, 1.0, static_cast<double>(1 << 30));
+    return static_cast<std::int32_t>(pages);
+  }
+
   std::int32_t n_sequences() const { return static_cast<std::int32_t>(n_of_.size()); }
   std::int32_t capacity() const { return capacity_; }
   std::int32_t page_size() const { return page_size_; }

@@ -38,6 +38,11 @@ class paged_kv {
     data_ = block_.take(static_cast<std::size_t>(floats));
   }
 
+  //! With as many pages as all sequences together can use.
+  paged_kv(int n_layers, int row_size, int n_sequences, int capacity, int page_size)
+      : paged_kv(n_layers, row_size, n_sequences, capacity, page_size,
+                 page_ledger::enough(n_sequences, capacity, page_size)) {}
+
   int n_layers() const { return n_layers_; }
   int row_size() const { return row_size_; }
   int n_sequences() const { return ledger_.n_sequences(); }

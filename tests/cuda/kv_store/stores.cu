@@ -203,6 +203,8 @@ TEST_CASE("Sizes out of range and sequences that are not there are refused") {
   CHECK_THROWS_AS(contiguous_kv<float>(1 << 10, 1 << 20, 1, 1 << 16), espalier::cuda_error);
   CHECK_THROWS_AS(paged_kv<float>(1, 1, 1, 1, 0, 1), espalier::option_error);
   CHECK_THROWS_AS(paged_kv<float>(1, 1, 1, 1, 1, 0), espalier::option_error);
+  CHECK_THROWS_AS(paged_kv<float>(1, 1, 1, 1, 0), espalier::option_error);
+  CHECK(paged_kv<float>(1, 1, 3, 21, 10).n_free() == 9);
   contiguous_kv<float> kv(1, 1, 2, 10);
   const auto message = [&](std::int32_t sequence, std::int32_t n) {
     return message_of<espalier::input_error>([&] { kv.ensure(sequence, n, nullptr); });

@@ -16,7 +16,7 @@ namespace espalier::cuda::detail {
 //! How compact_rows is spread over the device: enough loads in flight to reach the bandwidth of the memory with a few rows.
 struct compaction_tuning {
   static constexpr int threads = 64;  //!< of a block: small, since there are few blocks
-  static constexpr int rows = 8;      //!< that a thread reads before it writes them
+  static constexpr int rows = 16;     //!< that a thread reads before it writes them
 };
 
 //! Which rows move where, as kv_store::commit has it.

@@ -62,6 +62,12 @@ class paged_kv {
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
+  //! With as many pages as all sequences together can use.
+  paged_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity,
+           std::int32_t page_size)
+      : paged_kv(n_layers, row_size, n_sequences, capacity, page_size,
+                 page_ledger::enough(n_sequences, capacity, page_size)) {}
+
   std::int32_t n_layers() const { return shape_.n_layers; }
   std::int32_t row_size() const { return shape_.row_size; }
   std::int32_t n_sequences() const { return shape_.n_sequences; }
