@@ -53,8 +53,9 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   race.run();
   const double flops = 4.0 * n * heads * size * context;
   for (const auto& [order, name] : orders) {
-    char rate[64];
-    std::snprintf(rate, sizeof rate, "%.0f TFLOP/s of the full mask", flops / race.of(name).median() * 1e-6);
+    char rate[96];
+    std::snprintf(rate, sizeof rate, "%.0f TFLOP/s of the full mask; %.2f of the time in breadth-first order",
+                  flops / race.of(name).median() * 1e-6, race.of(name).median() / race.of("breadth_first").median());
     run.found.add(
         {.key = "attention." + std::to_string(prefix) + "." + std::to_string(n) + "." + name,
          .what = "tree attention, prefix " + std::to_string(prefix) + ", " + std::to_string(n) + " nodes, " + name,

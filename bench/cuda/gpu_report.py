@@ -50,8 +50,9 @@ def is_met(figure, limit):
     return figure["median"] is not None and figure["median"] <= limit
 
 
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+def table(head, rows, words=("", "figure", "test", "which is", "result")):
+    """Columns of words to the left, figures to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "".join("---|" if h in words else "--:|" for h in head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -69,7 +70,7 @@ def markdown(machine, command, tests, checks, programs, notes, picture):
         "the second-level cache before each; beside them the quartiles. Work of the library and, where nothing else is said, of PyTorch is replayed "
         "as a CUDA graph. Reading: what the bytes take at the bandwidth of a copy that the same program measured.\n"
     )
-    out.append(table(["", "of this run"], [[k, str(v)] for k, v in machine.items() if v]).replace("--:|", "---|"))
+    out.append(table(["", "of this run"], [[k, str(v)] for k, v in machine.items() if v], ("", "of this run")))
     rows = []
     for figure, limit, target in judged(programs):
         rows.append([figure["what"], number(figure["median"], figure["unit"]), quartiles(figure), number(limit, figure["unit"]),
