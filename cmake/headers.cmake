@@ -117,6 +117,14 @@ set(espalier_headers
   include/espalier/registry/known_value.hpp
   include/espalier/registry/option.hpp
   include/espalier/registry/part.hpp
+  include/espalier/interop/dense_mask.hpp
+  include/espalier/interop/flashinfer_mask.hpp
+  include/espalier/interop/medusa_tree.hpp
+  include/espalier/interop/row_parents.hpp
+  include/espalier/interop/sequence_mask.hpp
+  include/espalier/interop/sglang_mask.hpp
+  include/espalier/interop/sglang_tree.hpp
+  include/espalier/interop/tensorrt_tree.hpp
 )
 
 # espalier::views: adds range-v3.
@@ -137,6 +145,8 @@ set(espalier_llama_headers
   include/espalier/backend/llama/batch_check.hpp
   include/espalier/backend/llama/block_draft_config.hpp
   include/espalier/backend/llama/block_draft_model.hpp
+  include/espalier/backend/llama/block_draft_target.hpp
+  include/espalier/backend/llama/block_draft_tensors.hpp
   include/espalier/backend/llama/block_draft_weights.hpp
   include/espalier/backend/llama/elementwise.hpp
   include/espalier/backend/llama/host_kv_store.hpp
@@ -191,17 +201,30 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/core/tree_source.cuh
+  include/espalier/cuda/drafter/block_diffusion.cuh
+  include/espalier/cuda/drafter/state_rows.cuh
+  include/espalier/cuda/interop/dense_mask.cuh
+  include/espalier/cuda/interop/flashinfer_mask.cuh
+  include/espalier/cuda/interop/packed_bytes.cuh
+  include/espalier/cuda/interop/sglang_mask.cuh
+  include/espalier/cuda/interop/sglang_tree.cuh
+  include/espalier/cuda/interop/tensorrt_tree.cuh
   include/espalier/cuda/kv_store/compaction.cuh
   include/espalier/cuda/kv_store/contiguous.cuh
   include/espalier/cuda/kv_store/kv_shape.cuh
   include/espalier/cuda/kv_store/kv_view.cuh
   include/espalier/cuda/kv_store/on_host_kv.cuh
   include/espalier/cuda/kv_store/paged.cuh
+  include/espalier/cuda/sampling/argmax.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
   include/espalier/cuda/sampling/row_selection.cuh
   include/espalier/cuda/sampling/row_team.cuh
   include/espalier/cuda/sampling/row_tuning.cuh
+  include/espalier/cuda/sampling/sampler.cuh
+  include/espalier/cuda/sampling/team_nucleus.cuh
+  include/espalier/cuda/sampling/team_sampler.cuh
+  include/espalier/cuda/sampling/top_children.cuh
   include/espalier/cuda/sampling/top_tokens.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
@@ -218,6 +241,9 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/backend/llama.cuh
   include/espalier/cuda/backend/llama/activate.cuh
   include/espalier/cuda/backend/llama/array_pieces.cuh
+  include/espalier/cuda/backend/llama/block_draft_model.cuh
+  include/espalier/cuda/backend/llama/block_draft_rows.cuh
+  include/espalier/cuda/backend/llama/block_draft_weights.cuh
   include/espalier/cuda/backend/llama/embed.cuh
   include/espalier/cuda/backend/llama/lt_object.cuh
   include/espalier/cuda/backend/llama/matrix_products.cuh
@@ -225,4 +251,5 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/backend/llama/normalise.cuh
   include/espalier/cuda/backend/llama/number.cuh
   include/espalier/cuda/backend/llama/rotate.cuh
+  include/espalier/cuda/backend/llama/row_upload.cuh
 )

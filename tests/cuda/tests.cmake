@@ -10,7 +10,12 @@ espalier_cuda_sources(core core/arrays.cu)
 espalier_cuda_sources(team core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store/stores.cu)
-espalier_cuda_sources(sampling sampling/top_tokens.cu)
+espalier_cuda_sources(interop interop/conversions.cu)
+espalier_cuda_sources(sampling
+  sampling/sampler.cu
+  sampling/top_children.cu
+  sampling/top_tokens.cu)
 espalier_cuda_sources(tree_policy tree_policy/best_first.cu)
 espalier_cuda_sources(attention backend/attention.cu)
-espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu)
+espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu
+  drafter/block_diffusion.cu)

@@ -11,6 +11,7 @@
 
 #include "backend/batch_writer.hpp"
 #include "cuda/support.cuh"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/cuda/backend/attention/attention_shape.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"

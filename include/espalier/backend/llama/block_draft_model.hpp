@@ -17,6 +17,7 @@
 #include "espalier/backend/llama/attention.hpp"
 #include "espalier/backend/llama/attention_tasks.hpp"
 #include "espalier/backend/llama/block_draft_config.hpp"
+#include "espalier/backend/llama/block_draft_target.hpp"
 #include "espalier/backend/llama/block_draft_weights.hpp"
 #include "espalier/backend/llama/elementwise.hpp"
 #include "espalier/backend/llama/model_weights.hpp"
@@ -57,7 +58,7 @@ class basic_block_draft_model {
 
   static basic_block_draft_model load(const std::string& folder, const basic_llama_backend<MatrixT>& target) {
     const block_draft_config config = block_draft_config::load(folder);
-    check_target(config, target);
+    detail::check_block_draft_target(config, target);
     safetensors_file file(folder + "/model.safetensors");
     return basic_block_draft_model(config, block_draft_weights<MatrixT>::load(config, file), target);
   }
@@ -70,7 +71,7 @@ class basic_block_draft_model {
         max_positions_((std::min)(config.max_positions, target.max_positions())),
         rotary_(max_positions_ + config.block_length, config.head_dim, config.rope_theta),
         team_(&thread_team::shared(target.n_threads())) {
-    check_target(config, target);
+    detail::check_block_draft_target(config, target);
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config.head_dim));
     for (detail::attention_worker& worker : workers_)
       worker.reserve(slots());
@@ -141,27 +142,6 @@ class basic_block_draft_model {
   using layer_type = typename block_draft_weights<MatrixT>::layer_type;
 
   static constexpr int read_rows = 64;  // of one pass
-
-  static void check_target(const block_draft_config& config, const basic_llama_backend<MatrixT>& target) {
-    const model_config& other = target.config();
-    if (config.hidden_size != other.hidden_size) {
-      raise<model_error>("the block draft has a \"hidden_size\" of ", config.hidden_size, ", but the target's is ",
-                         other.hidden_size, ": they must be the same.");
-    }
-    if (config.hidden_layers.back() >= other.n_layers) {
-      raise<model_error>("the block draft reads the target after ", config.hidden_layers.back() + 1,
-                         " layers (\"target_layers\"), but the target has only ", other.n_layers, ".");
-    }
-    const std::vector<int>& kept = target.hidden_layers();
-    for (const int layer : config.hidden_layers) {
-      if (std::find(kept.begin(), kept.end(), layer) != kept.end()) continue;
-      std::string all;
-      for (const int l : config.hidden_layers)
-        all += (all.empty() ? "" : ", ") + std::to_string(l);
-      raise<option_error>("option hidden_layers of the target does not list layer ", layer,
-                          ", which the block draft reads; it must list ", all, ".");
-    }
-  }
 
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
   int slots() const { return max_positions_ + config_.block_length; }

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "espalier/backend/llama/block_draft_config.hpp"
+#include "espalier/backend/llama/block_draft_tensors.hpp"
 #include "espalier/backend/llama/matrix_product.hpp"
 #include "espalier/backend/llama/safetensors_file.hpp"
-#include "espalier/backend/llama/tensor_reader.hpp"
 #include "espalier/core/float_block.hpp"
 
 namespace espalier {
@@ -43,10 +42,11 @@ struct block_draft_weights {
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
     // Shapes first: a config that claims too much is refused before memory is taken for it.
-    weights.read(config, detail::tensor_reader(file, true));
+    detail::block_draft_tensors<loader>(config, file, nullptr).read();
     weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
-    weights.read(config, detail::tensor_reader(file));
+    loader to{weights};
+    detail::block_draft_tensors(config, file, &to).read();
     return weights;
   }
 
@@ -79,39 +79,57 @@ struct block_draft_weights {
     return static_cast<int>(c.hidden_layers.size()) * c.hidden_size;
   }
 
-  // Fills outputs first, first + 1, ... of a matrix.
-  static void load(detail::tensor_reader& tensors, const std::string& name, MatrixT& matrix, int first, int outputs) {
-    tensors.matrix(name + ".weight", outputs, matrix.inputs(),
-                   [&](int row, const float* values) { matrix.set_row(first + row, values); });
-  }
-  static void load(detail::tensor_reader& tensors, const std::string& name, MatrixT& matrix) {
-    load(tensors, name, matrix, 0, matrix.outputs());
-  }
+  // Puts what the file holds in its place.
+  struct loader {
+    block_draft_weights& weights;
 
-  void read(const block_draft_config& c, detail::tensor_reader tensors) {
-    load(tensors, "fc", features);
-    tensors.vector("hidden_norm.weight", c.hidden_size, features_norm);
-    tensors.vector("pending_norm.weight", c.hidden_size, pending_norm);
-    load(tensors, "pending_proj", pending);
-    tensors.matrix("mask_embed", c.block_length, c.hidden_size, [&](int row, const float* values) {
-      std::copy_n(values, c.hidden_size, masked + static_cast<std::ptrdiff_t>(row) * c.hidden_size);
-    });
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layer_type& layer = layers[i];
-      const std::string base = "layers." + std::to_string(i) + ".";
-      const std::string attention = base + "self_attn.";
-      tensors.vector(base + "input_layernorm.weight", c.hidden_size, layer.attention_norm);
-      load(tensors, attention + "q_proj", layer.query);
-      load(tensors, attention + "k_proj", layer.key_value, 0, c.kv_size());
-      load(tensors, attention + "v_proj", layer.key_value, c.kv_size(), c.kv_size());
-      load(tensors, attention + "o_proj", layer.attention_out);
-      tensors.vector(base + "post_attention_layernorm.weight", c.hidden_size, layer.mlp_norm);
-      load(tensors, base + "mlp.gate_proj", layer.gate);
-      load(tensors, base + "mlp.up_proj", layer.up);
-      load(tensors, base + "mlp.down_proj", layer.down);
+    void set_row(detail::block_place place, int row, const float* values, int n) {
+      if (place.part == detail::block_part::masked) {
+        std::copy_n(values, n, weights.masked + static_cast<std::ptrdiff_t>(row) * n);
+      } else {
+        matrix(place).set_row(row, values);
+      }
     }
-    tensors.vector("norm.weight", c.hidden_size, final_norm);
-  }
+    void set_vector(detail::block_place place, const float* values, int n) { std::copy_n(values, n, norm(place)); }
+
+    MatrixT& matrix(detail::block_place place) {
+      layer_type& layer = weights.layers[static_cast<std::size_t>(place.layer)];
+      switch (place.part) {
+        case detail::block_part::features:
+          return weights.features;
+        case detail::block_part::pending:
+          return weights.pending;
+        case detail::block_part::query:
+          return layer.query;
+        case detail::block_part::key_value:
+          return layer.key_value;
+        case detail::block_part::attention_out:
+          return layer.attention_out;
+        case detail::block_part::gate:
+          return layer.gate;
+        case detail::block_part::up:
+          return layer.up;
+        default:
+          return layer.down;
+      }
+    }
+
+    float* norm(detail::block_place place) {
+      layer_type& layer = weights.layers[static_cast<std::size_t>(place.layer)];
+      switch (place.part) {
+        case detail::block_part::features_norm:
+          return weights.features_norm;
+        case detail::block_part::pending_norm:
+          return weights.pending_norm;
+        case detail::block_part::attention_norm:
+          return layer.attention_norm;
+        case detail::block_part::mlp_norm:
+          return layer.mlp_norm;
+        default:
+          return weights.final_norm;
+      }
+    }
+  };
 };
 
 }  // namespace espalier

@@ -48,11 +48,11 @@ class matrix_products {
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
-  //! Post        the product's number
-  int add(int outputs, int inputs, cudaDataType_t result, bool accumulate) {
+  //! `alignment`: of the matrix, in bytes. Post: the product's number.
+  int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256) {
     products_.emplace_back();
     product& p = products_.back();
-    p.outputs = outputs, p.inputs = inputs, p.result = result, p.accumulate = accumulate;
+    p.outputs = outputs, p.inputs = inputs, p.result = result, p.accumulate = accumulate, p.alignment = alignment;
     p.weights = layout_of(numbers_, inputs, outputs);
     return static_cast<int>(products_.size()) - 1;
   }
@@ -73,7 +73,7 @@ class matrix_products {
   //! Pre         n is at most the largest that has been planned
   int planned(int n) const { return *std::lower_bound(planned_.begin(), planned_.end(), n); }
 
-  //! Shapes      matrix [outputs][inputs], x [rows][inputs], y [rows][outputs], each aligned to 256 bytes
+  //! Shapes      matrix [outputs][inputs], x [rows][inputs], y [rows][outputs], both aligned to 256 bytes
   //! Pre         rows is planned
   void multiply(int number, const void* matrix, const void* x, void* y, int rows, cudaStream_t stream) const {
     const product& p = products_[static_cast<std::size_t>(number)];
@@ -101,6 +101,7 @@ class matrix_products {
     int outputs = 0, inputs = 0;
     cudaDataType_t result{};
     bool accumulate = false;
+    std::uint32_t alignment = 256;
     layout weights;
     std::vector<sized> sizes;  // ascending
     bool has_algorithm = false;
@@ -157,6 +158,7 @@ class matrix_products {
               "cublasLtMatmulPreferenceSetAttribute");
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignment);
     if (one_algorithm_) {
       set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     }

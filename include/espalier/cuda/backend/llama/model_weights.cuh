@@ -3,13 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <fstream>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "espalier/backend/llama/model_config.hpp"
@@ -18,55 +14,9 @@
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/backend/llama/array_pieces.cuh"
 #include "espalier/cuda/backend/llama/number.cuh"
-#include "espalier/cuda/core/error.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/backend/llama/row_upload.cuh"
 
 namespace espalier::cuda {
-
-namespace detail {
-
-// Writes rows of float to the device as NumberT, neighbours together.
-template <class NumberT>
-class row_upload {
- public:
-  row_upload() : buffer_(std::size_t{1} << 21) {}
-
-  // Errors: model_error for a finite number that NumberT cannot hold.
-  void add(NumberT* to, const float* values, std::size_t n) {
-    for (std::size_t done = 0; done < n;) {
-      if (used_ == buffer_.size() || to + done != to_ + used_) flush(to + done);
-      const std::size_t many = (std::min)(n - done, buffer_.size() - used_);
-      for (std::size_t i = 0; i < many; ++i)
-        buffer_[used_ + i] = narrow(values[done + i]);
-      used_ += many, done += many;
-    }
-  }
-
-  // Writes what is left; what comes next goes to `next`.
-  void flush(NumberT* next = nullptr) {
-    if (used_ > 0)
-      require(cudaMemcpy(to_, buffer_.data(), used_ * sizeof(NumberT), cudaMemcpyHostToDevice), "cudaMemcpy");
-    to_ = next, used_ = 0;
-  }
-
- private:
-  static NumberT narrow(float value) {
-    const auto number = NumberT(value);
-    if constexpr (std::is_same_v<NumberT, __half>) {
-      if (std::isfinite(value) && std::isinf(static_cast<float>(number))) {
-        raise<model_error>("a weight is ", value,
-                           ", but half precision ends at 65504: load the model in bfloat16 or float.");
-      }
-    }
-    return number;
-  }
-
-  pinned_array<NumberT> buffer_;
-  NumberT* to_ = nullptr;
-  std::size_t used_ = 0;
-};
-
-}  // namespace detail
 
 //! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows of inputs, norms
 //! and biases as float.
@@ -180,14 +130,10 @@ struct model_weights {
       upload.add(matrix + static_cast<std::size_t>(row) * inputs, values, inputs);
     }
     void set_vector(espalier::detail::part_place place, const float* values, int n) {
-      copy(espalier::detail::scale_at(weights, place), values, n);
+      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
     }
     void set_bias(espalier::detail::part_place place, int first, const float* values, int n) {
-      copy(espalier::detail::bias_at(weights, place) + first, values, n);
-    }
-
-    static void copy(float* to, const float* from, int n) {
-      require(cudaMemcpy(to, from, static_cast<std::size_t>(n) * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+      detail::upload_vector(espalier::detail::bias_at(weights, place) + first, values, n);
     }
   };
 };

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+
+namespace espalier::cuda::detail {
+
+// Writes rows of float to the device as NumberT, neighbours together.
+template <class NumberT>
+class row_upload {
+ public:
+  row_upload() : buffer_(std::size_t{1} << 21) {}
+
+  // Errors: model_error for a finite number that NumberT cannot hold.
+  void add(NumberT* to, const float* values, std::size_t n) {
+    for (std::size_t done = 0; done < n;) {
+      if (used_ == buffer_.size() || to + done != to_ + used_) flush(to + done);
+      const std::size_t many = (std::min)(n - done, buffer_.size() - used_);
+      for (std::size_t i = 0; i < many; ++i)
+        buffer_[used_ + i] = narrow(values[done + i]);
+      used_ += many, done += many;
+    }
+  }
+
+  // Writes what is left; what comes next goes to `next`.
+  void flush(NumberT* next = nullptr) {
+    if (used_ > 0)
+      require(cudaMemcpy(to_, buffer_.data(), used_ * sizeof(NumberT), cudaMemcpyHostToDevice), "cudaMemcpy");
+    to_ = next, used_ = 0;
+  }
+
+ private:
+  static NumberT narrow(float value) {
+    const auto number = NumberT(value);
+    if constexpr (std::is_same_v<NumberT, __half>) {
+      if (std::isfinite(value) && std::isinf(static_cast<float>(number))) {
+        raise<model_error>("a weight is ", value,
+                           ", but half precision ends at 65504: load the model in bfloat16 or float.");
+      }
+    }
+    return number;
+  }
+
+  pinned_array<NumberT> buffer_;
+  NumberT* to_ = nullptr;
+  std::size_t used_ = 0;
+};
+
+// Synchronises.
+inline void upload_vector(float* to, const float* values, int n) {
+  require(cudaMemcpy(to, values, static_cast<std::size_t>(n) * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+}
+
+}  // namespace espalier::cuda::detail
