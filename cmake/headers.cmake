@@ -227,13 +227,18 @@ set(espalier_cuda_headers
   include/espalier/cuda/sampling/top_children.cuh
   include/espalier/cuda/sampling/top_tokens.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
+  include/espalier/cuda/tree_policy/chain.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
+  include/espalier/cuda/tree_policy/dynatree.cuh
+  include/espalier/cuda/tree_policy/dyspec_greedy.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh
   include/espalier/cuda/tree_policy/plain.cuh
   include/espalier/cuda/tree_policy/prefix_heap.cuh
   include/espalier/cuda/tree_policy/prefix_levels.cuh
   include/espalier/cuda/tree_policy/prefix_nodes.cuh
+  include/espalier/cuda/tree_policy/row_children.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
+  include/espalier/cuda/tree_policy/undrawn_draw.cuh
 )
 
 # espalier::cuda_llama: adds cuBLASLt and what espalier::llama needs.

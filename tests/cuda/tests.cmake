@@ -15,7 +15,13 @@ espalier_cuda_sources(sampling
   sampling/sampler.cu
   sampling/top_children.cu
   sampling/top_tokens.cu)
-espalier_cuda_sources(tree_policy tree_policy/best_first.cu)
+espalier_cuda_sources(tree_policy
+  tree_policy/best_first.cu
+  tree_policy/chain.cu
+  tree_policy/delayed.cu
+  tree_policy/dynatree.cu
+  tree_policy/dyspec_greedy.cu
+)
 espalier_cuda_sources(attention backend/attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu
   drafter/block_diffusion.cu)

@@ -39,12 +39,6 @@ struct growing_paths {
   std::int32_t* n;  // [1] paths that get a token more
 };
 
-// The row of a node, as a team reads it.
-__device__ inline row_view<float, team> row_for(const node_rows<float>& rows, node_id u, const team& who) {
-  return {rows.rows.data + static_cast<std::ptrdiff_t>(rows.row_of[u]) * rows.rows.vocab,
-          static_cast<std::size_t>(rows.rows.vocab), who};
-}
-
 // A thread a path: all paths begin at the root.
 template <class TreeT>
 ESPALIER_KERNEL void start_paths(TreeT tree, growing_paths paths, std::int32_t n_first, std::int32_t n_paths) {
@@ -66,7 +60,9 @@ ESPALIER_KERNEL void draw_at_ends(RowsT rows, growing_paths paths, chance_source
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   const node_id u = paths.ends[path];
-  const token_id token = chance.now().pick(row_for(rows, u, who), {u, path, purpose::draft});
+  const row_view<float, team> row(rows.rows.data + static_cast<std::ptrdiff_t>(rows.row_of[u]) * rows.rows.vocab,
+                                  static_cast<std::size_t>(rows.rows.vocab), who);
+  const token_id token = chance.now().pick(row, {u, path, purpose::draft});
   if (who.rank() == 0) paths.drawn[path] = token;
 }
 
