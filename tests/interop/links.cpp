@@ -21,12 +21,12 @@ using ints = std::vector<std::int32_t>;
 // SGLang's arrays for b.size() sequences of n rows.
 template <class IntegerT>
 struct sglang_arrays {
-  sglang_arrays(const tree_batch& b, std::int32_t n)
+  sglang_arrays(const tree_batch& b, std::int32_t n, io::tree_numbering numbering = io::tree_numbering::of_batch)
       : positions(b.size() * static_cast<std::size_t>(n), -9),
         index(positions),
         next_token(positions),
         next_sibling(positions) {
-    io::write_sglang_tree<IntegerT>(b.view(), n, {positions, index, next_token, next_sibling});
+    io::write_sglang_tree<IntegerT>(b.view(), n, {positions, index, next_token, next_sibling}, numbering);
   }
   std::vector<IntegerT> positions, index, next_token, next_sibling;
 };
@@ -65,6 +65,10 @@ TEST_CASE("SGLang's arrays, by hand: two sequences of six rows") {
   CHECK(found.index == longs{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
   CHECK(found.next_token == longs{1, 3, 5, -1, -1, -1, 1, 2, -1, -1, -1, -1});
   CHECK(found.next_sibling == longs{-1, 2, -1, 4, -1, -1, -1, 3, -1, -1, -1, -1});
+  const sglang_arrays<std::int32_t> relative(b, 6, io::tree_numbering::of_tree);
+  CHECK(relative.positions == ints{0, 1, 1, 2, 2, 2, 0, 1, 2, 1, 0, 0});
+  CHECK(relative.index == ints{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5});
+  CHECK(relative.next_token == ints{1, 3, 5, -1, -1, -1, 1, 2, -1, -1, -1, -1});
 }
 
 TEST_CASE("SGLang's selection, by hand: read, and written") {

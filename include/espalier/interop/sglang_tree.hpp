@@ -13,8 +13,13 @@
 
 namespace espalier::interop {
 
-//! SGLang's arrays of trees with n rows each, with its own spelling. IntegerT is std::int64_t there; TensorRT-LLM's dynamic tree has the
-//! same in std::int32_t, of one sequence, with positions that begin at 0.
+//! What positions and retrive_index count from.
+enum class tree_numbering {
+  of_batch,  //!< the text's beginning, and the batch's first row: SGLang
+  of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays in std::int32_t
+};
+
+//! SGLang's arrays of trees with n rows each, with its own spelling; in std::int64_t there.
 //!
 //! Shapes      all [n_sequences][n]. positions: of the text; retrive_index: sequence * n + row; retrive_next_token: the first child's row,
 //!             retrive_next_sibling: the next child of the same parent, rows within the sequence, ascending, -1 = none
@@ -32,7 +37,8 @@ struct sglang_tree {
 //! Errors      input_error where a sequence has more rows than n, or an array is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 template <class IntegerT>
-void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out) {
+void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
+                       tree_numbering numbering = tree_numbering::of_batch) {
   const std::int64_t size = static_cast<std::int64_t>(batch.sequences.size()) * n;
   detail::require_room("positions", out.positions.size(), size);
   detail::require_room("retrive_index", out.retrive_index.size(), size);
@@ -45,11 +51,12 @@ void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sg
       raise<input_error>("SGLang's tree of ", n, " rows cannot be that of the ", mask.n_rows, " rows of sequence ",
                          s.sequence, ".");
     }
-    const std::size_t first = b * static_cast<std::size_t>(n);
+    const std::size_t first = b * static_cast<std::size_t>(n), root = static_cast<std::size_t>(s.row_begin);
+    const bool is_relative = numbering == tree_numbering::of_tree;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-      const bool is_there = i < static_cast<std::size_t>(mask.n_rows);
-      out.positions[first + i] = batch.positions[static_cast<std::size_t>(s.row_begin) + (is_there ? i : 0)];
-      out.retrive_index[first + i] = static_cast<IntegerT>(first + i);
+      const std::size_t row = i < static_cast<std::size_t>(mask.n_rows) ? i : 0;
+      out.positions[first + i] = batch.positions[root + row] - (is_relative ? batch.positions[root] : 0);
+      out.retrive_index[first + i] = static_cast<IntegerT>(is_relative ? i : first + i);
       out.retrive_next_token[first + i] = out.retrive_next_sibling[first + i] = -1;
     }
     for (std::int32_t row = mask.n_rows - 1; row > 0; --row) {  // the later of two siblings first

@@ -138,19 +138,19 @@ void check_all(const tree_batch& b, node_order order, std::int32_t n_rows) {
   }
 
   const std::int64_t all = n_sequences * n_rows;
-  const auto check_links = [&]<class IntegerT>(IntegerT) {
+  const auto check_links = [&]<class IntegerT>(IntegerT, io::tree_numbering numbering) {
     const auto arrays = spoiled<IntegerT>(4 * all);
     IntegerT* const p = arrays.data();
-    device_io::write_sglang_tree<IntegerT>(batch, n_rows, {p, p + all, p + 2 * all, p + 3 * all}, nullptr);
+    device_io::write_sglang_tree<IntegerT>(batch, n_rows, {p, p + all, p + 2 * all, p + 3 * all}, nullptr, numbering);
     std::vector<IntegerT> expected(static_cast<std::size_t>(4 * all));
     const auto part = [&](std::int64_t i) {
       return std::span(expected).subspan(static_cast<std::size_t>(i * all), static_cast<std::size_t>(all));
     };
-    io::write_sglang_tree<IntegerT>(b.view(), n_rows, {part(0), part(1), part(2), part(3)});
+    io::write_sglang_tree<IntegerT>(b.view(), n_rows, {part(0), part(1), part(2), part(3)}, numbering);
     CHECK(to_host(arrays) == expected);
   };
-  check_links(std::int64_t{});
-  check_links(std::int32_t{});
+  check_links(std::int64_t{}, io::tree_numbering::of_batch);
+  check_links(std::int32_t{}, io::tree_numbering::of_tree);
 
   if (order != node_order::breadth_first) return;
   for (const std::int32_t more : {0, 3}) {

@@ -12,8 +12,11 @@
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/interop/sglang_mask.cuh"
 #include "espalier/interop/sequence_mask.hpp"
+#include "espalier/interop/sglang_tree.hpp"
 
 namespace espalier::cuda::interop {
+
+using espalier::interop::tree_numbering;
 
 //! espalier::interop::sglang_tree in the memory of the device. By value into kernels.
 //!
@@ -30,7 +33,8 @@ namespace detail {
 
 // A block a sequence. Shared memory: parent, first and last child of each row.
 template <class IntegerT>
-ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n, sglang_tree<IntegerT> out) {
+ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n, sglang_tree<IntegerT> out,
+                                        tree_numbering numbering) {
   const batch_sequence s = batch.sequences[blockIdx.x];
   const espalier::interop::sequence_mask mask(s, batch.mask);
   auto* const parent = reinterpret_cast<std::int32_t*>(shared_memory());
@@ -53,8 +57,10 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
   for (std::int32_t row = begin; row < n; row += step) {
     const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * n + row;
     const bool is_there = row < there;
-    out.positions[to] = batch.positions[s.row_begin + (is_there ? row : 0)];
-    out.retrive_index[to] = static_cast<IntegerT>(to);
+    const bool is_relative = numbering == tree_numbering::of_tree;
+    out.positions[to] =
+        batch.positions[s.row_begin + (is_there ? row : 0)] - (is_relative ? batch.positions[s.row_begin] : 0);
+    out.retrive_index[to] = static_cast<IntegerT>(is_relative ? row : to);
     out.retrive_next_token[to] = is_there && first[row] < n ? first[row] : -1;
     std::int32_t next = -1;
     if (is_there && row > 0 && last[parent[row]] != row) {
@@ -74,14 +80,14 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
 //! Errors      input_error where sequences have more rows than n, or n is beyond 4096; cuda_error
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
-                       cudaStream_t stream) {
+                       cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch) {
   detail::require_rows("SGLang's tree", batch, n);
   if (n > 4096) raise<input_error>("SGLang's tree has ", n, " rows, but at most 4096 can be linked on the device.");
   launch("write_sglang_links", detail::write_sglang_links<IntegerT>,
          {.grid = static_cast<unsigned>(batch.n_sequences),
           .threads = n <= 128 ? 128U : 512U,
           .shared_bytes = 3 * static_cast<std::size_t>(n) * sizeof(std::int32_t)},
-         stream, batch, n, out);
+         stream, batch, n, out, numbering);
 }
 
 }  // namespace espalier::cuda::interop
