@@ -19,38 +19,47 @@ class tree {
   //! Capacity in draws: the root is not counted.
   explicit tree(std::int32_t capacity) : capacity_(capacity) {
     require_option("tree capacity", capacity, 0, 1 << 20);
-    const auto nodes = static_cast<std::size_t>(capacity) + 1;
-    words_ = device_array<std::int32_t>(5 * nodes + 2 * static_cast<std::size_t>(capacity));
-    log_probs_ = device_array<float>(2 * nodes);
-    size_ = device_array<tree_size>(1);
+    words_ = device_array<std::int32_t>(n_words(capacity));
   }
 
   std::int32_t capacity() const { return capacity_; }
-
   //! Addresses on the device: to be used in kernels.
-  tree_writer writer() const {
-    const std::size_t nodes = static_cast<std::size_t>(capacity_) + 1;
-    std::int32_t* word = words_.data();
-    float* log_prob = log_probs_.data();
+  tree_writer writer() const { return at(words_.data(), capacity_); }
+  //! All that there is of the tree, to be copied in one piece.
+  const device_array<std::int32_t>& words() const { return words_; }
+
+  //! 32-bit words of a tree of this capacity.
+  static std::size_t n_words(std::int32_t capacity) {
+    return 7 * (static_cast<std::size_t>(capacity) + 1) + 2 * static_cast<std::size_t>(capacity) +
+           sizeof(tree_size) / sizeof(std::int32_t);
+  }
+
+  //! The tree that n_words(capacity) words hold, on the device or in a copy of them.
+  static tree_writer at(std::int32_t* words, std::int32_t capacity) {
+    const auto next = [&words](std::size_t n) {
+      std::int32_t* const first = words;
+      words += n;
+      return first;
+    };
+    const auto nodes = static_cast<std::size_t>(capacity) + 1;
+    const auto draws = static_cast<std::size_t>(capacity);
     tree_writer w;
-    w.token = word;
-    w.parent = word + nodes;
-    w.depth = word + 2 * nodes;
-    w.first_draw = word + 3 * nodes;
-    w.last_draw = word + 4 * nodes;
-    w.next_draw = word + 5 * nodes;
-    w.drawn_node = w.next_draw + capacity_;
-    w.log_prob = log_prob;
-    w.path_log_prob = log_prob + nodes;
-    w.size = size_.data();
+    w.size = reinterpret_cast<tree_size*>(next(sizeof(tree_size) / sizeof(std::int32_t)));
+    w.token = next(nodes);
+    w.parent = next(nodes);
+    w.depth = next(nodes);
+    w.first_draw = next(nodes);
+    w.last_draw = next(nodes);
+    w.log_prob = reinterpret_cast<float*>(next(nodes));
+    w.path_log_prob = reinterpret_cast<float*>(next(nodes));
+    w.next_draw = next(draws);
+    w.drawn_node = next(draws);
     return w;
   }
 
  private:
   std::int32_t capacity_;
   device_array<std::int32_t> words_;
-  device_array<float> log_probs_;
-  device_array<tree_size> size_;
 };
 
 }  // namespace espalier::cuda
