@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
 namespace espalier::detail {
@@ -88,10 +89,12 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 //
 // A sample tells where the last of them should lie, and how far that may be wrong. One pass adds up what is above each of
 // three such values at once, and where that leaves too many in between, another does so closer by. What is left then is
-// copied, and bisected by value. A sample that misleads costs passes, never the result.
+// copied, and bisected by value. Sums of parts of a row round in other ways than those of the whole, which decide: a last
+// pass sees whether the search has met these. A sample that misleads costs passes, never the result, which another search
+// would find to the same bits.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly three passes, one of which copies; never more than four and one for each bit of a number
+// Complexity  mostly four passes, one of which copies; never more than five and one for each bit of a number
 // Source      Floyd and Rivest 1975, SELECT, with masses for ranks
 template <class NumberT>
 class nucleus {
@@ -123,6 +126,7 @@ class nucleus {
       const bits_type middle = low_ + (high_ - low_) / 2;
       update(middle, dropped + mass_from(left, value_of(middle)));
     }
+    if (weights.size() > room) settle(weights);
     const auto least = static_cast<double>(value_of(low_));
     const double equal = std::round((from_low_ - above_) / least);
     const double ties = (std::min)(std::ceil((mass_ - above_) / least), equal);
@@ -226,6 +230,26 @@ class nucleus {
     }
     for (std::size_t g = 0; g < 3 && low_ <= at[g] && at[g] <= high_; ++g)
       update(at[g], std::accumulate(std::begin(totals[g]), std::end(totals[g]), 0.0));
+  }
+
+  // The sum of the weights from value_of(at) on, and of those above it.
+  static sums<2> masses_at(std::span<const NumberT> weights, bits_type at) {
+    const NumberT least = value_of(at);
+    return alone().sums_of(
+        weights.size(), [=](std::size_t i) { return weights[i] < least ? NumberT{0} : weights[i]; },
+        [=](std::size_t i) { return weights[i] > least ? weights[i] : NumberT{0}; });
+  }
+
+  // low_ becomes the last weight from which on the sum over the row reaches the mass. Such sums fall as the weight rises.
+  void settle(std::span<const NumberT> weights) {
+    sums<2> found = masses_at(weights, low_);
+    if (!(found.of[0] >= mass_ && found.of[1] < mass_)) {
+      low_ =
+          last_where(1, bits_of(NumberT{1}) + 1, [&](bits_type at) { return masses_at(weights, at).of[0] >= mass_; });
+      found = masses_at(weights, low_);
+    }
+    from_low_ = found.of[0];
+    above_ = found.of[1];
   }
 
   // Copies what lies from low_ up to before high_. How many there are, or `room` where there is none for them.

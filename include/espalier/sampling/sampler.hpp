@@ -31,7 +31,7 @@ struct sampling_options {
 //!
 //! Complexity  passes over the vocabulary, of which it needs as many:
 //!             temperature alone or with min-p  3: maximum, exponentials, division
-//!             with top-p                       4: maximum, exponentials, search for the cut, division
+//!             with top-p                       5: maximum, exponentials, search for the cut, its sums, division
 //!             with top-k                       2: search for the k, zeroes; and O(k log k) for these
 //!             No sort of the row; no allocation after reserve()
 //! Errors      option_error for options out of range; numeric_error as max_logit

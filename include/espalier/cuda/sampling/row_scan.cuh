@@ -40,28 +40,24 @@ __device__ inline float largest_of_lanes(float x) {
   return x;
 }
 
-// Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls number(x) for each of them and
-// done(quarter) after every four fours. The next quarter is on its way while one is looked at.
-template <class NumberT, class NumberF, class DoneF>
-__device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, const NumberF& number,
-                           const DoneF& done) {
+// Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls numbers(x, token) for
+// each four from `token` on, in their order, and done(quarter) after every four of these. The next quarter is on its way while one is looked at.
+template <class NumberT, class NumbersF, class DoneF>
+__device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane,
+                           const NumbersF& numbers, const DoneF& done) {
   using four = typename row_reader<NumberT>::four;
   const std::int32_t first = block * static_cast<std::int32_t>(espalier::detail::mass_block) + lane * 4;
   four next[4];
-  for (std::int32_t j = 0; j < 4; ++j)
-    next[j] = row.load(first + j * 64);
+  row.load(first, next);
   for (std::int32_t quarter = 0; quarter < 4; ++quarter) {
     four words[4];
     for (std::int32_t j = 0; j < 4; ++j)
       words[j] = next[j];
-    if (quarter < 3) {
-      for (std::int32_t j = 0; j < 4; ++j)
-        next[j] = row.load(first + (quarter + 1) * 256 + j * 64);
-    }
+    if (quarter < 3) row.load(first + (quarter + 1) * 256, next);
     for (std::int32_t j = 0; j < 4; ++j) {
       float x[4];
       row.numbers(words[j], x);
-      number(x);
+      numbers(x, first + quarter * 256 + j * 64);
     }
     done(quarter);
   }
@@ -77,7 +73,7 @@ __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t bl
   float sum[4] = {};
   read_block(
       row, block, lane,
-      [&](const float(&x)[4]) {
+      [&](const float(&x)[4], std::int32_t) {
         for (int a = 0; a < 4; ++a) {
           best_of_quarter = fmaxf(best_of_quarter, x[a]);
           sum[a] += espalier::detail::scaled_exp(x[a]);
@@ -99,7 +95,7 @@ __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t bl
   float relative[4] = {};
   read_block(
       row, block, lane,
-      [&](const float(&x)[4]) {
+      [&](const float(&x)[4], std::int32_t) {
         for (int a = 0; a < 4; ++a) {
           is_bad = is_bad || !(x[a] < INFINITY);
           relative[a] += espalier::detail::exp2_of_minus((reference - x[a]) * 1.44269504F);

@@ -89,6 +89,45 @@ struct selection_memory {
   std::uint32_t bin[2], above, within;
 };
 
+// Copies what all blocks have found to memory.all of each; how much it is. Pre: a barrier of the team; there is room.
+__device__ inline std::int32_t gather_found(const row_team& team, selection_memory& memory) {
+  std::int32_t first = 0;
+  for (std::int32_t r = 0; r < team.size; ++r) {
+    const auto n = static_cast<std::int32_t>(*team.of(r, &memory.n_own));
+    const std::uint64_t* from = team.of(r, memory.own);
+    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x))
+      memory.all[first + i] = from[i];
+    first += n;
+  }
+  __syncthreads();
+  return first;
+}
+
+// Calls emit(rank, key) for the keys from `begin` to before `end` in memory.all that are among the k largest of all n there. By
+// the block.
+template <class EmitT>
+__device__ void rank_found(const selection_memory& memory, std::int32_t begin, std::int32_t end, std::int32_t n,
+                           std::int32_t k, const EmitT& emit) {
+  constexpr std::int32_t at_once = 4;
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const auto warp = static_cast<std::int32_t>(threadIdx.x / 32), n_warps = static_cast<std::int32_t>(blockDim.x / 32);
+  for (std::int32_t i = begin + warp * at_once; i < end; i += n_warps * at_once) {
+    std::uint64_t key[at_once];
+    std::uint32_t larger[at_once] = {};
+    for (std::int32_t q = 0; q < at_once; ++q)
+      key[q] = memory.all[::min(i + q, end - 1)];
+    for (std::int32_t j = lane; j < n; j += 32) {
+      const std::uint64_t other = memory.all[j];
+      for (std::int32_t q = 0; q < at_once; ++q)
+        larger[q] += other > key[q] ? 1U : 0U;
+    }
+    for (std::int32_t q = 0; q < at_once; ++q) {
+      const auto rank = static_cast<std::int32_t>(__reduce_add_sync(all_lanes, larger[q]));
+      if (lane == q && i + q < end && rank < k) emit(rank, key[q]);
+    }
+  }
+}
+
 // Finds the k largest numbers of a row, ties by lower token, from the largest of each group of numbers: a cluster of blocks
 // works on one row. What reaches the k-th largest of these maxima, or hardly less, is read again and ranked by comparison with
 // all others. Where too many reach it (ties; neighbours that are all large), counts by key narrow it down first.
@@ -157,21 +196,14 @@ class row_selection {
       __syncthreads();
       n = collect(from);
     }
-    gather();
-    return n;
+    return gather_found(team_, memory_);
   }
 
   // Calls emit(rank, key) once for each of the n found that is among the k largest, somewhere in the cluster.
   template <class EmitT>
   __device__ void rank(std::int32_t n, std::int32_t k, const EmitT& emit) const {
     const std::int32_t part = (n + team_.size - 1) / team_.size;
-    rank_part(team_.rank * part, ::min(n, (team_.rank + 1) * part), n, k, emit);
-  }
-
-  // The same, all of it by each block.
-  template <class EmitT>
-  __device__ void rank_in_block(std::int32_t n, std::int32_t k, const EmitT& emit) const {
-    rank_part(0, n, n, k, emit);
+    rank_found(memory_, team_.rank * part, ::min(n, (team_.rank + 1) * part), n, k, emit);
   }
 
  private:
@@ -254,8 +286,7 @@ class row_selection {
         const std::int32_t first =
             block * static_cast<std::int32_t>(espalier::detail::mass_block) + in_block / 16 * 256 + in_block % 16 * 4;
         typename row_reader<NumberT>::four words[4];
-        for (std::int32_t j = 0; j < 4; ++j)
-          words[j] = row_.load(first + j * 64);
+        row_.load(first, words);
         for (std::int32_t j = 0; j < 4; ++j) {
           float x[4];
           row_.numbers(words[j], x);
@@ -281,40 +312,6 @@ class row_selection {
     for (std::int32_t r = 0; r < team_.size; ++r)
       n += *team_.of(r, &memory_.n_own);
     return static_cast<std::int32_t>(n);
-  }
-
-  __device__ void gather() {
-    std::int32_t first = 0;
-    for (std::int32_t r = 0; r < team_.size; ++r) {
-      const auto n = static_cast<std::int32_t>(*team_.of(r, &memory_.n_own));
-      const std::uint64_t* from = team_.of(r, memory_.own);
-      for (std::int32_t i = thread(); i < n; i += threads())
-        memory_.all[first + i] = from[i];
-      first += n;
-    }
-    __syncthreads();
-  }
-
-  template <class EmitT>
-  __device__ void rank_part(std::int32_t begin, std::int32_t end, std::int32_t n, std::int32_t k,
-                            const EmitT& emit) const {
-    constexpr std::int32_t at_once = 4;
-    const std::int32_t lane = thread() % 32;
-    for (std::int32_t i = begin + thread() / 32 * at_once; i < end; i += threads() / 32 * at_once) {
-      std::uint64_t key[at_once];
-      std::uint32_t larger[at_once] = {};
-      for (std::int32_t q = 0; q < at_once; ++q)
-        key[q] = memory_.all[::min(i + q, end - 1)];
-      for (std::int32_t j = lane; j < n; j += 32) {
-        const std::uint64_t other = memory_.all[j];
-        for (std::int32_t q = 0; q < at_once; ++q)
-          larger[q] += other > key[q] ? 1U : 0U;
-      }
-      for (std::int32_t q = 0; q < at_once; ++q) {
-        const auto rank = static_cast<std::int32_t>(__reduce_add_sync(all_lanes, larger[q]));
-        if (lane == q && i + q < end && rank < k) emit(rank, key[q]);
-      }
-    }
   }
 
   row_reader<NumberT> row_;

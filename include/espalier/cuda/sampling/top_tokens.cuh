@@ -72,9 +72,10 @@ __device__ inline double log_of_masses(const row_team& team, const row_share& sh
 }
 
 template <class LogitT>
-ESPALIER_KERNEL void __launch_bounds__(row_threads)
-    top_tokens_kernel(vocab_rows<LogitT> logits, float scale, row_share share, top_tokens_layout layout,
-                      token_lists out, fault* found, fault::kind kind) {
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, float scale,
+                                                                         row_share share, top_tokens_layout layout,
+                                                                         token_lists out, fault* found,
+                                                                         fault::kind kind) {
   const row_team team = row_team::here();
   unsigned char* bytes = shared_memory();
   auto& memory = *reinterpret_cast<top_tokens_memory*>(bytes);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/cuda/sampling/team_sampler.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+template <class LogitT>
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void argmax_kernel(vocab_rows<LogitT> logits,
+                                                                     team_sampler_layout layout, token_id* out,
+                                                                     fault* found, fault::kind kind) {
+  team::turns turns;
+  const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
+  team_sampler<LogitT> sampler({}, layout, who, nullptr);
+  const std::int32_t row = static_cast<std::int32_t>(blockIdx.x) / row_team::here().size;
+  const LogitT* numbers = logits.data + static_cast<std::ptrdiff_t>(row) * logits.vocab;
+  const token_id best = sampler.argmax(numbers, logits.vocab, found, kind, row);
+  if (who.rank() == 0) out[row] = best;
+}
+
+}  // namespace detail
+
+//! Writes the token with the largest logit of each row, ties to the lower id: espalier::argmax on the device.
+//!
+//! Shapes      logits [n_rows][vocab]; out [n_rows], -1 where a row is faulty
+//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; one pass. No synchronisation
+//! Errors      option_error for a vocabulary outside 1 to 2^20; a fault where a logit is not finite
+template <class LogitT>
+void argmax(vocab_rows<LogitT> logits, token_id* out, fault* found, fault::kind kind, cudaStream_t stream) {
+  const detail::row_tuning tuning = detail::row_tuning_here(logits.vocab);
+  const team_sampler_layout layout = team_sampler_layout::of({}, logits.vocab, tuning.blocks);
+  if (logits.n_rows == 0) return;
+  const launch_shape shape{.grid = dim3(static_cast<unsigned>(logits.n_rows) * tuning.blocks),
+                           .threads = tuning.threads,
+                           .shared_bytes = sizeof(team::memory),
+                           .cluster = tuning.blocks};
+  launch("argmax", detail::argmax_kernel<LogitT>, shape, stream, logits, layout, out, found, kind);
+}
+
+}  // namespace espalier::cuda

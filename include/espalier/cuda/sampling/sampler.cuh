@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/cuda/sampling/team_sampler.cuh"
+#include "espalier/sampling/sampler.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+struct sampler_memory {
+  team::memory team_memory;
+  alignas(16) unsigned char of_sampler[16];  // layout.bytes
+};
+
+// A team an entry of the list.
+template <class LogitT>
+ESPALIER_KERNEL __launch_bounds__(row_threads,
+                                  1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
+                                                         team_sampler_layout layout, node_list asked, float* rows,
+                                                         std::int32_t* row_of, fault* found, fault::kind kind) {
+  const std::int32_t entry = static_cast<std::int32_t>(blockIdx.x) / row_team::here().size;
+  const node_id u = asked.nodes[entry];
+  if (u == no_node) return;
+  auto& memory = *reinterpret_cast<sampler_memory*>(shared_memory());
+  team::turns turns;
+  const team who(memory.team_memory, turns);
+  team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
+  const std::ptrdiff_t vocab = logits.vocab;
+  sampler.probabilities(logits.data + entry * vocab, logits.vocab, rows + u * vocab, found, kind, entry);
+  if (who.rank() == 0) row_of[u] = u;
+  who.sync();  // the others may still read what this block has found
+}
+
+}  // namespace detail
+
+//! Turns rows of logits into rows of probabilities by node, many in one launch: the device's espalier::sampler.
+//!
+//! LogitT is float, __half or __nv_bfloat16.
+//!
+//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; passes as team_sampler. No
+//!             synchronisation, no allocation
+//! Law         team_sampler's
+//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault where a logit is not finite: the row is not written
+template <class LogitT>
+class sampler {
+ public:
+  explicit sampler(sampling_options options = {}) : options_(espalier::sampler<float>(options).options()) {}
+
+  const sampling_options& options() const { return options_; }
+  bool is_greedy() const { return options_.temperature == 0.0F; }
+
+  //! Before run: rows of this vocabulary, on the present device.
+  void reserve(std::int32_t, std::int32_t vocab) {
+    tuning_ = detail::row_tuning_here(vocab);
+    layout_ = team_sampler_layout::of(options_, vocab, tuning_.blocks);
+    vocab_ = vocab;
+  }
+
+  //! Row u of `rows` is made from row i of the logits, where u is entry i of the list, and row_of[u] set to u. What is no_node is passed over.
+  //!
+  //! Shapes      logits [asked.n][vocab]; rows [nodes][vocab]; row_of [nodes]
+  //! Pre         no node twice
+  void run(vocab_rows<LogitT> logits, node_list asked, float* rows, std::int32_t* row_of, fault* found,
+           cudaStream_t stream, fault::kind kind = fault::kind::draft_logit) const {
+    require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
+    if (asked.n == 0) return;
+    const launch_shape shape{.grid = dim3(static_cast<unsigned>(asked.n) * tuning_.blocks),
+                             .threads = tuning_.threads,
+                             .shared_bytes = offsetof(detail::sampler_memory, of_sampler) + layout_.bytes,
+                             .cluster = tuning_.blocks};
+    launch("sampler", detail::sampler_kernel<LogitT>, shape, stream, logits, options_, layout_, asked, rows, row_of,
+           found, kind);
+  }
+
+ private:
+  sampling_options options_;
+  detail::row_tuning tuning_{detail::row_threads, 1};
+  team_sampler_layout layout_;
+  std::int32_t vocab_ = 0;
+};
+
+}  // namespace espalier::cuda
