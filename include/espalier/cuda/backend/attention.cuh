@@ -28,25 +28,28 @@ namespace espalier::cuda {
 //! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree that the
 //! row's mask shows. Owns the memory in which parts of the context are merged.
 //!
-//! The query heads that share keys and values share a tile: 64 or 128 pairs of row and head, by blocks of 64 slots. Blocks of the
-//! tree's columns that no row of a tile sees are neither read nor computed, and warps leave out what their own rows do not
-//! see: rows in depth-first order keep relatives together, and so most blocks empty. Masks of the prefix are not read. Where rows and
-//! heads are few, the context is divided among more thread blocks, whose results a second kernel merges in a fixed order: results
-//! are the same bits every time. Weights and sums are floats; half and bfloat16 weights are rounded to that type before they meet values.
+//! The query heads that share keys and values share a tile: 64 or 128 pairs of row and head, by blocks of 64 slots. Blocks of
+//! the tree's columns that no row of a tile sees are neither read nor computed, and warps leave out what their own rows do not
+//! see: rows in depth-first order keep relatives together, and so most blocks empty. Masks of the prefix are not read. Where rows
+//! and heads are few, the context is divided among more thread blocks, whose results a second kernel merges in a fixed order:
+//! results are the same bits every time. Weights and sums are floats; where values are half or bfloat16 numbers, weights are
+//! rounded to that type before they meet them.
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores (mma.sync); floats, and other dimensions up to
 //! 256, on a plain kernel that is meant for small models and comparison.
 //!
-//! Complexity  4 n_rows n_heads head_dim context floating point operations; keys and values of the context are read from memory once
-//!             where they fit into the second cache along with their tiles, 4 context n_kv_heads head_dim bytes for 16-bit numbers,
-//!             and ceil(n_rows (n_heads / n_kv_heads) / 128) times from the second cache; with splits, 8 splits n_rows n_heads head_dim
-//!             bytes more. 1,024 nodes over 16,384 slots, 32 heads of 128, 8 key-value heads: 292 GFLOP, 71 MB from memory, 2.4 GB from the
-//!             second cache. 64 nodes: 17 GFLOP, 67 MB: both bound by arithmetic, whose rate for mma.sync on compute capability
-//!             9.0 is about 0.6 of that of wgmma (all of it on 8.0)
+//! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads head_dim bytes
+//!             for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) / 128) times from the
+//!             second cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. 32 heads of 128, 8 key-value heads,
+//!             16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from the second cache; 64 nodes 17.5
+//!             GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a byte of the caches' keys and values or more.
+//!             mma.sync reaches about 0.6 of what wgmma does on compute capability 9.0, and all there is on 8.0
 //! Errors      option_error for a shape that no kernel takes; cuda_error
-//! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter; rows are computed alike in
-//!             tiles of either size
-//! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); flash decoding (splits)
+//! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is not a
+//!             number shows in the rows that see it, and may in others of their tile. Rows are computed alike in tiles of
+//!             either size
+//! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); Dao et al.,
+//!             Flash-Decoding (splits)
 template <class NumberT>
 class tree_attention {
  public:
@@ -71,12 +74,12 @@ class tree_attention {
 
   const attention_shape& shape() const { return shape_; }
 
-  //! Keys and values of the rows are in the cache already. No synchronisation; what is launched depends on the view's own fields alone, so
-  //! the launches may be captured. Padding rows of `out` are left alone.
+  //! Keys and values of the rows are in the cache already. No synchronisation. What is launched depends on the view's own
+  //! fields alone, so that the launches may be captured. Padding rows of `out` are left alone.
   //!
   //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16 bytes
-  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from
-  //!             max_context + n_rows or 32768 on; scale > 0
+  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context + n_rows
+  //!             or from 32,768 on; scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
            float scale, NumberT* out, cudaStream_t stream) const {
     if (batch.n_rows == 0) return;

@@ -215,6 +215,11 @@ __device__ inline void await_buffer(std::int32_t n_stages) {
   __syncthreads();
 }
 
+//! The lowest n bits of a word, n of any size.
+__device__ inline std::uint32_t first_bits(std::int32_t n) {
+  return n >= 32 ? ~0U : n <= 0 ? 0U : (1U << n) - 1U;
+}
+
 //! Attention of a tile of rows over a part of the context, on tensor cores.
 //!
 //! Blocks of 64 keys and of 64 values follow each other through two or four buffers: while one is worked on, the next are on
@@ -300,11 +305,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     const bool in_tree = block >= blocks.n_prefix;
     const std::int32_t left = place.sequence.prefix - 64 * block;
     const auto seen_by = [&](int g, int lower) {
-      if (!in_tree) {
-        return make_uint2(left >= 32 ? ~0U : (1U << left) - 1U, left >= 64   ? ~0U
-                                                                : left <= 32 ? 0U
-                                                                             : (1U << (left - 32)) - 1U);
-      }
+      if (!in_tree) return make_uint2(first_bits(left), first_bits(left - 32));
       return *reinterpret_cast<const uint2*>(mask_of(block, first_query + 16 * g + 8 * lower + thread % 32 / 4));
     };
     bool works = first_query < place.n_queries;
