@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "espalier/cuda/core/forward_batch.cuh"
