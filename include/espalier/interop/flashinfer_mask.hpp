@@ -23,6 +23,7 @@ ESPALIER_HOST_DEVICE inline std::uint8_t flashinfer_mask_byte(const sequence_mas
   const std::int32_t slots = mask.n_slots();
   auto row = static_cast<std::int32_t>(byte * 8 / slots);
   auto slot = static_cast<std::int32_t>(byte * 8 % slots);
+  if (slot + 8 <= mask.prefix) return 0xFF;
   unsigned bits = 0;
   for (unsigned bit = 0; bit < 8 && row < mask.n_rows; ++bit) {
     if (mask.sees(row, slot)) bits |= 1U << bit;

@@ -156,7 +156,7 @@ ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, com
 //! Shapes      each sequence has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows(): [n_sequences][n_rows],
 //!             -1 beyond the tree
 //! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of pointer doubling and
-//!             at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 16 n a block. No synchronisation,
+//!             at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 4 n a block, 8 n for breadth_first. No synchronisation,
 //!             no allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
 //! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535; input_error for shapes

@@ -59,7 +59,7 @@ ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tr
   });
   __syncthreads();
   block.each([&](int row) {
-    if (row > 0) m.is_leaf[m.order.parent[row]] = 0;
+    if (row > 0) atomicExch(&m.is_leaf[m.order.parent[row]], 0);
   });
   __syncthreads();
   block.each([&](int row) { m.order.below[row] = m.is_leaf[row]; });
