@@ -22,6 +22,11 @@
 #include "espalier/cuda/core/stream.cuh"
 #include "raises.hpp"
 
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_CALLS
+#endif
+
 using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::to_device;
@@ -201,6 +206,24 @@ TEST_CASE("Without a list of outputs every row has logits, and -1 in it asks for
   CHECK(backend.forward(kv, gpu::forward_batch_view{}, nullptr).n_rows == 0);
 }
 
+TEST_CASE("A row without a slot leaves the cache alone") {
+  std::mt19937 random(9);
+  auto backend = plain_llama<float>::load(path_of("llama"));
+  auto kv = cache_for(backend, 2, 16);
+  forward_batch tree;
+  tree.begin_sequence(1, 0, 6);
+  llama_driver::add_tree(tree, llama_driver::random_tree(random, 6, 72), 0);
+  const device_batch batch(tree.view());
+  gpu::forward_batch_view view = batch.view();
+  const auto slots = to_device(std::vector<std::int32_t>{0, 1, -1, 3, 4, 5});
+  view.slots = slots.data();
+  backend.forward(kv, view, nullptr);
+  const auto contents = kv.contents();
+  const auto written = std::count_if(contents.begin(), contents.end(), [](float x) { return !std::isnan(x); });
+  CHECK(written < 5 * 2 * 2 * backend.config().kv_size() + 1);
+  CHECK(written >= 3 * 2 * 2 * backend.config().kv_size());
+}
+
 TEST_CASE("A row's bits depend neither on padding nor, with one algorithm, on the number of rows") {
   std::mt19937 random(5);
   for (const bool one_algorithm : {false, true}) {
@@ -329,3 +352,23 @@ TEST_CASE("Forward buckets hold a tree and its root") {
   CHECK(gpu::forward_bucket(1025) == 1025);
   CHECK(gpu::forward_bucket(1026) == 2049);
 }
+
+#if defined(ESPALIER_TEST_COUNTS_CALLS)
+TEST_CASE("A pass is launches and products, and nothing else") {
+  for (const auto& [folder, per_layer] : {std::pair("llama", 5), std::pair("qwen3", 5), std::pair("gpt_neox", 4)}) {
+    auto backend = plain_llama<float>::load(path_of(folder), {.max_rows = 20});
+    auto kv = cache_for(backend, 1, 16);
+    std::mt19937 random(8);
+    const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+    const std::size_t before = emulator::allocations();
+    emulator::reset();
+    backend.forward(kv, batch.view(), nullptr);
+    CHECK(emulator::calls("cudaLaunchKernelEx") == 2 + 2 * per_layer);
+    CHECK(emulator::calls("cublasLtMatmul") == 1 + 2 * 4);
+    for (const char* other :
+         {"cudaMalloc", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaDeviceSynchronize"})
+      CHECK(emulator::calls(other) == 0);
+    CHECK(emulator::allocations() == before);
+  }
+}
+#endif

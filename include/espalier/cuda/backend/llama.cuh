@@ -49,13 +49,14 @@ struct llama_options {
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
-//! Complexity  a pass launches 1 + 8 n_layers + 2 kernels and products, whatever the batch holds (GPT-NeoX with a parallel residual: one
-//!             a layer fewer). Products run for the least planned number of rows that holds the batch: those of forward_bucket(), max_rows, and
-//!             what reserve() has added. No allocation, no search for algorithms, no synchronisation: a graph can capture it
-//! Law         Backend's, within rounding. The same batch gives the same bits. A row's bits depend on the batch's number of rows
-//!             through the algorithms that cuBLASLt chooses, and on nothing else of other rows; with batch_invariant each product keeps one algorithm
-//!             that does not divide sums, and a row gives the same bits in a batch of any size as far as that algorithm and AttentionT
-//!             do: greedy decoding with any tree then equals plain decoding, near-ties included
+//! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel residual: one a
+//!             layer fewer; one more where the last layer is among hidden_layers, or attention divides the context). Products run for
+//!             the least planned number of rows that holds the batch: those of forward_bucket(), max_rows, and what reserve() has added.
+//!             No allocation, no search for algorithms, no synchronisation: a graph can capture it
+//! Law         Backend's, within rounding. The same batch gives the same bits. What other rows hold changes none of a row's; how many there are
+//!             does, through the algorithms that cuBLASLt chooses and the parts that attention divides a context into. With
+//!             batch_invariant each product keeps one algorithm, which does not divide sums, and attention divides nothing: what is left
+//!             is the order in which attention adds up slots, which lie elsewhere in a tree than in plain decoding
 //! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more than max_rows() rows, or
 //!             a cache made for another model; a token outside the vocabulary or a position beyond the last gives NaN logits, as NaN weights do
 //! Pre         one forward at a time; slots lie in the cache

@@ -35,10 +35,10 @@ __device__ inline float gelu(float x) {
 
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
-  const std::int32_t i = static_cast<std::int32_t>(blockIdx.x * activate_threads + threadIdx.x) * RunT;
+  const std::int32_t i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x) * RunT;
   if (i >= job.width) return;
   const std::int32_t up_at = job.has_gate ? job.width : 0;
-  const NumberT* in = job.in + static_cast<std::int64_t>(blockIdx.y) * (job.width + up_at);
+  const NumberT* in = job.in + static_cast<std::int64_t>(blockIdx.x) * (job.width + up_at);
   const auto up = load_run<RunT>(in + up_at + i);
   number_run<NumberT, RunT> gate{};
   if (job.has_gate) gate = load_run<RunT>(in + i);
@@ -50,7 +50,7 @@ ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
     const float u = with_bias(up.at[k], up_at + i);
     out.at[k] = NumberT(job.has_gate ? silu(with_bias(gate.at[k], i)) * u : gelu(u));
   }
-  store_run<RunT>(job.out + static_cast<std::int64_t>(blockIdx.y) * job.width + i, out);
+  store_run<RunT>(job.out + static_cast<std::int64_t>(blockIdx.x) * job.width + i, out);
 }
 
 template <class NumberT>
@@ -59,7 +59,7 @@ void activate(const activate_job<NumberT>& job, int n, cudaStream_t stream) {
   with_run_of(job.width, [&](auto run) {
     constexpr int per_block = activate_threads * run.value;
     launch("activate_rows", activate_rows<NumberT, run.value>,
-           {.grid = dim3(static_cast<unsigned>((job.width + per_block - 1) / per_block), static_cast<unsigned>(n)),
+           {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>((job.width + per_block - 1) / per_block)),
             .threads = activate_threads},
            stream, job);
   });

@@ -50,7 +50,7 @@ namespace espalier::cuda {
 //! Numbers are as in llama_backend.
 //!
 //! Shapes      config.json and model.safetensors in the folder
-//! Complexity  forward: one pass of length + 1 rows, 7 n_layers + 7 launches and products; read: one of 3 n_layers + 4 for each 64 rows. No
+//! Complexity  forward: one pass of length + 1 rows, 9 n_layers + 7 launches and products; read: one of 2 n_layers + 4 for each 64 rows. No
 //!             allocation, no synchronisation: a graph can capture both
 //! Law         neither depends on what other rows hold
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose option
