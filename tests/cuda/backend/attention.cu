@@ -447,6 +447,15 @@ TEST_CASE("Attention gives the same bits every time") {
   CHECK(std::memcmp(first.data(), second.data(), first.size() * 2) == 0);
 }
 
+TEST_CASE("Rows are computed alike in tiles of either size") {
+  setting s;
+  s.parts = {{0, 100, 300}};
+  s.group = 3, s.dim = GENERATE(64, 128), s.lean = 0;
+  const problem<__half> p(s, 12);
+  const auto small = p.run(chosen(64, 1, 2)), large = p.run(chosen(128, 1, 1));
+  CHECK(std::memcmp(small.data(), large.data(), small.size() * 2) == 0);
+}
+
 TEST_CASE("What is not a number shows in the rows that see it") {
   setting s;
   s.parts = {{0, 70, 60}};
