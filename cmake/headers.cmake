@@ -86,6 +86,7 @@ set(espalier_headers
   include/espalier/verifier/spectr.hpp
   include/espalier/verifier/target_only.hpp
   include/espalier/verifier/traversal.hpp
+  include/espalier/verifier/traversed_node.hpp
   include/espalier/verifier/walk.hpp
   include/espalier/verifier/window_flow.hpp
   include/espalier/analysis/acceptance_by_rank.hpp
@@ -184,10 +185,13 @@ set(espalier_cuda_headers
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
   include/espalier/cuda/concepts/tree_policy.cuh
+  include/espalier/cuda/core/context_bucket.cuh
   include/espalier/cuda/core/device_array.cuh
   include/espalier/cuda/core/error.cuh
+  include/espalier/cuda/core/event.cuh
   include/espalier/cuda/core/fault.cuh
   include/espalier/cuda/core/forward_batch.cuh
+  include/espalier/cuda/core/graph.cuh
   include/espalier/cuda/core/host_failure.cuh
   include/espalier/cuda/core/launch.cuh
   include/espalier/cuda/core/node_list.cuh
@@ -195,13 +199,19 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/pinned_array.cuh
   include/espalier/cuda/core/ptx.cuh
   include/espalier/cuda/core/shared_memory.cuh
+  include/espalier/cuda/core/stream.cuh
   include/espalier/cuda/core/team.cuh
   include/espalier/cuda/core/text.cuh
   include/espalier/cuda/core/tree.cuh
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/core/tree_source.cuh
+  include/espalier/cuda/decoder/decoder.cuh
+  include/espalier/cuda/decoder/round_kernels.cuh
+  include/espalier/cuda/drafter/autoregressive.cuh
   include/espalier/cuda/drafter/block_diffusion.cuh
+  include/espalier/cuda/drafter/draft_batch.cuh
+  include/espalier/cuda/drafter/no_drafter.cuh
   include/espalier/cuda/drafter/state_rows.cuh
   include/espalier/cuda/interop/dense_mask.cuh
   include/espalier/cuda/interop/flashinfer_mask.cuh
@@ -215,6 +225,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/kv_store/kv_view.cuh
   include/espalier/cuda/kv_store/on_host_kv.cuh
   include/espalier/cuda/kv_store/paged.cuh
+  include/espalier/cuda/registry.cuh
   include/espalier/cuda/sampling/argmax.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
@@ -236,7 +247,6 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/prefix_heap.cuh
   include/espalier/cuda/tree_policy/prefix_levels.cuh
   include/espalier/cuda/tree_policy/prefix_nodes.cuh
-  include/espalier/cuda/tree_policy/row_children.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
   include/espalier/cuda/tree_policy/undrawn_draw.cuh
 )
@@ -257,4 +267,7 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/backend/llama/number.cuh
   include/espalier/cuda/backend/llama/rotate.cuh
   include/espalier/cuda/backend/llama/row_upload.cuh
+  include/espalier/cuda/verifier/accepted_path.cuh
+  include/espalier/cuda/verifier/team_rows.cuh
+  include/espalier/cuda/verifier/verify.cuh
 )

@@ -124,6 +124,7 @@
 #include "espalier/verifier/spectr.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "espalier/verifier/traversed_node.hpp"
 #include "espalier/verifier/walk.hpp"
 #include "espalier/verifier/window_flow.hpp"
 #include "espalier/version.hpp"

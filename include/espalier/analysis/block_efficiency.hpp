@@ -32,8 +32,8 @@ double expected_block_efficiency(const VerifierT& verifier, tree_view tree, cons
     const double here = reached[static_cast<std::size_t>(u)];
     total += here;
     if (here == 0 || tree.is_leaf(u)) continue;
-    const auto p = detail::target_row(target, u);
-    const auto q = detail::draft_row(draft, u, p.size());
+    const auto p = detail::target_row(target, u).span();
+    const auto q = detail::draft_row(draft, u, p.size()).span();
     list.clear();
     for (const node_id child : tree.draws(u))
       list.push_back(tree.token[child]);

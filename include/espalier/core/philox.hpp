@@ -36,6 +36,8 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
 class philox_chance {
  public:
+  static constexpr bool goes_by_place = true;
+
   ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t sequence, std::uint32_t round)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         sequence_(sequence),

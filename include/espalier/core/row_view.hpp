@@ -15,16 +15,23 @@ namespace espalier {
 //! Shapes      data [size]
 template <class NumberT, class TeamT = detail::alone>
 class row_view {
+  static constexpr bool is_host = std::same_as<TeamT, detail::alone>;
+
  public:
+  //! Threads of the device cannot raise: what they read was looked at before.
+  static constexpr bool is_trusted = !is_host;
+
   ESPALIER_HOST_DEVICE row_view(const NumberT* data, std::size_t size, TeamT team)
       : data_(data), size_(size), team_(team) {}
   //! What one thread of the host reads.
-  row_view(std::span<const NumberT> row) requires std::same_as<TeamT, detail::alone>
-      : row_view(row.data(), row.size(), {}) {}
+  template <std::convertible_to<std::span<const NumberT>> RowT>
+  requires is_host row_view(const RowT& row)
+      : row_view(std::span<const NumberT>(row).data(), std::span<const NumberT>(row).size(), {}) {}
 
   ESPALIER_HOST_DEVICE std::size_t size() const { return size_; }
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return data_[i]; }
   ESPALIER_HOST_DEVICE TeamT team() const { return team_; }
+  std::span<const NumberT> span() const { return {data_, size_}; }
 
  private:
   const NumberT* data_;

@@ -86,11 +86,8 @@ struct one_thread {
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
       halve<8>(sum[k], mass_lanes);  // that fills vectors
-      double last[8];
-      for (std::size_t l = 0; l < 8; ++l)
-        last[l] = static_cast<double>(sum[k][l]);
-      halve(last, 8);
-      total.of[k] = last[0];
+      const auto last = [&](std::size_t l) { return static_cast<double>(sum[k][l]); };
+      total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }
     return total;
   }
@@ -144,8 +141,16 @@ template <class TermsT>
 ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
   return within(terms, begin, end, [&](const auto& t) {
     double sum[part_lanes] = {};
-    for (std::size_t i = begin; i < end; ++i)
-      sum[(i - begin) % part_lanes] += static_cast<double>(term(t, i));
+    std::size_t i = begin;
+    for (; i + part_lanes <= end; i += part_lanes) {
+      term_type<TermsT> these[part_lanes];
+      for (std::size_t l = 0; l < part_lanes; ++l)
+        these[l] = term(t, i + l);
+      for (std::size_t l = 0; l < part_lanes; ++l)
+        sum[l] += static_cast<double>(these[l]);
+    }
+    for (std::size_t l = 0; i < end; ++i, ++l)
+      sum[l] += static_cast<double>(term(t, i));
     halve(sum, part_lanes);
     return sum[0];
   });

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <span>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -28,7 +27,8 @@ struct block {
   static constexpr regime lossless = regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     node_id kept = root_node;
     double kept_weight = 1;
     double weight = 1;
@@ -36,9 +36,10 @@ struct block {
     auto p = detail::target_row(target, u);
     auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
     while (!tree.is_leaf(u)) {
-      const node_id child = only_draw(tree, u);
+      const node_id child = only_draw(tree, u, q);
       const std::size_t x = detail::drawn_token(tree, child, q);
-      weight = (std::min)(1.0, weight * static_cast<double>(p[x]) / static_cast<double>(q[x]));
+      weight = weight * static_cast<double>(p[x]) / static_cast<double>(q[x]);
+      if (weight > 1) weight = 1;
       u = child;
       double pass = weight;
       if (!tree.is_leaf(u)) {
@@ -49,20 +50,22 @@ struct block {
       }
       if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
     }
-    p = detail::target_row(target, kept);
-    token_id token = -1;
-    if (!tree.is_leaf(kept)) {
-      token = chance.pick(residual(p, draft.row(kept)).after(1 / kept_weight), {kept, 0, purpose::residual});
-    }
-    return {kept, token >= 0 ? token : chance.pick(p, {kept, 0, purpose::residual})};
+    p = detail::known_row(target, kept);
+    if (tree.is_leaf(kept)) return {kept, chance.pick(p, {kept, 0, purpose::residual})};
+    return {kept,
+            detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / kept_weight), p, kept, chance)};
   }
 
  private:
-  static node_id only_draw(tree_view tree, node_id u) {
+  ESPALIER_EXEC_CHECK_DISABLE
+  template <class RowT>
+  ESPALIER_HOST_DEVICE static node_id only_draw(tree_view tree, node_id u, const RowT&) {
     auto draw = tree.draws(u).begin();
     const node_id child = *draw;
-    if (++draw != tree.draws(u).end()) {
-      raise<input_error>("node ", u, " of the tree has several draws; block verification needs a single path.");
+    if constexpr (!detail::is_trusted<RowT>) {
+      if (++draw != tree.draws(u).end()) {
+        raise<input_error>("node ", u, " of the tree has several draws; block verification needs a single path.");
+      }
     }
     return child;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/verifier/walk.hpp"
@@ -19,8 +20,8 @@ struct greedy {
   static constexpr bool argmax_only = true;  //!< the target's temperature must be 0
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {
-    return detail::walk(tree, [&](node_id u) { return static_cast<token_id>(target.argmax(u)); });
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {
+    return detail::walk(tree, [&](node_id u) { return detail::argmax(target, u); });
   }
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
 
+#include "espalier/config.hpp"
+#include "espalier/core/row_view.hpp"
 #include "espalier/core/weights.hpp"
 
 //! The division factor of K-SEQ, for the verifier spectr and for its analysis.
@@ -21,9 +21,19 @@ struct k_seq {
   std::int32_t passes = 0;  // over p and q, that it took to solve
 };
 
-// The probability that one of k independent events of probability b happens.
-inline double any_of(double b, std::int32_t k) {
-  return b >= 1 ? 1 : -std::expm1(k * std::log1p(-b));
+// The probability that one of k independent events of probability b happens: 1 - (1 - b)^k, by the bits of k, and exact for
+// small b, too.
+ESPALIER_HOST_DEVICE inline double any_of(double b, std::int32_t k) {
+  if (b >= 1) return 1;
+  double any = 0;
+  std::int32_t bit = 1;
+  while (bit <= k / 2)
+    bit *= 2;
+  for (; bit > 0; bit /= 2) {
+    any *= 2 - any;
+    if ((k & bit) != 0) any += b * (1 - any);
+  }
+  return any;
 }
 
 // How much more than the target's share one of k draws may be accepted with: f(rho) = 1 - (1 - beta)^k - rho beta, the bound on
@@ -33,95 +43,84 @@ inline constexpr double k_seq_tolerance = std::is_same_v<NumberT, float> ? 4e-7 
 
 // The sums that one pass gives: beta(rho) = settled / rho + open, exactly, until rho passes the next p(t) / q(t).
 struct k_seq_sums {
-  double settled = 0;  // p where p <= rho q
-  double open = 0;     // q elsewhere
+  double settled;  // p where p <= rho q
+  double open;     // q elsewhere
 };
 
-template <class NumberT>
-k_seq_sums k_seq_pass(std::span<const NumberT> p, std::span<const NumberT> q, NumberT rho) {
-  constexpr std::size_t lanes = mass_lanes / 2;
-  double settled_sum[lanes] = {};
-  double open_sum[lanes] = {};
-  for (std::size_t begin = 0; begin < p.size(); begin += mass_block) {
-    const std::size_t end = (std::min)(begin + mass_block, p.size());
-    NumberT settled[lanes] = {};
-    NumberT open[lanes] = {};
-    const auto add = [&](NumberT a, NumberT b, std::size_t l) {
-      const bool is_settled = a <= rho * b;
-      const NumberT s = is_settled ? a : NumberT{0};
-      const NumberT o = is_settled ? NumberT{0} : b;
-      settled[l] += s;
-      open[l] += o;
-    };
-    std::size_t i = begin;
-    for (; i + lanes <= end; i += lanes) {
-      for (std::size_t l = 0; l < lanes; ++l)
-        add(p[i + l], q[i + l], l);
-    }
-    for (std::size_t l = 0; i < end; ++i, ++l)
-      add(p[i], q[i], l);
-    for (std::size_t l = 0; l < lanes; ++l) {
-      settled_sum[l] += static_cast<double>(settled[l]);
-      open_sum[l] += static_cast<double>(open[l]);
-    }
-  }
-  k_seq_sums sums;
-  for (std::size_t l = 0; l < lanes; ++l)
-    sums.settled += settled_sum[l], sums.open += open_sum[l];
-  return sums;
+template <class RowT, class NumberT>
+ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const RowT& p, const RowT& q, NumberT rho) {
+  const auto settled = [&](std::size_t i) { return p[i] <= rho * q[i] ? p[i] : NumberT{0}; };
+  const auto open = [&](std::size_t i) { return p[i] <= rho * q[i] ? NumberT{0} : q[i]; };
+  const auto found = team_of(p).sums_of(p.size(), settled, open);
+  return {found.of[0], found.of[1]};
 }
 
-// Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0.
-inline double k_seq_step(double rho, k_seq_sums sums, std::int32_t k) {
+// Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0: by Newton's steps, halving where they leave the bracket.
+ESPALIER_HOST_DEVICE inline double k_seq_step(double rho, k_seq_sums sums, std::int32_t k) {
+  constexpr double precision = 1e-15;
   double low = rho;
   double high = k;
-  for (;;) {
-    const double middle = low + (high - low) / 2;
-    if (!(low < middle && middle < high)) return high;
-    const double beta = sums.settled / middle + sums.open;
-    (any_of(beta, k) > middle * beta ? low : high) = middle;
+  double at = rho;
+  for (std::int32_t steps = 0; steps < 100; ++steps) {
+    const double beta = sums.settled / at + sums.open;
+    const double f = any_of(beta, k) - at * beta;
+    (f > 0 ? low : high) = at;
+    const double slope = -k * (1 - any_of(beta, k - 1)) * sums.settled / (at * at) - sums.open;
+    double next = at - f / slope;
+    if (!(low < next && next < high)) next = low + (high - low) / 2;
+    if (!(low < next && next < high)) return high;
+    const double step = next < at ? at - next : next - at;
+    if (step <= precision * at) return next;
+    at = next;
   }
+  return high;
 }
 
 // The smallest rho in [1, k] with f(rho) <= tolerance. rho beta(rho) is concave, so that each step, made along its tangent,
 // ends below the solution or at it, and the steps converge as Newton's do: 4 to 6 passes over a row of any length, 1 if p and
 // q are equal or disjoint.
-template <class NumberT>
-k_seq solve_k_seq(std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
+template <class RowT>
+ESPALIER_HOST_DEVICE k_seq solve_k_seq(const RowT& p, const RowT& q, std::int32_t k) {
+  using number = term_type<RowT>;
   constexpr std::int32_t max_passes = 64;
   k_seq found;
   for (;;) {
-    const k_seq_sums sums = k_seq_pass(p, q, static_cast<NumberT>(found.rho));
+    const k_seq_sums sums = k_seq_pass(p, q, static_cast<number>(found.rho));
     ++found.passes;
-    found.beta = (std::min)(1.0, sums.settled / found.rho + sums.open);
+    found.beta = sums.settled / found.rho + sums.open;
+    if (found.beta > 1) found.beta = 1;
     const double any = any_of(found.beta, k);
     found.gamma = found.beta > 0 ? any / found.beta : k;
-    if (any - found.rho * found.beta <= k_seq_tolerance<NumberT> || found.rho >= k) return found;
-    const double next = found.passes < max_passes ? k_seq_step(found.rho, sums, k) : k;
-    found.rho = static_cast<double>(static_cast<NumberT>(next));
+    if (any - found.rho * found.beta <= k_seq_tolerance<number> || found.rho >= k) return found;
+    found.rho = team_of(p).once([&] {
+      return static_cast<double>(static_cast<number>(found.passes < max_passes ? k_seq_step(found.rho, sums, k) : k));
+    });
   }
 }
 
 // What the target still has to give once all k draws have failed, in proportion: p - gamma min(p / rho, q), never stored.
-template <class NumberT>
+template <class NumberT, class TeamT = alone>
 class k_seq_residual {
  public:
-  k_seq_residual(std::span<const NumberT> p, std::span<const NumberT> q, const k_seq& by)
+  using row = row_view<NumberT, TeamT>;
+
+  ESPALIER_HOST_DEVICE k_seq_residual(row p, row q, const k_seq& by)
       : p_(p),
         q_(q),
-        settled_(static_cast<NumberT>((std::max)(0.0, (by.rho - by.gamma) / by.rho))),
+        settled_(by.rho > by.gamma ? static_cast<NumberT>((by.rho - by.gamma) / by.rho) : NumberT{0}),
         share_(static_cast<NumberT>(by.gamma)) {}
 
-  std::size_t size() const { return p_.size(); }
-  NumberT operator[](std::size_t i) const {
+  ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
+  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
     const NumberT settled = settled_ * p_[i];
     const NumberT open = p_[i] - share_ * q_[i];
     return settled > open ? settled : open;
   }
+  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
 
  private:
-  std::span<const NumberT> p_;
-  std::span<const NumberT> q_;
+  row p_;
+  row q_;
   NumberT settled_;  // of p where p <= rho q
   NumberT share_;
 };

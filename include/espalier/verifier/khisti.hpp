@@ -46,7 +46,7 @@ class khisti {
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
     return detail::walk_rows(tree, draft, target, chance,
-                             [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance); });
+                             [&](node_id u, auto p, auto q) { return choose(tree, u, p.span(), q.span(), chance); });
   }
 
   const khisti_options& options() const { return options_; }
@@ -71,8 +71,7 @@ class khisti {
     const double pw = static_cast<double>(p[winner]);
     if (chance.accept(pw, static_cast<double>(law[winner]), {u, 0, purpose::accept}))
       return static_cast<token_id>(winner);
-    const token_id token = chance.pick(residual<NumberT>(p, law).after(1), {u, 0, purpose::residual});
-    return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+    return detail::pick_left(residual<NumberT>(p, law).after(1), p, u, chance);
   }
 
   khisti_options options_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/verifier/naive_tree.hpp"
@@ -19,7 +20,8 @@ struct naive {
   static constexpr regime lossless = regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     return naive_tree().verify(tree, draft, target, chance);
   }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -13,15 +14,14 @@ namespace espalier {
 namespace detail {
 
 // Tests the first draw of a node, and that alone; where it is rejected the target's own token may be any other draw.
-template <class NumberT, class ChanceT>
-token_id test_first_draw(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q,
-                         ChanceT& chance) {
+template <class RowT, class ChanceT>
+ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const RowT& p, const RowT& q,
+                                              ChanceT& chance) {
   const node_id child = *tree.draws(u).begin();
   const std::size_t x = drawn_token(tree, child, q);
   if (chance.accept(static_cast<double>(p[x]), static_cast<double>(q[x]), {u, 0, purpose::accept}))
     return tree.token[child];
-  const token_id token = chance.pick(residual<NumberT>(p, q).after(1), {u, 0, purpose::residual});
-  return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+  return pick_left(residual(p, q).after(1), p, u, chance);
 }
 
 }  // namespace detail
@@ -38,7 +38,8 @@ struct naive_tree {
   static constexpr regime lossless = regime::iid | regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     return detail::walk_rows(tree, draft, target, chance,
                              [&](node_id u, auto p, auto q) { return detail::test_first_draw(tree, u, p, q, chance); });
   }

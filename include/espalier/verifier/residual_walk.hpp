@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
@@ -21,25 +22,28 @@ namespace detail {
 
 // What the target has left once all that the draft's row could give is rejected, while further draws come uniformly from
 // the tokens of draft probability 0: R = norm((p - level)+) on these.
-template <class NumberT>
+template <class NumberT, class TeamT = alone>
 class beyond_support {
  public:
-  beyond_support(std::span<const NumberT> p, std::span<const NumberT> q) : p_(p), q_(q), mass_(detail::mass(*this)) {
-    for (const NumberT x : q)
-      n_ += x > 0 ? 0 : 1;
+  ESPALIER_HOST_DEVICE beyond_support(row_view<NumberT, TeamT> p, row_view<NumberT, TeamT> q) : p_(p), q_(q) {
+    const auto others = [&](std::size_t i) { return q[i] > 0 ? NumberT{0} : NumberT{1}; };
+    const auto found = team().sums_of(size(), *this, others);
+    mass_ = found.of[0];
+    n_ = found.of[1];
   }
 
-  std::size_t size() const { return p_.size(); }
-  NumberT operator[](std::size_t i) const {
+  ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
+  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
     const NumberT d = p_[i] - level_;
     return d > 0 && !(q_[i] > 0) ? d : NumberT{0};
   }
-  double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
+  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
+  ESPALIER_HOST_DEVICE double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
 
   // What each of the tokens not drawn yet was drawn with.
-  double draw_probability() const { return 1.0 / static_cast<double>(n_); }
+  ESPALIER_HOST_DEVICE double draw_probability() const { return 1.0 / n_; }
 
-  void reject() {
+  ESPALIER_HOST_DEVICE void reject() {
     beyond_support next = *this;
     next.level_ = static_cast<NumberT>(static_cast<double>(level_) + mass_ * draw_probability());
     next.mass_ = detail::mass(next);
@@ -48,12 +52,26 @@ class beyond_support {
   }
 
  private:
-  std::span<const NumberT> p_;
-  std::span<const NumberT> q_;
+  row_view<NumberT, TeamT> p_;
+  row_view<NumberT, TeamT> q_;
   NumberT level_ = 0;
-  std::int64_t n_ = 0;
+  double n_;  // tokens that can still be drawn
   double mass_;
 };
+
+// The token of such a draw. Errors: input_error where the row could have given it.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class RowT>
+ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, const RowT& q) {
+  const std::size_t x = vocab_token(tree, child, q);
+  if constexpr (!is_trusted<RowT>) {
+    if (q[x] > 0) {
+      raise<input_error>("node ", child, " of the tree bears token ", tree.token[child],
+                         " after all that the draft's row could give: only other tokens can follow.");
+    }
+  }
+  return x;
+}
 
 }  // namespace detail
 
@@ -71,17 +89,18 @@ struct residual_walk {
   static constexpr regime lossless = regime::without_replacement | regime::iid | regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     return detail::walk_rows(tree, draft, target, chance,
                              [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance); });
   }
 
  private:
-  template <class NumberT, class ChanceT>
-  static token_id choose(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q,
-                         ChanceT& chance) {
-    residual<NumberT> rest(p, q);
-    detail::remaining_draft<NumberT> drawn_from(tree, u, q);
+  template <class RowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+                                              ChanceT& chance) {
+    residual rest(p, q);
+    detail::remaining_draft drawn_from(tree, u, q);
     const auto end = tree.draws(u).end();
     auto rejected = end;  // what it leaves is worked out when it is needed
     std::int32_t turn = 0;
@@ -97,26 +116,20 @@ struct residual_walk {
       if (chance.accept(rest.at(x), drawn_with, {u, turn++, purpose::accept})) return tree.token[*draw];
       rejected = draw;
     }
-    const token_id token = chance.pick(rest.after(1 / drawn_from.mass()), {u, 0, purpose::residual});
-    return token >= 0 ? token : chance.pick(rest, {u, 0, purpose::residual});
+    return detail::pick_left(rest.after(1 / drawn_from.mass()), rest, u, chance);
   }
 
-  template <class NumberT, class ChanceT>
-  static token_id choose_beyond(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q,
-                                detail::draw_iterator draw, std::int32_t turn, ChanceT& chance) {
-    detail::beyond_support<NumberT> rest(p, q);
+  template <class RowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose_beyond(tree_view tree, node_id u, const RowT& p, const RowT& q,
+                                                     detail::draw_iterator draw, std::int32_t turn, ChanceT& chance) {
+    detail::beyond_support rest(p, q);
     for (; draw != tree.draws(u).end(); ++draw) {
       if (detail::is_repeated(tree, u, draw)) continue;
-      const std::size_t x = detail::vocab_token(tree, *draw, q.size());
-      if (q[x] > 0) {
-        raise<input_error>("node ", *draw, " of the tree bears token ", tree.token[*draw],
-                           " after all that the draft's row could give: only other tokens can follow.");
-      }
+      const std::size_t x = detail::token_beyond(tree, *draw, q);
       if (chance.accept(rest.at(x), rest.draw_probability(), {u, turn++, purpose::accept})) return tree.token[*draw];
       rest.reject();
     }
-    const token_id token = chance.pick(rest, {u, 0, purpose::residual});
-    return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+    return detail::pick_left(rest, p, u, chance);
   }
 };
 

@@ -3,10 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -17,42 +16,67 @@ namespace espalier {
 
 //! Tests the draws of a node one after the other in random order, each against what the rejected ones left of the target.
 //!
-//! Complexity  a node: one pass over p and q for each draw that fails; no allocation once warm
+//! Complexity  a node: one pass over p and q for each draw that fails; of more than 1024 draws, the first 1024 are tested
 //! Law         lossless for independent draws. A second draw of a rejected token is rejected, too, but counts
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      SpecInfer; Delayed tree expansion, Algorithm 4
 class specinfer {
  public:
-  void reserve(std::int32_t max_nodes, std::int32_t) { left_.reserve(static_cast<std::size_t>(max_nodes)); }
-
   static constexpr regime lossless = regime::iid | regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     return detail::walk_rows(tree, draft, target, chance,
                              [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance); });
   }
 
  private:
-  template <class NumberT, class ChanceT>
-  token_id choose(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q, ChanceT& chance) {
-    left_.clear();
-    for (const node_id child : tree.draws(u))
-      left_.push_back(child);
-    residual<NumberT> rest(p, q);
-    for (std::int32_t turn = 0; !left_.empty(); ++turn) {
+  static constexpr std::int32_t most_draws = 1024;
+
+  // The draws of a node that are left to test.
+  class untested_draws {
+   public:
+    ESPALIER_HOST_DEVICE untested_draws(tree_view tree, node_id u) : tree_(tree), u_(u) {
+      for (auto draw = tree.draws(u).begin(); draw != tree.draws(u).end() && n_ < most_draws; ++draw)
+        ++n_;
+    }
+
+    ESPALIER_HOST_DEVICE std::int32_t size() const { return n_; }
+
+    // The i-th of them, in the order they were made, which then is tested.
+    ESPALIER_HOST_DEVICE node_id take(std::int32_t i) {
+      auto draw = tree_.draws(u_).begin();
+      std::int32_t at = 0;
+      for (; is_tested(at) || i-- > 0; ++at)
+        ++draw;
+      tested_[at / 64] |= std::uint64_t{1} << at % 64;
+      --n_;
+      return *draw;
+    }
+
+   private:
+    ESPALIER_HOST_DEVICE bool is_tested(std::int32_t at) const { return (tested_[at / 64] >> at % 64 & 1) != 0; }
+
+    tree_view tree_;
+    node_id u_;
+    std::int32_t n_ = 0;
+    std::uint64_t tested_[most_draws / 64] = {};
+  };
+
+  template <class RowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+                                              ChanceT& chance) {
+    residual rest(p, q);
+    untested_draws left(tree, u);
+    for (std::int32_t turn = 0; left.size() > 0; ++turn) {
       if (turn > 0) rest.take(1);
-      const auto i = chance.index(static_cast<std::int32_t>(left_.size()), {u, turn, purpose::select});
-      const node_id child = left_[static_cast<std::size_t>(i)];
-      left_.erase(left_.begin() + i);
+      const node_id child = left.take(chance.index(left.size(), {u, turn, purpose::select}));
       const std::size_t x = detail::drawn_token(tree, child, q);
       if (chance.accept(rest.at(x), static_cast<double>(q[x]), {u, turn, purpose::accept})) return tree.token[child];
     }
-    const token_id token = chance.pick(rest.after(1), {u, 0, purpose::residual});
-    return token >= 0 ? token : chance.pick(rest, {u, 0, purpose::residual});
+    return detail::pick_left(rest.after(1), rest, u, chance);
   }
-
-  std::vector<node_id> left_;  // draws not tested yet
 };
 
 }  // namespace espalier

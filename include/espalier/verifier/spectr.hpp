@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -26,15 +26,16 @@ struct spectr {
   static constexpr regime lossless = regime::iid | regime::single_path;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
     return detail::walk_rows(tree, draft, target, chance,
                              [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance); });
   }
 
  private:
-  template <class NumberT, class ChanceT>
-  static token_id choose(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q,
-                         ChanceT& chance) {
+  template <class RowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+                                              ChanceT& chance) {
     std::int32_t n_draws = 0;
     for ([[maybe_unused]] const node_id child : tree.draws(u))
       ++n_draws;
@@ -45,8 +46,7 @@ struct spectr {
       const double most = by.rho * static_cast<double>(q[x]);
       if (chance.accept(static_cast<double>(p[x]), most, {u, turn++, purpose::accept})) return tree.token[child];
     }
-    const token_id token = chance.pick(detail::k_seq_residual(p, q, by), {u, 0, purpose::residual});
-    return token >= 0 ? token : chance.pick(p, {u, 0, purpose::residual});
+    return detail::pick_left(detail::k_seq_residual(p, q, by), p, u, chance);
   }
 };
 

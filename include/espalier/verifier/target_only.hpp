@@ -2,6 +2,7 @@
 #pragma once
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -19,7 +20,7 @@ struct target_only {
   static constexpr regime lossless = regime::any;
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
     return detail::walk(tree, [&](node_id u) {
       return static_cast<token_id>(chance.pick(detail::target_row(target, u), {u, 0, purpose::residual}));
     });

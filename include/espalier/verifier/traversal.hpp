@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/remaining_draft.hpp"
-#include "espalier/verifier/residual.hpp"
+#include "espalier/verifier/traversed_node.hpp"
 #include "espalier/verifier/walk.hpp"
 
 namespace espalier {
@@ -22,69 +21,94 @@ namespace espalier {
 //! DrawnT says how the children of a node were drawn: it decides what a rejected draw takes from the draft's row. Without
 //! replacement, a repeated draw is passed over.
 //!
-//! Complexity  one pass over p and q for each draw that fails; recursion as deep as the tree
+//! Complexity  one pass over p and q for each draw that fails. No allocation once warm
 //! Law         lossless for the regimes it names; on a single path the outcome is distributed as block's
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
 //! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a rejection
 //!             is S / (S + 1 - a), where a public implementation takes a biased bound (docs/algorithms.md)
 template <regime DrawnT>
-struct basic_traversal {
+class basic_traversal {
+ public:
   static constexpr bool replaces = DrawnT == regime::iid;
   static constexpr regime lossless = regime::iid | regime::single_path | DrawnT;
 
+  //! What is kept of each node on the path.
+  using memory = detail::traversed_state;
+
+  void reserve(std::int32_t max_nodes, std::int32_t) { path_.resize(static_cast<std::size_t>(max_nodes) + 1); }
+
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
-    verdict result;
-    visit(tree, draft, target, chance, root_node, 1, result);
-    return result;
+  verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
+    if (path_.size() < static_cast<std::size_t>(tree.n_nodes)) path_.resize(static_cast<std::size_t>(tree.n_nodes));
+    return verify(tree, draft, target, chance, path_.data());
+  }
+
+  //! The same, with memory of one's own: room for the longest path.
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  ESPALIER_HOST_DEVICE static verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                             ChanceT& chance, memory* path) {
+    node_id u = root_node;
+    const auto p = detail::target_row(target, u);
+    const auto team = detail::team_of(p);
+    if (tree.is_leaf(u)) return draw_at(u, p, chance);
+    auto at = node_of(tree, u, p, detail::draft_row(draft, u, p.size()), 1);
+    for (;;) {
+      if (!at.has_draw()) {  // all below u has failed
+        if (u == root_node || chance.accept(at.probability(), 1, {u, 0, purpose::accept}))
+          return draw_at(u, at.rest(), chance);
+        u = tree.parent[u];
+        at = node_of(tree, u, detail::known_row(target, u), detail::known_row(draft, u), 1);
+        at.restore(team.once([&] { return path[tree.depth[u]]; }));
+        at.reject();
+        continue;
+      }
+      const node_id child = at.child();
+      if (!at.is_repeated()) {
+        const double passed = at.child_probability();
+        if (!(passed > 0)) {
+          refuse(tree, child, chance);
+        } else if (!tree.is_leaf(child)) {
+          team.once([&] { path[tree.depth[u]] = at.now(); });
+          u = child;
+          const auto below = detail::target_row(target, u);
+          at = node_of(tree, u, below, detail::draft_row(draft, u, below.size()), passed);
+          continue;
+        } else if (chance.accept(passed, 1, {child, 0, purpose::accept})) {  // no row is made for a leaf that fails
+          return draw_at(child, detail::target_row(target, child), chance);
+        }
+      }
+      at.reject();
+    }
   }
 
  private:
-  // Whether the subtree of u is accepted, which it is with this probability; then the result is set.
-  template <class DraftRowsT, class TargetRowsT, class ChanceT>
-  static bool visit(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance, node_id u,
-                    double probability, verdict& result) {
-    if (tree.is_leaf(u) && u != root_node) return accept_leaf(target, chance, u, probability, result);
-    const auto p = detail::target_row(target, u);
-    const auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
-    residual rest(p, q);
-    detail::remaining_draft drawn_from(tree, u, q);
-    for (auto draw = tree.draws(u).begin(); draw != tree.draws(u).end(); ++draw) {
-      const bool repeated = detail::is_repeated(tree, u, draw);
-      if (repeated && !replaces) continue;
-      const std::size_t x = detail::drawn_token(tree, *draw, q);
-      const double times = replaces ? 1 : 1 / drawn_from.mass();
-      if (!repeated) {
-        const double passed = (std::min)(1.0, probability * rest.at(x) / (times * static_cast<double>(q[x])));
-        if (passed > 0 ? visit(tree, draft, target, chance, *draw, passed, result) : refuse(tree, chance, *draw))
-          return true;
-      }
-      if (probability == 0) continue;
-      const double left = probability * rest.take(times / probability);
-      if (left > 0 || probability < 1) probability = left / (left + (1 - probability));
-      if (!replaces) drawn_from.reject(draw);
-    }
-    if (u != root_node && !chance.accept(probability, 1, {u, 0, purpose::accept})) return false;
-    result = {u, chance.pick(rest, {u, 0, purpose::residual})};
-    return true;
+  template <class NumberT, class TeamT>
+  using row = row_view<NumberT, TeamT>;
+
+  template <class NumberT, class TeamT>
+  ESPALIER_HOST_DEVICE static detail::traversed_node<replaces, NumberT, TeamT> node_of(tree_view tree, node_id u,
+                                                                                       row<NumberT, TeamT> p,
+                                                                                       row<NumberT, TeamT> q,
+                                                                                       double probability) {
+    return {tree, u, p, q, probability};
   }
 
-  // No row is made for a leaf that fails.
-  template <class TargetRowsT, class ChanceT>
-  static bool accept_leaf(TargetRowsT& target, ChanceT& chance, node_id u, double probability, verdict& result) {
-    if (!chance.accept(probability, 1, {u, 0, purpose::accept})) return false;
-    result = {u, chance.pick(detail::target_row(target, u), {u, 0, purpose::residual})};
-    return true;
+  template <class WeightsT, class ChanceT>
+  ESPALIER_HOST_DEVICE static verdict draw_at(node_id u, const WeightsT& weights, ChanceT& chance) {
+    return {u, chance.pick(weights, {u, 0, purpose::residual})};
   }
 
-  // Visits a subtree that cannot be accepted, for the random numbers it uses up: no row is read, and every test fails.
+  // Tests a subtree that cannot be accepted, for the random numbers that this uses up where they go by the order of calls.
   template <class ChanceT>
-  static bool refuse(tree_view tree, ChanceT& chance, node_id u) {
-    for (auto draw = tree.draws(u).begin(); draw != tree.draws(u).end(); ++draw) {
-      if (!detail::is_repeated(tree, u, draw)) refuse(tree, chance, *draw);
+  ESPALIER_HOST_DEVICE static void refuse(tree_view tree, node_id child, ChanceT& chance) {
+    if constexpr (!requires { requires ChanceT::goes_by_place; }) {
+      for (node_id u = child; u < tree.n_nodes; ++u) {
+        if (tree.ancestor_at(u, tree.depth[child]) == child) chance.accept(0, 1, {u, 0, purpose::accept});
+      }
     }
-    return chance.accept(0, 1, {u, 0, purpose::accept});
   }
+
+  std::vector<memory> path_;
 };
 
 //! For independent draws, with multiplicity.

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "espalier/core/sums.hpp"
 
@@ -99,7 +100,7 @@ class team {
     unsigned long long block_value[2][16];            // [call][block], the same in all blocks
     double group[2][espalier::detail::part_groups];   // [call][group]
     unsigned long long warp_value[2][32];             // [call][warp]
-    alignas(16) unsigned char told[2][16];            // [call]
+    alignas(16) unsigned char told[2][64];            // [call]
   };
 
   //! Which half of the memory is next: one in each thread. What a call leaves there is read before the next but one begins.
@@ -161,15 +162,18 @@ class team {
     return value;
   }
 
-  //! f(), called by one thread of each block: at most 16 bytes.
+  //! f(), called by one thread of each block: at most 64 bytes. Where it gives nothing, nobody waits for it.
   template <class FunctionT>
   __device__ auto once(const FunctionT& f) const {
     using value = decltype(f());
-    static_assert(sizeof(value) <= 16);
-    value* const told = as<value>(shared_->told[next_->in_block++ % 2]);
-    if (threadIdx.x == 0) *told = f();
-    __syncthreads();
-    return *told;
+    if constexpr (std::is_void_v<value>) {
+      if (threadIdx.x == 0) f();
+    } else {
+      value* const told = as<value>(shared_->told[next_->in_block++ % 2]);
+      if (threadIdx.x == 0) *told = f();
+      __syncthreads();
+      return *told;
+    }
   }
 
   //! The sum of each part, and of all, for a draw. Pre: read before the next but one that adds up.
@@ -211,7 +215,7 @@ class team {
 
   template <class ValueT, class MemoryT>
   __device__ static ValueT* as(MemoryT& memory) {
-    static_assert(sizeof(ValueT) <= sizeof(memory[0]) || sizeof(memory[0]) == 1);
+    static_assert(sizeof(ValueT) <= (sizeof(memory[0]) == 1 ? sizeof memory : sizeof(memory[0])));
     return reinterpret_cast<ValueT*>(memory);
   }
 

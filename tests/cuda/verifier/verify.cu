@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/verifier/verify.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/device_trees.cuh"
+#include "cuda/support.cuh"
+#include "cuda/verifier/scene.hpp"
+#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/sampling/lazy_rows.hpp"
+#include "espalier/verifier/block.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/naive.hpp"
+#include "espalier/verifier/naive_tree.hpp"
+#include "espalier/verifier/residual_walk.hpp"
+#include "espalier/verifier/specinfer.hpp"
+#include "espalier/verifier/spectr.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "espalier/verifier/traversal.hpp"
+
+using namespace espalier;
+using namespace espalier_test;
+namespace device = espalier::cuda;
+
+namespace {
+
+template <class LogitT>
+LogitT rounded(float x) {
+  if constexpr (std::is_same_v<LogitT, __half>) return __float2half(x);
+  if constexpr (std::is_same_v<LogitT, __nv_bfloat16>) return __float2bfloat16(x);
+  if constexpr (std::is_same_v<LogitT, float>) return x;
+}
+float widened(float x) {
+  return x;
+}
+float widened(__half x) {
+  return __half2float(x);
+}
+float widened(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+// Rows of the logits stand in another order than the nodes.
+std::vector<std::int32_t> rows_backwards(std::int32_t n) {
+  std::vector<std::int32_t> row_of(static_cast<std::size_t>(n));
+  std::iota(row_of.rbegin(), row_of.rend(), 0);
+  return row_of;
+}
+
+// One scene on host and device.
+template <class LogitT>
+class both_sides {
+ public:
+  explicit both_sides(const scene& of)
+      : scene_(of),
+        row_of_(rows_backwards(of.tree.size())),
+        identity_(row_of_.rbegin(), row_of_.rend()),
+        sequence_(of.tree.view(), 1),
+        draft_(to_device(of.draft)),
+        row_of_node_(to_device(row_of_)),
+        draft_row_of_(to_device(identity_)) {
+    const auto n = static_cast<std::size_t>(of.vocab);
+    std::vector<LogitT> logits(row_of_.size() * n);
+    host_.resize(logits.size());
+    for (std::size_t u = 0; u < row_of_.size(); ++u) {
+      const std::size_t to = static_cast<std::size_t>(row_of_[u]) * n;
+      for (std::size_t t = 0; t < n; ++t) {
+        logits[to + t] = rounded<LogitT>(of.logits[u * n + t]);
+        host_[to + t] = widened(logits[to + t]);
+      }
+    }
+    logits_ = to_device(logits);
+  }
+
+  template <class VerifierT>
+  verdict by_host(VerifierT verifier, sampling_options sampling, std::uint32_t round) const {
+    lazy_rows<float> target(sampling);
+    target.reserve(n_nodes(), scene_.vocab);
+    target.open({host_.data(), n_nodes(), scene_.vocab}, row_of_);
+    const sampled_rows<float> draft{{{scene_.draft.data(), n_nodes(), scene_.vocab}, identity_.data()}};
+    philox_chance chance(11, 3, round);
+    return verifier.verify(scene_.tree.view(), draft, target, chance);
+  }
+
+  struct answer {
+    verdict decision;
+    device::fault found;
+    std::int32_t path_length;
+  };
+
+  template <class VerifierT>
+  answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
+                   device::detail::row_tuning tuning) const {
+    device::verification<VerifierT, LogitT> verification(verifier, sampling, n_nodes(), scene_.vocab, tuning);
+    const auto state = to_device(std::vector<device::text_state>{{9, static_cast<std::int32_t>(round), 1 << 20}});
+    const auto found = to_device(std::vector<device::fault>(1));
+    const device::accepted_path path(n_nodes());
+    verification.run(sequence_.writer(), {{draft_.data(), n_nodes(), scene_.vocab}, draft_row_of_.data()},
+                     {logits_.data(), n_nodes(), scene_.vocab}, row_of_node_.data(), {11, 3, state.data()},
+                     found.data(), nullptr);
+    const device::path_view accepted =
+        path.find(sequence_.writer(), verification.decision(), row_of_node_.data(), found.data(), nullptr);
+    return {to_host(verification.decision(), 1)[0], to_host(found)[0], to_host(accepted.n, 1)[0]};
+  }
+
+ private:
+  std::int32_t n_nodes() const { return scene_.tree.size(); }
+
+  const scene& scene_;
+  std::vector<std::int32_t> row_of_, identity_;
+  std::vector<float> host_;
+  device_sequence sequence_;
+  device::device_array<float> draft_;
+  device::device_array<std::int32_t> row_of_node_, draft_row_of_;
+  device::device_array<LogitT> logits_;
+};
+
+std::vector<device::detail::row_tuning> tunings() {
+  if (device::detail::row_tuning_here(1 << 20).blocks == 1) return {{512, 1}};
+  return {{256, 8}, {512, 1}};
+}
+
+struct counts {
+  int verdicts = 0, accepted = 0;
+};
+
+template <class VerifierT, class LogitT>
+void compare(const both_sides<LogitT>& sides, VerifierT verifier, sampling_options sampling, std::uint32_t round,
+             device::detail::row_tuning tuning, counts& n) {
+  const verdict expected = sides.by_host(verifier, sampling, round);
+  const auto answer = sides.by_device(verifier, sampling, round, tuning);
+  REQUIRE(answer.found.what == device::fault::kind::none);
+  REQUIRE(answer.decision.accepted == expected.accepted);
+  REQUIRE(answer.decision.token == expected.token);
+  ++n.verdicts;
+  n.accepted += answer.path_length - 1;
+}
+
+// Every verifier that is lossless for the scene's regime.
+template <class LogitT>
+void compare_all(const scene& of, regime how, sampling_options sampling, std::uint32_t round,
+                 device::detail::row_tuning tuning, counts& n) {
+  const both_sides<LogitT> sides(of);
+  const auto each = [&](auto... verifiers) {
+    (((compatible(how, decltype(verifiers)::lossless) ? compare(sides, verifiers, sampling, round, tuning, n)
+                                                      : void())),
+     ...);
+  };
+  each(target_only(), naive(), naive_tree(), spectr(), specinfer(), espalier::block(), traversal(),
+       traversal_without_replacement(), residual_walk());
+  compare(sides, greedy(), {}, round, tuning, n);
+}
+
+}  // namespace
+
+TEST_CASE("verifiers on the device give the host's verdicts") {
+  counts n;
+  std::uint32_t seed = 0;
+  for (const regime how : {regime::iid, regime::without_replacement, regime::single_path}) {
+    for (const std::int32_t vocab : {5, 33, 1000}) {
+      for (const float unlike : {0.0F, 0.7F, 2.0F}) {
+        for (const std::int32_t zeros : {0, vocab / 2}) {
+          for (const auto& tuning : tunings()) {
+            INFO("seed " << seed << ", vocabulary " << vocab << ", unlike " << unlike << ", " << zeros << " zeros, "
+                         << tuning.blocks << " blocks");
+            const std::int32_t draws = how == regime::without_replacement && vocab == 5 ? 8 : 16;
+            const scene of({how, vocab, draws, seed % 2 == 0 ? 0.3 : 0.8, unlike, zeros}, seed);
+            compare_all<float>(of, how, {.temperature = 1.0F}, seed, tuning, n);
+            ++seed;
+          }
+        }
+      }
+    }
+  }
+  CHECK(n.accepted > n.verdicts / 2);
+  CHECK(n.accepted < 12 * n.verdicts);
+}
+
+TEST_CASE("verifiers on the device read halves, and sample as they are told") {
+  counts n;
+  for (std::uint32_t seed = 100; seed < 104; ++seed) {
+    const scene of({.how = regime::iid, .vocab = 700, .draws = 10}, seed);
+    const auto tuning = tunings()[seed % tunings().size()];
+    compare_all<__half>(of, regime::iid, {.temperature = 0.7F}, seed, tuning, n);
+    compare_all<__nv_bfloat16>(of, regime::iid, {.temperature = 1.3F, .min_p = 0.02F}, seed, tuning, n);
+    compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_k = 20}, seed, tuning, n);
+    compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_p = 0.8F}, seed, tuning, n);
+  }
+  CHECK(n.accepted > 0);
+}
+
+TEST_CASE("verifiers on the device give the host's verdicts over a whole vocabulary") {
+  counts n;
+  std::uint32_t seed = 200;
+  for (const regime how : {regime::iid, regime::without_replacement, regime::single_path}) {
+    const scene of({how, 151936, 4, 0.5, 1.0F, 0}, seed);
+    compare_all<float>(of, how, {.temperature = 0.8F}, seed++, tunings().front(), n);
+  }
+  CHECK(n.verdicts > 0);
+}
+
+TEST_CASE("verifiers on the device go down paths that are longer than the rows they keep") {
+  counts n;
+  for (std::uint32_t seed = 300; seed < 303; ++seed) {
+    for (const regime how : {regime::single_path, regime::without_replacement}) {
+      const scene of({how, 40, 90, 0.97, 0.2F, 0}, seed);
+      compare_all<float>(of, how, {.temperature = 1.0F}, seed, tunings()[seed % tunings().size()], n);
+    }
+  }
+  CHECK(n.accepted > 33 * 3);
+}
+
+TEST_CASE("a tree of the root alone is verified on the device") {
+  counts n;
+  const scene of({.how = regime::iid, .vocab = 50, .draws = 0}, 1);
+  for (const auto& tuning : tunings())
+    compare_all<float>(of, regime::iid, {.temperature = 1.0F}, 5, tuning, n);
+  CHECK(n.accepted == 0);
+}
+
+TEST_CASE("logits that are not finite are a fault where their row was visited, and commit nothing") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), infinity, -infinity}) {
+    for (const auto& tuning : tunings()) {
+      scene of({.how = regime::single_path, .vocab = 300, .draws = 3}, 8);
+      of.logits[of.size(0) + 123] = bad;
+      of.logits[of.size(0) + 200] = bad;
+      const both_sides<float> sides(of);
+      const auto refuse = [&](auto verifier, sampling_options sampling) {
+        const auto answer = sides.by_device(verifier, sampling, 1, tuning);
+        REQUIRE(answer.found.what == device::fault::kind::target_logit);
+        REQUIRE(answer.found.row == 3);
+        REQUIRE(answer.found.token == 123);
+        REQUIRE(answer.path_length == 0);
+        REQUIRE(answer.decision.accepted == root_node);
+        REQUIRE(answer.decision.token == -1);
+      };
+      refuse(target_only(), {.temperature = 1.0F});
+      refuse(espalier::block(), {.temperature = 1.0F});
+      refuse(traversal(), {.temperature = 1.0F, .top_k = 5});
+      refuse(residual_walk(), {.temperature = 1.0F, .top_p = 0.5F});
+      refuse(greedy(), {});
+    }
+  }
+  // Nobody asks for what comes after a draw that has failed.
+  scene of({.how = regime::single_path, .vocab = 300, .draws = 1}, 8);
+  of.logits[of.size(0) + static_cast<std::size_t>(of.tree.view().token[1])] = -60;
+  of.logits[of.size(1)] = std::nanf("");
+  counts n;
+  const both_sides<float> sides(of);
+  compare(sides, naive(), {.temperature = 1.0F}, 0, tunings().front(), n);
+  compare(sides, traversal(), {.temperature = 1.0F}, 0, tunings().front(), n);
+  compare(sides, greedy(), {}, 0, tunings().front(), n);
+}
+
+TEST_CASE("an accepted path is that of the verdict, and none where there is a fault") {
+  const scene of({.how = regime::iid, .vocab = 9, .draws = 40}, 3);
+  const tree_view view = of.tree.view();
+  const device_sequence sequence(view, 1);
+  const std::vector<std::int32_t> row_of = rows_backwards(view.n_nodes);
+  const auto row_of_node = to_device(row_of);
+  const device::accepted_path path(view.n_nodes);
+  for (node_id u = 0; u < view.n_nodes; ++u) {
+    const auto decision = to_device(std::vector<verdict>{{u, 4}});
+    const auto found = to_device(std::vector<device::fault>(1));
+    const device::path_view p =
+        path.find(sequence.writer(), decision.data(), row_of_node.data(), found.data(), nullptr);
+    REQUIRE(p.max == view.n_nodes);
+    REQUIRE(p.decision == decision.data());
+    const std::int32_t n = to_host(p.n, 1)[0];
+    REQUIRE(n == view.depth[u] + 1);
+    const auto nodes = to_host(p.nodes, static_cast<std::size_t>(n));
+    const auto rows = to_host(p.rows, static_cast<std::size_t>(n));
+    REQUIRE(nodes.front() == root_node);
+    REQUIRE(nodes.back() == u);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      REQUIRE(rows[i] == row_of[static_cast<std::size_t>(nodes[i])]);
+      if (i > 0) REQUIRE(view.parent[nodes[i]] == nodes[i - 1]);
+    }
+  }
+  const auto decision = to_device(std::vector<verdict>{{1, 4}});
+  const auto found = to_device(std::vector<device::fault>{{device::fault::kind::draft_logit, 0, 0, 0}});
+  const device::path_view p = path.find(sequence.writer(), decision.data(), row_of_node.data(), found.data(), nullptr);
+  REQUIRE(to_host(p.n, 1)[0] == 0);
+}
