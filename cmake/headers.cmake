@@ -242,12 +242,14 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/delayed.cuh
   include/espalier/cuda/tree_policy/dynatree.cuh
   include/espalier/cuda/tree_policy/dyspec_greedy.cuh
+  include/espalier/cuda/tree_policy/dyspec_threshold.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh
   include/espalier/cuda/tree_policy/plain.cuh
   include/espalier/cuda/tree_policy/prefix_heap.cuh
   include/espalier/cuda/tree_policy/prefix_levels.cuh
   include/espalier/cuda/tree_policy/prefix_nodes.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
+  include/espalier/cuda/tree_policy/threshold_level.cuh
   include/espalier/cuda/tree_policy/undrawn_draw.cuh
 )
 

@@ -21,6 +21,7 @@ espalier_cuda_sources(tree_policy
   tree_policy/delayed.cu
   tree_policy/dynatree.cu
   tree_policy/dyspec_greedy.cu
+  tree_policy/dyspec_threshold.cu
 )
 espalier_cuda_sources(attention backend/attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu

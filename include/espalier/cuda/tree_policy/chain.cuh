@@ -11,18 +11,17 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
-#include "espalier/cuda/tree_policy/row_children.cuh"
 #include "espalier/tree_policy/chain.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier::cuda {
 
@@ -34,13 +33,13 @@ ESPALIER_KERNEL void start_chain(TreeT tree, node_id* asked) {
 }
 
 // One thread: the most probable token after the node asked about, which is asked about next.
-template <class RowsT>
-ESPALIER_KERNEL void append_best(tree_writer tree, RowsT rows, const token_id* best, node_id* asked) {
+template <class ListsT>
+ESPALIER_KERNEL void append_best(tree_writer tree, ListsT best, node_id* asked) {
   const node_id u = *asked;
   if (u == no_node) return;
-  if (*best >= 0)
-    tree.append(u, *best, espalier::detail::log_prob_of(static_cast<double>(probability_of(rows, u, *best))));
-  *asked = *best < 0 || tree.full() ? no_node : tree.size->n_nodes - 1;
+  const bool is_there = *best.tokens >= 0;
+  if (is_there) tree.append(u, *best.tokens, *best.log_probs);
+  *asked = is_there && !tree.full() ? tree.size->n_nodes - 1 : no_node;
 }
 
 // One thread: a token of each row, one after the other.
@@ -75,13 +74,13 @@ class chain {
   template <StepDrafter DrafterT>
   void grow(tree_writer tree, DrafterT& drafter, chance_source, cudaStream_t stream) const {
     const node_list asked{asked_.data(), 1};
-    const node_rows<float> rows = drafter.rows();
+    const child_lists best{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = 1};
+    const top_children find_best(drafter.vocab_size());
     launch("start_chain", detail::start_chain<tree_writer>, {}, stream, tree, asked_.data());
     for (std::int32_t i = 0; i < options_.length; ++i) {
       drafter.propose(tree, asked, stream);
-      detail::launch_find_children(rows, asked, 1, tokens_.data(), stream);
-      launch("append_best", detail::append_best<node_rows<float>>, {}, stream, tree, rows, tokens_.data(),
-             asked_.data());
+      find_best.find(drafter.rows(), asked, best, stream);
+      launch("append_best", detail::append_best<child_lists>, {}, stream, tree, best, asked_.data());
     }
   }
 

@@ -11,7 +11,6 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -20,10 +19,9 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/text.cuh"
-#include "espalier/cuda/tree_policy/row_children.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dynatree_rule.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier::cuda {
 
@@ -39,26 +37,24 @@ struct level_memory {
 // of them that are asked about next.
 class level_step {
  public:
-  __device__ level_step(tree_writer tree, const node_rows<float>& rows, const dynatree_rule& rule, std::int32_t budget,
+  __device__ level_step(tree_writer tree, const child_lists& children, const dynatree_rule& rule, std::int32_t budget,
                         level_memory& memory)
-      : tree_(tree), rows_(rows), rule_(rule), size_(*tree.size), memory_(memory) {
+      : tree_(tree), children_(children), rule_(rule), size_(*tree.size), memory_(memory) {
     const std::int32_t limit = size_.limit < budget ? size_.limit : budget;
     left_ = limit > size_.n_draws ? limit - size_.n_draws : 0;
   }
 
-  // Shapes      children [asked.n][k]
-  __device__ void grow(const node_list& asked, const token_id* children, std::int32_t k, bool is_root, node_id* next,
-                       std::int32_t n_next) {
+  __device__ void grow(const node_list& asked, bool is_root, node_id* next, std::int32_t n_next) {
     const auto i = static_cast<std::int32_t>(threadIdx.x);
     const node_id u = i < asked.n ? asked.nodes[i] : no_node;
-    const token_id* tokens = children + static_cast<std::ptrdiff_t>(i) * k;
-    std::int32_t n = u == no_node ? 0 : n_children(u, tokens, is_root);
+    const std::ptrdiff_t list = static_cast<std::ptrdiff_t>(i) * children_.k;
+    std::int32_t n = u == no_node ? 0 : n_children(list, is_root);
     std::int32_t before = 0, all = 0;
     scan(n, before, all);
     n = before + n < left_ ? n : (before < left_ ? left_ - before : 0);
     std::int32_t kept = 0;
     for (std::int32_t c = 0; c < n; ++c)
-      kept += add_child(u, tokens[c], before + c) ? 1 : 0;
+      kept += add_child(u, list + c, before + c) ? 1 : 0;
     if (n > 0) link(u, before, n);
     std::int32_t kept_before = 0, all_kept = 0;
     scan(kept, kept_before, all_kept);
@@ -83,22 +79,22 @@ class level_step {
     __syncthreads();
   }
 
-  __device__ std::int32_t n_children(node_id u, const token_id* tokens, bool is_root) const {
-    if (tokens[0] < 0) return 0;
-    const std::int32_t wanted = is_root ? 1 : rule_.breadth(static_cast<double>(probability_of(rows_, u, tokens[0])));
+  __device__ std::int32_t n_children(std::ptrdiff_t list, bool is_root) const {
+    if (children_.tokens[list] < 0) return 0;
+    const std::int32_t wanted = is_root ? 1 : rule_.breadth(static_cast<double>(children_.probabilities[list]));
     std::int32_t n = 1;
-    while (n < wanted && tokens[n] >= 0)
+    while (n < wanted && children_.tokens[list + n] >= 0)
       ++n;
     return n;
   }
 
   // Child number `at` of the level. Whether it may be asked about.
-  __device__ bool add_child(node_id above, token_id token, std::int32_t at) const {
+  __device__ bool add_child(node_id above, std::ptrdiff_t entry, std::int32_t at) const {
     const node_id node = size_.n_nodes + at;
-    const float log_prob = espalier::detail::log_prob_of(static_cast<double>(probability_of(rows_, above, token)));
+    const float log_prob = children_.log_probs[entry];
     const std::int32_t depth = tree_.depth[above] + 1;
     const float path_log_prob = tree_.path_log_prob[above] + log_prob;
-    tree_.token[node] = token;
+    tree_.token[node] = children_.tokens[entry];
     tree_.parent[node] = above;
     tree_.depth[node] = depth;
     tree_.log_prob[node] = log_prob;
@@ -118,7 +114,7 @@ class level_step {
   }
 
   tree_writer tree_;
-  node_rows<float> rows_;
+  child_lists children_;
   const dynatree_rule& rule_;
   tree_size size_;
   level_memory& memory_;
@@ -133,10 +129,10 @@ ESPALIER_KERNEL void start_levels(TreeT tree, node_id* asked) {
 // One block.
 template <class RuleT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
-    grow_level(tree_writer tree, node_rows<float> rows, const RuleT* rule, std::int32_t budget, node_list asked,
-               const token_id* children, std::int32_t k, bool is_root, node_id* next, std::int32_t n_next) {
-  level_step step(tree, rows, *rule, budget, *reinterpret_cast<level_memory*>(shared_memory()));
-  step.grow(asked, children, k, is_root, next, n_next);
+    grow_level(tree_writer tree, child_lists children, const RuleT* rule, std::int32_t budget, node_list asked,
+               bool is_root, node_id* next, std::int32_t n_next) {
+  level_step step(tree, children, *rule, budget, *reinterpret_cast<level_memory*>(shared_memory()));
+  step.grow(asked, is_root, next, n_next);
 }
 
 template <class RuleT>
@@ -154,8 +150,8 @@ ESPALIER_KERNEL void reset_rule(RuleT* rule) {
 //! espalier::dynatree on the device, both papers' settings and history included: the same tree from the same rows.
 //!
 //! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about (max_breadth to the power of
-//!             its depth, half of the budget at most), padding included; a launch that reads these rows max_breadth times, but the
-//!             first time from the caches; a launch of one block. No allocation after construction, no synchronisation
+//!             its depth, half of the budget at most), padding included; a launch that reads the rows that are there; a launch of one
+//!             block. No allocation after construction, no synchronisation
 //! Law         that of espalier::dynatree
 //! Errors      option_error as there, and for a budget above 1024
 //! Source      as espalier::dynatree
@@ -172,8 +168,10 @@ class dynatree {
     for (std::int32_t depth = 0; depth <= options.max_depth; ++depth)
       widest = width(depth) > widest ? width(depth) : widest;
     asked_ = device_array<node_id>(2 * static_cast<std::size_t>(widest));
-    children_ =
-        device_array<token_id>(static_cast<std::size_t>(widest) * static_cast<std::size_t>(options.max_breadth));
+    const std::size_t children = static_cast<std::size_t>(widest) * static_cast<std::size_t>(options.max_breadth);
+    tokens_ = device_array<token_id>(children);
+    probabilities_ = device_array<float>(children);
+    log_probs_ = device_array<float>(children);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
@@ -182,17 +180,19 @@ class dynatree {
   void grow(tree_writer tree, DrafterT& drafter, chance_source, cudaStream_t stream) const {
     node_id* asked = asked_.data();
     node_id* next = asked + asked_.size() / 2;
-    const node_rows<float> rows = drafter.rows();
+    const top_children find_best(drafter.vocab_size());
+    child_lists children{
+        .tokens = tokens_.data(), .probabilities = probabilities_.data(), .log_probs = log_probs_.data()};
     launch("start_levels", detail::start_levels<tree_writer>, {}, stream, tree, asked);
     for (std::int32_t depth = 0; depth <= options_.max_depth && width(depth) > 0; ++depth) {
       const node_list nodes{asked, width(depth)};
-      const std::int32_t k = depth == 0 ? 1 : options_.max_breadth;
+      children.k = depth == 0 ? 1 : options_.max_breadth;
       drafter.propose(tree, nodes, stream);
-      detail::launch_find_children(rows, nodes, k, children_.data(), stream);
+      find_best.find(drafter.rows(), nodes, children, stream);
       const std::int32_t n_next = depth < options_.max_depth ? width(depth + 1) : 0;
       const launch_shape one_block{.threads = detail::level_threads, .shared_bytes = sizeof(detail::level_memory)};
-      launch("grow_level", detail::grow_level<dynatree_rule>, one_block, stream, tree, rows, rule_.data(),
-             options_.budget, nodes, children_.data(), k, depth == 0, next, n_next);
+      launch("grow_level", detail::grow_level<dynatree_rule>, one_block, stream, tree, children, rule_.data(),
+             options_.budget, nodes, depth == 0, next, n_next);
       node_id* const other = asked;
       asked = next;
       next = other;
@@ -221,8 +221,10 @@ class dynatree {
 
   dynatree_options options_;
   device_array<dynatree_rule> rule_;
-  device_array<node_id> asked_;      // [2][widest level]
-  device_array<token_id> children_;  // [widest level][max_breadth]
+  device_array<node_id> asked_;    // [2][widest level]
+  device_array<token_id> tokens_;  // [widest level][max_breadth]
+  device_array<float> probabilities_;
+  device_array<float> log_probs_;
 };
 
 }  // namespace espalier::cuda

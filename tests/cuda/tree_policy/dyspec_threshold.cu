@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/tree_policy/dyspec_threshold.cuh"
+
+#include <cstdint>
+#include <string>
+
+#include "catch.hpp"
+#include "cuda/tree_policy/same_growth.cuh"
+#include "cuda/tree_policy/table_drafter.cuh"
+#include "espalier/cuda/concepts/tree_policy.cuh"
+#include "espalier/tree_policy/dyspec_threshold.hpp"
+
+using namespace espalier;
+namespace gpu = espalier::cuda;
+using espalier_test::grow_both;
+using espalier_test::random_table;
+
+static_assert(gpu::TreePolicy<gpu::dyspec_threshold, espalier_test::device_table_drafter>);
+
+TEST_CASE("DySpec's layered trees on the device are the host's") {
+  const auto budget = GENERATE(1, 2, 17, 64);
+  const auto limit = GENERATE(1 << 20, 9, 1, 0);
+  const auto vocab = GENERATE(2, 7, 60);
+  const auto n_rows = GENERATE(1, 40);
+  const auto threshold = GENERATE(0.0, 0.02, 0.3, 1.0);
+  const auto fill = GENERATE(false, true);
+  const auto table = random_table(n_rows, vocab, static_cast<std::uint32_t>(budget + vocab));
+  CAPTURE(budget, limit, vocab, n_rows, threshold, fill);
+  const dyspec_threshold_options options{.budget = budget, .max_depth = 6, .threshold = threshold, .fill = fill};
+  dyspec_threshold host(options);
+  gpu::dyspec_threshold device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+}
+
+TEST_CASE("DySpec's layered tree of a real vocabulary is the host's") {
+  const auto table = random_table(8, 151936, 3);
+  const dyspec_threshold_options options{.budget = 20, .max_depth = 4, .threshold = 0.1, .fill = true};
+  dyspec_threshold host(options);
+  gpu::dyspec_threshold device(options);
+  CHECK(grow_both(host, device, table) == "");
+}
+
+TEST_CASE("DySpec's largest layered tree is the host's") {
+  const auto table = random_table(50, 40, 8);
+  const dyspec_threshold_options options{.budget = 1024, .threshold = 0.002, .fill = true};
+  dyspec_threshold host(options);
+  gpu::dyspec_threshold device(options);
+  CHECK(grow_both(host, device, table) == "");
+}
+
+TEST_CASE("Options of dyspec_threshold on the device are checked") {
+  CHECK_THROWS_AS(gpu::dyspec_threshold({.budget = 0}), option_error);
+  CHECK_THROWS_AS(gpu::dyspec_threshold({.max_depth = 65}), option_error);
+  CHECK_THROWS_AS(gpu::dyspec_threshold({.threshold = 2}), option_error);
+  CHECK(gpu::dyspec_threshold({.budget = 33}).max_nodes() == 33);
+}
