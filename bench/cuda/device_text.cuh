@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/core/device_array.cuh"
@@ -14,13 +15,17 @@
 
 namespace bench {
 
-//! A text of so many tokens on the device, for what asks for one.
+//! A text on the device, for what asks for one.
 class device_text {
  public:
-  explicit device_text(std::int32_t size, std::int32_t capacity)
+  //! So many tokens, all the same.
+  device_text(std::int32_t size, std::int32_t capacity)
+      : device_text(std::vector<espalier::token_id>(static_cast<std::size_t>(size), 1), capacity) {}
+  device_text(std::span<const espalier::token_id> tokens, std::int32_t capacity)
       : tokens_(static_cast<std::size_t>(capacity)), state_(1), capacity_(capacity) {
-    const espalier::cuda::text_state state{size, 0, capacity};
+    const espalier::cuda::text_state state{static_cast<std::int32_t>(tokens.size()), 0, capacity};
     tokens_.fill_bytes(0, nullptr);
+    tokens_.upload(tokens, nullptr);
     state_.upload(std::span(&state, 1), nullptr);
     espalier::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
@@ -37,8 +42,8 @@ static __global__ void begin_tree(espalier::tree_writer tree, espalier::token_id
 }
 
 //! A new round: the root alone.
-inline void reset_tree(espalier::tree_writer tree, std::int32_t limit, cudaStream_t s) {
-  espalier::cuda::launch("begin_tree", begin_tree, {}, s, tree, 1, limit);
+inline void reset_tree(espalier::tree_writer tree, std::int32_t limit, cudaStream_t s, espalier::token_id root = 1) {
+  espalier::cuda::launch("begin_tree", begin_tree, {}, s, tree, root, limit);
 }
 
 }  // namespace bench
