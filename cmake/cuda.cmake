@@ -22,4 +22,4 @@ endif()
 # Flags of this repository's own CUDA programs. Without -fmad, host and device round alike: their results are compared bit for bit.
 add_library(espalier_cuda_flags INTERFACE)
 target_compile_options(espalier_cuda_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-Wall,-Wextra --Werror=all-warnings>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-Wall,-Wextra,-Wno-parentheses --Werror=all-warnings>)

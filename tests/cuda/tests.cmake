@@ -26,5 +26,6 @@ espalier_cuda_sources(tree_policy
 espalier_cuda_sources(attention backend/attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu
   drafter/block_diffusion.cu)
+espalier_cuda_sources(models_in_rounds backend/host_llama.cpp backend/models_in_rounds.cu)
 espalier_cuda_sources(decoder decoder/decoder.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

@@ -19,14 +19,16 @@ struct station_seconds {
   double target_forward = 0;  //!< passes of the target model, prefill included
   double verify = 0;          //!< sampling target rows, accepting a path
   double commit = 0;          //!< cache, drafter, policy, stop conditions
+  double on_device = 0;       //!< a round on a device, all of it: the host does not see its stations
 
-  double total() const { return draft_forward + grow + compile + target_forward + verify + commit; }
+  double total() const { return draft_forward + grow + compile + target_forward + verify + commit + on_device; }
   //! Everything that is no forward pass.
   double overhead() const { return grow + compile + verify + commit; }
 
   station_seconds& operator+=(const station_seconds& other) {
     draft_forward += other.draft_forward, grow += other.grow, compile += other.compile;
     target_forward += other.target_forward, verify += other.verify, commit += other.commit;
+    on_device += other.on_device;
     return *this;
   }
 };

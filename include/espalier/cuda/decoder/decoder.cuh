@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/cuda/backend/prefill.cuh"
+#include "espalier/cuda/concepts/backend.cuh"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/concepts/tree_policy.cuh"
+#include "espalier/cuda/core/context_bucket.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/event.cuh"
+#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/core/tree.cuh"
+#include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/decoder/round_kernels.cuh"
+#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/cuda/verifier/verify.cuh"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/session.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+template <class DrafterT>
+node_rows<float> draft_rows(DrafterT& drafter) {
+  if constexpr (requires { drafter.rows(); }) return drafter.rows();
+  return {};
+}
+
+}  // namespace detail
+
+//! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
+//!
+//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph of it is made
+//! once for each context_bucket and replayed. The host enqueues one round ahead of the one whose outcome it takes in, and copies of
+//! tokens cross over meanwhile. Parts are kept by reference when make_decoder got lvalues, by value otherwise.
+//!
+//! Complexity  a round on the host: one graph launch, one copy, one event; on the device, the policy's draft passes, one target
+//!             pass of 1 + max_nodes() rows, and no allocation
+//! Law         the text is the host decoder's of the same parts, seed and logits
+//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error for logits that are not finite, one round
+//!             later; cuda_error. After each, the session stands at its last committed token, and step() may be called again
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+class decoder {
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using policy_type = std::remove_reference_t<TreePolicyT>;
+  using verifier_type = std::remove_reference_t<VerifierT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using backend_type = std::remove_reference_t<BackendT>;
+
+  static_assert(Drafter<drafter_type>, "the first part must be a drafter on the device: cuda::Drafter");
+  static_assert(KVStore<kv_type>, "the fourth part must be a KV store on the device: cuda::KVStore");
+  static_assert(Backend<backend_type, kv_type>,
+                "the fifth part must be a backend on the device that can use the KV store: cuda::Backend. "
+                "cuda::on_host makes one "
+                "of a host backend, with copies in between");
+  static_assert(
+      TreePolicy<policy_type, drafter_type>,
+      "the second part must be a tree policy on the device that can grow from this drafter: cuda::TreePolicy");
+  static_assert(
+      compatible(policy_type::sampling, verifier_type::lossless),
+      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+      "be one of those that the verifier handles");
+  using number = typename backend_type::number;
+  using clock = std::chrono::steady_clock;
+
+ public:
+  decoder(DrafterT&& drafter, TreePolicyT&& policy, VerifierT&& verifier, KVStoreT&& kv, BackendT&& backend,
+          decoder_options options = {}, bool replay = true)
+      : drafter_(std::forward<DrafterT>(drafter)),
+        policy_(std::forward<TreePolicyT>(policy)),
+        kv_(std::forward<KVStoreT>(kv)),
+        backend_(std::forward<BackendT>(backend)),
+        options_(options),
+        replay_(replay),
+        context_((std::min)(backend_.max_positions(), kv_.capacity())),
+        max_nodes_((std::min)(policy_.max_nodes(), context_)),
+        tree_((std::min)(most_asked(policy_), context_)),
+        compiler_(max_nodes_, options.order),
+        verification_(std::forward<VerifierT>(verifier), options.sampling, max_nodes_ + 1, backend_.vocab_size()),
+        path_(max_nodes_ + 1),
+        tokens_(static_cast<std::size_t>(context_) + 1),
+        state_(1),
+        found_(1),
+        outcome_(1) {
+    require_option("order", static_cast<int>(options.order), 0, 3);
+    require_option("sequence", options.sequence, 0, kv_.n_sequences() - 1);
+    if constexpr (requires { requires verifier_type::argmax_only; }) {
+      if (options.sampling.temperature != 0.0F) {
+        raise<option_error>("option temperature is ", options.sampling.temperature,
+                            ", but the greedy verifier writes the most probable token: it must be 0.");
+      }
+    }
+    if constexpr (requires { drafter_.vocab_size(); }) {
+      if (drafter_.vocab_size() != backend_.vocab_size()) {
+        raise<input_error>("the draft model has ", drafter_.vocab_size(), " tokens and the target ",
+                           backend_.vocab_size(), "; they must share one vocabulary.");
+      }
+    }
+    if (backend_.max_rows() <= max_nodes_) {
+      raise<option_error>("a tree of up to ", max_nodes_, " nodes needs passes of ", max_nodes_ + 1,
+                          " rows, but the backend takes at most ", backend_.max_rows(),
+                          ": lower the policy's budget or raise the backend's max_rows.");
+    }
+    drafter_.reserve(tree_.capacity(), text(), found_.data());
+    for (arrival& a : arrivals_) {
+      a.outcome = pinned_array<detail::round_outcome>(1);
+      a.tree = pinned_array<std::int32_t>(tree_.words().size());
+    }
+  }
+
+  decoder(const decoder&) = delete;
+  ~decoder() { (void)cudaStreamSynchronize(stream_.get()); }
+
+  //! Starts a text. What the cache holds of a text before is used again. Synchronises.
+  void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    start(prompt, std::move(stop), 0);
+    if constexpr (requires { policy_.reset(stream_.get()); }) policy_.reset(stream_.get());
+  }
+
+  //! Goes on after the text that stands, with `more` tokens in between (or none). Synchronises.
+  void resume(std::span<const token_id> more, stop_conditions stop = {}) {
+    std::vector<token_id> prompt(session_.text().begin(), session_.text().end());
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    start(prompt, std::move(stop), earlier_rounds_ + session_.round());
+  }
+
+  //! Takes in one round, and has the next one under way. False, and nothing is done, once the session has ended. `piece_of` is
+  //! needed for stop strings only.
+  template <class PieceT = no_pieces>
+  bool step(const PieceT& piece_of = {}) {
+    if (!session_.running()) return false;
+    if (std::is_same_v<PieceT, no_pieces> && session_.reads_pieces()) {
+      raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
+    }
+    flight_guard guard{*this};
+    if (!in_step_) {
+      lap_ = clock::now();
+      put_in_step();
+    }
+    // A round writes at least one token: with one left, the round under way is the last.
+    while (n_under_way_ < (session_.left() > 1 ? 2 : 1))
+      enqueue_round();
+    take_in(piece_of);
+    guard.finished = true;
+    return true;
+  }
+
+  //! As espalier::decoder's.
+  template <Observer ObserverT, class PieceT = no_pieces>
+  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
+                                     const PieceT& piece_of = {}) {
+    begin(prompt, std::move(stop));
+    while (step(piece_of))
+      observer(last_round());
+    return session_.written();
+  }
+
+  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    return generate(prompt, std::move(stop), [](const round_record&) {});
+  }
+
+  //! The text so far, as the host has it.
+  const session& current() const { return session_; }
+  //! Valid until the next round or text. Seconds are those from one outcome to the next: the host does not see the stations.
+  const round_record& last_round() const { return record_; }
+
+ private:
+  // What comes over from a round.
+  struct arrival {
+    pinned_array<detail::round_outcome> outcome;
+    pinned_array<std::int32_t> tree;
+    event done;
+  };
+
+  // Where a round fails, those under way are given up, and device and host go on from the host's text.
+  struct flight_guard {
+    decoder& self;
+    bool finished = false;
+    ~flight_guard() {
+      if (finished) return;
+      (void)cudaStreamSynchronize(self.stream_.get());
+      self.n_under_way_ = 0;
+      self.in_step_ = false;
+    }
+  };
+
+  text_view text() const { return {tokens_.data(), state_.data(), context_}; }
+
+  void start(std::span<const token_id> prompt, stop_conditions stop, std::int32_t rounds) {
+    require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    n_under_way_ = 0;
+    in_step_ = false;
+    const std::vector<token_id> before(session_.text().begin(), session_.text().end());
+    session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
+    const auto shared =
+        std::mismatch(before.begin(), before.end(), prompt.begin(), prompt.end()).first - before.begin();
+    n_known_ = (std::min)(n_known_, static_cast<std::int32_t>(shared));
+    earlier_rounds_ = rounds;
+    record_ = {};
+  }
+
+  // Brings the device to the session's text: tokens, both caches, and no fault.
+  void put_in_step() {
+    const std::span<const token_id> now = session_.text();
+    const auto size = static_cast<std::int32_t>(now.size());
+    n_known_ = (std::min)(n_known_, size - 1);
+    const auto end =
+        static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{size} + session_.left()));
+    const text_state state{size, earlier_rounds_ + session_.round(), end};
+    tokens_.upload(now, stream_.get());
+    state_.upload(std::span<const text_state>(&state, 1), stream_.get());
+    found_.fill_bytes(0, stream_.get());
+    kv_.ensure(options_.sequence, size, stream_.get());
+    drafter_.ensure(size, stream_.get());
+    prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get());
+    drafter_.begin(now, n_known_, stream_.get());
+    require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    n_known_ = size - 1;
+    in_step_ = true;
+  }
+
+  void enqueue_round() {
+    // What is under way may add as many tokens each.
+    const std::int32_t longest =
+        static_cast<std::int32_t>(session_.text().size()) + (n_under_way_ + 1) * (max_nodes_ + 1) + max_nodes_ + 1;
+    const std::int32_t bucket = context_bucket(longest, context_);
+    kv_.ensure(options_.sequence, bucket, stream_.get());
+    drafter_.ensure(bucket, stream_.get());
+    if (replay_) {
+      graph_of(bucket).launch(stream_.get());
+    } else {
+      round(bucket);
+    }
+    arrival& a = arrivals_[n_enqueued_ % 2];
+    outcome_.download(a.outcome.span(), stream_.get());
+    tree_.words().download(a.tree.span(), stream_.get());
+    a.done.record(stream_.get());
+    ++n_enqueued_;
+    ++n_under_way_;
+  }
+
+  graph& graph_of(std::int32_t bucket) {
+    for (auto& [size, made] : graphs_) {
+      if (size == bucket) return made;
+    }
+    graphs_.emplace_back(bucket, graph(stream_.get(), [&] { round(bucket); }));
+    return graphs_.back().second;
+  }
+
+  // The round itself.
+  void round(std::int32_t bucket) {
+    const cudaStream_t s = stream_.get();
+    const chance_source chance{options_.seed, static_cast<std::uint32_t>(options_.sequence), state_.data()};
+    const tree_writer tree = tree_.writer();
+    launch("open_round", detail::open_round<>, {}, s, tree, text(), tree_.capacity(),
+           (std::min)(context_, drafter_.capacity()));
+    policy_.grow(tree, drafter_, chance, s);
+    const forward_batch_view batch = compiler_.compile({tree, text(), options_.sequence}, max_nodes_ + 1, bucket, s);
+    const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
+    verification_.run(tree, detail::draft_rows(drafter_), logits, compiler_.rows(), chance, found_.data(), s);
+    const path_view path = path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
+    kv_.commit(options_.sequence, &batch.sequences->prefix, path.rows, path.n, path.max, s);
+    drafter_.commit(tree, path, s);
+    policy_.observe(tree, verification_.decision(), s);
+    launch("close_round", detail::close_round<>, {}, s, tree, path, text(), found_.data(), outcome_.data());
+  }
+
+  template <class PieceT>
+  void take_in(const PieceT& piece_of) {
+    arrival& a = arrivals_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
+    a.done.wait();
+    const detail::round_outcome outcome = a.outcome[0];
+    if constexpr (requires { backend_.raise_failure(); }) {
+      // What a backend of the host has thrown says more than the logits that it left.
+      if (outcome.found.what != fault::kind::none) backend_.raise_failure();
+    }
+    raise_fault(outcome.found);
+    const tree_view tree = cuda::tree::at(a.tree.data(), tree_.capacity()).view();
+    const verdict admitted = session_.admit(tree, outcome.decision, piece_of);
+    record_ = {.index = session_.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+    const std::size_t written = session_.text().size();
+    session_.commit(tree, admitted);
+    --n_under_way_;
+    n_known_ = static_cast<std::int32_t>(session_.text().size()) - 1;
+    record_.committed = session_.text().subspan(written);
+    record_.state = session_.state();
+    const auto now = clock::now();
+    record_.seconds.on_device = std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
+  }
+
+  DrafterT drafter_;
+  TreePolicyT policy_;
+  KVStoreT kv_;
+  BackendT backend_;
+  decoder_options options_;
+  bool replay_;
+  std::int32_t context_;
+  std::int32_t max_nodes_;
+  stream stream_;
+  tree tree_;
+  tree_compiler compiler_;
+  verification<verifier_type, number> verification_;
+  accepted_path path_;
+  prefill prefill_;
+  device_array<token_id> tokens_;  // [context + 1]
+  device_array<text_state> state_;
+  device_array<fault> found_;
+  device_array<detail::round_outcome> outcome_;
+  std::vector<std::pair<std::int32_t, graph>> graphs_;
+  arrival arrivals_[2];
+  unsigned n_enqueued_ = 0;
+  std::int32_t n_under_way_ = 0;
+  std::int32_t n_known_ = 0;  // leading tokens of the text whose rows both caches hold
+  std::int32_t earlier_rounds_ = 0;
+  bool in_step_ = false;
+  session session_;
+  round_record record_;
+  clock::time_point lap_;
+};
+
+//! Builds a decoder on the device of five parts; lvalues are kept by reference.
+//!
+//! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT&& policy,
+                                                                           VerifierT&& verifier, KVStoreT&& kv,
+                                                                           BackendT&& backend,
+                                                                           decoder_options options = {},
+                                                                           bool replay = true) {
+  return {std::forward<DrafterT>(drafter),
+          std::forward<TreePolicyT>(policy),
+          std::forward<VerifierT>(verifier),
+          std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend),
+          options,
+          replay};
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/decoder/decoder.cuh"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/decoder/block_model.cuh"
+#include "cuda/decoder/text_model.cuh"
+#include "drafter/marginal_drafter.hpp"
+#include "espalier/backend/text.hpp"
+#include "espalier/cuda/drafter/autoregressive.cuh"
+#include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/paged.cuh"
+#include "espalier/cuda/registry.cuh"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/token_kv.hpp"
+#include "raises.hpp"
+
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_CALLS
+#endif
+
+namespace device = espalier::cuda;
+using namespace espalier;
+using espalier_test::block_logits;
+using espalier_test::device_block_drafter;
+using espalier_test::device_text_backend;
+using espalier_test::text_model;
+
+namespace {
+
+constexpr text_model target_model{.salt = 1};
+constexpr text_model draft_model{.salt = 2};
+
+struct setting {
+  std::int32_t vocab = 37;
+  std::int32_t context = 150;
+  std::int32_t draft_context = 150;
+  std::vector<token_id> prompt{3, 1, 4, 1, 5};
+  stop_conditions stop{.max_tokens = 50};
+  decoder_options options{};
+  sampling_options draft{.temperature = 1};
+};
+
+// What a decoder wrote: its tokens, round by round, and why it ended.
+struct written {
+  std::vector<std::vector<token_id>> rounds;
+  status end = status::idle;
+
+  template <class DecoderT>
+  void take(DecoderT& decode, const setting& s) {
+    decode.begin(s.prompt, s.stop);
+    while (decode.step()) {
+      const auto committed = decode.last_round().committed;
+      rounds.emplace_back(committed.begin(), committed.end());
+    }
+    end = decode.current().state();
+  }
+  friend bool operator==(const written&, const written&) = default;
+};
+
+template <class PolicyT, class VerifierT>
+written host_text(const PolicyT& policy, const VerifierT& verifier, const setting& s) {
+  text_backend target(s.vocab, target_model), draft(s.vocab, draft_model);
+  token_kv kv(s.context), draft_kv(s.draft_context);
+  written text;
+  const auto with = [&](auto&& drafter) {
+    auto decode = make_decoder(drafter, policy.make(), verifier.make(), kv, target, s.options);
+    text.take(decode, s);
+  };
+  if constexpr (drafts<typename PolicyT::type>) {
+    with(autoregressive(draft, draft_kv, s.draft));
+  } else {
+    with(no_drafter());
+  }
+  return text;
+}
+
+template <class PolicyT, class VerifierT>
+written device_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, bool replay = true) {
+  auto grown = device::make_on_device(policy);
+  const std::int32_t rows = grown.max_nodes() + 2;
+  device_text_backend target(s.vocab, target_model, rows), draft(s.vocab, draft_model, rows);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.draft_context);
+  written text;
+  const auto with = [&](auto&& drafter) {
+    auto decode = device::make_decoder(drafter, grown, verifier.make(), kv, target, s.options, replay);
+    text.take(decode, s);
+  };
+  if constexpr (drafts<typename PolicyT::type>) {
+    with(device::autoregressive(draft, draft_kv, s.draft));
+  } else {
+    with(device::no_drafter());
+  }
+  return text;
+}
+
+// Every pair of the registry that the device has, over a drafter that is asked layer by layer.
+template <class FunctionT>
+void for_each_device_pair(const FunctionT& f) {
+  for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
+    using policy_type = typename PolicyT::type;
+    if constexpr (device::has_device_policy<policy_type> && device::runs_on_device<typename VerifierT::type>) {
+      using drafter = device::autoregressive<device_text_backend&, device::contiguous_kv<float>&>;
+      if constexpr (!drafts<policy_type> || device::TreePolicy<device::device_policy<policy_type>, drafter>) {
+        PolicyT small = policy;
+        if constexpr (requires { small.options.budget; }) small.options.budget = 12;
+        f(small, verifier);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("Host and device write the same text, whatever the parts") {
+  int pairs = 0;
+  for_each_device_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    ++pairs;
+    setting s;
+    s.options.seed = 7;
+    s.options.sampling.temperature = is_argmax_only<typename VerifierT::type> ? 0.0F : 1.0F;
+    const written expected = host_text(policy, verifier, s);
+    CHECK(device_text(policy, verifier, s) == expected);
+    if (pairs % 5 == 0) CHECK(device_text(policy, verifier, s, false) == expected);
+  });
+  CHECK(pairs >= 25);
+}
+
+TEST_CASE("Options of both samplers, the order of rows and short contexts change nothing between host and device") {
+  setting s;
+  s.options.seed = 11;
+  const auto which = GENERATE(0, 1, 2, 3, 4, 5);
+  switch (which) {
+    case 0:
+      s.options.sampling = {.temperature = 0.7F, .top_k = 9};
+      s.draft = {.temperature = 0.8F, .top_p = 0.9F};
+      break;
+    case 1:
+      s.options.sampling = {.temperature = 1.2F, .top_p = 0.8F, .min_p = 0.05F};
+      s.options.order = node_order::depth_first;
+      break;
+    case 2:
+      s.options.sampling = {.temperature = 1};
+      s.context = 24;
+      s.stop.max_tokens = 200;
+      s.options.order = node_order::heavy_path;
+      break;
+    case 3:
+      s.options.sampling = {.temperature = 1};
+      s.draft_context = 17;
+      s.options.order = node_order::breadth_first;
+      break;
+    case 4:
+      s.options.sampling = {.temperature = 1};
+      s.prompt = {6};
+      s.stop.max_tokens = 1;
+      break;
+    default:
+      s.options.sampling = {.temperature = 1};
+      s.prompt = {6};
+      s.stop.tokens = {2, 9};
+  }
+  INFO("case " << which);
+  const part<iid_paths, iid_paths_options> paths{"iid-paths", "", {.paths = 3, .length = 4}};
+  const part<traversal> verifier{"traversal", ""};
+  CHECK(device_text(paths, verifier, s) == host_text(paths, verifier, s));
+  const part<dyspec_greedy, dyspec_greedy_options> dyspec{"dyspec-greedy", "", {.budget = 9}};
+  const part<residual_walk> walk{"residual-walk", ""};
+  CHECK(device_text(dyspec, walk, s) == host_text(dyspec, walk, s));
+}
+
+TEST_CASE("Trees from the marginals of a block are the same on host and device") {
+  const auto seed = GENERATE(1U, 2U, 3U);
+  const auto greedily = GENERATE(true, false);
+  setting s;
+  s.options.seed = seed;
+  s.options.sampling.temperature = greedily ? 0.0F : 1.0F;
+  const part<best_first, best_first_options> policy{"best-first", "", {.budget = 20, .max_depth = 6}};
+  const auto compare = [&](const auto& verifier) {
+    text_backend target(s.vocab, target_model);
+    token_kv kv(s.context);
+    marginal_drafter<float> marginals(s.vocab, 6, [&](std::span<const token_id> text, std::int32_t place) {
+      return block_logits(draft_model, s.vocab, text, place);
+    });
+    auto on_host = make_decoder(marginals, policy.make(), verifier, kv, target, s.options);
+    written expected;
+    expected.take(on_host, s);
+
+    device_text_backend device_target(s.vocab, target_model, 64);
+    device_block_drafter drafter(s.vocab, 6, draft_model);
+    auto on_device = device::make_decoder(drafter, device::make_on_device(policy), verifier,
+                                          device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
+    written text;
+    text.take(on_device, s);
+    CHECK(text == expected);
+  };
+  if (greedily) {
+    compare(greedy());
+  } else {
+    compare(target_only());
+  }
+}
+
+TEST_CASE("A text goes on, and another begins, with what the caches hold of it") {
+  setting s;
+  s.options.sampling.temperature = 1;
+  s.stop.max_tokens = 13;
+  const part<chain, chain_options> policy{"chain", "", {.length = 4}};
+  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  device::paged_kv<float> kv(1, 1, 1, s.context, 16), draft_kv(1, 1, 1, s.context, 8);
+  device::autoregressive drafter(draft, draft_kv, s.draft);
+  auto on_device = device::make_decoder(drafter, device::make_on_device(policy), target_only(), kv, target, s.options);
+  text_backend host_target(s.vocab, target_model), host_draft(s.vocab, draft_model);
+  token_kv host_kv(s.context), host_draft_kv(s.context);
+  autoregressive host_drafter(host_draft, host_draft_kv, s.draft);
+  auto on_host = make_decoder(host_drafter, policy.make(), target_only(), host_kv, host_target, s.options);
+
+  const auto same = [&] {
+    while (on_host.step()) {
+    }
+    while (on_device.step()) {
+    }
+    const auto a = on_host.current().text(), b = on_device.current().text();
+    CHECK(std::vector(a.begin(), a.end()) == std::vector(b.begin(), b.end()));
+  };
+  on_host.begin(s.prompt, s.stop);
+  on_device.begin(s.prompt, s.stop);
+  same();
+  const std::vector<token_id> turn{8, 8, 2};
+  on_host.resume(turn, s.stop);
+  on_device.resume(turn, s.stop);
+  same();
+  const std::vector<token_id> other{3, 1, 4, 9};
+  on_host.begin(other, s.stop);
+  on_device.begin(other, s.stop);
+  same();
+}
+
+TEST_CASE("Parts that do not fit the device are refused with a sentence") {
+  setting s;
+  const auto decoder_of = [&](std::int32_t rows, float temperature, std::int32_t draft_vocab) {
+    device_text_backend target(s.vocab, target_model, rows), draft(draft_vocab, draft_model, 8);
+    s.options.sampling.temperature = temperature;
+    auto decode = device::make_decoder(device::autoregressive(draft, device::contiguous_kv<float>(1, 1, 1, 64)),
+                                       device::chain(chain_options{.length = 4}), greedy(),
+                                       device::contiguous_kv<float>(1, 1, 1, 64), target, s.options);
+    decode.begin(s.prompt);
+  };
+  CHECK_NOTHROW(decoder_of(5, 0, s.vocab));
+  CHECK(says(message_of<option_error>([&] { decoder_of(4, 0, s.vocab); }), "passes of 5 rows", "at most 4"));
+  CHECK(says(message_of<option_error>([&] { decoder_of(5, 1, s.vocab); }), "temperature is 1", "must be 0"));
+  CHECK(says(message_of<input_error>([&] { decoder_of(5, 0, 9); }), "9 tokens", "share one vocabulary"));
+}
+
+namespace {
+
+// Logits of the target turn into NaN in one forward pass.
+struct failing_backend : device_text_backend {
+  using device_text_backend::device_text_backend;
+  int passes = 0;
+  int fail_at = -1;
+  bool throws = false;
+
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    if (throws && passes == fail_at) {
+      ++passes;
+      raise<error>("the model is gone.");
+    }
+    const vocab_rows<float> rows = device_text_backend::forward(kv, batch, stream);
+    if (passes++ == fail_at)
+      device::require(cudaMemsetAsync(const_cast<float*>(rows.data), 0xFF, 8, stream), "cudaMemsetAsync");
+    return rows;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("A round that fails leaves the session at its last token, and nothing is lost or doubled") {
+  setting s;
+  s.options.sampling.temperature = 1;
+  const auto throws = GENERATE(false, true);
+  const auto fail_at = GENERATE(1, 2, 4);
+  const part<chain, chain_options> policy{"chain", "", {.length = 3}};
+  const written expected = host_text(policy, part<target_only>{"target-only", ""}, s);
+
+  failing_backend target(s.vocab, target_model, 8);
+  target.fail_at = fail_at;
+  target.throws = throws;
+  device_text_backend draft(s.vocab, draft_model, 8);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context);
+  auto decode =
+      device::make_decoder(device::autoregressive(draft, device::contiguous_kv<float>(1, 1, 1, s.context), s.draft),
+                           device::make_on_device(policy), target_only(), kv, target, s.options, false);
+  decode.begin(s.prompt, s.stop);
+  written text;
+  int failures = 0;
+  for (bool more = true; more;) {
+    const std::size_t before = decode.current().text().size();
+    try {
+      more = decode.step();
+      if (more) {
+        const auto committed = decode.last_round().committed;
+        text.rounds.emplace_back(committed.begin(), committed.end());
+      }
+    } catch (const error& e) {
+      ++failures;
+      CHECK(says(e.what(), throws ? "the model is gone." : "of the target is"));
+      CHECK(decode.current().text().size() == before);
+    }
+  }
+  text.end = decode.current().state();
+  CHECK(failures == 1);
+  CHECK(text == expected);
+}
+
+#if defined(ESPALIER_TEST_COUNTS_CALLS)
+TEST_CASE("A round in a graph is one launch, two copies and one event, and the host never waits for the stream") {
+  setting s;
+  s.options.sampling.temperature = 1;
+  s.stop.max_tokens = 100;
+  device_text_backend target(s.vocab, target_model, 32), draft(s.vocab, draft_model, 32);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
+  auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft),
+                                     device::iid_paths(iid_paths_options{.paths = 3, .length = 3}), traversal(), kv,
+                                     target, s.options);
+  decode.begin(s.prompt, s.stop);
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(decode.step());
+  emulator::reset();
+  REQUIRE(decode.step());
+  CHECK(emulator::calls("cudaGraphLaunch") == 1);
+  CHECK(emulator::calls("cudaMemcpyAsync") == 2);
+  CHECK(emulator::calls("cudaEventRecord") == 1);
+  CHECK(emulator::calls("cudaEventSynchronize") == 1);
+  for (const char* call : {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMalloc",
+                           "cudaMallocHost", "cudaFree", "cudaLaunchKernelEx", "cudaStreamBeginCapture"})
+    CHECK(emulator::calls(call) == 0);
+}
+#endif
