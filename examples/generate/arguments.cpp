@@ -211,6 +211,7 @@ void add_method(CLI::App& app, arguments& result) {
             result.methods);
   f.add_value(group, "--drafter", result.drafter, 0, 0,
               "what proposes tokens; the last two, which know no probabilities, go with chain");
+  f.add_value(group, "--device", result.device, 0, 0, "where models and rounds run");
   add_parts(f, "--verifier", espalier::verifiers,
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
             "Verifiers below]",

@@ -21,6 +21,9 @@ namespace generate {
 //! What proposes tokens.
 enum class drafter_kind { model, block, prompt_lookup, ngram };
 
+//! Where models and rounds run.
+enum class device_kind { cpu, cuda };
+
 }  // namespace generate
 
 template <>
@@ -31,6 +34,12 @@ inline constexpr auto espalier::known_values<generate::drafter_kind> = std::arra
     known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
                                         "what followed the last tokens before"},
     known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
+
+template <>
+inline constexpr auto espalier::known_values<generate::device_kind> =
+    std::array{known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
+               known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
+                                                  "all of a round on a GPU, the models in 32-bit numbers"}};
 
 namespace generate {
 
@@ -45,6 +54,7 @@ struct arguments {
   std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for the method
   drafter_kind drafter = drafter_kind::model;
+  device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
 

@@ -39,6 +39,7 @@ json options_to_json(const OptionsT& options) {
 //! The options that have a part in what a method writes.
 inline json method_options_to_json(const arguments& arguments, const std::string& method) {
   json object = options_to_json(arguments.target);
+  object["device"] = std::string(espalier::name_of(arguments.device));
   object["commit"] = std::string(espalier::name_of(arguments.commit));
   object["max_tokens"] = arguments.max_tokens;
   object["stop"] = arguments.stop;

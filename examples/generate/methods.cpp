@@ -7,6 +7,7 @@
 
 #include "espalier/backend/prefill.hpp"
 #include "espalier/registry.hpp"
+#include "on_device.hpp"
 #include "pairings.hpp"
 #include "write_with.hpp"
 
@@ -39,6 +40,7 @@ written_text write(models::model_folder& models, const arguments& arguments, con
                    const std::string& verifier, std::span<const espalier::token_id> prompt,
                    const round_watcher& watch) {
   const assignment work{models, arguments, method, verifier, prompt, watch};
+  if (arguments.device == device_kind::cuda) return write_on_device(work);
   if (is_sequence(arguments.drafter)) return write_from_runs(work);
   return arguments.drafter == drafter_kind::block ? write_from_block(work) : write_from_model(work);
 }

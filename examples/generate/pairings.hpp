@@ -14,6 +14,7 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/registry.hpp"
+#include "on_device.hpp"
 
 namespace generate {
 
@@ -28,8 +29,9 @@ constexpr bool is_sequence(drafter_kind drafter) {
   return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
 }
 
-//! The names of the methods that a drafter can do with, in the registry's order.
-inline std::vector<std::string> methods_over(drafter_kind drafter) {
+//! The names of the methods that a drafter can do with, where they are to run, in the registry's order.
+inline std::vector<std::string> methods_over(drafter_kind drafter, device_kind device) {
+  if (device == device_kind::cuda) return methods_on_device(drafter);
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy_type = typename PartT::type;
@@ -86,7 +88,7 @@ inline std::vector<std::string> methods_for(const std::string& verifier) {
 
 //! The methods that are meant where none is named: to compare all, else the best for the temperature.
 inline std::vector<std::string> default_methods(const arguments& arguments) {
-  if (arguments.compare) return methods_over(arguments.drafter);
+  if (arguments.compare) return methods_over(arguments.drafter, arguments.device);
   if (is_sequence(arguments.drafter)) return {"chain"};
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
   return {arguments.target.sampling.temperature > 0 ? "delayed" : "dynatree"};
@@ -98,10 +100,14 @@ inline std::vector<std::string> default_methods(const arguments& arguments) {
 //!             the drafter does not have
 inline std::vector<pairing> pairings(const arguments& arguments) {
   const bool draws_text = arguments.target.sampling.temperature > 0;
-  const std::vector<std::string> possible = methods_over(arguments.drafter);
+  const std::vector<std::string> possible = methods_over(arguments.drafter, arguments.device);
   std::vector<pairing> found;
   for (const std::string& method : arguments.methods.empty() ? default_methods(arguments) : arguments.methods) {
     if (std::find(possible.begin(), possible.end(), method) == possible.end()) {
+      if (arguments.device == device_kind::cuda) {
+        throw usage_error(fmt::format("--method {} with --drafter {} does not run on --device cuda: {} do.", method,
+                                      espalier::name_of(arguments.drafter), detail::listed(possible)));
+      }
       throw usage_error(
           fmt::format("--method {} asks for probabilities, which --drafter {} does not have: it goes with {}.", method,
                       espalier::name_of(arguments.drafter), detail::listed(possible)));

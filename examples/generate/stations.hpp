@@ -21,6 +21,7 @@ inline constexpr std::array stations = {
     station{"compile", "making batches", &espalier::station_seconds::compile},
     station{"target_forward", "target model's passes", &espalier::station_seconds::target_forward},
     station{"verify", "verifying", &espalier::station_seconds::verify},
-    station{"commit", "committing", &espalier::station_seconds::commit}};
+    station{"commit", "committing", &espalier::station_seconds::commit},
+    station{"on_device", "rounds on the device", &espalier::station_seconds::on_device}};
 
 }  // namespace generate

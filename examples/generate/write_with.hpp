@@ -36,12 +36,11 @@ void with_parts(const arguments& arguments, const std::string& method, const std
                                      });
 }
 
-template <class DrafterT, class PolicyT, class VerifierT>
-written_text write_with(DrafterT&& drafter, const PolicyT& policy, const VerifierT& verifier, const assignment& work) {
-  models::model_folder& models = work.models;
+//! Writes with a decoder of the host or of a device.
+template <class DecoderT>
+written_text write_by(DecoderT& decode, const assignment& work) {
+  const models::model_folder& models = work.models;
   const arguments& arguments = work.arguments;
-  espalier::contiguous_kv kv = models.make_cache(models.target, arguments.commit);
-  auto decode = espalier::make_decoder(drafter, policy.make(), verifier.make(), kv, models.target, arguments.target);
   espalier::stop_conditions stop{.max_tokens = arguments.max_tokens, .strings = arguments.stop};
   if (models.text.end_of_text() >= 0) stop.tokens.push_back(models.text.end_of_text());
   written_text result;
@@ -50,6 +49,15 @@ written_text write_with(DrafterT&& drafter, const PolicyT& policy, const Verifie
   result.tokens.assign(tokens.begin(), tokens.end());
   result.end = decode.current().state();
   return result;
+}
+
+template <class DrafterT, class PolicyT, class VerifierT>
+written_text write_with(DrafterT&& drafter, const PolicyT& policy, const VerifierT& verifier, const assignment& work) {
+  models::model_folder& models = work.models;
+  espalier::contiguous_kv kv = models.make_cache(models.target, work.arguments.commit);
+  auto decode =
+      espalier::make_decoder(drafter, policy.make(), verifier.make(), kv, models.target, work.arguments.target);
+  return write_by(decode, work);
 }
 
 //! A file each: every method over the smaller model, or none for plain decoding; over the block draft; over runs of tokens.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "on_device.hpp"
+#include "write_with.hpp"
+
+namespace generate {
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw usage_error("--device cuda needs a program that was built where nvcc is: this one was built without CUDA.");
+}
+
+}  // namespace
+
+std::vector<std::string> methods_on_device(drafter_kind) {
+  refuse();
+}
+
+written_text write_on_device(const assignment&) {
+  refuse();
+}
+
+}  // namespace generate
