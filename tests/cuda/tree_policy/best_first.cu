@@ -86,6 +86,9 @@ constexpr int n_kinds = 9;
 
 using method = gpu::best_first_method;
 
+// What every device of compute capability 8.0 and later has.
+static_assert(sizeof(gpu::detail::prefix_levels_memory<1024>) <= 99 * 1024);
+
 // Grows from the same lists on host and device; an empty string where the trees are the same.
 std::string compare(const lists& from, best_first_options options, gpu::best_first_tuning tuning, std::int32_t limit) {
   tree<> host(options.budget);

@@ -98,7 +98,8 @@ __device__ inline void take_by_heap(prefix_heap_memory& memory, const float* log
 }
 
 template <std::int32_t threadsN>
-ESPALIER_KERNEL void best_first_heap(tree_writer tree, prefix_lists lists, std::int32_t budget, bool has_room) {
+ESPALIER_KERNEL void __launch_bounds__(threadsN)
+    best_first_heap(tree_writer tree, prefix_lists lists, std::int32_t budget, bool has_room) {
   auto& memory = *reinterpret_cast<prefix_heap_memory*>(shared_memory());
   const std::int32_t wanted = prefixes_wanted(tree, budget);
   if (wanted <= 0) return;
@@ -107,7 +108,8 @@ ESPALIER_KERNEL void best_first_heap(tree_writer tree, prefix_lists lists, std::
 }
 
 template <std::int32_t threadsN>
-ESPALIER_KERNEL void best_first_levels(tree_writer tree, prefix_lists lists, std::int32_t budget, bool has_room) {
+ESPALIER_KERNEL void __launch_bounds__(threadsN)
+    best_first_levels(tree_writer tree, prefix_lists lists, std::int32_t budget, bool has_room) {
   auto& memory = *reinterpret_cast<prefix_levels_memory<threadsN>*>(shared_memory());
   const std::int32_t wanted = prefixes_wanted(tree, budget);
   if (wanted <= 0) return;

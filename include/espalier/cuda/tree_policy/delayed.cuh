@@ -54,7 +54,8 @@ ESPALIER_KERNEL void start_paths(TreeT tree, growing_paths paths, std::int32_t n
 
 // A team a path.
 template <class RowsT>
-ESPALIER_KERNEL void draw_at_ends(RowsT rows, growing_paths paths, chance_source chance) {
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    draw_at_ends(RowsT rows, growing_paths paths, chance_source chance) {
   const auto path = static_cast<std::int32_t>(blockIdx.x / cluster_blocks());
   if (path >= *paths.n || paths.ends[path] == no_node) return;
   team::turns turns;

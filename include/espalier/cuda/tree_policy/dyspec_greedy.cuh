@@ -70,8 +70,8 @@ ESPALIER_KERNEL void start_draws(TreeT tree, draw_queue queue) {
 
 // One team: draws until the budget is spent or the next draw is from a node whose row is not there yet, which is then asked for.
 template <class RowsT>
-ESPALIER_KERNEL void draw_until_asking(tree_writer tree, RowsT rows, draw_queue queue, chance_source chance,
-                                       std::int32_t budget) {
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    draw_until_asking(tree_writer tree, RowsT rows, draw_queue queue, chance_source chance, std::int32_t budget) {
   const node_id asked = *queue.asked;
   if (asked == no_node) return;
   team::turns turns;

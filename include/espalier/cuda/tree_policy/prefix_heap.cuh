@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cfloat>
-#include <cstddef>
 #include <cstdint>
 
 #include "espalier/core/token.hpp"
@@ -39,7 +38,7 @@ class prefix_heap {
     for (std::uint32_t best = __reduce_min_sync(all, least_); best != none; best = __reduce_min_sync(all, least_)) {
       const std::int32_t u = node_of(best, lane);
       const prefix_node parent = nodes_.node[u];
-      const float* row = log_probs + static_cast<std::ptrdiff_t>(parent.depth) * n_ranks;
+      const float* row = log_probs + parent.depth * n_ranks;  // at most 64 * 1024
       const std::int32_t rank = parent.n_children;
       const float path = __uint_as_float(best | 0x80000000U);
       ++n;

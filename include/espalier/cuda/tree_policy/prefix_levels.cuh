@@ -17,7 +17,7 @@ namespace espalier::cuda::detail {
 // What prefix_levels works in: shared memory.
 template <std::int32_t threadsN, std::int32_t poolN>
 struct prefix_pool {
-  using scan = cub::BlockScan<std::int32_t, threadsN>;
+  using scan = cub::BlockScan<std::int32_t, threadsN, cub::BLOCK_SCAN_WARP_SCANS>;
 
   // [poolN] prefixes that came into question, level after level, siblings by rank side by side; 0 is the root.
   float path[poolN];

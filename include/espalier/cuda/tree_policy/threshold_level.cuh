@@ -15,6 +15,7 @@
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
 #include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/tree_policy/undrawn_draw.cuh"
 
 namespace espalier::cuda::detail {
@@ -74,8 +75,8 @@ ESPALIER_KERNEL void start_threshold(TreeT tree, threshold_state state) {
 
 // A team an entry of the list: every draw that is needed, while the tree stays as it is.
 template <class RowsT>
-ESPALIER_KERNEL void draw_level(tree_writer tree, RowsT rows, threshold_state state, chance_source chance,
-                                double threshold) {
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    draw_level(tree_writer tree, RowsT rows, threshold_state state, chance_source chance, double threshold) {
   const auto entry = static_cast<std::int32_t>(blockIdx.x / cluster_blocks());
   const node_id u = state.asked[entry];
   team::turns turns;
@@ -185,7 +186,8 @@ ESPALIER_KERNEL void __launch_bounds__(append_threads)
 
 // One team: further draws from the rows that are there, the one most likely to be needed first, until the budget is spent.
 template <class RowsT>
-ESPALIER_KERNEL void fill_tree(tree_writer tree, RowsT rows, threshold_state state, chance_source chance) {
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    fill_tree(tree_writer tree, RowsT rows, threshold_state state, chance_source chance) {
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   const std::int32_t n_asked = *state.begin;
