@@ -76,6 +76,16 @@ struct spectr_with {
 
 }  // namespace
 
+TEST_CASE("one of many independent events happens as often as logarithms say") {
+  for (const double b : {0.0, 1e-300, 1e-17, 1e-9, 0.01, 0.3, 0.5, 0.99, 1 - 1e-12, 1.0}) {
+    for (const int k : {1, 2, 3, 7, 64, 1000, 2147483647}) {
+      const double expected = b >= 1 ? 1 : -std::expm1(k * std::log1p(-b));
+      REQUIRE(std::abs(detail::any_of(b, k) - expected) <= 1e-13 * expected);
+    }
+  }
+  CHECK(detail::any_of(0.5, 0) == 0);
+}
+
 TEST_CASE("rho is the smallest valid factor") {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     for (const int vocab : {1, 2, 3, 7, 40, 1500}) {

@@ -7,8 +7,11 @@
 #include "catch.hpp"
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/sampling/undrawn.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/specinfer.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "espalier/verifier/traversal.hpp"
 #include "random_tree.hpp"
 
 using namespace espalier;
@@ -97,4 +100,69 @@ TEST_CASE("target_only's verdicts have the probabilities of the target's own wal
     }
     REQUIRE(std::abs(total - 1) < 1e-12);
   }
+}
+
+TEST_CASE("a row without its drawn tokens sums and draws as one where they are zero, bit for bit") {
+  std::mt19937 random(5);
+  for (const std::size_t n : {1U, 40U, 1024U, 5000U, 300000U}) {
+    std::vector<float> row(n);
+    for (float& x : row)
+      x = static_cast<float>(random() % 1000) / 1e6F;
+    tree<> drawn(30);
+    drawn.reset(0);
+    std::vector<float> left = row;
+    while (!drawn.full() && drawn.size() <= static_cast<std::int32_t>(n)) {
+      const auto t =
+          static_cast<std::size_t>(drawn.size() % 2 == 0 ? random() % n : random() % std::min<std::size_t>(n, 70));
+      drawn.draw(root_node, static_cast<token_id>(t), 0);
+      left[t] = 0;
+      const undrawn weights(drawn.view(), root_node, std::span<const float>(row));
+      REQUIRE(detail::mass(weights) == detail::mass(left));
+      for (const double u : {0.0, 0.4, 0.999, 1.0})
+        REQUIRE(detail::categorical(weights, u) == detail::categorical(left, u));
+    }
+  }
+}
+
+TEST_CASE("the longest path is traversed without recursion") {
+  const int n = 200000;
+  tree<> path(n);
+  path.reset(0);
+  for (node_id u = 0; u < n; ++u)
+    path.append(u, u % 2, 0);
+  // Where draft and target agree, all is accepted; where they do not, the walk comes back a long way.
+  struct one_row {
+    std::vector<double> law;
+    static bool has(node_id) { return true; }
+    std::span<const double> row(node_id) const { return law; }
+  };
+  for (const double p : {0.5, 0.999999}) {
+    const one_row draft{{0.5, 0.5}};
+    one_row target{{p, 1 - p}};
+    philox_chance chance(2, 0, 0);
+    const verdict v = traversal().verify(path, draft, target, chance);
+    CHECK((p == 0.5) == (v.accepted == n));
+  }
+}
+
+TEST_CASE("specinfer tests each draw once, in every order") {
+  tree<> t(4);
+  t.reset(0);
+  for (const token_id x : {0, 1, 1, 2})
+    t.draw(root_node, x, 0);
+  struct one_row {
+    std::vector<double> law;
+    static bool has(node_id) { return true; }
+    std::span<const double> row(node_id) const { return law; }
+  };
+  // Nothing of the target is in the tree: all draws fail.
+  const one_row draft{{0.4, 0.3, 0.3, 0}};
+  one_row target{{0, 0, 0, 1}};
+  enumerating_chance chance;
+  int orders = 0;
+  do {
+    REQUIRE(specinfer().verify(t, draft, target, chance) == verdict{root_node, 3});
+    ++orders;
+  } while (chance.next());
+  CHECK(orders == 24);
 }

@@ -166,7 +166,7 @@ TEST_CASE("verifiers on the device give the host's verdicts") {
   std::uint32_t seed = 0;
   for (const regime how : {regime::iid, regime::without_replacement, regime::single_path}) {
     for (const std::int32_t vocab : {5, 33, 1000}) {
-      for (const float unlike : {0.0F, 0.7F, 2.0F}) {
+      for (const float unlike : {0.0F, 1.0F}) {
         for (const std::int32_t zeros : {0, vocab / 2}) {
           for (const auto& tuning : tunings()) {
             INFO("seed " << seed << ", vocabulary " << vocab << ", unlike " << unlike << ", " << zeros << " zeros, "
@@ -186,11 +186,15 @@ TEST_CASE("verifiers on the device give the host's verdicts") {
 
 TEST_CASE("verifiers on the device read halves, and sample as they are told") {
   counts n;
-  for (std::uint32_t seed = 100; seed < 104; ++seed) {
+  for (std::uint32_t seed = 100; seed < 106; ++seed) {
     const scene of({.how = regime::iid, .vocab = 700, .draws = 10}, seed);
     const auto tuning = tunings()[seed % tunings().size()];
-    compare_all<__half>(of, regime::iid, {.temperature = 0.7F}, seed, tuning, n);
-    compare_all<__nv_bfloat16>(of, regime::iid, {.temperature = 1.3F, .min_p = 0.02F}, seed, tuning, n);
+    const both_sides<__half> halves(of);
+    compare(halves, traversal(), {.temperature = 0.7F}, seed, tuning, n);
+    compare(halves, greedy(), {}, seed, tuning, n);
+    const both_sides<__nv_bfloat16> short_floats(of);
+    compare(short_floats, specinfer(), {.temperature = 1.3F, .min_p = 0.02F}, seed, tuning, n);
+    compare(short_floats, greedy(), {}, seed, tuning, n);
     compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_k = 20}, seed, tuning, n);
     compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_p = 0.8F}, seed, tuning, n);
   }
@@ -209,13 +213,13 @@ TEST_CASE("verifiers on the device give the host's verdicts over a whole vocabul
 
 TEST_CASE("verifiers on the device go down paths that are longer than the rows they keep") {
   counts n;
-  for (std::uint32_t seed = 300; seed < 303; ++seed) {
+  for (const std::uint32_t seed : {300U, 301U}) {
     for (const regime how : {regime::single_path, regime::without_replacement}) {
       const scene of({how, 40, 90, 0.97, 0.2F, 0}, seed);
       compare_all<float>(of, how, {.temperature = 1.0F}, seed, tunings()[seed % tunings().size()], n);
     }
   }
-  CHECK(n.accepted > 33 * 3);
+  CHECK(n.accepted > 33 * 2);
 }
 
 TEST_CASE("a tree of the root alone is verified on the device") {
