@@ -9,8 +9,8 @@
 
 namespace espalier::detail {
 
-// What of a transformer has weights. Matrices are query_key_value (outputs in that order), attention_out, gate, up, down, head
-// and embedding, which is the head, too, where the config ties them.
+// What of a transformer has weights. Matrices are query_key_value (outputs in that order), attention_out, gate, up,
+// down, head and embedding, which is the head, too, where the config ties them.
 enum class model_part {
   embedding,
   attention_norm,
@@ -93,8 +93,8 @@ float* bias_at(WeightsT& weights, part_place place) {
 template <class WeightsT>
 class model_tensors {
  public:
-  // Without weights it reads no tensor, but raises what the file lacks: a config that claims too much is refused before memory
-  // is taken for it.
+  // Without weights it reads no tensor, but raises what the file lacks: a config that claims too much is refused before
+  // memory is taken for it.
   model_tensors(const model_config& config, safetensors_file& file, WeightsT* weights)
       : c_(config), tensors_(file, weights == nullptr), weights_(weights) {}
 

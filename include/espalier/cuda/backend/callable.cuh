@@ -19,15 +19,15 @@ struct callable_options {
   std::int32_t max_positions = 1 << 30;  //!< longest text, in tokens; the cache may be shorter
 };
 
-//! Makes a backend on the device of any function object: one's own inference stack behind one call, which gets the batch as addresses
-//! on the device and enqueues its work in the stream.
+//! Makes a backend on the device of any function object: one's own inference stack behind one call, which gets the
+//! batch as addresses on the device and enqueues its work in the stream.
 //!
 //!     auto target = cuda::make_callable_backend<__half>({.vocab_size = 151936}, my_model);
 //!     // my_model(kv, batch, stream) -> vocab_rows<__half>; kv.view() is where keys and values go
 //!
 //! Shapes      forward(kv, batch, stream) -> vocab_rows<NumberT>, [n_outputs][vocab_size], in the memory of the device
-//! Pre         the function does not synchronise, allocate or copy to the host, where a graph is to capture it (make_decoder's `replay`), and
-//!             gives the same address for the same shapes
+//! Pre         the function does not synchronise, allocate or copy to the host, where a graph is to capture it
+//!             (make_decoder's `replay`), and gives the same address for the same shapes
 //! Errors      option_error; what the function throws; input_error for rows of another shape than asked for
 template <class NumberT, class FunctionT>
 class callable_backend {

@@ -43,22 +43,26 @@ struct llama_options {
 
 //! A transformer on the device: espalier::llama_backend's twin, the same models from the same folders.
 //!
-//! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the logits, unless
-//! LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them is one kernel each.
+//! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
+//! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them
+//! is one kernel each.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
-//! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel residual: one a
-//!             layer fewer; one more where the last layer is among hidden_layers, or attention divides the context). Products run for
-//!             the least planned number of rows that holds the batch: those of forward_bucket(), max_rows, and what reserve() has added.
-//!             No allocation, no search for algorithms, no synchronisation: a graph can capture it
-//! Law         Backend's, within rounding. The same batch gives the same bits. What other rows hold changes none of a row's; how many there are
-//!             does, through the algorithms that cuBLASLt chooses and the parts that attention divides a context into. With
-//!             batch_invariant each product keeps one algorithm, which does not divide sums, and attention divides nothing: what is left
-//!             is the order in which attention adds up slots, which lie elsewhere in a tree than in plain decoding
-//! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more than max_rows() rows, or
-//!             a cache made for another model; a token outside the vocabulary or a position beyond the last gives NaN logits, as NaN weights do
+//! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel
+//!             residual: one a layer fewer; one more where the last layer is among hidden_layers, or attention divides
+//!             the context). Products run for the least planned number of rows that holds the batch: those of
+//!             forward_bucket(), max_rows, and what reserve() has added. No allocation, no search for algorithms, no
+//!             synchronisation: a graph can capture it
+//! Law         Backend's, within rounding. The same batch gives the same bits. What other rows hold changes none of a
+//!             row's; how many there are does, through the algorithms that cuBLASLt chooses and the parts that
+//!             attention divides a context into. With batch_invariant each product keeps one algorithm, which does not
+//!             divide sums, and attention divides nothing: what is left is the order in which attention adds up slots,
+//!             which lie elsewhere in a tree than in plain decoding
+//! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more
+//!             than max_rows() rows, or a cache made for another model; a token outside the vocabulary or a position
+//!             beyond the last gives NaN logits, as NaN weights do
 //! Pre         one forward at a time; slots lie in the cache
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class llama_backend {
@@ -127,7 +131,8 @@ class llama_backend {
 
   //! The residual stream after `layer`, before the final norm, of the rows of the last batch.
   //!
-  //! Shapes      [n_rows][hidden_size], in the memory of the device, there when the stream has passed; the same address always
+  //! Shapes      [n_rows][hidden_size], in the memory of the device, there when the stream has passed; the same address
+  //!             always
   //! Errors      option_error if the layer is not among options.hidden_layers
   const float* hidden(int layer) const {
     const float* found = kept(layer);

@@ -32,20 +32,23 @@ struct on_host_options {
   std::int32_t max_columns = 1056;  //!< scratch slots that a row's mask may show
 };
 
-//! The copying adaptor between spaces: makes a backend on the device of one on the host, over an on_host_kv. The batch comes over, the
-//! host's model computes it, its logits go back, all in the order of the stream.
+//! The copying adaptor between spaces: makes a backend on the device of one on the host, over an on_host_kv. The batch
+//! comes over, the host's model computes it, its logits go back, all in the order of the stream.
 //!
 //!     cuda::on_host target(host_backend);
 //!     cuda::on_host_kv kv(host_kv);
 //!
 //! The backend is kept by reference when given as an lvalue, by value otherwise.
 //!
-//! Complexity  a pass: one launch, one call on a thread of the CUDA runtime, one copy of n_outputs vocab_size floats; no
-//!             synchronisation, no memory of the device allocated; a graph can capture it, and lives no longer than this
+//! Complexity  a pass: one launch, one call on a thread of the CUDA runtime, one copy of n_outputs vocab_size floats;
+//!             no synchronisation, no memory of the device allocated; a graph can capture it, and lives no longer than
+//!             this
 //! Law         the host backend's; logits of double are rounded to float
-//! Errors      option_error; input_error for more than max_rows rows. What the host's backend or cache raises leaves NaN logits behind, so
-//!             that nothing is committed, and is thrown by the next call of forward() or raise_failure()
-//! Pre         one stream; the host leaves backend and cache alone while work is under way; outputs are not more than rows
+//! Errors      option_error; input_error for more than max_rows rows. What the host's backend or cache raises leaves
+//!             NaN logits behind, so that nothing is committed, and is thrown by the next call of forward() or
+//!             raise_failure()
+//! Pre         one stream; the host leaves backend and cache alone while work is under way; outputs are not more than
+//!             rows
 template <class BackendT>
 class on_host {
   using backend_type = std::remove_reference_t<BackendT>;

@@ -53,16 +53,16 @@ ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::i
 
 //! Brings a cache on the device up to a text, as chains: token i of the text in slot i.
 //!
-//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend comes along that takes more
-//!             rows than any before. No synchronisation; not captured
+//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend comes along
+//!             that takes more rows than any before. No synchronisation; not captured
 //! Errors      input_error where the text does not fit the cache; what the backend throws
 class prefill {
  public:
   //! Rows of one pass at most: as many as keep the device's arithmetic busy while the weights come from memory.
   static constexpr std::int32_t chunk = 512;
 
-  //! Forwards tokens first to end - 1 of the text. After each pass after_pass(first, n) hears which tokens it was over, rows 0 to
-  //! n - 1.
+  //! Forwards tokens first to end - 1 of the text. After each pass after_pass(first, n) hears which tokens it was over,
+  //! rows 0 to n - 1.
   //!
   //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has the text's tokens up to end
   template <class BackendT, class KVStoreT, class AfterPassT>

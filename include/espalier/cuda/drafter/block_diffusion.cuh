@@ -20,19 +20,19 @@
 
 namespace espalier::cuda {
 
-//! espalier::block_diffusion on the device: a model that reads the target's hidden states gives, in one pass, the logits of each of the
-//! next L tokens.
+//! espalier::block_diffusion on the device: a model that reads the target's hidden states gives, in one pass, the
+//! logits of each of the next L tokens.
 //!
-//! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(), max_positions(),
-//! make_context(), and, with work in a stream,
+//! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
+//! max_positions(), make_context(), and, with work in a stream,
 //!   read(context, backend, state_rows, stream)               takes hidden states, any number of rows
 //!   forward(context, text, length, max_context, stream) -> vocab_rows   the tokens after the text's last
 //!
 //! Shapes      propose_block: [block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
-//! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass of a prefill
-//!             by read(backend, first, n), in a round by read(backend, path) before the text is written on. What is read
-//!             of a text is what the target's cache holds of it
+//! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
+//!             of a prefill by read(backend, first, n), in a round by read(backend, path) before the text is written
+//!             on. What is read of a text is what the target's cache holds of it
 //! Errors      input_error for an empty context; option_error for a length beyond the model's
 //! Pre         trees are no deeper than the block
 //! Source      Chen et al., DFlash

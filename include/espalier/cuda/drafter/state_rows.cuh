@@ -9,8 +9,8 @@
 
 namespace espalier::cuda {
 
-//! Rows of the target's last pass whose hidden states a drafter reads, and the positions of the text that they stand at, one after the
-//! other. By value into kernels; what is there is known on the device alone.
+//! Rows of the target's last pass whose hidden states a drafter reads, and the positions of the text that they stand
+//! at, one after the other. By value into kernels; what is there is known on the device alone.
 struct state_rows {
   const std::int32_t* rows = nullptr;  //!< rows of the pass; nullptr: 0, 1, ...
   const std::int32_t* n = nullptr;     //!< [1] how many are there; nullptr: begin + max

@@ -23,7 +23,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A host cache as a stream sees it: what is committed is what the device says. Called on the host, in the stream's order.
+// A host cache as a stream sees it: what is committed is what the device says. Called on the host, in the stream's
+// order.
 template <class KVStoreT>
 class host_rows {
  public:
@@ -35,8 +36,8 @@ class host_rows {
 
   std::remove_reference_t<KVStoreT>& store() { return kv_; }
 
-  // `prefix` rows are committed from now on, and slots up to `end` can be written. Rows that stay where they were written need no
-  // commit on the device: they get theirs here.
+  // `prefix` rows are committed from now on, and slots up to `end` can be written. Rows that stay where they were
+  // written need no commit on the device: they get theirs here.
   void prepare(std::int32_t sequence, std::int32_t prefix, std::int32_t end) {
     std::int32_t& scratch = scratch_[static_cast<std::size_t>(sequence)];
     const std::int32_t size = kv_.size(sequence);
@@ -99,14 +100,14 @@ ESPALIER_KERNEL void bring_kept(kept_on_host to, const std::int32_t* base, const
 
 }  // namespace detail
 
-//! A cache of the host as the device's rounds use it, for backends that are on_host. Kept by reference when given as an lvalue, by value
-//! otherwise. It must compact.
+//! A cache of the host as the device's rounds use it, for backends that are on_host. Kept by reference when given as an
+//! lvalue, by value otherwise. It must compact.
 //!
-//! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after the first
-//!             commit of a sequence; a graph can capture it
+//! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after
+//!             the first commit of a sequence; a graph can capture it
 //! Law         KVStore's
-//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. What the host's cache raises is
-//!             thrown by the next call of ensure() or commit()
+//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. What the
+//!             host's cache raises is thrown by the next call of ensure() or commit()
 template <class KVStoreT>
 class on_host_kv {
  public:

@@ -9,8 +9,8 @@
 
 namespace espalier::cuda::detail {
 
-// One array of the device, handed out in pieces that begin on 256 bytes, as matrix products like it. Measured by a dry run
-// first: without memory, take() only counts.
+// One array of the device, handed out in pieces that begin on 256 bytes, as matrix products like it. Measured by a dry
+// run first: without memory, take() only counts.
 template <class ElementT>
 class array_pieces {
  public:

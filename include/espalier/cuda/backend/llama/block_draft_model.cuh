@@ -41,8 +41,8 @@
 
 namespace espalier::cuda {
 
-//! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. The target's embedding goes in, its
-//! output matrix comes last; both are borrowed.
+//! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. The target's
+//! embedding goes in, its output matrix comes last; both are borrowed.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
@@ -50,11 +50,11 @@ namespace espalier::cuda {
 //! Numbers are as in llama_backend.
 //!
 //! Shapes      config.json and model.safetensors in the folder
-//! Complexity  forward: one pass of length + 1 rows, 9 n_layers + 7 launches and products; read: one of 2 n_layers + 4 for each 64 rows. No
-//!             allocation, no synchronisation: a graph can capture both
+//! Complexity  forward: one pass of length + 1 rows, 9 n_layers + 7 launches and products; read: one of 2 n_layers + 4
+//!             for each 64 rows. No allocation, no synchronisation: a graph can capture both
 //! Law         neither depends on what other rows hold
-//! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose option
-//!             hidden_layers lacks a layer; cuda_error
+//! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
+//!             option hidden_layers lacks a layer; cuda_error
 //! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class block_draft_model {
@@ -122,8 +122,8 @@ class block_draft_model {
       read_part(context, backend, rows.part(done, (std::min)(rows.max - done, read_rows)), stream);
   }
 
-  //! The logits of the `length` tokens after the last of the text, which stays below max_context tokens. Beyond max_positions()
-  //! they mean nothing.
+  //! The logits of the `length` tokens after the last of the text, which stays below max_context tokens. Beyond
+  //! max_positions() they mean nothing.
   //!
   //! Shapes      [length][vocab_size], at the same address always
   //! Pre         the states of all tokens but the last were read; 1 <= length <= block_length()

@@ -106,7 +106,8 @@ ESPALIER_KERNEL void open_block(block_rows to, text_view text, std::int32_t n, s
   *to.pending = is_there ? text.tokens[position] : 0;
 }
 
-// One block a row: the pending token beside the last state of the context; rows to be written add what tells them apart.
+// One block a row: the pending token beside the last state of the context; rows to be written add what tells them
+// apart.
 //
 // Shapes: root [width]; states [positions][width]; masked [rows - 1][width]; stream [rows][width]
 template <class NumberT>

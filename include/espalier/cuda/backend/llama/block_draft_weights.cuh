@@ -15,11 +15,12 @@
 
 namespace espalier::cuda {
 
-//! The weights of a block draft in the memory of the device, matrices as NumberT in rows of inputs, norms as float. Query, key and value
-//! projections are one matrix, rows in that order; so are gate and up.
+//! The weights of a block draft in the memory of the device, matrices as NumberT in rows of inputs, norms as float.
+//! Query, key and value projections are one matrix, rows in that order; so are gate and up.
 //!
 //! Complexity  load: reads the file once; 4 MiB of host memory. Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for; cuda_error
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
+//!             cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,

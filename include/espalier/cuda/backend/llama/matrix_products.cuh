@@ -17,23 +17,24 @@
 
 namespace espalier::cuda {
 
-//! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i] W[o][i], or that
-//! added to what y holds.
+//! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i]
+//! W[o][i], or that added to what y holds.
 //!
-//! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt counts by columns, so
-//! what it is told is Y = transposed(W) X, with W inputs by outputs, X inputs by rows and Y outputs by rows, leading dimensions
-//! inputs, inputs and outputs.
+//! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt counts by
+//! columns, so what it is told is Y = transposed(W) X, with W inputs by outputs, X inputs by rows and Y outputs by
+//! rows, leading dimensions inputs, inputs and outputs.
 //!
-//! Products are added first, then numbers of rows are planned: cuBLASLt's choice of an algorithm is asked for there, once for each product
-//! and number of rows. multiply() takes planned numbers of rows only.
+//! Products are added first, then numbers of rows are planned: cuBLASLt's choice of an algorithm is asked for there,
+//! once for each product and number of rows. multiply() takes planned numbers of rows only.
 //!
 //! Sums are in float. With float weights nothing is rounded to TF32.
 //!
-//! Complexity  plan: one heuristic search a product. multiply: one cublasLtMatmul; no search, no allocation, no synchronisation; a
-//!             graph can capture it
-//! Law         the same call gives the same bits on the same device and library. With `one_algorithm` a product runs by one algorithm
-//!             for all numbers of rows, which does not divide a sum among blocks: each output then is summed in an order that only the
-//!             algorithm's tiles decide. cuBLASLt does not promise more; tests compare the bits
+//! Complexity  plan: one heuristic search a product. multiply: one cublasLtMatmul; no search, no allocation, no
+//!             synchronisation; a graph can capture it
+//! Law         the same call gives the same bits on the same device and library. With `one_algorithm` a product runs by
+//!             one algorithm for all numbers of rows, which does not divide a sum among blocks: each output then is
+//!             summed in an order that only the algorithm's tiles decide. cuBLASLt does not promise more; tests compare
+//!             the bits
 //! Errors      cuda_error that names the call, or the product that no algorithm computes
 class matrix_products {
  public:

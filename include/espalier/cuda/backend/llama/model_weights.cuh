@@ -18,14 +18,17 @@
 
 namespace espalier::cuda {
 
-//! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows of inputs, norms
-//! and biases as float.
+//! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows
+//! of inputs, norms and biases as float.
 //!
-//! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held once.
+//! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held
+//! once.
 //!
 //! Shapes      matrix [outputs][inputs]; what a model does not have is null
-//! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way. Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for; cuda_error
+//! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
+//!             Synchronises
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
+//!             cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -58,8 +61,8 @@ struct model_weights {
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first layer's norm the
-  //! norms and biases.
+  //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first
+  //! layer's norm the norms and biases.
   static model_weights of_shape(const model_config& config) {
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));

@@ -13,8 +13,8 @@
 
 namespace espalier::cuda::detail {
 
-// Rows of the residual stream on their way into products: biases that the products before left out are added, the row is kept
-// if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a bias.
+// Rows of the residual stream on their way into products: biases that the products before left out are added, the row
+// is kept if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a bias.
 //
 // Shapes: stream, keep [rows][width]; added, scale, bias [width]; out [n][width]
 template <class NumberT>

@@ -28,9 +28,9 @@ struct rotary_table {
   device_array<float> cosine, sine;  // [positions][dims / 2]
 };
 
-// Queries, keys and values as the product left them, on their way into attention: biases are added, each head of query and key is
-// normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the row's position. Queries stay in place; keys and values go
-// to the row's cache slot.
+// Queries, keys and values as the product left them, on their way into attention: biases are added, each head of query
+// and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the row's position.
+// Queries stay in place; keys and values go to the row's cache slot.
 //
 // Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null
 template <class NumberT>

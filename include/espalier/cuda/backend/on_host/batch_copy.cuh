@@ -17,7 +17,8 @@ namespace espalier::cuda::detail {
 
 // A batch of the device in memory of the host that both can reach. By value into kernels.
 //
-// Shapes: as forward_batch_view; mask [rows][words], from each row's first scratch slot on; too_wide [rows]: it sees more
+// Shapes: as forward_batch_view; mask [rows][words], from each row's first scratch slot on; too_wide [rows]: it sees
+// more
 struct batch_copy_view {
   token_id* tokens;
   std::int32_t* positions;
