@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Stands in for the library's header of the same name, the only one with inline PTX: the same functions, in plain C++.
+// Stands in for the library's header of the same name, the only one with inline
+// PTX: the same functions, in plain C++.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -52,8 +53,8 @@ inline copies& mine() {
   return of_thread[&::emulator::detail::self()];
 }
 
-//! Every other copy, by chance, is done at once, and the others as late as a wait allows: who reads too early or writes too
-//! early is found either way.
+//! Every other copy, by chance, is done at once, and the others as late as a
+//! wait allows: who reads too early or writes too early is found either way.
 inline void start(const copy& what) {
   if (what.to % what.bytes != 0 || (what.there && reinterpret_cast<std::uintptr_t>(what.from) % what.bytes != 0)) {
     ::emulator::detail::stop("an asynchronous copy of %zu bytes is not aligned", what.bytes);

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "emulator/cub_block.hpp"
+#include "emulator/cub_sort.hpp"
+#include "emulator/cub_warp.hpp"
