@@ -70,7 +70,7 @@ class team_target_rows {
   }
 
   //! The target's most probable token after node u; ties go to the lower id. -1 where a logit is not finite.
-  __device__ token_id argmax(node_id u) {
+  __device__ __noinline__ token_id argmax(node_id u) {
     const std::int32_t r = row_of_node_[u];
     const token_id token = sampler_.argmax(logits_of(r), logits_.vocab, found_, fault::kind::target_logit, r);
     if (token < 0) failed_ = true;
@@ -99,7 +99,8 @@ class team_target_rows {
     return logits_.data + static_cast<std::size_t>(r) * static_cast<std::size_t>(logits_.vocab);
   }
 
-  __device__ void make(float* row, std::int32_t r) {
+  // Not inlined, for verifiers ask for rows in several places.
+  __device__ __noinline__ void make(float* row, std::int32_t r) {
     who_.sync();  // nobody reads what was there
     if (sampler_.probabilities(logits_of(r), logits_.vocab, row, found_, fault::kind::target_logit, r)) return;
     failed_ = true;

@@ -69,7 +69,7 @@ struct alignas(16) verify_memory {
 };
 
 template <class VerifierT, class LogitT>
-__launch_bounds__(row_threads) ESPALIER_KERNEL void verify_tree(const verify_arguments<VerifierT, LogitT> in) {
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_tree(const verify_arguments<VerifierT, LogitT> in) {
   verdict decided{root_node, -1};
   if (in.found->what != fault::kind::none) {
     if (blockIdx.x == 0 && threadIdx.x == 0) *in.decision = decided;
