@@ -63,7 +63,7 @@ def quartiles(figure):
     return f"{number(figure['low'], figure['unit'])} to {number(figure['high'], figure['unit'])}"
 
 
-def markdown(machine, command, tests, checks, programs, notes, picture):
+def markdown(machine, command, tests, checks, programs, notes, pictures):
     out = [f"<!-- {command} -->\n\n# {machine['card'] or 'No GPU'}, {machine['date']}\n"]
     out.append(
         "Written by `" + command + "`. Times are medians of repetitions that take turns, from event to event on the device, with other data in "
@@ -91,8 +91,8 @@ def markdown(machine, command, tests, checks, programs, notes, picture):
                          f"{figure['median'] / reading:.2f}" if reading and figure["median"] else "",
                          number(peer["median"], peer["unit"]) if peer else "", figure.get("note", "")])
         out.append(table(["", "median", "quartiles", "reading", "in readings", "PyTorch", ""], rows))
-        if name == "measure_round" and picture:
-            out.append(f"![The timeline of one round, station by station]({picture})\n")
+        if name in pictures:
+            out.append(f"![The timeline of one round, station by station]({pictures[name]})\n")
     for name, program in programs.items():
         if not program.get("torch"):
             continue

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSL-1.0
+// Text end to end on the device with the bundled pair in bfloat16: tokens a second and a round by method, over the prompts of
+// prompts.jsonl, and whether greedy texts are those of plain decoding.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/backend/llama/block_draft_config.hpp"
+#include "espalier/cuda/backend/llama.cuh"
+#include "espalier/cuda/backend/llama/block_draft_model.cuh"
+#include "espalier/cuda/decoder/decoder.cuh"
+#include "espalier/cuda/drafter/autoregressive.cuh"
+#include "espalier/cuda/drafter/block_diffusion.cuh"
+#include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/tree_policy/best_first.cuh"
+#include "espalier/cuda/tree_policy/chain.cuh"
+#include "espalier/cuda/tree_policy/dynatree.cuh"
+#include "espalier/cuda/tree_policy/dyspec_greedy.cuh"
+#include "espalier/cuda/tree_policy/iid_paths.cuh"
+#include "espalier/cuda/tree_policy/plain.cuh"
+#include "espalier/cuda/tree_policy/sampled_chain.cuh"
+#include "espalier/verifier/block.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/residual_walk.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "espalier/verifier/traversal.hpp"
+#include "program.cuh"
+#include "prompts_file.hpp"
+#include "round_stations.cuh"
+
+namespace {
+
+using namespace espalier;
+namespace device = espalier::cuda;
+using number = __nv_bfloat16;
+
+using text = std::vector<token_id>;
+
+struct written {
+  text tokens;
+  int rounds = 0;
+  double seconds = 0;
+};
+
+struct model {
+  device::llama_backend<number> backend;
+  device::contiguous_kv<number> kv;
+
+  explicit model(const std::string& folder, const std::vector<int>& hidden_layers = {})
+      : backend(device::llama_backend<number>::load(
+            folder, {.max_rows = 257, .hidden_layers = hidden_layers, .batch_invariant = true})),
+        kv(backend.config().n_layers, backend.config().kv_size(), 1, backend.max_positions()) {}
+};
+
+// One way of decoding, with its own decoder. The first text captures the graphs and is not measured.
+struct method {
+  std::string name;
+  float temperature;
+  std::function<written(const text& prompt, int max_tokens)> write;
+};
+
+template <class DecoderT>
+std::function<written(const text&, int)> writing_with(std::shared_ptr<DecoderT> decode) {
+  return [decode](const text& prompt, int max_tokens) {
+    written out;
+    const auto start = std::chrono::steady_clock::now();
+    decode->begin(prompt, {.max_tokens = max_tokens});
+    while (decode->step())
+      ++out.rounds;
+    out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const auto tokens = decode->current().written();
+    out.tokens.assign(tokens.begin(), tokens.end());
+    return out;
+  };
+}
+
+template <class DrafterT, class PolicyT, class VerifierT>
+method method_of(std::string name, model& target, DrafterT drafter, PolicyT policy, VerifierT verifier,
+                 float temperature) {
+  using made =
+      device::decoder<DrafterT, PolicyT, VerifierT, device::contiguous_kv<number>&, device::llama_backend<number>&>;
+  return {std::move(name), temperature,
+          writing_with(std::make_shared<made>(std::move(drafter), std::move(policy), std::move(verifier), target.kv,
+                                              target.backend,
+                                              decoder_options{.sampling = {.temperature = temperature}, .seed = 11}))};
+}
+
+using block_model = device::block_draft_model<number>;
+
+std::vector<method> all_methods(model& target, model& draft, block_model& block_draft) {
+  const auto drafter = [&](float temperature = 1) {
+    return device::autoregressive(draft.backend, draft.kv, {.temperature = temperature});
+  };
+  std::vector<method> all;
+  all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), greedy(), 0));
+  all.push_back(method_of("chain of 5", target, drafter(), device::chain({.length = 5}), greedy(), 0));
+  all.push_back(method_of("DynaTree", target, drafter(), device::dynatree(), greedy(), 0));
+  all.push_back(method_of("chain of the block (DFlash)", target, device::block_diffusion(block_draft),
+                          device::chain({.length = block_draft.block_length()}), greedy(), 0));
+  all.push_back(method_of("best_first of 64 over the block (DDTree)", target, device::block_diffusion(block_draft),
+                          device::best_first({.budget = 64}), greedy(), 0));
+  all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), target_only(), 1));
+  all.push_back(
+      method_of("sampled chain of 5, block", target, drafter(), device::sampled_chain({.length = 5}), block(), 1));
+  all.push_back(method_of("DynaTree, target only", target, drafter(), device::dynatree(), target_only(), 1));
+  all.push_back(method_of("2 paths of 4, traversal", target, drafter(), device::iid_paths({.paths = 2, .length = 4}),
+                          traversal(), 1));
+  all.push_back(method_of("DySpec of 16, residual walk", target, drafter(), device::dyspec_greedy({.budget = 16}),
+                          residual_walk(), 1));
+  return all;
+}
+
+void measure(bench::bench_run& run) {
+  const int max_tokens = run.size(256, 6);
+  std::vector<text> prompts;
+  for (const models::prompt& p : models::read_prompts(ESPALIER_BENCH_PROMPTS))
+    prompts.push_back(p.tokens);
+  if (run.options.tiny) prompts.resize(1);
+  model target(run.options.models + "/target", block_draft_config::load(run.options.models + "/block").hidden_layers);
+  model draft(run.options.models + "/draft");
+  auto block_draft = block_model::load(run.options.models + "/block", target.backend);
+  const std::vector<method> methods = all_methods(target, draft, block_draft);
+  struct result {
+    bench::samples rate;  // tokens a second, by prompt and repetition
+    double tokens = 0, rounds = 0;
+    int differing = 0;
+    std::string failure{};  // of the first text that could not be written; the method is left out then
+  };
+  std::vector<result> results(methods.size());
+  const int repetitions = run.options.tiny ? 1 : std::clamp(run.options.repetitions / 30, 1, 3);
+  for (int r = run.options.tiny ? 0 : -1; r < repetitions; ++r) {
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+      if (r < 0 && p > 0) break;
+      text plain;
+      for (std::size_t m = 0; m < methods.size(); ++m) {
+        if (!results[m].failure.empty()) continue;
+        written out;
+        try {
+          out = methods[m].write(prompts[p], max_tokens);
+        } catch (const error& e) {
+          results[m].failure = e.what();
+          continue;
+        }
+        if (methods[m].temperature == 0 && methods[m].name == "plain") plain = out.tokens;
+        if (r < 0) continue;
+        results[m].rate.add(static_cast<double>(out.tokens.size()) / out.seconds);
+        results[m].tokens += static_cast<double>(out.tokens.size());
+        results[m].rounds += out.rounds;
+        results[m].differing += methods[m].temperature == 0 && out.tokens != plain ? 1 : 0;
+      }
+    }
+  }
+  double plain_rate = 1;
+  std::string failures;
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    const result& of = results[m];
+    if (!of.failure.empty()) {
+      failures += methods[m].name + ": " + of.failure + " ";
+      continue;
+    }
+    if (methods[m].name == "plain") plain_rate = of.rate.median();
+    char note[128];
+    std::snprintf(note, sizeof note, "%.2f times plain; %.2f tokens a round; %s", of.rate.median() / plain_rate,
+                  of.tokens / of.rounds,
+                  methods[m].temperature > 0 ? "sampled"
+                  : of.differing == 0        ? "every text is plain decoding's"
+                                             : "some texts differ from plain decoding's");
+    run.found.add({.key = "decoding." + std::to_string(m),
+                   .what = methods[m].name + (methods[m].temperature > 0 ? ", temperature 1" : ", greedy"),
+                   .measured = of.rate,
+                   .unit = "tokens/s",
+                   .note = note});
+    if (methods[m].temperature == 0)
+      run.found.add("decoding.differing." + std::to_string(m),
+                    methods[m].name + ": texts that differ from plain decoding's", of.differing, "texts");
+  }
+  // Where a round's time goes, in the middle of a text.
+  {
+    auto drafter = device::autoregressive(draft.backend, draft.kv);
+    device::dynatree policy;
+    bench::round_stations round(drafter, policy, greedy(), target.kv, target.backend, prompts.front(),
+                                {.sampling = {.temperature = 0.0F}});
+    bench::measure_stations(run, round, "decoding.station",
+                            std::string("A round of DynaTree with the bundled pair, ") + run.card.name,
+                            run.options.inputs.empty() ? "" : run.options.inputs + "/decoding.svg");
+  }
+  if (!failures.empty()) raise<error>(failures);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(argc, argv, "measure_decoding", "text end to end with the bundled pair", measure);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "counted_graph.cuh"
+#include "device_text.cuh"
+#include "espalier/cuda/backend/prefill.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/core/tree.cuh"
+#include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/decoder/decoder.cuh"
+#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/cuda/verifier/verify.cuh"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/report/timeline.hpp"
+#include "program.cuh"
+#include "timed_event.cuh"
+
+namespace bench {
+
+//! The work of one round of the decoder, station by station, from the same text again and again: what is committed joins the caches, but not
+//! the text. Parts are kept by reference.
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
+class round_stations {
+  using number = typename BackendT::number;
+
+ public:
+  static constexpr const char* names[] = {"open",   "grow the tree", "compile", "target's pass",
+                                          "verify", "path",          "compact", "tell drafter and policy"};
+  static constexpr std::size_t n_stations = std::size(names);
+
+  round_stations(DrafterT& drafter, PolicyT& policy, VerifierT verifier, KVStoreT& kv, BackendT& backend,
+                 std::span<const espalier::token_id> text, const espalier::decoder_options& options)
+      : drafter_(drafter),
+        policy_(policy),
+        kv_(kv),
+        backend_(backend),
+        budget_(policy.max_nodes()),
+        last_(text.back()),
+        context_(static_cast<std::int32_t>(text.size()) + budget_ + 1),
+        tree_(most_asked(policy)),
+        compiler_(budget_, options.order),
+        verification_(std::move(verifier), options.sampling, budget_ + 1, backend.vocab_size()),
+        path_(budget_ + 1),
+        text_(text, context_ + 1),
+        found_(1) {
+    const espalier::cuda::stream stream;
+    found_.fill_bytes(0, stream.get());
+    drafter_.reserve(tree_.capacity(), text_.view(), found_.data());
+    const auto size = static_cast<std::int32_t>(text.size());
+    kv_.ensure(0, context_, stream.get());
+    drafter_.ensure(context_, stream.get());
+    if (size > 1) espalier::cuda::prefill().run(backend_, kv_, 0, text_.view(), 0, size - 1, stream.get());
+    drafter_.begin(text, 0, stream.get());
+    require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  }
+
+  //! Calls after(i) when station i has been enqueued.
+  template <class AfterT>
+  void enqueue(cudaStream_t s, const AfterT& after) {
+    const espalier::tree_writer tree = tree_.writer();
+    const espalier::cuda::chance_source chance{0, 0, text_.view().state};
+    reset_tree(tree, tree_.capacity(), s, last_);
+    after(0);
+    policy_.grow(tree, drafter_, chance, s);
+    after(1);
+    const auto batch = compiler_.compile({tree, text_.view()}, budget_ + 1, context_, s);
+    after(2);
+    const espalier::vocab_rows<number> logits = backend_.forward(kv_, batch, s);
+    after(3);
+    verification_.run(tree, espalier::cuda::detail::draft_rows(drafter_), logits, compiler_.rows(), chance,
+                      found_.data(), s);
+    after(4);
+    const espalier::cuda::path_view path =
+        path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
+    n_path_ = path.n;
+    after(5);
+    kv_.commit(0, &batch.sequences->prefix, path.rows, path.n, path.max, s);
+    after(6);
+    drafter_.commit(tree, path, s);
+    policy_.observe(tree, verification_.decision(), s);
+    after(7);
+  }
+  void enqueue(cudaStream_t s) {
+    enqueue(s, [](std::size_t) {});
+  }
+
+  //! Drafted tokens that the last round accepted. Synchronises.
+  std::int32_t accepted() const {
+    std::int32_t n = 0;
+    require(cudaMemcpy(&n, n_path_, sizeof n, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return n - 1;
+  }
+
+ private:
+  static std::int32_t most_asked(const PolicyT& policy) {
+    if constexpr (requires { policy.max_asked(); }) return policy.max_asked();
+    return policy.max_nodes();
+  }
+
+  DrafterT& drafter_;
+  PolicyT& policy_;
+  KVStoreT& kv_;
+  BackendT& backend_;
+  std::int32_t budget_;
+  espalier::token_id last_;
+  std::int32_t context_;
+  espalier::cuda::tree tree_;
+  espalier::cuda::tree_compiler compiler_;
+  espalier::cuda::verification<VerifierT, number> verification_;
+  espalier::cuda::accepted_path path_;
+  device_text text_;
+  espalier::cuda::device_array<espalier::cuda::fault> found_;
+  const std::int32_t* n_path_ = nullptr;
+};
+
+//! Where the time of such a round goes: its graph has events between the stations. Adds a figure for each, and draws them to `picture`
+//! unless that is empty.
+template <class RoundT>
+void measure_stations(bench_run& run, RoundT& round, const std::string& key, const std::string& title,
+                      const std::string& picture) {
+  constexpr std::size_t n = RoundT::n_stations;
+  const espalier::cuda::stream stream;
+  const timed_event begin;
+  std::vector<timed_event> ends(n);
+  const counted_graph graph(stream.get(), [&](cudaStream_t s) {
+    begin.record_in_graph(s);
+    round.enqueue(s, [&](std::size_t i) { ends[i].record_in_graph(s); });
+  });
+  std::vector<samples> from(n), taken(n), to(n);
+  for (int r = 0; r < run.options.repetitions; ++r) {
+    run.flush(stream.get());
+    graph.replay(stream.get());
+    require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    for (std::size_t i = 0; i < n; ++i) {
+      const timed_event& before = i == 0 ? begin : ends[i - 1];
+      from[i].add(i == 0 ? 0 : before.microseconds_since(begin));
+      taken[i].add(ends[i].microseconds_since(before));
+      to[i].add(ends[i].microseconds_since(begin));
+    }
+  }
+  std::vector<espalier::timeline_span> spans;
+  for (std::size_t i = 0; i < n; ++i) {
+    run.found.add({.key = key + "." + std::to_string(i),
+                   .what = std::string("station: ") + RoundT::names[i],
+                   .measured = taken[i],
+                   .note = "with the event behind it"});
+    const double start = std::max(0.0, from[i].median());
+    spans.push_back({RoundT::names[i], start, std::max(start, to[i].median())});
+  }
+  if (picture.empty()) return;
+  std::ofstream file(picture, std::ios::binary);
+  espalier::write_timeline(file, spans, {.title = title});
+  if (!file.flush()) espalier::raise<espalier::input_error>(picture, " cannot be written.");
+}
+
+}  // namespace bench
