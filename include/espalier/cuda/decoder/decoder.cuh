@@ -79,6 +79,7 @@ class decoder {
       compatible(policy_type::sampling, verifier_type::lossless),
       "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
       "be one of those that the verifier handles");
+  static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
   using number = typename backend_type::number;
   using clock = std::chrono::steady_clock;
 
@@ -231,7 +232,10 @@ class decoder {
     found_.fill_bytes(0, stream_.get());
     kv_.ensure(options_.sequence, size, stream_.get());
     drafter_.ensure(size, stream_.get());
-    prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get());
+    prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get(),
+                 [&](std::int32_t first, std::int32_t n) {
+                   if constexpr (reads_features) drafter_.read(backend_, first, n, stream_.get());
+                 });
     drafter_.begin(now, n_known_, stream_.get());
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     n_known_ = size - 1;
@@ -278,6 +282,7 @@ class decoder {
     const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
     verification_.run(tree, detail::draft_rows(drafter_), logits, compiler_.rows(), chance, found_.data(), s);
     const path_view path = path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
+    if constexpr (reads_features) drafter_.read(backend_, path, s);
     kv_.commit(options_.sequence, &batch.sequences->prefix, path.rows, path.n, path.max, s);
     drafter_.commit(tree, path, s);
     policy_.observe(tree, verification_.decision(), s);
