@@ -26,8 +26,10 @@ enum class device_kind { cpu, cuda };
 
 }  // namespace generate
 
+namespace espalier {
+
 template <>
-inline constexpr auto espalier::known_values<generate::drafter_kind> = std::array{
+inline constexpr auto known_values<generate::drafter_kind> = std::array{
     known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
     known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
                                         "a model that drafts all depths in one pass"},
@@ -36,10 +38,12 @@ inline constexpr auto espalier::known_values<generate::drafter_kind> = std::arra
     known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
 
 template <>
-inline constexpr auto espalier::known_values<generate::device_kind> =
+inline constexpr auto known_values<generate::device_kind> =
     std::array{known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
                known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
                                                   "all of a round on a GPU, the models in 32-bit numbers"}};
+
+}  // namespace espalier
 
 namespace generate {
 

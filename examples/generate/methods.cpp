@@ -39,7 +39,7 @@ std::int32_t longest_pass(const arguments& arguments, const std::string& method)
 written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
                    const std::string& verifier, std::span<const espalier::token_id> prompt,
                    const round_watcher& watch) {
-  const assignment work{models, arguments, method, verifier, prompt, watch};
+  const assignment work{{arguments, method, verifier, prompt, watch, models.text}, models};
   if (arguments.device == device_kind::cuda) return write_on_device(work);
   if (is_sequence(arguments.drafter)) return write_from_runs(work);
   return arguments.drafter == drafter_kind::block ? write_from_block(work) : write_from_model(work);

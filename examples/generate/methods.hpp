@@ -2,27 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "../models/model_folder.hpp"
 #include "arguments.hpp"
-#include "espalier/core/status.hpp"
-#include "espalier/decoder/round.hpp"
-#include "espalier/decoder/statistics.hpp"
+#include "espalier/core/token.hpp"
+#include "text_task.hpp"
 
 namespace generate {
-
-//! What a method wrote after a prompt.
-struct written_text {
-  std::vector<espalier::token_id> tokens;
-  espalier::status end = espalier::status::running;
-  espalier::statistics statistics;
-};
-
-using round_watcher = std::function<void(const espalier::round_record&)>;
 
 //! Builds the parts of a method to check its options.
 //!

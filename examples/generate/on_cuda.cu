@@ -2,19 +2,24 @@
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "draft_sampling.hpp"
+#include "espalier/backend/llama/block_draft_config.hpp"
+#include "espalier/backend/llama/model_config.hpp"
 #include "espalier/cuda/backend/llama.cuh"
+#include "espalier/cuda/backend/llama/block_draft_model.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
+#include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "on_device.hpp"
-#include "write_with.hpp"
+#include "text_task.hpp"
 
 namespace generate {
 
@@ -24,7 +29,9 @@ namespace cuda = espalier::cuda;
 
 using backend = cuda::llama_backend<float>;
 using cache = cuda::contiguous_kv<float>;
+using block_model = cuda::block_draft_model<float>;
 using model_drafter = cuda::autoregressive<backend&, cache&>;
+using block_drafter = cuda::block_diffusion<block_model&>;
 
 // The models of a folder on the device, loaded when they are first used.
 struct device_models {
@@ -32,69 +39,84 @@ struct device_models {
   std::int32_t context;
   backend target;
   backend draft;
+  std::optional<block_model> block;
 
-  static backend load(const std::string& folder, std::int32_t rows, std::int32_t context) {
-    return backend::load(folder, {.max_rows = rows, .max_positions = context, .max_context = context});
+  device_models(const std::string& folder, std::int32_t max_rows)
+      : rows(max_rows),
+        context((std::min)(espalier::model_config::load(folder + "/target").max_positions,
+                           espalier::model_config::load(folder + "/draft").max_positions)),
+        target(load(folder, "/target")),
+        draft(load(folder, "/draft")) {
+    if (has_block(folder)) block.emplace(block_model::load(folder + "/block", target));
+  }
+
+  static bool has_block(const std::string& folder) { return std::filesystem::is_directory(folder + "/block"); }
+
+  backend load(const std::string& folder, const std::string& name) const {
+    cuda::llama_options options{.max_rows = rows, .max_positions = context, .max_context = context};
+    if (name == "/target" && has_block(folder))
+      options.hidden_layers = espalier::block_draft_config::load(folder + "/block").hidden_layers;
+    return backend::load(folder + name, options);
   }
   cache make_cache(const backend& model) const {
     return cache(model.config().n_layers, model.config().kv_size(), 1, context);
   }
 };
 
-device_models& models_for(const assignment& work, std::int32_t rows) {
+device_models& models_of(const std::string& folder, std::int32_t rows) {
   static std::optional<device_models> loaded;
-  if (!loaded || loaded->rows < rows) {
-    loaded.reset();
-    const std::int32_t context = work.models.context();
-    loaded.emplace(device_models{rows, context, device_models::load(work.arguments.models + "/target", rows, context),
-                                 device_models::load(work.arguments.models + "/draft", rows, context)});
-  }
+  if (!loaded || loaded->rows < rows) loaded.emplace(folder, rows);
   return *loaded;
 }
 
-template <class PolicyT>
-constexpr bool drafts_on_device() {
-  if constexpr (!cuda::has_device_policy<PolicyT>) {
-    return false;
-  } else if constexpr (!espalier::drafts<PolicyT>) {
-    return true;
+// Whether a method has a form on the device that can grow from this drafter.
+template <class PolicyT, class DrafterT>
+constexpr bool grows_from() {
+  if constexpr (cuda::has_device_policy<PolicyT>) {
+    return cuda::TreePolicy<cuda::device_policy<PolicyT>, DrafterT>;
   } else {
-    return cuda::TreePolicy<cuda::device_policy<PolicyT>, model_drafter>;
+    return false;
   }
 }
 
 }  // namespace
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
-  if (drafter != drafter_kind::model) throw usage_error("--device cuda drafts with --drafter model.");
+  if (drafter != drafter_kind::model && drafter != drafter_kind::block)
+    throw usage_error("--device cuda drafts with --drafter model or block.");
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
-    if (drafts_on_device<typename PartT::type>()) names.emplace_back(part.name);
+    using policy = typename PartT::type;
+    const bool grows =
+        drafter == drafter_kind::block ? grows_from<policy, block_drafter>() : grows_from<policy, model_drafter>();
+    if (grows) names.emplace_back(part.name);
   });
   return names;
 }
 
-written_text write_on_device(const assignment& work) {
+written_text write_on_device(const text_task& work) {
   written_text result;
   bool found = false;
   with_parts(work.arguments, work.method, work.verifier,
              [&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
                using policy_type = typename PolicyT::type;
-               if constexpr (drafts_on_device<policy_type>() && cuda::runs_on_device<typename VerifierT::type>) {
-                 found = true;
+               if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
                  auto grown = cuda::make_on_device(policy);
-                 device_models& models = models_for(work, (std::max)(grown.max_nodes() + 1, 64));
+                 device_models& models = models_of(work.arguments.models, (std::max)(grown.max_nodes() + 1, 64));
                  cache kv = models.make_cache(models.target);
                  const auto write = [&](auto&& drafter) {
+                   found = true;
                    auto decode =
                        cuda::make_decoder(drafter, grown, verifier.make(), kv, models.target, work.arguments.target);
                    result = write_by(decode, work);
                  };
-                 if constexpr (espalier::drafts<policy_type>) {
+                 if constexpr (!espalier::drafts<policy_type>) {
+                   write(cuda::no_drafter());
+                 } else if (work.arguments.drafter == drafter_kind::block) {
+                   if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
+                 } else if constexpr (grows_from<policy_type, model_drafter>()) {
                    cache draft_kv = models.make_cache(models.draft);
                    write(model_drafter(models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
-                 } else {
-                   write(cuda::no_drafter());
                  }
                }
              });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "on_device.hpp"
-#include "write_with.hpp"
+#include "text_task.hpp"
 
 namespace generate {
 
@@ -16,7 +16,7 @@ std::vector<std::string> methods_on_device(drafter_kind) {
   refuse();
 }
 
-written_text write_on_device(const assignment&) {
+written_text write_on_device(const text_task&) {
   refuse();
 }
 

@@ -8,6 +8,7 @@
 #include "espalier/cuda/tree_policy/delayed.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/dyspec_greedy.cuh"
+#include "espalier/cuda/tree_policy/dyspec_threshold.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
@@ -44,6 +45,10 @@ struct device_form<espalier::delayed> {
 template <>
 struct device_form<espalier::dyspec_greedy> {
   using type = dyspec_greedy;
+};
+template <>
+struct device_form<espalier::dyspec_threshold> {
+  using type = dyspec_threshold;
 };
 template <>
 struct device_form<espalier::dynatree> {

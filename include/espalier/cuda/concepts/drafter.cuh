@@ -73,4 +73,19 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, cudaStre
   { drafter.found() } -> std::same_as<fault*>;
 };
 
+//! espalier::FeatureDrafter on the device: it reads the target's hidden states of each token when its row enters the target's cache.
+//!
+//! Minimal definition, besides Drafter
+//!   read(backend, first, n, stream)   after a pass of a prefill: rows 0 to n - 1 are the tokens from number `first` on
+//!   read(backend, path, stream)       in a round, before the text is written on: the path's rows are the pending token and those
+//!                                     after it
+//! Models
+//!   block_diffusion
+template <class DrafterT, class BackendT>
+concept FeatureDrafter = Drafter<DrafterT> &&
+    requires(DrafterT& drafter, const BackendT& backend, std::int32_t n, path_view path, cudaStream_t stream) {
+  drafter.read(backend, n, n, stream);
+  drafter.read(backend, path, stream);
+};
+
 }  // namespace espalier::cuda

@@ -23,7 +23,7 @@ namespace espalier::cuda {
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same rows and numbers.
 //!   Nothing synchronises or allocates
 //! Models
-//!   plain, chain, sampled_chain, iid_paths, best_first, dynatree, dyspec_greedy
+//!   plain, chain, sampled_chain, iid_paths, delayed, best_first, dynatree, dyspec_greedy, dyspec_threshold
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
     requires(PolicyT& policy, tree_writer tree, DrafterT& drafter, chance_source chance, const verdict* decision,

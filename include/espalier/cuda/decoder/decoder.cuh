@@ -233,7 +233,7 @@ class decoder {
     kv_.ensure(options_.sequence, size, stream_.get());
     drafter_.ensure(size, stream_.get());
     prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get(),
-                 [&](std::int32_t first, std::int32_t n) {
+                 [&]([[maybe_unused]] std::int32_t first, [[maybe_unused]] std::int32_t n) {
                    if constexpr (reads_features) drafter_.read(backend_, first, n, stream_.get());
                  });
     drafter_.begin(now, n_known_, stream_.get());

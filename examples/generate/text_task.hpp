@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../models/tokenizer.hpp"
+#include "arguments.hpp"
+#include "espalier/core/status.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/statistics.hpp"
+#include "espalier/registry.hpp"
+
+namespace generate {
+
+//! What a method wrote after a prompt.
+struct written_text {
+  std::vector<espalier::token_id> tokens;
+  espalier::status end = espalier::status::running;
+  espalier::statistics statistics;
+};
+
+using round_watcher = std::function<void(const espalier::round_record&)>;
+
+//! What to write, and with which method: the names of the parts. The same wherever it is written.
+struct text_task {
+  const generate::arguments& arguments;
+  const std::string& method;
+  const std::string& verifier;
+  std::span<const espalier::token_id> prompt;
+  const round_watcher& watch;
+  const models::tokenizer& text;
+};
+
+//! Calls f(policy, verifier) for the pair of these names.
+//!
+//! Pre         the verifier is lossless for the method
+template <class FunctionT>
+void with_parts(const arguments& arguments, const std::string& method, const std::string& verifier, FunctionT&& f) {
+  espalier::for_each_compatible_pair(arguments.policies, espalier::verifiers,
+                                     [&](const auto& policy_part, const auto& verifier_part) {
+                                       if (policy_part.name == method && verifier_part.name == verifier)
+                                         f(policy_part, verifier_part);
+                                     });
+}
+
+//! Writes with a decoder of the host or of a device.
+template <class DecoderT>
+written_text write_by(DecoderT& decode, const text_task& work) {
+  espalier::stop_conditions stop{.max_tokens = work.arguments.max_tokens, .strings = work.arguments.stop};
+  if (work.text.end_of_text() >= 0) stop.tokens.push_back(work.text.end_of_text());
+  written_text result;
+  const auto tokens = decode.generate(work.prompt, stop, espalier::observe_all(result.statistics, work.watch),
+                                      [&](espalier::token_id token) { return work.text.piece(token); });
+  result.tokens.assign(tokens.begin(), tokens.end());
+  result.end = decode.current().state();
+  return result;
+}
+
+}  // namespace generate
