@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-# cmake -DSOURCE=main.cpp -DPAGE=guide.md -P guide_matches.cmake: every line of code on the page is a line of the source.
+# cmake "-DSOURCES=main.cpp;other.cu" -DPAGE=guide.md -P guide_matches.cmake: every line of code on the page is a line of a source.
 cmake_minimum_required(VERSION 3.24)
-file(READ "${SOURCE}" source)
+set(source "")
+foreach(file IN LISTS SOURCES)
+  file(READ "${file}" text)
+  string(APPEND source "${text}")
+endforeach()
 file(STRINGS "${PAGE}" page_lines)
 set(inside FALSE)
 set(checked 0)

@@ -53,7 +53,7 @@ concept SaysWhetherItCompacts = requires(const KVStoreT& kv) {
 //!   commit after append of a chain equals plain appending; append, then commit of nothing, changes nothing; what is
 //!   committed never changes.
 //! Models
-//!   contiguous_kv, token_kv; each in both settings
+//!   contiguous_kv, paged_kv, token_kv; each in both settings
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;

@@ -32,6 +32,7 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //! Optional
 //!   static constexpr bool argmax_only            true: it never samples, and the target's temperature must be 0
 //!   reserve(max_nodes, vocab)                    called before any round: no round allocates after it
+//!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for the longest
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
 //! A verifier reads each row that it uses once more to check it, unless the rows' type says `are_distributions`.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -49,7 +50,7 @@ node_rows<float> draft_rows(DrafterT& drafter) {
 
 //! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
 //!
-//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph of it is made
+//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph of it is captured
 //! once for each context_bucket and replayed. The host enqueues one round ahead of the one whose outcome it takes in, and copies of
 //! tokens cross over meanwhile. Parts are kept by reference when make_decoder got lvalues, by value otherwise.
 //!
@@ -249,11 +250,7 @@ class decoder {
     const std::int32_t bucket = context_bucket(longest, context_);
     kv_.ensure(options_.sequence, bucket, stream_.get());
     drafter_.ensure(bucket, stream_.get());
-    if (replay_) {
-      graph_of(bucket).launch(stream_.get());
-    } else {
-      round(bucket);
-    }
+    if (!replay_ || !replay(bucket)) round(bucket);
     arrival& a = arrivals_[n_enqueued_ % 2];
     outcome_.download(a.outcome.span(), stream_.get());
     tree_.words().download(a.tree.span(), stream_.get());
@@ -262,12 +259,16 @@ class decoder {
     ++n_under_way_;
   }
 
-  graph& graph_of(std::int32_t bucket) {
+  // False for the first round of a bucket, which runs as it is: what is loaded when it is first used is loaded by then.
+  bool replay(std::int32_t bucket) {
     for (auto& [size, made] : graphs_) {
-      if (size == bucket) return made;
+      if (size != bucket) continue;
+      if (!made) made.emplace(stream_.get(), [&] { round(bucket); });
+      made->launch(stream_.get());
+      return true;
     }
-    graphs_.emplace_back(bucket, graph(stream_.get(), [&] { round(bucket); }));
-    return graphs_.back().second;
+    graphs_.emplace_back(bucket, std::nullopt);
+    return false;
   }
 
   // The round itself.
@@ -330,7 +331,7 @@ class decoder {
   device_array<text_state> state_;
   device_array<fault> found_;
   device_array<detail::round_outcome> outcome_;
-  std::vector<std::pair<std::int32_t, graph>> graphs_;
+  std::vector<std::pair<std::int32_t, std::optional<graph>>> graphs_;
   arrival arrivals_[2];
   unsigned n_enqueued_ = 0;
   std::int32_t n_under_way_ = 0;
