@@ -13,6 +13,9 @@ enum cudaFuncAttribute {
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
   cudaFuncAttributeNonPortableClusterSizeAllowed = 13
 };
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeCooperative = 2,
   cudaLaunchAttributeClusterDimension = 4,
@@ -111,6 +114,15 @@ cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute which, int value) 
       if (value != 0) r.wide_clusters.insert(key);
       if (value == 0) r.wide_clusters.erase(key);
     }
+    return cudaSuccess;
+  });
+}
+
+// Kernels count as compiled for the device that is emulated.
+template <class T>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T*) {
+  return call(__func__, allowed, [&](auto&) {
+    attributes->ptxVersion = 10 * emulator::device().major + emulator::device().minor;
     return cudaSuccess;
   });
 }

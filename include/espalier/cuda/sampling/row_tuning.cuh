@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/cuda/core/error.cuh"
 
 namespace espalier::cuda::detail {
@@ -21,15 +22,20 @@ inline constexpr unsigned row_threads = 512;
 
 // Eight blocks a row where there are clusters, for eight are what every such device grants: 15 rows are 120 blocks. Rows of few
 // numbers, where a barrier of the cluster costs more than reading them, have one.
-constexpr row_tuning row_tuning_of(int capability_major, std::int32_t vocab) {
-  return {row_threads, capability_major >= 9 && vocab > 8192 ? 8U : 1U};
+constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab) {
+  return {row_threads, compiled_major >= 9 && vocab > 8192 ? 8U : 1U};
 }
 
+// Never launched: tells which architecture the kernels of this program were compiled for.
+template <class UnusedT = void>
+ESPALIER_KERNEL void compiled_for() {}
+
+// Of the present device, as far as this program knows of it: kernels that were compiled for 8.0 alone run on later devices, too, but
+// have no clusters there.
 inline row_tuning row_tuning_here(std::int32_t vocab) {
-  int device = 0, major = 0;
-  require(cudaGetDevice(&device), "cudaGetDevice");
-  require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  return row_tuning_of(major, vocab);
+  cudaFuncAttributes attributes = {};
+  require(cudaFuncGetAttributes(&attributes, compiled_for<>), "cudaFuncGetAttributes");
+  return row_tuning_of(attributes.ptxVersion / 10, vocab);
 }
 
 }  // namespace espalier::cuda::detail
