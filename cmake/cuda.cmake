@@ -1,6 +1,8 @@
 # Whether this machine compiles CUDA. ESPALIER_CUDA=OFF does not even look.
 #
-# Sets ESPALIER_HAS_CUDA. Code for compute capability 8.0 and 9.0, and PTX for later ones.
+# Sets ESPALIER_HAS_CUDA, and ESPALIER_HAS_GPU: a GPU is here, or was named by CMAKE_CUDA_ARCHITECTURES. Otherwise programs hold code for
+# compute capability 8.0 and 9.0, and PTX for later ones; and tests and examples PTX alone, since ptxas would take minutes to optimise
+# for every card what none here will run.
 option(ESPALIER_CUDA "Compile the CUDA half where nvcc is" ON)
 set(ESPALIER_HAS_CUDA FALSE)
 if(ESPALIER_CUDA)
@@ -8,17 +10,13 @@ if(ESPALIER_CUDA)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  execute_process(COMMAND nvidia-smi -L RESULT_VARIABLE espalier_no_gpu OUTPUT_QUIET ERROR_QUIET)
+  set(ESPALIER_HAS_GPU TRUE)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND espalier_no_gpu EQUAL 0)
+    set(CMAKE_CUDA_ARCHITECTURES native)
+  elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
-    # Where no card was named: tests compile for one architecture, optimised little, and examples to PTX, which the driver
-    # compiles when they first run. Optimising every kernel for every card takes ptxas minutes.
-    set(espalier_test_architectures 90)
-    set(espalier_test_flags -Ofc=max)
-    set(espalier_example_architectures 80-virtual 90-virtual)
-  else()
-    set(espalier_test_architectures ${CMAKE_CUDA_ARCHITECTURES})
-    set(espalier_test_flags)
-    set(espalier_example_architectures ${CMAKE_CUDA_ARCHITECTURES})
+    set(ESPALIER_HAS_GPU FALSE)
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
