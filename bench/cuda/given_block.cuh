@@ -27,7 +27,7 @@ struct given_block {
 
   void reserve(std::int32_t, espalier::cuda::text_view, espalier::cuda::fault* found) { faults = found; }
   void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) const {}
-  void ensure(std::int32_t, cudaStream_t) const {}
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
   void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) const {}
   std::int32_t capacity() const { return 1 << 30; }
   std::int32_t vocab_size() const { return vocab; }

@@ -62,7 +62,7 @@ class round_stations {
     drafter_.reserve(tree_.capacity(), text_.view(), found_.data());
     const auto size = static_cast<std::int32_t>(text.size());
     kv_.ensure(0, context_, stream.get());
-    drafter_.ensure(context_, stream.get());
+    drafter_.ensure(context_, context_, stream.get());
     if (size > 1) espalier::cuda::prefill().run(backend_, kv_, 0, text_.view(), 0, size - 1, stream.get());
     drafter_.begin(text, 0, stream.get());
     require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");

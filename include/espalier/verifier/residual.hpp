@@ -14,7 +14,7 @@ namespace espalier {
 namespace detail {
 
 template <class NumberT>
-inline constexpr NumberT largest_number = std::numeric_limits<NumberT>::max();
+inline constexpr NumberT largest_number = (std::numeric_limits<NumberT>::max)();
 
 // All that a residual is but its rows.
 struct residual_state {

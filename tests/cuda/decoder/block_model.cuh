@@ -52,7 +52,7 @@ class device_block_drafter {
     found_ = found;
   }
   void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
-  void ensure(std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
   void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }

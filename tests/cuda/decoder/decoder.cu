@@ -245,6 +245,73 @@ TEST_CASE("A text goes on, and another begins, with what the caches hold of it")
   same();
 }
 
+TEST_CASE("Decoders take turns with a cache and a backend, text by text") {
+  setting s;
+  s.options.sampling.temperature = 1;
+  s.stop = {.max_tokens = 40, .tokens = {2, 9, 11}};
+  const part<chain, chain_options> policy{"chain", "", {.length = 4}};
+  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
+  const auto make = [&] {
+    return device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
+                                target_only(), kv, target, s.options);
+  };
+  auto a = make(), b = make();
+  setting other = s;
+  other.prompt = {3, 1, 4, 9, 9, 8};
+  const part<target_only> verifier{"target-only", ""};
+  for (int turn = 0; turn < 2; ++turn) {
+    written by_a, by_b;
+    by_a.take(a, s);
+    by_b.take(b, other);
+    CHECK(by_a == host_text(policy, verifier, s));
+    CHECK(by_b == host_text(policy, verifier, other));
+  }
+}
+
+TEST_CASE("A text takes no more pages than its rows need") {
+  setting s;
+  s.stop.max_tokens = 10;
+  const part<chain, chain_options> policy{"chain", "", {.length = 4}};
+  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  // 15 tokens, and what two rounds under way may add.
+  device::paged_kv<float> kv(1, 1, 1, 1000, 16, 2), draft_kv(1, 1, 1, 1000, 16, 2);
+  auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
+                                     greedy(), kv, target, s.options);
+  written text;
+  text.take(decode, s);
+  CHECK(text == host_text(policy, part<greedy>{"greedy", ""}, s));
+}
+
+TEST_CASE("What a policy learns from is what was committed") {
+  const auto seed = GENERATE(range(1U, 25U));
+  setting s;
+  s.options.seed = seed;
+  s.options.sampling.temperature = 0.7F;
+  s.stop.max_tokens = 7;
+  const part<dynatree, dynatree_options> policy{"dynatree", "", {.budget = 12}};
+  device_text_backend target(s.vocab, target_model, 16), draft(s.vocab, draft_model, 16);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
+  auto on_device = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft),
+                                        device::make_on_device(policy), target_only(), kv, target, s.options);
+  text_backend host_target(s.vocab, target_model), host_draft(s.vocab, draft_model);
+  token_kv host_kv(s.context), host_draft_kv(s.context);
+  auto on_host = make_decoder(autoregressive(host_draft, host_draft_kv, s.draft), policy.make(), target_only(), host_kv,
+                              host_target, s.options);
+  on_host.begin(s.prompt, s.stop);
+  on_device.begin(s.prompt, s.stop);
+  for (int turn = 0; turn < 8; ++turn) {
+    while (on_host.step()) {
+    }
+    while (on_device.step()) {
+    }
+    on_host.resume({}, s.stop);
+    on_device.resume({}, s.stop);
+  }
+  const auto a = on_host.current().text(), b = on_device.current().text();
+  CHECK(std::vector(a.begin(), a.end()) == std::vector(b.begin(), b.end()));
+}
+
 TEST_CASE("Parts that do not fit the device are refused with a sentence") {
   setting s;
   const auto decoder_of = [&](std::int32_t rows, float temperature, std::int32_t draft_vocab) {

@@ -107,7 +107,7 @@ TEMPLATE_TEST_CASE("The logits of a block agree with the reference, at every len
     REQUIRE(drafter.block_length() == static_cast<int>(expected.size()));
     drafter.reserve(8, on_device.view(), nullptr);
     drafter.begin(text, 0, nullptr);
-    drafter.ensure(static_cast<int>(text.size()), nullptr);
+    drafter.ensure(static_cast<int>(text.size()), static_cast<int>(text.size()), nullptr);
     auto kv = target_cache<TestType>(target);
     for (int first = 0; first < position; first += 5) {
       const int n = std::min(5, position - first);
@@ -151,7 +151,7 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
   for (const bool captured : {false, true}) {
     gpu::block_diffusion drafter(model);
     drafter.reserve(8, on_device.view(), nullptr);
-    drafter.ensure(64, nullptr);
+    drafter.ensure(64, 64, nullptr);
     auto kv = target_cache<float>(target);
     pass_over(target, kv, text, 0, pending);
     drafter.read(target, 0, pending, nullptr);
@@ -190,7 +190,7 @@ TEST_CASE("A text beyond the model's last position has a block that means nothin
   gpu::block_diffusion drafter(model);
   CHECK(drafter.capacity() == 64);
   drafter.reserve(8, on_device.view(), nullptr);
-  drafter.ensure(70, nullptr);
+  drafter.ensure(70, 70, nullptr);
   auto kv = target_cache<float>(target);
   pass_over(target, kv, text, 0, 60);
   drafter.read(target, 0, 60, nullptr);

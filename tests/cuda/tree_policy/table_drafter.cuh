@@ -173,7 +173,7 @@ class device_table_drafter {
     row_of_.fill_bytes(0xFF, nullptr);
   }
   void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
-  void ensure(std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
   void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }
@@ -230,7 +230,7 @@ class device_table_block {
   }
   void reserve(std::int32_t, espalier::cuda::text_view, espalier::cuda::fault*) {}
   void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
-  void ensure(std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
   void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }

@@ -20,10 +20,11 @@ namespace espalier::cuda {
 //!
 //! Minimal definition
 //!   reserve(max_nodes, text, found)   rounds will ask about at most max_nodes nodes of trees after this text; logits that no token
-//!                                     may be drawn from are reported to `found`
+//!                                     may be drawn from are reported to `found`. By the one decoder that it serves
 //!   begin(context, n_known, stream)   follow a new text, which the device has by then; its first n_known tokens are those of the text
 //!                                     before. Not captured
-//!   ensure(n, stream)                 before a round: the text may reach n tokens, drafted ones included. Not captured
+//!   ensure(n, max_context, stream)    before a round: the text may reach n tokens, drafted ones included; launches are made for
+//!                                     max_context. Not captured
 //!   commit(tree, path, stream)        the round is over; the path and one token will join the text
 //!   capacity() -> int
 //! Laws
@@ -35,7 +36,7 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
                            std::span<const token_id> context, tree_writer tree, path_view path, cudaStream_t stream) {
   drafter.reserve(n, text, found);
   drafter.begin(context, n, stream);
-  drafter.ensure(n, stream);
+  drafter.ensure(n, n, stream);
   drafter.commit(tree, path, stream);
   { fixed.capacity() } -> std::convertible_to<std::int32_t>;
 };

@@ -18,7 +18,7 @@ namespace espalier::cuda {
 //! Minimal definition
 //!   static constexpr regime sampling, max_nodes() -> int   as espalier::TreePolicy's
 //!   grow(tree, drafter, chance, stream)   tree holds the root, and its limit is set; what this enqueues makes it the round's tree
-//!   observe(tree, decision, stream)       the outcome; decision [1] is on the device
+//!   observe(tree, decision, stream)       what was committed; decision [1] is on the device, its token -1 where nothing was
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same rows and numbers.
 //!   Nothing synchronises or allocates

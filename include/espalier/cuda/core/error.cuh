@@ -5,6 +5,10 @@
 
 #include "espalier/core/error.hpp"
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "espalier::cuda needs compute capability 8.0 or later: set CMAKE_CUDA_ARCHITECTURES, for example to 90"
+#endif
+
 namespace espalier {
 
 //! A call of the CUDA runtime, or of a library on it, that failed. The message names the call and the reason.

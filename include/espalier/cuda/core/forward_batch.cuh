@@ -23,7 +23,7 @@ struct forward_batch_view {
   std::int32_t n_rows = 0;  //!< padding included: what kernels are launched for
   std::int32_t n_sequences = 0;
   std::int32_t n_outputs = 0;
-  std::int32_t max_context = 0;  //!< no row sees as many slots or more: bounds the work of attention
+  std::int32_t max_context = 0;  //!< no row sees more slots: bounds the work of attention
   const token_id* tokens = nullptr;
   const std::int32_t* positions = nullptr;
   const std::int32_t* slots = nullptr;

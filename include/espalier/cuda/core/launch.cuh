@@ -29,9 +29,11 @@ template <class... ParametersT>
 void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream,
             std::type_identity_t<ParametersT>... arguments) {
   if (shape.shared_bytes > unasked_shared_bytes) {
-    require(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),
-        name);
+    // All that there is: another thread may launch the kernel with another size.
+    int device = 0, most = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name);
   }
   if (shape.cluster > 8) require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
   cudaLaunchAttribute attributes[2] = {};

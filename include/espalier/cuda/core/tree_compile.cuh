@@ -170,6 +170,8 @@ class tree_compiler {
     require_option("nodes to compile", capacity, 0, 1024);
     require_option("sequences to compile", n_sequences, 1, 65535);
     const std::size_t rows = static_cast<std::size_t>(capacity + 1) * static_cast<std::size_t>(n_sequences);
+    require_option("words of all masks", static_cast<double>(rows) * espalier::mask_words(capacity + 1), 1.0,
+                   2147483647.0);
     words_ = device_array<std::int32_t>(6 * rows);
     mask_ = device_array<std::uint32_t>(rows * static_cast<std::size_t>(espalier::mask_words(capacity + 1)));
     sequences_ = device_array<batch_sequence>(static_cast<std::size_t>(n_sequences));

@@ -56,7 +56,9 @@ node_rows<float> draft_rows(DrafterT& drafter) {
 //!
 //! Complexity  a round on the host: one graph launch, one copy, one event; on the device, the policy's draft passes, one target
 //!             pass of 1 + max_nodes() rows, and no allocation
-//! Law         the text is the host decoder's of the same parts, seed and logits
+//! Law         the text is the host decoder's of the same parts, seed and logits. A policy that learns has seen all of a round that the
+//!             host cut at a stop token or string, when resume() goes on
+//! Pre         a drafter serves one decoder, whose text it reads
 //! Errors      option_error, input_error when parts or prompt do not fit; numeric_error for logits that are not finite, one round
 //!             later; cuda_error. After each, the session stands at its last committed token, and step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
@@ -132,13 +134,15 @@ class decoder {
   decoder(const decoder&) = delete;
   ~decoder() { (void)cudaStreamSynchronize(stream_.get()); }
 
-  //! Starts a text. What the cache holds of a text before is used again. Synchronises.
+  //! Starts a text. From here to its end, cache, drafter and backend belong to this decoder alone. Synchronises.
   void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    n_known_ = 0;
     start(prompt, std::move(stop), 0);
     if constexpr (requires { policy_.reset(stream_.get()); }) policy_.reset(stream_.get());
   }
 
-  //! Goes on after the text that stands, with `more` tokens in between (or none). Synchronises.
+  //! Goes on after the text that stands, with `more` tokens in between (or none). What the caches hold is used again, and so is
+  //! what the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     std::vector<token_id> prompt(session_.text().begin(), session_.text().end());
     prompt.insert(prompt.end(), more.begin(), more.end());
@@ -162,7 +166,7 @@ class decoder {
     while (n_under_way_ < (session_.left() > 1 ? 2 : 1))
       enqueue_round();
     take_in(piece_of);
-    guard.finished = true;
+    guard.finished = session_.running();  // a round that is under way when the text has ended is given up
     return true;
   }
 
@@ -193,7 +197,7 @@ class decoder {
     event done;
   };
 
-  // Where a round fails, those under way are given up, and device and host go on from the host's text.
+  // Where a round fails or the text ends, rounds under way are given up, and device and host go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
@@ -211,11 +215,7 @@ class decoder {
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     n_under_way_ = 0;
     in_step_ = false;
-    const std::vector<token_id> before(session_.text().begin(), session_.text().end());
     session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
-    const auto shared =
-        std::mismatch(before.begin(), before.end(), prompt.begin(), prompt.end()).first - before.begin();
-    n_known_ = (std::min)(n_known_, static_cast<std::int32_t>(shared));
     earlier_rounds_ = rounds;
     record_ = {};
   }
@@ -232,7 +232,7 @@ class decoder {
     state_.upload(std::span<const text_state>(&state, 1), stream_.get());
     found_.fill_bytes(0, stream_.get());
     kv_.ensure(options_.sequence, size, stream_.get());
-    drafter_.ensure(size, stream_.get());
+    drafter_.ensure(size, size, stream_.get());
     prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get(),
                  [&]([[maybe_unused]] std::int32_t first, [[maybe_unused]] std::int32_t n) {
                    if constexpr (reads_features) drafter_.read(backend_, first, n, stream_.get());
@@ -248,8 +248,9 @@ class decoder {
     const std::int32_t longest =
         static_cast<std::int32_t>(session_.text().size()) + (n_under_way_ + 1) * (max_nodes_ + 1) + max_nodes_ + 1;
     const std::int32_t bucket = context_bucket(longest, context_);
-    kv_.ensure(options_.sequence, bucket, stream_.get());
-    drafter_.ensure(bucket, stream_.get());
+    const std::int32_t slots = (std::min)(longest, context_);
+    kv_.ensure(options_.sequence, slots, stream_.get());
+    drafter_.ensure(slots, bucket, stream_.get());
     if (!replay_ || !replay(bucket)) round(bucket);
     arrival& a = arrivals_[n_enqueued_ % 2];
     outcome_.download(a.outcome.span(), stream_.get());
@@ -286,8 +287,8 @@ class decoder {
     if constexpr (reads_features) drafter_.read(backend_, path, s);
     kv_.commit(options_.sequence, &batch.sequences->prefix, path.rows, path.n, path.max, s);
     drafter_.commit(tree, path, s);
-    policy_.observe(tree, verification_.decision(), s);
     launch("close_round", detail::close_round<>, {}, s, tree, path, text(), found_.data(), outcome_.data());
+    policy_.observe(tree, &outcome_.data()->decision, s);
   }
 
   template <class PieceT>

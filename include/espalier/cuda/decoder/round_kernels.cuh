@@ -19,7 +19,7 @@ namespace espalier::cuda::detail {
 // What a round tells the host, besides its tree.
 struct round_outcome {
   fault found;
-  verdict decision;  // nothing is committed where there is a fault
+  verdict decision;  // what is committed; its token is -1 where nothing is
 };
 
 // One thread. The tree is its root, the last token; it may grow as far as the context goes, and not at all where one token is left.
@@ -38,12 +38,13 @@ ESPALIER_KERNEL void open_round(tree_writer tree, text_view text, std::int32_t m
 template <class UnusedT = void>
 ESPALIER_KERNEL void close_round(tree_writer tree, path_view path, text_view text, const fault* found,
                                  round_outcome* outcome) {
-  *outcome = {*found, *path.decision};
   text_state state = *text.state;
   const std::int32_t room = state.end - state.size;
   std::int32_t n = found->what == fault::kind::none ? *path.n : 0;
   n = n < room ? n : room;
+  *outcome = {*found, {root_node, -1}};
   if (n <= 0) return;
+  outcome->decision = cut(tree.view(), *path.decision, n);
   for (std::int32_t i = 0; i < n; ++i)
     text.tokens[state.size + i] = i + 1 < *path.n ? tree.token[path.nodes[i + 1]] : path.decision->token;
   state.size += n;

@@ -16,7 +16,6 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
-#include "espalier/cuda/core/context_bucket.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/drafter/draft_batch.cuh"
 #include "espalier/cuda/sampling/sampler.cuh"
@@ -56,7 +55,7 @@ class autoregressive {
   std::int32_t capacity() const { return (std::min)(backend_.max_positions(), kv_.capacity()); }
 
   void reserve(std::int32_t max_nodes, text_view text, fault* found) {
-    require_option("nodes that a round may ask about", max_nodes, 0, backend_.max_rows());
+    require_option("max_rows of the draft model", backend_.max_rows(), (std::max)(max_nodes, 2), 1 << 30);
     text_ = text;
     found_ = found;
     batch_ = draft_batch(max_nodes, sequence_, text, capacity());
@@ -74,10 +73,9 @@ class autoregressive {
     prefill_.run(backend_, kv_, sequence_, text_, (std::max)(0, n_known - 1), last, stream);
   }
 
-  void ensure(std::int32_t n, cudaStream_t stream) {
-    n = (std::min)(n, capacity());
-    kv_.ensure(sequence_, n, stream);
-    max_context_ = context_bucket(n, capacity());
+  void ensure(std::int32_t n, std::int32_t max_context, cudaStream_t stream) {
+    kv_.ensure(sequence_, (std::min)(n, capacity()), stream);
+    max_context_ = (std::min)(max_context, capacity());
   }
 
   void propose(tree_writer tree, node_list nodes, cudaStream_t stream) {

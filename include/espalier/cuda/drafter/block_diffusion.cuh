@@ -61,7 +61,7 @@ class block_diffusion {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
   }
 
-  void ensure(std::int32_t n, cudaStream_t) { longest_ = (std::min)(n, capacity()); }
+  void ensure(std::int32_t, std::int32_t max_context, cudaStream_t) { longest_ = (std::min)(max_context, capacity()); }
 
   //! Rows 0 to n - 1 of the target's last pass were over the tokens from `first` on.
   template <class BackendT>

@@ -17,7 +17,7 @@ namespace espalier::cuda {
 struct no_drafter {
   void reserve(std::int32_t, text_view, fault*) {}
   void begin(std::span<const token_id>, std::int32_t, cudaStream_t) {}
-  void ensure(std::int32_t, cudaStream_t) {}
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
   void commit(tree_writer, path_view, cudaStream_t) {}
   std::int32_t capacity() const { return (std::numeric_limits<std::int32_t>::max)(); }
 };

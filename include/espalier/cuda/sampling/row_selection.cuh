@@ -67,7 +67,7 @@ struct row_share {
 
   // For a row of `vocab` numbers that `team` reads.
   static row_share of(std::int32_t vocab, const row_team& team) {
-    constexpr std::int32_t most = 12288;
+    constexpr std::int32_t most = 11264;  // 99 KiB a block, which every device grants, hold these and the rest
     constexpr auto block = static_cast<std::int32_t>(espalier::detail::mass_block);
     row_share share{(vocab + block - 1) / block, 0};
     while (share.own_maxima(team) > most)
@@ -93,7 +93,8 @@ struct selection_memory {
 __device__ inline std::int32_t gather_found(const row_team& team, selection_memory& memory) {
   std::int32_t first = 0;
   for (std::int32_t r = 0; r < team.size; ++r) {
-    const auto n = static_cast<std::int32_t>(*team.of(r, &memory.n_own));
+    const auto counted = static_cast<std::int32_t>(*team.of(r, &memory.n_own));
+    const std::int32_t n = ::min(counted, selection_memory::room - first);
     const std::uint64_t* from = team.of(r, memory.own);
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x))
       memory.all[first + i] = from[i];

@@ -42,7 +42,13 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
   const team who(memory.team_memory, turns);
   team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
   const std::ptrdiff_t vocab = logits.vocab;
-  sampler.probabilities(logits.data + entry * vocab, logits.vocab, rows + u * vocab, found, kind, entry);
+  float* row = rows + u * vocab;
+  if (!sampler.probabilities(logits.data + entry * vocab, logits.vocab, row, found, kind, entry)) {
+    // Nobody is to read what was there before.
+    for (std::int32_t i = static_cast<std::int32_t>(who.rank()); i < logits.vocab;
+         i += static_cast<std::int32_t>(who.size()))
+      row[i] = 0;
+  }
   if (who.rank() == 0) row_of[u] = u;
   who.sync();  // the others may still read what this block has found
 }
@@ -56,7 +62,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
 //! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; passes as team_sampler. No
 //!             synchronisation, no allocation
 //! Law         team_sampler's
-//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault where a logit is not finite: the row is not written
+//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault where a logit is not finite: the row is all zeros
 template <class LogitT>
 class sampler {
  public:

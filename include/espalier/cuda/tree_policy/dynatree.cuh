@@ -137,7 +137,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
 
 template <class RuleT>
 ESPALIER_KERNEL void observe_round(tree_writer tree, const verdict* decision, RuleT* rule) {
-  rule->observe(tree.depth[decision->accepted]);
+  if (decision->token >= 0) rule->observe(tree.depth[decision->accepted]);
 }
 
 template <class RuleT>
