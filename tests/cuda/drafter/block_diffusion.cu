@@ -133,7 +133,7 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
   // As it should come out: all states from one pass.
   gpu::block_diffusion expected(model);
   expected.reserve(8, on_device.view(), nullptr);
-  expected.ensure(64, nullptr);
+  expected.ensure(64, 64, nullptr);
   auto whole_kv = target_cache<float>(target);
   pass_over(target, whole_kv, text, 0, 13);
   expected.read(target, 0, 13, nullptr);
