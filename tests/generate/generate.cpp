@@ -79,10 +79,10 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
   CHECK(contains(help.out,
                  "  dyspec-greedy, dyspec-threshold, dyspec-adaptive, sequoia:\n      traversal-distinct, target-only, "
                  "residual-walk\n"));
-  for (const char* name :
-       {"--prompt ",  "--prompts ",    "--models ", "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
-        "--drafter ", "prompt-lookup", "--commit ", "--threads ",    "--compare ", "--repeats ", "--show-tree ",
-        "--ascii ",   "--svg ",        "--dot ",    "--round ",      "--json ",    "heavy-path", "truncate"}) {
+  for (const char* name : {"--prompt ",   "--prompts ", "--models ",    "--max-tokens ", "--stop ",   "--method ",
+                           "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ", "--threads ",
+                           "--compare ",  "--repeats ", "--show-tree ", "--ascii ",      "--svg ",    "--dot ",
+                           "--round ",    "--json ",    "heavy-path",   "truncate"}) {
     INFO(name);
     CHECK(contains(help.out, name));
   }
@@ -190,6 +190,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--verifier specinfer --temperature 1 --method chain",
             "--verifier specinfer would change the distribution of the text with --method chain: specinfer goes with "},
            {"--verifier naive,block --method sampled-chain", "--verifier names 2 verifiers, which goes with --compare"},
+           {"--device abacus", "--device must be one of cpu, cuda, but is"},
            {"--drafter crystal-ball", "--drafter must be one of model, block, prompt-lookup, ngram, but is"},
            {"--drafter ngram --method dynatree", "--drafter ngram does not have: it goes with plain, chain."},
            {"--drafter prompt-lookup --draft.top-p 0.5",
@@ -324,7 +325,7 @@ TEST_CASE("JSON and the streamed text are the same text, of as many tokens as as
   CHECK(entry.at("tokens").size() == 20);
   CHECK(object.at("statistics").at("tokens") == 20);
   const json& seconds = object.at("statistics").at("seconds");
-  CHECK(seconds.size() == 6);
+  CHECK(seconds.size() == 7);
   CHECK(seconds.at("target_forward") > 0.0);
   CHECK(seconds.at("draft_forward") > 0.0);
   const outcome streamed = run(arguments);
