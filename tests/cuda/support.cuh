@@ -18,7 +18,8 @@ template <class ElementT>
 std::vector<ElementT> to_host(const ElementT* elements, std::size_t n) {
   std::vector<ElementT> copy(n);
   espalier::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  espalier::cuda::require(cudaMemcpy(copy.data(), elements, n * sizeof(ElementT), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  espalier::cuda::require(cudaMemcpy(copy.data(), elements, n * sizeof(ElementT), cudaMemcpyDeviceToHost),
+                          "cudaMemcpy");
   return copy;
 }
 

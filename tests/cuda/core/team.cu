@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "cuda/support.cuh"
 #include "espalier/core/weights.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
-#include "cuda/support.cuh"
 
 namespace {
 

@@ -141,7 +141,8 @@ TEST_CASE("rows of a large vocabulary are the host's") {
   emulate_capability(9);
 }
 
-TEMPLATE_TEST_CASE("a logit that is not finite is a fault, and its row is all zeros", "", float, __half, __nv_bfloat16) {
+TEMPLATE_TEST_CASE("a logit that is not finite is a fault, and its row is all zeros", "", float, __half,
+                   __nv_bfloat16) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::int32_t vocab : {1, 1000, 20000}) {
     for (const std::int32_t at : {0, vocab / 2, vocab - 1}) {
