@@ -18,52 +18,23 @@ namespace espalier::cuda {
 
 namespace detail {
 
-template <class PolicyT>
-struct device_form {
-  using type = void;
-};
-template <>
-struct device_form<espalier::plain> {
-  using type = plain;
-};
-template <>
-struct device_form<espalier::chain> {
-  using type = chain;
-};
-template <>
-struct device_form<espalier::sampled_chain> {
-  using type = sampled_chain;
-};
-template <>
-struct device_form<espalier::iid_paths> {
-  using type = iid_paths;
-};
-template <>
-struct device_form<espalier::delayed> {
-  using type = delayed;
-};
-template <>
-struct device_form<espalier::dyspec_greedy> {
-  using type = dyspec_greedy;
-};
-template <>
-struct device_form<espalier::dyspec_threshold> {
-  using type = dyspec_threshold;
-};
-template <>
-struct device_form<espalier::dynatree> {
-  using type = dynatree;
-};
-template <>
-struct device_form<espalier::best_first> {
-  using type = best_first;
-};
+// Declared only: which policy of the device has the name of which of the host.
+std::type_identity<void> device_form(...);
+std::type_identity<plain> device_form(std::type_identity<espalier::plain>);
+std::type_identity<chain> device_form(std::type_identity<espalier::chain>);
+std::type_identity<sampled_chain> device_form(std::type_identity<espalier::sampled_chain>);
+std::type_identity<iid_paths> device_form(std::type_identity<espalier::iid_paths>);
+std::type_identity<delayed> device_form(std::type_identity<espalier::delayed>);
+std::type_identity<dyspec_greedy> device_form(std::type_identity<espalier::dyspec_greedy>);
+std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dyspec_threshold>);
+std::type_identity<dynatree> device_form(std::type_identity<espalier::dynatree>);
+std::type_identity<best_first> device_form(std::type_identity<espalier::best_first>);
 
 }  // namespace detail
 
 //! The policy on the device that is the host's policy of the same name and options; void where there is none.
 template <class PolicyT>
-using device_policy = typename detail::device_form<PolicyT>::type;
+using device_policy = typename decltype(detail::device_form(std::type_identity<PolicyT>()))::type;
 
 //! Whether there is one.
 template <class PolicyT>
