@@ -15,8 +15,7 @@ struct launch_shape {
   dim3 grid = 1;
   unsigned threads = 1;          //!< a block
   std::size_t shared_bytes = 0;  //!< dynamic shared memory of a block
-  unsigned cluster = 1;      //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
-  bool cooperative = false;  //!< all blocks are on the device at once
+  unsigned cluster = 1;  //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
 };
 
 //! Shared memory that a block may use without asking for it.
@@ -36,26 +35,19 @@ void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name);
   }
   if (shape.cluster > 8) require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned n = 0;
+  cudaLaunchAttribute attribute = {};
   if (shape.cluster > 1) {
-    attributes[n].id = cudaLaunchAttributeClusterDimension;
-    attributes[n].val.clusterDim.x = shape.cluster;
-    attributes[n].val.clusterDim.y = attributes[n].val.clusterDim.z = 1;
-    ++n;
-  }
-  if (shape.cooperative) {
-    attributes[n].id = cudaLaunchAttributeCooperative;
-    attributes[n].val.cooperative = 1;
-    ++n;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = shape.cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = n;
+  config.attrs = &attribute;
+  config.numAttrs = shape.cluster > 1 ? 1 : 0;
   require(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
