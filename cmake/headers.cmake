@@ -46,6 +46,7 @@ set(espalier_headers
   include/espalier/drafter/block_diffusion.hpp
   include/espalier/drafter/factorised.hpp
   include/espalier/drafter/joint.hpp
+  include/espalier/drafter/model_state.hpp
   include/espalier/drafter/ngram.hpp
   include/espalier/drafter/ngram_index.hpp
   include/espalier/drafter/no_drafter.hpp
@@ -68,6 +69,7 @@ set(espalier_headers
   include/espalier/tree_policy/log_prob.hpp
   include/espalier/tree_policy/marginal_heap.hpp
   include/espalier/tree_policy/plain.hpp
+  include/espalier/tree_policy/round_start.hpp
   include/espalier/tree_policy/sampled_chain.hpp
   include/espalier/tree_policy/sequoia.hpp
   include/espalier/tree_policy/sequoia_shapes.hpp

@@ -108,7 +108,7 @@ class scene {
     batch_.reserve(most_rows, most_rows);
     kv_.append(0, prefix);
     batch_.begin_sequence(0, 0, prefix);
-    batch_.add_chain(std::vector<token_id>(prefix, 5), 0, true);
+    batch_.add_chain(std::vector<token_id>(prefix, 5), 0, 1);
     backend_.forward(kv_, batch_.view());
     std::vector<std::int32_t> kept;
     for (int i = 0; i < prefix; ++i)

@@ -157,7 +157,7 @@ class scene {
       batch_.clear();
       batch_.begin_sequence(0, first, n);
       kv_.append(0, n);
-      batch_.add_chain(tokens, first, true);
+      batch_.add_chain(tokens, first, 1);
       backend_.forward(kv_, batch_.view());
       std::vector<std::int32_t> kept(tokens.size());
       std::iota(kept.begin(), kept.end(), 0);

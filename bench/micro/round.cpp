@@ -213,7 +213,7 @@ void print_compile() {
         order.compute(tree, how);
         batch.clear();
         batch.begin_sequence(0, 100, n + 1);
-        batch.add_chain(pending, 100, true);
+        batch.add_chain(pending, 100, 1);
         batch.add_tree(tree, order, 0);
         touch(&batch);
       });

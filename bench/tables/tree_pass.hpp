@@ -38,7 +38,7 @@ class tree_pass {
     kv_.append(0, tree.n_nodes);
     batch_.clear();
     batch_.begin_sequence(0, prefix, tree.n_nodes);
-    batch_.add_chain(std::span(tree.token, 1), prefix, true);
+    batch_.add_chain(std::span(tree.token, 1), prefix, 1);
     batch_.add_tree(tree, order_, 0);
     const auto logits = models_.target.forward(kv_, batch_.view());
     kv_.truncate(0, prefix);

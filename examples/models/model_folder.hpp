@@ -40,14 +40,17 @@ struct model_folder {
       }
     }
     const bool has_block = std::filesystem::is_directory(folder + "/block");
-    espalier::llama_options target_options = options;
+    espalier::llama_options target_options = options, draft_options = options;
+    // What selectors read.
+    target_options.hidden_layers.push_back(espalier::model_config::load(folder + "/target").n_layers - 1);
+    draft_options.hidden_layers.push_back(espalier::model_config::load(folder + "/draft").n_layers - 1);
     if (has_block) {
       const auto read = espalier::block_draft_config::load(folder + "/block").hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
     model_folder models{tokenizer::load(folder + "/tokenizer.model"),
                         espalier::llama_backend::load(folder + "/target", target_options),
-                        espalier::llama_backend::load(folder + "/draft", options)};
+                        espalier::llama_backend::load(folder + "/draft", draft_options)};
     if (has_block) models.block = espalier::block_draft_model::load(folder + "/block", models.target);
     if (models.target.vocab_size() != models.draft.vocab_size()) {
       espalier::raise<espalier::model_error>("the target in ", folder, " has a vocabulary of ",

@@ -264,7 +264,7 @@ TEST_CASE("the forward batch of a chain and a tree equals an independent constru
 
     batch.clear();
     batch.begin_sequence(3, prefix, rows);
-    batch.add_chain(chain, prefix, true);
+    batch.add_chain(chain, prefix, 1);
     batch.add_tree(view, order, pending - 1);
     const forward_batch_view out = batch.view();
 
@@ -305,7 +305,7 @@ TEST_CASE("a forward batch is ragged: sequences of different prefix and width") 
   forward_batch batch;
   batch.begin_sequence(5, 10, 40);
   const std::vector<token_id> chain(40, 7);
-  batch.add_chain(chain, 10, false);
+  batch.add_chain(chain, 10, 0);
   batch.begin_sequence(2, 0, 1);
   batch.add_row(9, 0, 0, true);
   const forward_batch_view out = batch.view();

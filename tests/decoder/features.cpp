@@ -7,47 +7,13 @@
 
 #include "catch.hpp"
 #include "decoder/composition.hpp"
+#include "decoder/showing_backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 
 using namespace espalier;
+using models::showing_backend;
 
 namespace {
-
-// A backend whose hidden state of a row is the key of the text up to that row. It fails on one of its calls.
-struct showing_backend {
-  showing_backend(std::int32_t vocab, models::text_model model) : inner(vocab, model) {}
-
-  text_backend<models::text_model> inner;
-  std::vector<std::uint64_t> keys{};
-  int calls = 0;
-  int fail_at = -1;
-
-  std::int32_t vocab_size() const { return inner.vocab_size(); }
-
-  static std::uint64_t next(std::uint64_t key, token_id t) { return models::mix(key ^ static_cast<std::uint64_t>(t)); }
-
-  logits_view forward(token_kv& kv, forward_batch_view batch) {
-    const logits_view logits = inner.forward(kv, batch);
-    keys.assign(static_cast<std::size_t>(batch.n_rows()), 0);
-    for (const batch_sequence& s : batch.sequences) {
-      for (std::int32_t r = s.row_begin; r < s.row_end; ++r) {
-        std::uint64_t key = 1;
-        for (std::int32_t i = 0; i < s.prefix; ++i)
-          key = next(key, kv.token(s.sequence, i));
-        const auto mask = batch.mask_of(s, r);
-        for (std::int32_t j = 0; j < 32 * s.mask_words; ++j) {
-          if ((mask[static_cast<std::size_t>(j / 32)] >> (j % 32) & 1U) != 0)
-            key = next(key, kv.token(s.sequence, s.prefix + j));
-        }
-        keys[static_cast<std::size_t>(r)] = key;
-      }
-    }
-    if (calls++ == fail_at) throw std::runtime_error("the backend failed");
-    return logits;
-  }
-
-  std::uint64_t hidden(std::int32_t row) const { return keys[static_cast<std::size_t>(row)]; }
-};
 
 // Drafts as its base, and keeps what it is shown.
 struct reading_drafter : autoregressive<text_backend<models::text_model>&, token_kv&> {

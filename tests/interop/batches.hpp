@@ -20,7 +20,7 @@ struct tree_batch {
     espalier::tree_order rows(view.n_nodes);
     rows.compute(view, order);
     batch.begin_sequence(static_cast<std::int32_t>(trees.size()), prefix, view.n_nodes);
-    batch.add_chain({view.token, 1}, prefix, true);
+    batch.add_chain({view.token, 1}, prefix, 1);
     batch.add_tree(view, rows, 0);
     parents.emplace_back();
     for (const espalier::node_id u : rows.nodes())

@@ -183,7 +183,7 @@ TEST_CASE("A chain of pending tokens before the tree is a part of what comes bac
   order.compute(t, node_order::breadth_first);
   b.batch.begin_sequence(0, 6, 23);
   const std::vector<token_id> chain{1, 2, 3, t.view().token[0]};
-  b.batch.add_chain(chain, 6, true);
+  b.batch.add_chain(chain, 6, 1);
   b.batch.add_tree(t, order, 3);
   std::vector<node_id> parents(23), expected{-1, 0, 1, 2};
   for (std::size_t row = 1; row < 20; ++row)

@@ -51,7 +51,7 @@ class backend_laws {
       const std::int32_t n = std::min(step, static_cast<std::int32_t>(text.size()) - done);
       espalier::forward_batch batch;
       batch.begin_sequence(s, done, n);
-      batch.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, true);
+      batch.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, 1);
       REQUIRE(kv.append(s, n) == done);
       const espalier::logits_view logits = backend_.forward(kv, batch.view());
       REQUIRE(logits.n_rows == 1);
@@ -86,7 +86,7 @@ class backend_laws {
         const std::int32_t rows = pending + view.n_nodes - 1;
         espalier::forward_batch batch;
         batch.begin_sequence(0, prefix, rows);
-        batch.add_chain(chain, prefix, true);
+        batch.add_chain(chain, prefix, 1);
         batch.add_tree(view, order, pending - 1);
         REQUIRE(kv.append(0, rows) == prefix);
         const espalier::logits_view logits = backend_.forward(kv, batch.view());
@@ -130,9 +130,9 @@ class backend_laws {
     const auto before = read_row_(kv, 0, 5);
     espalier::forward_batch batch;
     batch.begin_sequence(2, 4, 1);
-    batch.add_chain(std::span(a).last(1), 4, true);
+    batch.add_chain(std::span(a).last(1), 4, 1);
     batch.begin_sequence(0, 6, 2);
-    batch.add_chain(std::span(b).last(2), 6, true);
+    batch.add_chain(std::span(b).last(2), 6, 1);
     kv.append(2, 1);
     kv.append(0, 2);
     const espalier::logits_view logits = backend_.forward(kv, batch.view());
@@ -148,7 +148,7 @@ class backend_laws {
     const std::vector<espalier::token_id> text = random_text(6, 9);
     espalier::forward_batch batch;
     batch.begin_sequence(0, 0, 6);
-    batch.add_chain(text, 0, false);
+    batch.add_chain(text, 0, 0);
     kv.append(0, 6);
     REQUIRE(backend_.forward(kv, batch.view()).n_rows == 0);
     // Again, with logits of two rows in the middle.

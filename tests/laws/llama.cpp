@@ -63,7 +63,7 @@ TEST_CASE("Drafter laws: autoregressive over llama_backend, bitwise") {
     const auto n = static_cast<std::int32_t>(text.size());
     forward_batch batch;
     batch.begin_sequence(0, 0, n);
-    batch.add_chain(text, 0, true);
+    batch.add_chain(text, 0, 1);
     kv.append(0, n);
     std::vector<float> row(static_cast<std::size_t>(model.vocab_size()));
     sampler(sampling).probabilities(model.forward(kv, batch.view()).row(0), row, 0);

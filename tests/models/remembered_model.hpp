@@ -104,7 +104,7 @@ class remembered_model {
     kv_.append(0, tree.n_nodes);
     batch_.clear();
     batch_.begin_sequence(0, prefix, tree.n_nodes);
-    batch_.add_chain({tree.token, 1}, prefix, true);
+    batch_.add_chain({tree.token, 1}, prefix, 1);
     batch_.add_tree(tree, order_, 0);
     const espalier::logits_view logits = model_.forward(kv_, batch_.view());
     kv_.truncate(0, prefix);

@@ -105,6 +105,15 @@ class basic_llama_backend {
     return {logits_, static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size};
   }
 
+  //! Numbers of hidden_state(); 0 unless options.hidden_layers lists the last layer.
+  int hidden_size() const {
+    const bool kept =
+        std::find(hidden_layers_.begin(), hidden_layers_.end(), config_.n_layers - 1) != hidden_layers_.end();
+    return kept ? config_.hidden_size : 0;
+  }
+  //! What the last layer leaves of a row of the last batch, before the final norm.
+  std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }
+
   //! What `layer` added to the stream of a row of the last batch: the residual stream after it, before the final norm.
   //!
   //! Shapes      [hidden_size], valid until the next forward

@@ -37,8 +37,8 @@ class prefill {
   //! [chunk] the numbers from 0 on: the rows of a pass.
   std::span<const std::int32_t> rows() const { return kept_; }
 
-  //! With pending = 0 the last pass asks for the logits of the last token, and they are returned. After each pass
-  //! after_pass(first, n) hears which tokens it was over.
+  //! With pending = 0 the last pass asks for the logits of its last n_outputs tokens, or of all where it has fewer, and they
+  //! are returned. After each pass after_pass(first, n) hears which tokens it was over.
   //!
   //! Pre         kv.size(sequence) < text.size() where logits are wanted
   //! Post        text.size() - kv.size(sequence) <= pending
@@ -47,7 +47,7 @@ class prefill {
   template <class BackendT, class KVStoreT, class AfterPassT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t pending,
-           const AfterPassT& after_pass) {
+           const AfterPassT& after_pass, std::int32_t n_outputs = 1) {
     std::int32_t most = chunk;
     if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
     const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
@@ -60,7 +60,7 @@ class prefill {
       batch_.clear();
       batch_.begin_sequence(sequence, done, n);
       batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,
-                       pending == 0 && done + n == goal);
+                       pending == 0 && done + n == goal ? (std::min)(n, n_outputs) : 0);
       logits = checked_forward(backend, kv, batch_.view());
       after_pass(done, n);
       kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -38,6 +39,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
 //!   max_positions() -> int              longest text it can read; as long as the cache without it
+//!   hidden_size(), hidden_state(row)    (HiddenBackend) what its logits are made from
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.
@@ -59,6 +61,19 @@ using logit_number = std::remove_const_t<std::remove_pointer_t<
 template <class BackendT>
 concept BoundedBackend = requires(const BackendT& backend) {
   { backend.max_rows() } -> std::convertible_to<std::int32_t>;
+};
+
+//! A backend whose last hidden states, those that its logits are made from, can be read after a forward pass.
+//!
+//! Minimal definition, besides Backend
+//!   hidden_size() -> int              0 where this one keeps none
+//!   hidden_state(row) -> span<const float>   [hidden_size] of a row of the last batch, valid until the next pass
+//! Models
+//!   llama_backend
+template <class BackendT>
+concept HiddenBackend = requires(const BackendT& backend, std::int32_t row) {
+  { backend.hidden_size() } -> std::convertible_to<std::int32_t>;
+  { backend.hidden_state(row) } -> std::convertible_to<std::span<const float>>;
 };
 
 //! The longest text that a backend can read through this cache, in tokens.

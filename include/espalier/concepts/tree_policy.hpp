@@ -42,6 +42,10 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //!   grow(tree, drafter, chance)           tree holds the root; on return it is this round's tree
 //!   observe(tree, verdict)                the round's outcome, to learn from
 //! Optional
+//!   open(round_start)                     a round begins: where it stands; before grow()
+//!   reads_states = true                   with the next member: the drafter is to keep its states (StateDrafter)
+//!   read(logits, hidden)                  the target's logits [vocab] and last hidden state at the node that was accepted, before
+//!                                         observe(); hidden is empty where the backend keeps none (HiddenBackend)
 //!   reset()                               a new text begins: what was learnt from the last one is dropped
 //!   max_asked() -> int                    drafted tokens that the tree may hold while it grows, if more than max_nodes(): what
 //!                                         is kept of it is then built anew, and the drafter told by renumber()

@@ -54,11 +54,14 @@ class forward_batch {
   }
 
   //! Adds a run of consecutive tokens in scratch slots 0, 1, ...: committed text that the cache does not hold yet.
-  //! Only the last row asks for logits, if `wants_logits`.
-  void add_chain(std::span<const token_id> tokens, std::int32_t first_position, bool wants_logits) {
+  //! The last n_outputs of its rows ask for logits.
+  //!
+  //! Pre         n_outputs <= the number of tokens
+  void add_chain(std::span<const token_id> tokens, std::int32_t first_position, std::int32_t n_outputs) {
+    const std::size_t first_output = tokens.size() - static_cast<std::size_t>(n_outputs);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       const auto column = static_cast<std::int32_t>(i);
-      add_row(tokens[i], first_position + column, column, wants_logits && i + 1 == tokens.size()).include_first(column);
+      add_row(tokens[i], first_position + column, column, i >= first_output).include_first(column);
     }
   }
 

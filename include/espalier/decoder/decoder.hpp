@@ -26,6 +26,7 @@
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/session.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
+#include "espalier/tree_policy/round_start.hpp"
 
 namespace espalier {
 
@@ -134,6 +135,7 @@ class decoder {
       max_pending_ = (std::min)(max_pending_, most - nodes);
     }
     const std::int32_t rows = max_pending_ + nodes;
+    if constexpr (reads_states && StateDrafter<drafter_type>) drafter_.keep_states();
     drafter_.reserve(tree_.capacity());
     target_.reserve(nodes + 1, backend_.vocab_size());
     if constexpr (requires { verifier_.reserve(nodes, backend_.vocab_size()); })
@@ -148,7 +150,7 @@ class decoder {
     session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
     record_ = {};
     earlier_rounds_ = 0;
-    cache_in_step_ = drafter_in_step_ = false;
+    cache_in_step_ = drafter_in_step_ = policy_in_step_ = false;
     if constexpr (requires { policy_.reset(); }) policy_.reset();
   }
 
@@ -162,6 +164,7 @@ class decoder {
     record_ = {};
     earlier_rounds_ += rounds;
     drafter_in_step_ = false;
+    policy_in_step_ = policy_in_step_ && more.empty();
   }
 
   //! One round. False, and nothing is done, once the session has ended. `piece_of` is needed for stop strings only.
@@ -185,9 +188,9 @@ class decoder {
     prepare();
     draft(chance);
     compile();
-    const auto logits = checked_forward(backend_, kv_, batch_.view());
+    logits_ = checked_forward(backend_, kv_, batch_.view());
     record_.seconds.target_forward += lap();
-    target_.open(logits, order_.rows());
+    target_.open(logits_, order_.rows());
     const verdict v = verifier_.verify(tree_.view(), detail::draft_rows(drafter_), target_, chance);
     record_.seconds.verify = lap();
     commit(v, piece_of);
@@ -256,6 +259,23 @@ class decoder {
     }
   }
 
+  static constexpr bool reads_states = requires {
+    requires policy_type::reads_states;
+  };
+
+  // Tells the policy what the target says after this node.
+  void show_state(node_id u) {
+    if constexpr (reads_states) {
+      const std::int32_t row = order_.rows()[static_cast<std::size_t>(u)];
+      std::span<const float> hidden;
+      if constexpr (HiddenBackend<backend_type>) {
+        if (backend_.hidden_size() > 0) hidden = backend_.hidden_state(pending_ - 1 + row);
+      }
+      policy_in_step_ = false;
+      policy_.read(logits_.row(row), hidden);
+    }
+  }
+
   void prepare() {
     drop_scratch();
     cache_in_step_ = true;
@@ -283,6 +303,8 @@ class decoder {
     const std::int32_t room = session_.left() > 1 ? (std::min)(session_.room(), drafter_.capacity() - text_size()) : 0;
     tree_.reset(session_.text().back(), (std::min)(tree_.capacity(), room));
     const double before = draft_forward_seconds();
+    if constexpr (requires { policy_.open(round_start{}); })
+      policy_.open({text_size(), options_.sampling, policy_in_step_});
     policy_.grow(tree_, drafter_, chance);
     record_.tree = tree_.view();
     record_.seconds.draft_forward = draft_forward_seconds() - before;
@@ -307,7 +329,7 @@ class decoder {
       raise<input_error>("the cache of ", kv_.capacity(), " tokens is full.");
     batch_.clear();
     batch_.begin_sequence(options_.sequence, prefix_, rows);
-    batch_.add_chain(session_.text().last(static_cast<std::size_t>(pending_)), prefix_, true);
+    batch_.add_chain(session_.text().last(static_cast<std::size_t>(pending_)), prefix_, 1);
     batch_.add_tree(tree_.view(), order_, pending_ - 1);
     record_.forwarded_rows = rows;
     record_.seconds.compile = lap();
@@ -328,10 +350,12 @@ class decoder {
     show_features(prefix_, kept_);
     kv_.commit(options_.sequence, kept_);
     drafter_.commit(tree, admitted);
+    show_state(accepted);
     policy_.observe(tree, admitted);
     // The session comes last: whatever failed before this line, the round has not been.
     const std::size_t written = session_.text().size();
     session_.commit(tree, admitted);
+    policy_in_step_ = reads_states;
     record_.decision = admitted;
     record_.committed = session_.text().subspan(written);
     record_.state = session_.state();
@@ -345,6 +369,7 @@ class decoder {
   decoder_options options_;
   session session_;
   target_rows target_;
+  vocab_rows<logit_number<backend_type, kv_type>> logits_;  // of the last target pass
   std::int32_t context_;
   tree<> tree_;
   tree_order order_;
@@ -357,6 +382,7 @@ class decoder {
   std::int32_t earlier_rounds_ = 0;
   bool cache_in_step_ = false;
   bool drafter_in_step_ = false;
+  bool policy_in_step_ = false;  // what it read last is of the token before the pending one
   round_record record_;
   clock::time_point lap_;
 };

@@ -19,6 +19,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/drafter/model_state.hpp"
 #include "espalier/drafter/renumber.hpp"
 #include "espalier/sampling/sampler.hpp"
 
@@ -31,7 +32,7 @@ namespace espalier {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve()
-//! Law         StepDrafter's; the rows are those of the draft model along each path, through the sampler
+//! Law         StepDrafter's and StateDrafter's; the rows are those of the draft model along each path, through the sampler
 //! Errors      input_error for an empty context; numeric_error for logits that are not finite; what the backend throws, after
 //!             which the next round opens as if the failed one had not been
 template <class BackendT, class KVStoreT>
@@ -56,13 +57,22 @@ class autoregressive {
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return context_length(backend_, kv_); }
 
+  void keep_states() { keeps_states_ = true; }
+  std::int32_t hidden_size() const {
+    if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
+    return 0;
+  }
+
   void reserve(std::int32_t max_nodes) {
     // A drafter that several decoders share has room for the largest.
     max_nodes_ = max_nodes = (std::max)(max_nodes, max_nodes_);
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+    const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
     const auto vocab = static_cast<std::size_t>(vocab_size());
     text_.reserve(static_cast<std::size_t>(capacity()) + nodes + 1);
-    rows_.reset(new number[nodes * vocab]);
+    rows_.reset(new number[kept_rows * vocab]);
+    hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
+    knows_previous_ = false;
     row_of_.resize(nodes, -1);
     column_of_.resize(nodes, -1);
     renumbered_.resize(nodes);
@@ -77,6 +87,7 @@ class autoregressive {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     kv_.truncate(sequence_, 0);
     text_.assign(context.begin(), context.end());
+    knows_previous_ = false;
     close_round();
   }
 
@@ -101,6 +112,9 @@ class autoregressive {
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
 
+  model_state<number> root_state() const { return state(0); }
+  model_state<number> previous_state() const { return knows_previous_ ? state(max_nodes_ + 1) : model_state<number>{}; }
+
   void commit(tree_view tree, verdict v) {
     const std::int32_t length = tree.depth[v.accepted];
     // Past the end of the cache there is nothing to follow: no round can open until begin() gives a shorter text.
@@ -113,6 +127,9 @@ class autoregressive {
     while (n < static_cast<std::size_t>(length) && kept_[n] >= 0)
       ++n;
     kv_.commit(sequence_, std::span<const std::int32_t>(kept_).first(n));
+    const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
+    knows_previous_ = keeps_states_ && row >= 0;
+    if (knows_previous_) keep_as_previous(row);
     close_round();
   }
 
@@ -139,9 +156,18 @@ class autoregressive {
     const auto length = static_cast<std::int32_t>(text_.size());
     kv_.truncate(sequence_, length - 1);
     const auto start = std::chrono::steady_clock::now();
-    const auto logits = prefill_.run(backend_, kv_, sequence_, text_, 0);
+    std::int32_t last = 0;
+    const auto logits = prefill_.run(
+        backend_, kv_, sequence_, text_, 0, [&](std::int32_t, std::int32_t n) { last = n - 1; },
+        keeps_states_ && !knows_previous_ ? 2 : 1);
     forward_time_ += std::chrono::steady_clock::now() - start;
-    take_row(root_node, logits.row(0));
+    if (logits.n_rows == 2) {
+      take_row(root_node, logits.row(0), last - 1);
+      keep_as_previous(0);
+      knows_previous_ = true;
+      n_rows_ = 0;
+    }
+    take_row(root_node, logits.row(logits.n_rows - 1), last);
     return {rows_.get(), 1, vocab_size()};
   }
 
@@ -164,12 +190,34 @@ class autoregressive {
     const auto logits = checked_forward(backend_, kv_, batch_.view());
     forward_time_ += std::chrono::steady_clock::now() - start;
     for (std::int32_t i = 0; i < n; ++i)
-      take_row(nodes[static_cast<std::size_t>(i)], logits.row(i));
+      take_row(nodes[static_cast<std::size_t>(i)], logits.row(i), i);
   }
 
-  void take_row(node_id u, std::span<const number> logits) {
+  void take_row(node_id u, std::span<const number> logits, std::int32_t batch_row) {
     sampler_.probabilities(logits, {rows_.get() + offset(n_rows_), logits.size()}, n_rows_);
+    if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) {
+      if (!hidden_.empty()) {
+        const std::span<const float> state = backend_.hidden_state(batch_row);
+        std::copy(state.begin(), state.end(), hidden_.begin() + hidden_offset(n_rows_));
+      }
+    }
     row_of_[static_cast<std::size_t>(u)] = n_rows_++;
+  }
+
+  std::ptrdiff_t hidden_offset(std::int32_t row) const { return static_cast<std::ptrdiff_t>(row) * hidden_size(); }
+
+  model_state<number> state(std::int32_t row) const {
+    const auto n = static_cast<std::size_t>(hidden_.empty() ? 0 : hidden_size());
+    return {{rows_.get() + offset(row), static_cast<std::size_t>(vocab_size())},
+            std::span(hidden_).subspan(static_cast<std::size_t>(row) * n, n)};
+  }
+
+  // What a row of this round said stays known for the next.
+  void keep_as_previous(std::int32_t row) {
+    const std::int32_t place = max_nodes_ + 1;
+    std::copy_n(rows_.get() + offset(row), vocab_size(), rows_.get() + offset(place));
+    if (!hidden_.empty())
+      std::copy_n(hidden_.begin() + hidden_offset(row), hidden_size(), hidden_.begin() + hidden_offset(place));
   }
 
   void require_room(std::int32_t first_slot) const {
@@ -185,6 +233,9 @@ class autoregressive {
   std::unique_ptr<number[]> rows_;
   std::int32_t n_rows_ = 0;
   std::int32_t n_columns_ = 0;  // scratch slots in use
+  bool keeps_states_ = false;
+  bool knows_previous_ = false;  // the row after the last, and its state, are those of the token before the pending one
+  std::vector<float> hidden_;    // [rows][hidden_size] by row, where states are kept
   std::vector<std::int32_t> row_of_;
   std::vector<std::int32_t> column_of_;
   std::vector<std::int32_t> renumbered_;

@@ -100,7 +100,7 @@ void write_text(host_llama& host, BackendT& device, KVStoreT& kv, std::mt19937& 
                 int n) {
   forward_batch batch;
   batch.begin_sequence(sequence, first, n);
-  batch.add_chain(llama_driver::random_tokens(random, n, host.config().vocab_size), first, false);
+  batch.add_chain(llama_driver::random_tokens(random, n, host.config().vocab_size), first, 0);
   host.forward(batch.view());
   host.commit_first(sequence, n);
   const device_batch uploaded(batch.view(), 3);
@@ -282,7 +282,7 @@ TEST_CASE("A prompt in chunks leaves the cache as one pass does") {
   auto kv = cache_for(backend, 2, 45), whole_kv = cache_for(backend, 2, 45);
   forward_batch chain;
   chain.begin_sequence(1, 0, 43);
-  chain.add_chain(tokens, 0, false);
+  chain.add_chain(tokens, 0, 0);
   backend.forward(whole_kv, device_batch(chain.view()).view(), nullptr);
   gpu::prefill prefill;
   std::vector<std::pair<std::int32_t, std::int32_t>> passes;

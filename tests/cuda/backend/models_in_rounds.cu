@@ -50,7 +50,7 @@ text_type plain_text(const std::string& folder, text_type text, int n) {
     forward_batch batch;
     const auto rows = static_cast<std::int32_t>(text.size()) - done;
     batch.begin_sequence(0, done, rows);
-    batch.add_chain(std::span<const token_id>(text).subspan(static_cast<std::size_t>(done)), done, true);
+    batch.add_chain(std::span<const token_id>(text).subspan(static_cast<std::size_t>(done)), done, 1);
     const auto logits = host.forward(batch.view()).back();
     host.commit_first(0, rows);
     done += rows;

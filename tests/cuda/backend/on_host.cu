@@ -147,7 +147,7 @@ TEST_CASE("A prompt in chunks and a tree level by level need no commit in betwee
   prefill.run(w.device, w.kv, 1, {on_device.data(), nullptr, 33}, 20, 33, nullptr);
   forward_batch chain;
   chain.begin_sequence(1, 0, 33);
-  chain.add_chain(tokens, 0, false);
+  chain.add_chain(tokens, 0, 0);
   w.forward_on_host(chain.view());
   std::vector<std::int32_t> all(33);
   for (std::int32_t i = 0; i < 33; ++i)

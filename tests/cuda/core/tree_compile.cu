@@ -35,7 +35,7 @@ std::string difference(const device::tree_compiler& compiler, const device::forw
   forward_batch expected;
   expected.begin_sequence(sequence, prefix, n_rows);
   const token_id root = tree.token[0];
-  expected.add_chain({&root, 1}, prefix, true);
+  expected.add_chain({&root, 1}, prefix, 1);
   expected.add_tree(tree, order, 0);
   const espalier::forward_batch_view host = expected.view();
 

@@ -77,7 +77,7 @@ void pass_over(BackendT& target, KVStoreT& kv, const std::vector<token_id>& text
   forward_batch batch;
   batch.begin_sequence(0, first, end - first);
   batch.add_chain(std::span(text).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first)),
-                  first, false);
+                  first, 0);
   target.forward(kv, device_batch(batch.view(), 1).view(), nullptr);
 }
 
