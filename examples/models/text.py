@@ -162,14 +162,14 @@ def cut_prompts(work, sp, split, count, domain, rng, shortest=24, longest=96):
 
 
 def make_prompts(args):
-    """Held-out prompts of 30 to 120 tokens that begin and end at natural places."""
+    """Prompts of 30 to 120 tokens that begin and end at natural places: held-out ones, or some of the training text."""
     import sentencepiece as spm
 
     sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
     rng, out = np.random.default_rng(args.seed), []
     for d in DOMAINS:
         found = []
-        for doc in documents(args.data, d, "heldout"):
+        for doc in documents(args.data, d, args.split):
             if d == "gsm8k":
                 found.append(doc[: doc.index("\nAnswer:") + len("\nAnswer:")])
                 continue
@@ -187,9 +187,13 @@ def make_prompts(args):
                 if ends:
                     found.append(piece[: ends[-1]])
         found = [t for t in found if 30 <= len(sp.encode(t)) <= 120]
-        for i in np.sort(rng.permutation(len(found))[:15]):
-            out.append({"domain": d, "text": found[i]})
+        chosen = rng.permutation(len(found))[: args.count]
+        if args.split == "heldout":
+            chosen = np.sort(chosen)
+        out.append([{"domain": d, "text": found[i]} for i in chosen])
         print(f"{d} {len(found)} candidates")
-    with open(os.path.join(args.out, "prompts.jsonl"), "w") as f:
-        for o in out:
+    if args.split == "train":  # the domains take turns, so that the first prompts are a sample of all
+        out = zip(*out)
+    with open(args.prompts_file or os.path.join(args.out, "prompts.jsonl"), "w") as f:
+        for o in (o for some in out for o in some):
             f.write(json.dumps(o) + "\n")
