@@ -105,6 +105,9 @@ set(espalier_headers
   include/espalier/backend/checked_forward.hpp
   include/espalier/backend/prefill.hpp
   include/espalier/backend/text.hpp
+  include/espalier/cost/cost_curve.hpp
+  include/espalier/cost/cost_model.hpp
+  include/espalier/cost/monotone_grid.hpp
   include/espalier/decoder/decoder.hpp
   include/espalier/decoder/observer.hpp
   include/espalier/decoder/round.hpp

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cost/monotone_grid.hpp"
+
+namespace espalier {
+
+//! What one pass took.
+struct cost_sample {
+  std::int32_t rows = 0;     //!< of the pass
+  std::int32_t context = 0;  //!< tokens that the cache held before it
+  double seconds = 0;
+};
+
+//! Seconds of a forward pass by its rows and by the length of the context. Neither more rows nor a longer context ever
+//! makes a pass cheaper, whatever was measured.
+//!
+//! Between the numbers of rows and the lengths of the grid, straight lines; beyond the last of either, on with the last
+//! slope (the steepest among those up to there, so that slopes that were measured badly cannot make more cost less); before
+//! the first, as at the first. No rows are no pass, and cost nothing. Where only one number of rows or one length was
+//! measured, the other ones cost the same.
+//!
+//! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
+//! Complexity  operator(): two binary searches; no allocation
+//! Law         non-decreasing in both arguments; equal to the samples on the grid where those are non-decreasing
+class cost_curve {
+ public:
+  //! The curve nearest to the samples (least squares) among those that never decrease. Samples of the same rows and context
+  //! count by their median.
+  //!
+  //! Errors      input_error for no samples, for rows below 1, a context below 0, seconds that are negative or not finite, and
+  //!             where not every number of rows was measured with every context
+  static cost_curve fit(std::span<const cost_sample> samples) {
+    if (samples.empty()) raise<input_error>("no pass was measured; a cost curve needs at least one sample.");
+    std::vector<std::int32_t> rows, contexts;
+    for (const cost_sample& s : samples) {
+      if (s.rows < 1 || s.context < 0 || !(s.seconds >= 0) || std::isinf(s.seconds)) {
+        raise<input_error>(
+            "a pass of ", s.rows, " rows after ", s.context, " tokens is said to have taken ", s.seconds,
+            " seconds; rows must be 1 or more, the context 0 or more, and the seconds a number from 0 on.");
+      }
+      rows.push_back(s.rows);
+      contexts.push_back(s.context);
+    }
+    sort_once(rows);
+    sort_once(contexts);
+    std::vector<std::vector<double>> cells(rows.size() * contexts.size());
+    for (const cost_sample& s : samples)
+      cells[index_of(rows, s.rows) * contexts.size() + index_of(contexts, s.context)].push_back(s.seconds);
+    std::vector<double> seconds;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (cells[i].empty()) {
+        raise<input_error>("no pass of ", rows[i / contexts.size()], " rows was measured after ",
+                           contexts[i % contexts.size()],
+                           " tokens; every number of rows must be measured with every context.");
+      }
+      seconds.push_back(median(cells[i]));
+    }
+    detail::make_monotone(seconds, contexts.size());
+    return cost_curve(std::move(rows), std::move(contexts), std::move(seconds));
+  }
+
+  //! The curve through a grid that never decreases.
+  //!
+  //! Shapes      seconds [n_rows][n_contexts]
+  //! Errors      input_error for a grid that is empty or does not ascend, a wrong number of seconds, seconds that are negative,
+  //!             not finite, or decrease
+  static cost_curve of_grid(std::vector<std::int32_t> rows, std::vector<std::int32_t> contexts,
+                            std::vector<double> seconds) {
+    const std::string fault = detail::fault_of_grid(rows, contexts, seconds);
+    if (!fault.empty()) raise<input_error>("a cost curve's ", fault);
+    return cost_curve(std::move(rows), std::move(contexts), std::move(seconds));
+  }
+
+  //! A pass of n rows costs first_row + (n - 1) * further_row, after any context.
+  //!
+  //! Errors      input_error for a number that is negative or not finite
+  static cost_curve linear(double first_row, double further_row) {
+    return of_grid({1, 2}, {0}, {first_row, first_row + further_row});
+  }
+
+  double operator()(std::int32_t rows, std::int32_t context) const {
+    if (rows < 1) return 0;
+    const place r = place_in(rows_, rows), c = place_in(contexts_, context);
+    const double* low = seconds_.data() + r.from * contexts_.size();
+    const double* high = seconds_.data() + r.to * contexts_.size();
+    const double inside =
+        between(between(low[c.from], low[c.to], c.share), between(high[c.from], high[c.to], c.share), r.share);
+    return inside + r.beyond * between(row_slopes_[c.from], row_slopes_[c.to], c.share) +
+           c.beyond * between(context_slopes_[r.from], context_slopes_[r.to], r.share);
+  }
+
+  std::span<const std::int32_t> rows() const { return rows_; }
+  std::span<const std::int32_t> contexts() const { return contexts_; }
+  std::span<const double> seconds() const { return seconds_; }
+
+  friend bool operator==(const cost_curve&, const cost_curve&) = default;
+
+ private:
+  // A value among grid points: `share` of the way from one to the next, or `beyond` the last.
+  struct place {
+    std::size_t from, to;
+    double share, beyond;
+  };
+
+  cost_curve(std::vector<std::int32_t> rows, std::vector<std::int32_t> contexts, std::vector<double> seconds)
+      : rows_(std::move(rows)), contexts_(std::move(contexts)), seconds_(std::move(seconds)) {
+    const std::size_t n_rows = rows_.size(), n_contexts = contexts_.size();
+    row_slopes_.assign(n_contexts, 0.0);
+    context_slopes_.assign(n_rows, 0.0);
+    if (n_rows > 1) {
+      for (std::size_t c = 0; c < n_contexts; ++c)
+        row_slopes_[c] = slope(rows_, (n_rows - 2) * n_contexts + c, (n_rows - 1) * n_contexts + c);
+    }
+    if (n_contexts > 1) {
+      for (std::size_t r = 0; r < n_rows; ++r)
+        context_slopes_[r] = slope(contexts_, (r + 1) * n_contexts - 2, (r + 1) * n_contexts - 1);
+    }
+    keep_largest(row_slopes_);
+    keep_largest(context_slopes_);
+  }
+
+  double slope(const std::vector<std::int32_t>& grid, std::size_t from, std::size_t to) const {
+    return (seconds_[to] - seconds_[from]) / static_cast<double>(grid.back() - grid[grid.size() - 2]);
+  }
+
+  static void keep_largest(std::vector<double>& slopes) {
+    for (std::size_t i = 1; i < slopes.size(); ++i)
+      slopes[i] = (std::max)(slopes[i], slopes[i - 1]);
+  }
+
+  static double between(double from, double to, double share) { return from + share * (to - from); }
+
+  static place place_in(const std::vector<std::int32_t>& grid, std::int32_t value) {
+    if (value <= grid.front()) return {0, 0, 0, 0};
+    const std::size_t last = grid.size() - 1;
+    if (value >= grid[last]) return {last, last, 0, static_cast<double>(value - grid[last])};
+    const auto to = static_cast<std::size_t>(std::upper_bound(grid.begin(), grid.end(), value) - grid.begin());
+    return {to - 1, to, static_cast<double>(value - grid[to - 1]) / static_cast<double>(grid[to] - grid[to - 1]), 0};
+  }
+
+  static void sort_once(std::vector<std::int32_t>& values) {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+  }
+
+  static std::size_t index_of(const std::vector<std::int32_t>& sorted, std::int32_t value) {
+    return static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin());
+  }
+
+  static double median(std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return values.size() % 2 == 1 ? *middle : (*std::max_element(values.begin(), middle) + *middle) / 2;
+  }
+
+  std::vector<std::int32_t> rows_;
+  std::vector<std::int32_t> contexts_;
+  std::vector<double> seconds_;         // [n_rows][n_contexts]
+  std::vector<double> row_slopes_;      // [n_contexts] of a row beyond the last of the grid
+  std::vector<double> context_slopes_;  // [n_rows] of a token beyond the last of the grid
+};
+
+}  // namespace espalier

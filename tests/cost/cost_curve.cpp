@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSL-1.0
+// Curves never decrease, go through samples that do not, and are the nearest such to samples that do.
+#include "espalier/cost/cost_curve.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "allocations.hpp"
+#include "catch.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+
+namespace {
+
+const std::vector<std::int32_t> many_rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+const std::vector<std::int32_t> some_contexts = {16, 256, 768};
+
+// A sum of squares over the samples: what a fit makes least.
+double distance(const cost_curve& curve, const std::vector<cost_sample>& samples) {
+  double sum = 0;
+  for (const cost_sample& s : samples)
+    sum += std::pow(curve(s.rows, s.context) - s.seconds, 2);
+  return sum;
+}
+
+// Whether the curve decreases anywhere on and beyond its grid.
+bool decreases(const cost_curve& curve, std::int32_t most_rows, std::int32_t most_context) {
+  for (std::int32_t rows = 0; rows <= most_rows; ++rows) {
+    for (std::int32_t context = 0; context <= most_context; context += 24) {
+      const double here = curve(rows, context);
+      // Sums are rounded: a curve that is flat may waver in the last digits.
+      const double slack = 1e-12 * here;
+      if (curve(rows + 1, context) < here - slack || curve(rows, context + 24) < here - slack) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<cost_sample> noisy_samples(std::uint32_t seed, double noise) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
+  std::vector<cost_sample> samples;
+  for (const std::int32_t rows : many_rows) {
+    for (const std::int32_t context : some_contexts)
+      samples.push_back({rows, context, factor(random) * (1e-3 + 1e-4 * rows + 1e-7 * rows * context)});
+  }
+  return samples;
+}
+
+}  // namespace
+
+TEST_CASE("a fitted curve never decreases") {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) {
+    const cost_curve curve = cost_curve::fit(noisy_samples(seed, seed < 20 ? 0.1 : 0.9));
+    INFO("seed " << seed);
+    CHECK_FALSE(decreases(curve, 400, 1200));
+  }
+}
+
+TEST_CASE("a fitted curve goes through samples that do not decrease") {
+  const std::vector<cost_sample> samples = noisy_samples(0, 0.0);
+  const cost_curve curve = cost_curve::fit(samples);
+  for (const cost_sample& s : samples)
+    CHECK(curve(s.rows, s.context) == s.seconds);
+}
+
+TEST_CASE("a fitted curve is the nearest that does not decrease") {
+  // Worked by hand: 3 and 1 pool along the rows, and the other column stays.
+  const cost_curve pooled = cost_curve::fit(std::vector<cost_sample>{{1, 0, 3}, {2, 0, 1}, {1, 9, 4}, {2, 9, 5}});
+  CHECK(pooled(1, 0) == Approx(2));
+  CHECK(pooled(2, 0) == Approx(2));
+  CHECK(pooled(1, 9) == Approx(4));
+  CHECK(pooled(2, 9) == Approx(5));
+  // All four pool: the mean of 4, 3, 2, 1. One direction after the other would end elsewhere for uneven ones.
+  const cost_curve flat = cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {2, 0, 3}, {1, 9, 2}, {2, 9, 1}});
+  CHECK(flat(1, 0) == Approx(2.5));
+  CHECK(flat(2, 9) == Approx(2.5));
+  // No small step that keeps the order comes nearer.
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> step(-1e-4, 1e-4);
+  for (std::uint32_t seed = 0; seed < 10; ++seed) {
+    const std::vector<cost_sample> samples = noisy_samples(seed, 0.5);
+    const cost_curve best = cost_curve::fit(samples);
+    const double least = distance(best, samples);
+    for (int trial = 0; trial < 50; ++trial) {
+      std::vector<cost_sample> moved;
+      for (const cost_sample& s : samples)
+        moved.push_back({s.rows, s.context, std::abs(best(s.rows, s.context) + step(random))});
+      CHECK(distance(cost_curve::fit(moved), samples) >= least * (1 - 1e-9));
+    }
+  }
+}
+
+TEST_CASE("several samples of one pass count by their median") {
+  const cost_curve curve =
+      cost_curve::fit(std::vector<cost_sample>{{1, 0, 1}, {1, 0, 900}, {1, 0, 2}, {4, 0, 5}, {4, 0, 6}});
+  CHECK(curve(1, 0) == 2);
+  CHECK(curve(4, 0) == 5.5);
+}
+
+TEST_CASE("between and beyond the grid there are straight lines") {
+  const cost_curve curve = cost_curve::of_grid({2, 4, 8}, {10, 30}, {1, 3, 2, 4, 4, 8});
+  CHECK(curve(3, 10) == 1.5);
+  CHECK(curve(2, 20) == 2);
+  CHECK(curve(6, 20) == 4.5);
+  CHECK(curve(1, 10) == 1);  // before the first, as at the first
+  CHECK(curve(2, 0) == 1);
+  CHECK(curve(0, 10) == 0);                        // no pass
+  CHECK(curve(10, 10) == 4 + 2 * 0.5);             // the last slope of rows after 10 tokens
+  CHECK(curve(10, 30) == 8 + 2 * 1.0);             // and after 30
+  CHECK(curve(8, 40) == 8 + 10 * 0.2);             // the last slope of the context at 8 rows
+  CHECK(curve(12, 50) == 8 + 4 * 1.0 + 20 * 0.2);  // both
+}
+
+TEST_CASE("slopes that fall do not make more cost less") {
+  // After 30 tokens further rows seem free, and with 4 rows further tokens.
+  const cost_curve curve = cost_curve::of_grid({1, 4}, {0, 30}, {1, 9, 8, 9});
+  CHECK_FALSE(decreases(curve, 60, 2000));
+  CHECK(curve(6, 0) > curve(4, 0));
+}
+
+TEST_CASE("one number of rows, one context") {
+  const cost_curve one = cost_curve::fit(std::vector<cost_sample>{{4, 100, 0.5}});
+  for (const std::int32_t rows : {1, 4, 400}) {
+    for (const std::int32_t context : {0, 100, 4000})
+      CHECK(one(rows, context) == 0.5);
+  }
+  const cost_curve by_context = cost_curve::fit(std::vector<cost_sample>{{4, 0, 1}, {4, 10, 2}});
+  CHECK(by_context(1, 5) == 1.5);
+  CHECK(by_context(9, 20) == 3);
+  const cost_curve line = cost_curve::linear(3, 0.5);
+  CHECK(line(1, 77) == 3);
+  CHECK(line(2, 0) == 3.5);
+  CHECK(line(256, 1000) == 3 + 255 * 0.5);
+}
+
+TEST_CASE("looking at a curve does not allocate") {
+  const cost_curve curve = cost_curve::fit(noisy_samples(1, 0.3));
+  const allocation_count allocations;
+  double sum = 0;
+  for (std::int32_t rows = 0; rows < 300; ++rows)
+    sum += curve(rows, 3 * rows);
+  CHECK(allocations.so_far() == 0);
+  CHECK(sum > 0);
+}
+
+TEST_CASE("what is no measurement is refused") {
+  const auto fit_error = [](std::vector<cost_sample> samples) {
+    return message_of<input_error>([&] { cost_curve::fit(samples); });
+  };
+  CHECK(says(fit_error({}), "no pass was measured"));
+  CHECK(says(fit_error({{1, 0, 1}, {2, 0, -1}}), "2 rows", "-1 seconds"));
+  CHECK(says(fit_error({{1, 0, std::nan("")}}), "nan seconds"));
+  CHECK(says(fit_error({{1, 0, std::numeric_limits<double>::infinity()}}), "inf seconds"));
+  CHECK(says(fit_error({{0, 0, 1}}), "0 rows"));
+  CHECK(says(fit_error({{1, -5, 1}}), "-5 tokens"));
+  CHECK(says(fit_error({{1, 0, 1}, {2, 8, 1}}), "1 rows", "after 8 tokens"));
+
+  const auto grid_error = [](std::vector<std::int32_t> rows, std::vector<std::int32_t> contexts,
+                             std::vector<double> seconds) {
+    return message_of<input_error>(
+        [&] { cost_curve::of_grid(std::move(rows), std::move(contexts), std::move(seconds)); });
+  };
+  CHECK(says(grid_error({}, {0}, {}), "rows"));
+  CHECK(says(grid_error({1}, {}, {}), "contexts"));
+  CHECK(says(grid_error({1, 1}, {0}, {1, 1}), "rows are not ascending"));
+  CHECK(says(grid_error({0, 1}, {0}, {1, 1}), "rows are not ascending numbers from 1 on"));
+  CHECK(says(grid_error({1, 2}, {9, 3}, {1, 1, 1, 1}), "contexts are not ascending"));
+  CHECK(says(grid_error({1, 2}, {0}, {1}), "1 numbers", "2 numbers of rows"));
+  CHECK(says(grid_error({1, 2}, {0}, {2, 1}), "2 rows after 0 tokens", "fewer rows"));
+  CHECK(says(grid_error({1}, {0, 7}, {2, 1}), "1 rows after 7 tokens", "shorter context"));
+  CHECK(says(grid_error({1}, {0}, {std::nan("")}), "nan"));
+  CHECK(message_of<input_error>([] { cost_curve::linear(1, 0); }).empty());
+  CHECK(says(message_of<input_error>([] { cost_curve::linear(1, -0.5); }), "fewer rows"));
+}
