@@ -52,6 +52,9 @@ set(espalier_headers
   include/espalier/drafter/no_drafter.hpp
   include/espalier/drafter/prompt_lookup.hpp
   include/espalier/drafter/renumber.hpp
+  include/espalier/selector/delayed_action.hpp
+  include/espalier/selector/row_divergence.hpp
+  include/espalier/selector/selector_features.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp
