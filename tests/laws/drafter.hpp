@@ -34,7 +34,7 @@ void show_states(DrafterT& drafter, const std::vector<espalier::token_id>& text)
   }
 }
 
-// The laws of Drafter and StepDrafter, and of FeatureDrafter where it is one. make() gives a fresh drafter; expected(path) the
+// The laws of Drafter and StepDrafter, and of FeatureDrafter and StateDrafter where it is one. make() gives a fresh drafter; expected(path) the
 // row that its model has after a text; or expected(text, path), where the path is not a part of the text.
 template <class MakeT, class ExpectedT>
 class step_drafter_laws {
@@ -58,6 +58,7 @@ class step_drafter_laws {
     show_states(drafter, {text.begin(), text.end() - 1});
     std::vector<espalier::node_id> asked{espalier::root_node};
     require_rows(drafter, drafter.propose(t, asked), t, text, asked);
+    require_states(drafter, t, text);
     while (!t.full()) {
       const std::int32_t old = t.size();
       for (unsigned n = 1 + random() % 4; n > 0 && !t.full(); --n)
@@ -115,10 +116,29 @@ class step_drafter_laws {
       REQUIRE(equal(rows.row(static_cast<std::int32_t>(i)), expected(tree, text, nodes[i])));
   }
 
+  // What it says at the end of the text is what its model says there.
+  template <class DrafterT>
+  void require_states(const DrafterT& drafter, espalier::tree_view tree, const text_type& text) {
+    if constexpr (espalier::StateDrafter<DrafterT>) {
+      REQUIRE(equal(drafter.root_state().row, expected(tree, text, espalier::root_node)));
+      const auto before = drafter.previous_state().row;
+      REQUIRE(before.empty() == (text.size() < 2));
+      if constexpr (std::is_invocable_v<ExpectedT&, text_type>) {
+        if (!before.empty()) REQUIRE(equal(before, expected_(text_type(text.begin(), text.end() - 1))));
+      }
+    }
+  }
+
+  auto made() {
+    auto drafter = make_();
+    if constexpr (espalier::StateDrafter<decltype(drafter)>) drafter.keep_states();
+    drafter.reserve(max_nodes);
+    return drafter;
+  }
+
   void follows_the_text(std::uint32_t seed) {
     std::mt19937 random(seed);
-    auto drafter = make_();
-    drafter.reserve(max_nodes);
+    auto drafter = made();
     text_type text{1, 0, 2, 1};
     drafter.begin(text);
     for (int i = 0; i < 6; ++i) {
@@ -140,8 +160,7 @@ class step_drafter_laws {
       }
     }
     // Equal to a fresh one, given the same text and asked the same.
-    auto fresh = make_();
-    fresh.reserve(max_nodes);
+    auto fresh = made();
     fresh.begin(text);
     std::mt19937 same_a(seed), same_b(seed);
     round(drafter, text, same_a);
@@ -150,8 +169,7 @@ class step_drafter_laws {
 
   void begins_anew() {
     std::mt19937 random(8);
-    auto drafter = make_();
-    drafter.reserve(max_nodes);
+    auto drafter = made();
     for (const text_type& text : {text_type{1, 2, 0, 1, 2}, text_type{1, 2, 0}, text_type{1, 2, 0, 1, 2, 2},
                                   text_type{0}, text_type{1, 2, 0, 1, 2, 2}}) {
       drafter.begin(text);

@@ -37,8 +37,8 @@ class prefill {
   //! [chunk] the numbers from 0 on: the rows of a pass.
   std::span<const std::int32_t> rows() const { return kept_; }
 
-  //! With pending = 0 the last pass asks for the logits of its last n_outputs tokens, or of all where it has fewer, and they
-  //! are returned. After each pass after_pass(first, n) hears which tokens it was over.
+  //! With pending = 0 the last pass asks for the logits of the last n_outputs tokens, or of as many as there are or a pass
+  //! takes, and they are returned. After each pass after_pass(first, n) hears which tokens it was over.
   //!
   //! Pre         kv.size(sequence) < text.size() where logits are wanted
   //! Post        text.size() - kv.size(sequence) <= pending
@@ -53,7 +53,10 @@ class prefill {
     const std::int32_t goal = static_cast<std::int32_t>(text.size()) - pending;
     vocab_rows<logit_number<BackendT, KVStoreT>> logits;
     for (std::int32_t done = kv.size(sequence); done < goal;) {
-      const std::int32_t n = (std::min)(goal - done, most);
+      std::int32_t n = (std::min)(goal - done, most);
+      // The last outputs belong to one pass.
+      const std::int32_t rest = goal - done - n;
+      if (pending == 0 && rest > 0 && rest < n_outputs) n = (std::max)(1, n - (n_outputs - rest));
       if (kv.append(sequence, n) < 0) {
         raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(), ".");
       }
