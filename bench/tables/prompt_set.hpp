@@ -17,12 +17,13 @@ namespace bench {
 struct prompt_domain {
   std::string name;
   std::vector<std::vector<espalier::token_id>> prompts;
+  float temperature = 1;  //!< of the target, where it samples and the program does not say how
 };
 
 //! Reads prompts by domain, in the order of the file; all of them are one domain where the file names none.
 //!
-//! Errors      input_error for a file that cannot be read, a domain that it does not have, or a prompt after which
-//!             `max_tokens` more tokens do not fit the models
+//! Errors      input_error for a file that cannot be read, a domain that it does not have or that has several
+//!             temperatures, or a prompt after which `max_tokens` more tokens do not fit the models
 inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_folder& models,
                                                       const std::vector<std::string>& wanted, int max_tokens) {
   std::vector<prompt_domain> domains;
@@ -32,7 +33,11 @@ inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, c
   for (const models::prompt& prompt : models::read_prompts(path)) {
     const std::string name = prompt.domain.empty() ? "all" : prompt.domain;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
-    if (find(name) == domains.end()) domains.push_back({name, {}});
+    if (find(name) == domains.end()) domains.push_back({name, {}, prompt.temperature.value_or(1.0F)});
+    if (find(name)->temperature != prompt.temperature.value_or(1.0F)) {
+      espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": the domain ", name,
+                                             " has prompts of several temperatures; it must have one.");
+    }
     auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
     if (static_cast<int>(tokens.size()) + max_tokens > models.context()) {
       espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": ", tokens.size(), " tokens and ",

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct prompt {
   std::string text{};                        //!< empty where tokens are given
   std::vector<espalier::token_id> tokens{};  //!< empty where text is given
   std::string domain{};                      //!< empty where the file names none
+  std::optional<float> temperature{};        //!< that the target is to sample at, where the file says so
   int line = 0;                              //!< of the file, from 1
 };
 
@@ -26,9 +28,9 @@ namespace detail {
 
 inline prompt parse_prompt(const std::string& text, const std::string& where) {
   const auto refuse = [&](std::string_view why) {
-    espalier::raise<espalier::input_error>(
-        where, " ", why,
-        "; a line is a string, or an object with a string \"text\" or a list \"tokens\", and \"domain\".");
+    espalier::raise<espalier::input_error>(where, " ", why,
+                                           "; a line is a string, or an object with a string \"text\" or a list "
+                                           "\"tokens\", \"domain\", and \"temperature\".");
   };
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   prompt result;
@@ -53,6 +55,10 @@ inline prompt parse_prompt(const std::string& text, const std::string& where) {
       if (!domain_at->is_string()) refuse("has a \"domain\" that is no string");
       result.domain = domain_at->get<std::string>();
     }
+    if (const auto at = json.find("temperature"); at != json.end()) {
+      if (!at->is_number() || *at < 0.0) refuse("has a \"temperature\" that is no number from 0 on");
+      result.temperature = at->get<float>();
+    }
   } else {
     refuse(json.is_discarded() ? "is not JSON" : "is neither a string nor an object");
   }
@@ -62,8 +68,8 @@ inline prompt parse_prompt(const std::string& text, const std::string& where) {
 
 }  // namespace detail
 
-//! Reads prompts, one a line, as JSON: a string, or an object with "text" or "tokens" and optionally "domain". Empty lines
-//! are skipped. `where` names the file in messages.
+//! Reads prompts, one a line, as JSON: a string, or an object with "text" or "tokens" and optionally "domain" and "temperature".
+//! Empty lines are skipped. `where` names the file in messages.
 //!
 //! Errors      espalier::input_error that names the file and the line; also for a file with no prompt
 inline std::vector<prompt> read_prompts(std::istream& file, const std::string& where) {
