@@ -53,8 +53,10 @@ set(espalier_headers
   include/espalier/drafter/prompt_lookup.hpp
   include/espalier/drafter/renumber.hpp
   include/espalier/selector/delayed_action.hpp
+  include/espalier/selector/delayed_selector.hpp
   include/espalier/selector/row_divergence.hpp
   include/espalier/selector/selector_features.hpp
+  include/espalier/selector/selector_layer.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp
@@ -71,6 +73,7 @@ set(espalier_headers
   include/espalier/tree_policy/layer.hpp
   include/espalier/tree_policy/log_prob.hpp
   include/espalier/tree_policy/marginal_heap.hpp
+  include/espalier/tree_policy/neural_delayed.hpp
   include/espalier/tree_policy/plain.hpp
   include/espalier/tree_policy/round_start.hpp
   include/espalier/tree_policy/sampled_chain.hpp

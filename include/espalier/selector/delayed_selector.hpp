@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/selector/delayed_action.hpp"
+#include "espalier/selector/selector_features.hpp"
+#include "espalier/selector/selector_layer.hpp"
+
+namespace espalier {
+
+//! How a delayed_selector holds its matrices: as they are, or a byte a weight with one scale a row.
+enum class selector_weights { float32, int8 };
+
+//! The network that chooses a delayed tree by what is known at the root. Each hidden state is projected to 128 numbers, which
+//! are normalised; with the scalars they go through layers of 512 and 32 to one score for each delayed_action. The choice is
+//! the highest score; ties go to the lower number.
+//!
+//! All inputs are standardised by means and deviations that belong to the weights, and kept within 8 deviations.
+//!
+//! Complexity  choose: a product for each weight (311,000 for hidden states of 384 and 128); no allocation
+//! Errors      option_error for hidden sizes below 1; input_error for hidden states of other sizes
+//! Source      Delayed tree expansion, appendix E, equation 10. It standardises the scalars; here the hidden states, too
+class delayed_selector {
+ public:
+  static constexpr std::size_t projected = 128, first_width = 512, second_width = 32;
+
+  //! With weights of zero, for read().
+  delayed_selector(std::int32_t target_hidden, std::int32_t draft_hidden, selector_weights kind)
+      : target_hidden_(target_hidden), draft_hidden_(draft_hidden), kind_(kind) {
+    require_option("target_hidden", target_hidden, 1, 1 << 20);
+    require_option("draft_hidden", draft_hidden, 1, 1 << 20);
+    for (std::size_t i = 0; i < n_hidden; ++i) {
+      const auto n = static_cast<std::size_t>(i == 0 ? target_hidden : draft_hidden);
+      states_[i] = {place_input(n), place_layer(projected, n), place_floats(projected), place_floats(projected)};
+    }
+    scalars_ = place_input(selector_features::n_scalars);
+    first_ = place_layer(first_width, n_hidden * projected + selector_features::n_scalars);
+    second_ = place_layer(second_width, first_width);
+    last_ = place_layer(delayed_action::count, second_width);
+    memory_.resize(used_);
+    const auto widest = static_cast<std::size_t>((std::max)(target_hidden, draft_hidden));
+    input_.resize((std::max)(detail::padded(widest), first_.stride()));
+    whole_.resize((std::max)(input_.size(), second_.stride()));
+    joined_.resize(first_.stride());
+    hidden_.resize(second_.stride());
+    narrow_.resize(last_.stride());
+    scores_.resize(delayed_action::count);
+  }
+
+  std::int32_t target_hidden_size() const { return target_hidden_; }
+  std::int32_t draft_hidden_size() const { return draft_hidden_; }
+
+  //! Takes all weights from `tensors`, which has vector(name, n, float* to) and matrix(name, rows, columns, set_row), where
+  //! set_row(row, values [columns]) takes the rows in order. Deviations are above 0, and all numbers finite.
+  template <class TensorsT>
+  void read(TensorsT& tensors) {
+    constexpr std::array<const char*, n_hidden> names = {"target_hidden", "draft_hidden_prev", "draft_hidden_root"};
+    for (std::size_t i = 0; i < n_hidden; ++i) {
+      const std::string name = names[i];
+      read(tensors, name, states_[i].scale);
+      read(tensors, name, states_[i].projection);
+      tensors.vector(name + ".norm.weight", static_cast<int>(projected), floats(states_[i].norm_scale));
+      tensors.vector(name + ".norm.bias", static_cast<int>(projected), floats(states_[i].norm_bias));
+    }
+    read(tensors, "scalars", scalars_);
+    read(tensors, "first", first_);
+    read(tensors, "second", second_);
+    read(tensors, "actions", last_);
+  }
+
+  //! The number of the delayed_action.
+  std::int32_t choose(const selector_features& features) {
+    const std::array<std::span<const float>, n_hidden> states = {features.target_hidden, features.draft_hidden_prev,
+                                                                 features.draft_hidden_root};
+    for (std::size_t i = 0; i < n_hidden; ++i) {
+      const state_place& at = states_[i];
+      if (states[i].size() != at.scale.n) {
+        raise<input_error>("a hidden state of the ", i == 0 ? "target" : "draft", " has ", states[i].size(),
+                           " numbers, but the selector was made for ", at.scale.n, ".");
+      }
+      float* out = joined_.data() + i * projected;
+      standardise(at.scale, states[i].data(), input_.data());
+      std::fill_n(input_.data() + at.scale.n, at.projection.stride() - at.scale.n, 0.0F);
+      apply(at.projection, input_.data(), out);
+      detail::normalise_layer(out, floats(at.norm_scale), floats(at.norm_bias), projected);
+    }
+    standardise(scalars_, features.scalars.data(), joined_.data() + n_hidden * projected);
+    apply(first_, joined_.data(), hidden_.data());
+    detail::gelu_of(hidden_.data(), first_width);
+    apply(second_, hidden_.data(), narrow_.data());
+    detail::gelu_of(narrow_.data(), second_width);
+    apply(last_, narrow_.data(), scores_.data());
+    return static_cast<std::int32_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
+  }
+
+  //! Of the last choice, [delayed_action::count].
+  std::span<const float> scores() const { return scores_; }
+
+ private:
+  static constexpr std::size_t n_hidden = 3;
+
+  struct alignas(64) line {
+    std::byte bytes[64];
+  };
+  // Places are in lines of the memory.
+  struct input_place {
+    std::size_t n = 0, mean = 0, deviation = 0;
+  };
+  struct layer_place {
+    std::size_t outputs = 0, inputs = 0, rows = 0, scales = 0, bias = 0;
+    std::size_t stride() const { return detail::padded(inputs); }
+  };
+  struct state_place {
+    input_place scale;
+    layer_place projection;
+    std::size_t norm_scale = 0, norm_bias = 0;
+  };
+
+  std::size_t place(std::size_t bytes) {
+    return std::exchange(used_, used_ + (bytes + sizeof(line) - 1) / sizeof(line));
+  }
+  std::size_t place_floats(std::size_t n) { return place(n * sizeof(float)); }
+  input_place place_input(std::size_t n) {
+    const std::size_t mean = place_floats(n);
+    return {n, mean, place_floats(n)};
+  }
+  layer_place place_layer(std::size_t outputs, std::size_t inputs) {
+    layer_place made{outputs, inputs};
+    made.rows = place(outputs * made.stride() * (kind_ == selector_weights::int8 ? 1 : sizeof(float)));
+    if (kind_ == selector_weights::int8) made.scales = place_floats(outputs);
+    made.bias = place_floats(outputs);
+    return made;
+  }
+
+  float* floats(std::size_t at) { return reinterpret_cast<float*>(memory_.data() + at); }
+  std::int8_t* bytes(std::size_t at) { return reinterpret_cast<std::int8_t*>(memory_.data() + at); }
+
+  template <class TensorsT>
+  void read(TensorsT& tensors, const std::string& name, const input_place& at) {
+    tensors.vector(name + ".mean", static_cast<int>(at.n), floats(at.mean));
+    tensors.vector(name + ".deviation", static_cast<int>(at.n), floats(at.deviation));
+  }
+  template <class TensorsT>
+  void read(TensorsT& tensors, const std::string& name, const layer_place& at) {
+    tensors.matrix(name + ".weight", static_cast<int>(at.outputs), static_cast<int>(at.inputs),
+                   [&](int row, const float* values) { set_row(at, static_cast<std::size_t>(row), values); });
+    tensors.vector(name + ".bias", static_cast<int>(at.outputs), floats(at.bias));
+  }
+
+  void set_row(const layer_place& at, std::size_t row, const float* values) {
+    if (kind_ == selector_weights::float32) {
+      std::copy_n(values, at.inputs, floats(at.rows) + row * at.stride());
+      return;
+    }
+    float largest = 0;
+    for (std::size_t i = 0; i < at.inputs; ++i)
+      largest = (std::max)(largest, std::abs(values[i]));
+    const float scale = largest / 127;
+    floats(at.scales)[row] = scale;
+    std::int8_t* to = bytes(at.rows) + row * at.stride();
+    for (std::size_t i = 0; i < at.inputs; ++i)
+      to[i] = static_cast<std::int8_t>(scale > 0 ? std::lround(values[i] / scale) : 0);
+  }
+
+  void standardise(const input_place& at, const float* x, float* out) {
+    detail::standardise(x, floats(at.mean), floats(at.deviation), at.n, out);
+  }
+
+  // x [stride], zero beyond the inputs; out [outputs].
+  void apply(const layer_place& at, const float* x, float* out) {
+    const std::size_t n = at.stride();
+    const float* bias = floats(at.bias);
+    if (kind_ == selector_weights::float32) {
+      const float* rows = floats(at.rows);
+      for (std::size_t r = 0; r < at.outputs; ++r)
+        out[r] = detail::product(rows + r * n, x, n) + bias[r];
+      return;
+    }
+    const float* scales = floats(at.scales);
+    const std::int8_t* rows = bytes(at.rows);
+    const float scale = detail::to_whole(x, n, whole_.data());
+    for (std::size_t r = 0; r < at.outputs; ++r)
+      out[r] = detail::product(rows + r * n, whole_.data(), n) * (scale * scales[r]) + bias[r];
+  }
+
+  std::int32_t target_hidden_, draft_hidden_;
+  selector_weights kind_;
+  std::size_t used_ = 0;  // lines
+  std::array<state_place, n_hidden> states_;
+  input_place scalars_;
+  layer_place first_, second_, last_;
+  std::vector<line> memory_;
+  std::vector<float> input_;                     // a hidden state, standardised and padded
+  std::vector<std::int16_t> whole_;              // the inputs of a layer as whole numbers
+  std::vector<float> joined_, hidden_, narrow_;  // the inputs of the last three layers, padded
+  std::vector<float> scores_;
+};
+
+}  // namespace espalier
