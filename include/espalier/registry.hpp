@@ -29,6 +29,7 @@
 #include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
+#include "espalier/tree_policy/neural_delayed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/tree_policy/sequoia.hpp"
@@ -128,6 +129,12 @@ inline constexpr auto options_of<delayed_options> =
                             option{"length", &delayed_options::length, 0, 64, "drafted tokens of each after that"});
 
 template <>
+inline constexpr auto options_of<neural_delayed_options> = boost::hana::make_tuple(
+    option{"paths", &neural_delayed_options::paths, 1, 4, "independent paths, where no selector chooses"},
+    option{"trunk", &neural_delayed_options::trunk, 0, 8, "drafted tokens before they part, where none chooses"},
+    option{"length", &neural_delayed_options::length, 0, 8, "drafted tokens of each after that, where none chooses"});
+
+template <>
 inline constexpr auto options_of<specinfer_static_options> = boost::hana::make_tuple(
     option{"budget", &specinfer_static_options::budget, 1, 1024, "drafted tokens a round at most"},
     option{"level_1", &specinfer_static_options::level_1, 0, 64, "draws from the root"},
@@ -186,6 +193,8 @@ inline constexpr auto tree_policies = boost::hana::make_tuple(
     part<specinfer_static, specinfer_static_options>{"specinfer-static",
                                                      "independent draws, as many a node as its level says"},
     part<delayed, delayed_options>{"delayed", "one path drawn from the draft, then independent ones from its end"},
+    part<neural_delayed<>, neural_delayed_options>{"neural-delayed",
+                                                   "the same, its three numbers chosen by a network every round"},
     part<dyspec_greedy, dyspec_greedy_options>{"dyspec-greedy", "draws where the next one is most likely to be needed"},
     part<dyspec_threshold, dyspec_threshold_options>{"dyspec-threshold", "the same, level by level, above a threshold"},
     part<dyspec_threshold, dyspec_threshold_options>{"dyspec-adaptive",

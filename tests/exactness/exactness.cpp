@@ -47,7 +47,9 @@ std::array<iid_paths_options, 2> tiny(iid_paths_options) {
 std::array<delayed_options, 3> tiny(delayed_options) {
   return {{{.paths = 2, .trunk = 1, .length = 2}, {.trunk = 1, .length = 0}, {.paths = 2, .trunk = 1, .length = 1}}};
 }
-
+std::array<neural_delayed_options, 1> tiny(neural_delayed_options) {
+  return {{{.paths = 2, .trunk = 1, .length = 1}}};
+}
 std::array<adaptive_chain_options, 1> tiny(adaptive_chain_options) {
   return {{{.length = 3, .confidence = 0.3}}};
 }

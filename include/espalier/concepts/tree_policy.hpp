@@ -55,7 +55,7 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //!   Whether a sampled token is kept never depends on which token it is.
 //! Models
 //!   plain; deterministic: chain, adaptive_chain, fixed, dynatree, best_first, eagle2, cascade; independent draws: iid_paths,
-//!   specinfer_static, delayed, sampled_chain; without replacement: dyspec_greedy, dyspec_threshold, sequoia
+//!   specinfer_static, delayed, neural_delayed, sampled_chain; without replacement: dyspec_greedy, dyspec_threshold, sequoia
 template <class PolicyT, class DrafterT, class ChanceT>
 concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> &&
     detail::Grows<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
