@@ -113,6 +113,8 @@ set(espalier_headers
   include/espalier/backend/text.hpp
   include/espalier/cost/cost_curve.hpp
   include/espalier/cost/cost_model.hpp
+  include/espalier/cost/hardware_name.hpp
+  include/espalier/cost/measure_costs.hpp
   include/espalier/cost/monotone_grid.hpp
   include/espalier/decoder/decoder.hpp
   include/espalier/decoder/observer.hpp
@@ -165,6 +167,7 @@ set(espalier_llama_headers
   include/espalier/backend/llama/json_reader.hpp
   include/espalier/backend/llama/matrix_product.hpp
   include/espalier/backend/llama/model_config.hpp
+  include/espalier/backend/llama/model_identity.hpp
   include/espalier/backend/llama/model_tensors.hpp
   include/espalier/backend/llama/model_weights.hpp
   include/espalier/backend/llama/packed_matrix.hpp
@@ -173,6 +176,7 @@ set(espalier_llama_headers
   include/espalier/backend/llama/simd.hpp
   include/espalier/backend/llama/tensor_reader.hpp
   include/espalier/backend/llama/thread_team.hpp
+  include/espalier/cost/cost_file.hpp
 )
 
 # espalier::cuda: adds the CUDA runtime and CUB. include/espalier/cuda.cuh includes all of these.

@@ -45,6 +45,8 @@
 #include "espalier/core/weights.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/cost/hardware_name.hpp"
+#include "espalier/cost/measure_costs.hpp"
 #include "espalier/cost/monotone_grid.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/observer.hpp"

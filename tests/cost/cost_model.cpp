@@ -19,7 +19,8 @@ cost_model made_up_model() {
           .target = "target",
           .draft = "draft",
           .draft_pass = cost_curve::of_grid({1, 64}, {0, 100}, {1, 2, 64, 65}),
-          .target_pass = cost_curve::linear(1000, 7)};
+          .target_pass = cost_curve::linear(1000, 7),
+          .opening = 0.5};
 }
 
 }  // namespace
@@ -27,8 +28,8 @@ cost_model made_up_model() {
 TEST_CASE("a round costs its passes") {
   const cost_model costs = made_up_model();
   CHECK(costs.round({}, 1, 0) == 1000);
-  CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 0) == 1035 + 1 + 3 + 2);
-  CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 100) == 1035 + 2 + 4 + 3);
+  CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 0) == 1035.5 + 1 + 3 + 2);
+  CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 100) == 1035.5 + 2 + 4 + 3);
 }
 
 TEST_CASE("a tree costs a draft pass a level, over the nodes that have children") {
@@ -41,7 +42,7 @@ TEST_CASE("a tree costs a draft pass a level, over the nodes that have children"
   drawn.append(0, 7, -1.0F);
   drawn.append(1, 5, -1.0F);
   drawn.append(3, 6, -1.0F);
-  CHECK(costs.tree(drawn.view(), 0) == 1035 + 1 + 2);
+  CHECK(costs.tree(drawn.view(), 0) == 1035.5 + 1 + 2);
 }
 
 TEST_CASE("trees deeper than is looked at at once, and any tree") {
@@ -50,7 +51,7 @@ TEST_CASE("trees deeper than is looked at at once, and any tree") {
   chain.reset(1);
   for (int i = 0; i < 200; ++i)
     chain.append(i, 2, -1.0F);
-  CHECK(costs.tree(chain.view(), 0) == Approx(1000 + 200 * 7 + 200));
+  CHECK(costs.tree(chain.view(), 0) == Approx(1000.5 + 200 * 7 + 200));
 
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
     const tree<> drawn = random_tree(150, seed, 50, seed % 2 == 0 ? 0.0 : 0.97);

@@ -27,11 +27,12 @@ struct cost_model {
   std::string draft;       //!< identity of the draft model
   cost_curve draft_pass;   //!< one call of propose: the draft's pass and the making of its rows
   cost_curve target_pass;  //!< the target's pass over a tree, root included
+  double opening = 0;  //!< what the first draft pass of a round costs more: the target has driven all out of the caches
 
   //! Of a round in which the drafter is asked once for each entry, about that many nodes, and the target forwards
   //! target_rows rows after `context` tokens.
   double round(std::span<const std::int32_t> draft_rows, std::int32_t target_rows, std::int32_t context) const {
-    double seconds = target_pass(target_rows, context);
+    double seconds = target_pass(target_rows, context) + (draft_rows.empty() ? 0.0 : opening);
     for (const std::int32_t rows : draft_rows)
       seconds += draft_pass(rows, context);
     return seconds;
@@ -39,7 +40,7 @@ struct cost_model {
 
   //! Of a round with this tree, grown level by level: one draft pass for each depth, over the nodes there that have children.
   double tree(tree_view tree, std::int32_t context) const {
-    double seconds = target_pass(tree.n_nodes, context);
+    double seconds = target_pass(tree.n_nodes, context) + (tree.n_nodes > 1 ? opening : 0.0);
     constexpr std::int32_t levels = 64;
     std::int32_t deepest = 0;
     for (std::int32_t first = 0; first <= deepest; first += levels) {

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+// How well the cost model tells what rounds take: a warm-up with measure_costs, then rounds of many sizes, each against the
+// price of its tree.
+//
+//   bench_micro_cost_model [--models FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model, prompts.jsonl
+//
+// Exits with 1 if half of the trees are further than 10 % from what they took.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/backend/llama/model_identity.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/cost/hardware_name.hpp"
+#include "espalier/cost/measure_costs.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/tree_policy/best_first.hpp"
+#include "espalier/tree_policy/delayed.hpp"
+#include "espalier/tree_policy/fixed.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/specinfer.hpp"
+#include "model_folder.hpp"
+#include "prompts_file.hpp"
+
+namespace {
+
+using espalier::node_id;
+using espalier::token_id;
+
+constexpr int most_nodes = 256;
+constexpr double asked = 0.10;
+
+// An autoregressive drafter that remembers how many nodes it was asked about in each pass of the round.
+class counted_drafter : public espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&> {
+ public:
+  using espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>::autoregressive;
+
+  auto propose(espalier::tree_view tree, std::span<const node_id> nodes) {
+    if (nodes.size() == 1 && nodes[0] == espalier::root_node) passes.clear();
+    passes.push_back(static_cast<std::int32_t>(nodes.size()));
+    return autoregressive::propose(tree, nodes);
+  }
+
+  std::vector<std::int32_t> passes;
+};
+
+struct measured_round {
+  const char* kind;
+  std::int32_t nodes;
+  double seconds;
+  double by_tree;    // predicted from the tree alone
+  double by_passes;  // predicted from the passes that were made
+};
+
+double median(std::vector<double> values, double share = 0.5) {
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
+}
+
+// Rounds of one way of drafting, at the end of a given text.
+class round_writer {
+ public:
+  round_writer(models::model_folder& models, const espalier::cost_model& costs)
+      : models_(models),
+        costs_(costs),
+        target_kv_(models.make_cache(models.target)),
+        draft_kv_(models.make_cache(models.draft)) {}
+
+  template <class PolicyT, class VerifierT>
+  void write(const char* kind, PolicyT policy, VerifierT verifier, float temperature, std::span<const token_id> text,
+             std::uint64_t seed) {
+    counted_drafter drafter(models_.draft, draft_kv_, {.temperature = 1.0F});
+    auto decode = espalier::make_decoder(drafter, policy, verifier, target_kv_, models_.target,
+                                         {.sampling = {.temperature = temperature}, .seed = seed});
+    constexpr int rounds = 7;
+    decode.begin(text, {.max_tokens = rounds * 20});
+    for (int i = 0; i < rounds; ++i) {
+      const auto context = static_cast<std::int32_t>(decode.current().text().size()) - 1;
+      if (!decode.step()) return;
+      const espalier::round_record& round = decode.last_round();
+      // The first round reads the text, and there is no tree where no token may be drafted.
+      if (i == 0 || round.tree.n_nodes < 2) continue;
+      results.push_back({kind, round.tree.n_nodes - 1, round.seconds.total(), costs_.tree(round.tree, context),
+                         costs_.round(drafter.passes, round.forwarded_rows, context)});
+    }
+  }
+
+  std::vector<measured_round> results;
+
+ private:
+  models::model_folder& models_;
+  const espalier::cost_model& costs_;
+  espalier::contiguous_kv target_kv_;
+  espalier::contiguous_kv draft_kv_;
+};
+
+void write_all(round_writer& writer, std::span<const token_id> text, std::uint64_t seed) {
+  for (const int budget : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
+    writer.write("best_first", espalier::best_first({.budget = budget, .max_depth = 8}), espalier::greedy(), 0.0F, text,
+                 seed);
+  }
+  for (const int depth : {1, 2, 3, 4, 5, 6, 7})
+    writer.write("fixed", espalier::fixed({.depth = depth, .breadth = 2, .budget = most_nodes}), espalier::greedy(),
+                 0.0F, text, seed);
+  for (const espalier::delayed_options& options : std::vector<espalier::delayed_options>{{1, 0, 1},
+                                                                                         {1, 0, 3},
+                                                                                         {2, 2, 2},
+                                                                                         {2, 2, 4},
+                                                                                         {4, 0, 4},
+                                                                                         {4, 2, 6},
+                                                                                         {8, 0, 6},
+                                                                                         {12, 2, 8},
+                                                                                         {24, 0, 8},
+                                                                                         {32, 0, 8}})
+    writer.write("delayed", espalier::delayed(options), espalier::specinfer(), 1.0F, text, seed);
+}
+
+template <class KeepT>
+void print_line(const char* name, const std::vector<measured_round>& rounds, const KeepT& keep) {
+  std::vector<double> seconds, by_tree, by_passes, ratio;
+  for (const measured_round& r : rounds) {
+    if (!keep(r)) continue;
+    seconds.push_back(r.seconds);
+    ratio.push_back(r.by_tree / r.seconds);
+    by_tree.push_back(std::abs(r.by_tree / r.seconds - 1));
+    by_passes.push_back(std::abs(r.by_passes / r.seconds - 1));
+  }
+  if (seconds.empty()) return;
+  std::printf("| %s | %zu | %.2f | %.3f | %.1f %% | %.1f %% | %.1f %% |\n", name, seconds.size(), 1e3 * median(seconds),
+              median(ratio), 100 * median(by_tree), 100 * median(by_tree, 0.9), 100 * median(by_passes));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app{"How well the cost model tells what rounds take."};
+  std::string folder = ESPALIER_BENCH_MODELS;
+  int threads = 0;
+  app.add_option("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl")
+      ->capture_default_str();
+  app.add_option("--threads", threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  auto models = models::model_folder::load(folder, {.threads = threads, .max_rows = most_nodes + 64});
+  const auto costs = [&] {
+    espalier::contiguous_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft);
+    espalier::autoregressive drafter(models.draft, draft_kv, {.temperature = 1.0F});
+    return espalier::measure_costs(drafter, models.target, kv,
+                                   {.target = espalier::model_identity(folder + "/target"),
+                                    .draft = espalier::model_identity(folder + "/draft"),
+                                    .hardware = espalier::hardware_name(threads),
+                                    .most_rows = most_nodes + 1},
+                                   [](double share, std::string_view what) {
+                                     std::fprintf(stderr, "\r%3.0f %%  %-40.*s", 100 * share,
+                                                  static_cast<int>(what.size()), what.data());
+                                   });
+  }();
+  std::fprintf(stderr, "\n");
+  std::printf("## What the cost model says of rounds\n\n%s; target %s; draft %s\n\n", costs.hardware.c_str(),
+              costs.target.c_str(), costs.draft.c_str());
+  const auto print_curve = [](const char* name, const espalier::cost_curve& curve) {
+    for (const std::int32_t context : curve.contexts()) {
+      std::printf("| %s, after %d tokens |", name, context);
+      for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256})
+        std::printf(" %.3f |", 1e3 * curve(rows, context));
+      std::puts("");
+    }
+  };
+  std::puts("| ms by rows | 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 256 |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+  print_curve("draft pass", costs.draft_pass);
+  print_curve("target pass", costs.target_pass);
+
+  std::vector<token_id> text;
+  for (const models::prompt& prompt : models::read_prompts(folder + "/prompts.jsonl")) {
+    const auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    text.insert(text.end(), tokens.begin(), tokens.end());
+  }
+  round_writer writer(models, costs);
+  std::size_t first = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    for (const std::size_t context : {60U, 150U, 300U, 600U}) {
+      write_all(writer, std::span<const token_id>(text).subspan(first, context), seed);
+      first = (first + context) % (text.size() - 700);
+    }
+  }
+  std::puts(
+      "\n| drafted tokens | rounds | median ms | predicted / measured | median error of the tree's price | 9 of 10 "
+      "below | "
+      "median error, passes known |\n|---|--:|--:|--:|--:|--:|--:|");
+  std::int32_t from = 1;
+  for (const std::int32_t to : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+    const std::string name = from == to ? std::to_string(to) : std::to_string(from) + " to " + std::to_string(to);
+    print_line(name.c_str(), writer.results, [&](const measured_round& r) { return r.nodes >= from && r.nodes <= to; });
+    from = to + 1;
+  }
+  for (const std::string_view kind : {"best_first", "fixed", "delayed"})
+    print_line(kind.data(), writer.results, [&](const measured_round& r) { return r.kind == kind; });
+  print_line("all", writer.results, [](const measured_round&) { return true; });
+  std::vector<double> errors;
+  for (const measured_round& r : writer.results)
+    errors.push_back(std::abs(r.by_tree / r.seconds - 1));
+  const double error = median(errors);
+  std::printf("\nMedian error of the price of a tree, 1 to %d drafted tokens: %.1f %% (asked: %.0f %%).\n", most_nodes,
+              100 * error, 100 * asked);
+  return error <= asked ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "bench_micro_cost_model: %s\n", error.what());
+  return 2;
+}

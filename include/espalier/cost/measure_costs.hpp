@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/backend/checked_forward.hpp"
+#include "espalier/backend/prefill.hpp"
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/cost/cost_curve.hpp"
+#include "espalier/cost/cost_model.hpp"
+#include "espalier/cost/hardware_name.hpp"
+
+namespace espalier {
+
+struct measure_options {
+  std::string target{};                    //!< identity of the target model, as the cost model is to name it
+  std::string draft{};                     //!< and of the draft model
+  std::string hardware = hardware_name();  //!< other than this where the models run on fewer threads
+  std::int32_t most_rows = 256;            //!< largest pass, 1 to 65536; no larger than models and caches take
+  //! Tokens before a pass. None: three from a few tokens to as many as the models take, but at most 4096.
+  std::vector<std::int32_t> contexts{};
+  double seconds = 4;         //!< to spend; longer where that is not enough for four turns of each pass
+  std::int32_t sequence = 0;  //!< of the target's cache
+};
+
+namespace detail {
+
+// Numbers of rows to measure: powers of two and the middles between them, and the largest.
+inline std::vector<std::int32_t> measured_rows(std::int32_t most) {
+  std::vector<std::int32_t> rows;
+  for (std::int32_t n = 1; n < most; n *= 2) {
+    rows.push_back(n);
+    if (n > 1 && n + n / 2 < most) rows.push_back(n + n / 2);
+  }
+  rows.push_back(most);
+  return rows;
+}
+
+// Passes of a drafter and a target in turns.
+template <class DrafterT, class BackendT, class KVStoreT, class ClockT>
+class pass_timer {
+ public:
+  pass_timer(DrafterT& drafter, BackendT& target, KVStoreT& kv, std::int32_t sequence, std::int32_t most_rows)
+      : drafter_(drafter), target_(target), kv_(kv), sequence_(sequence), tree_(most_rows), order_(most_rows + 1) {
+    drafter_.reserve(most_rows);
+    batch_.reserve(most_rows, most_rows);
+    prefill_.reserve();
+  }
+
+  // A text of so many tokens, and a pending one. What the target's cache holds of a longer one that was followed before
+  // stays in its slots: it need not be computed again, since what the numbers are does not change what passes cost.
+  void follow(std::int32_t context) {
+    for (std::int32_t i = static_cast<std::int32_t>(text_.size()); i <= context; ++i)
+      text_.push_back(token_at(i));
+    context_ = context;
+    const std::span<const token_id> text = current();
+    kv_.truncate(sequence_, context);
+    if (filled_ < context) {
+      prefill_.run(target_, kv_, sequence_, text, 1);
+      filled_ = context;
+    }
+    for (std::int32_t held = kv_.size(sequence_); held < context; held = kv_.size(sequence_)) {
+      const std::int32_t n = (std::min)(prefill::chunk, context - held);
+      kv_.append(sequence_, n);
+      kv_.commit(sequence_, prefill_.rows().first(static_cast<std::size_t>(n)));
+    }
+    drafter_.begin(text);
+    propose(root_node, 1);
+  }
+
+  // A round: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
+  void turn(std::int32_t rows) {
+    tree_.reset(current().back());
+    for (std::int32_t i = 0; i < rows; ++i)
+      tree_.append(root_node, token_at(i), 0.0F);
+    add(opening_, 1, propose(root_node, 1));
+    add(draft_, rows, propose(1, rows));
+    add(target_samples_, rows, forward(rows));
+  }
+
+  // Passes after a pass of the target, and those after one of the drafter.
+  const std::vector<cost_sample>& opening() const { return opening_; }
+  const std::vector<cost_sample>& draft() const { return draft_; }
+  const std::vector<cost_sample>& target() const { return target_samples_; }
+
+ private:
+  token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
+
+  std::span<const token_id> current() const {
+    return std::span<const token_id>(text_).first(static_cast<std::size_t>(context_) + 1);
+  }
+
+  // About n nodes from `first` on.
+  typename ClockT::duration propose(node_id first, std::int32_t n) {
+    nodes_.resize(static_cast<std::size_t>(n));
+    std::iota(nodes_.begin(), nodes_.end(), first);
+    const auto start = ClockT::now();
+    drafter_.propose(tree_, std::span<const node_id>(nodes_));
+    return ClockT::now() - start;
+  }
+
+  typename ClockT::duration forward(std::int32_t rows) {
+    tree_.reset(current().back(), rows - 1);
+    for (std::int32_t i = 1; i < rows; ++i)
+      tree_.append(root_node, token_at(i), 0.0F);
+    const auto start = ClockT::now();
+    order_.compute(tree_.view(), node_order::insertion);
+    kv_.append(sequence_, rows);
+    batch_.clear();
+    batch_.begin_sequence(sequence_, context_, rows);
+    batch_.add_chain(current().last(1), context_, true);
+    batch_.add_tree(tree_.view(), order_, 0);
+    checked_forward(target_, kv_, batch_.view());
+    const auto time = ClockT::now() - start;
+    kv_.truncate(sequence_, context_);
+    return time;
+  }
+
+  void add(std::vector<cost_sample>& samples, std::int32_t rows, typename ClockT::duration time) {
+    samples.push_back({rows, context_, std::chrono::duration<double>(time).count()});
+  }
+
+  DrafterT& drafter_;
+  BackendT& target_;
+  KVStoreT& kv_;
+  std::int32_t sequence_;
+  std::int32_t context_ = 0;
+  std::int32_t filled_ = 0;  // tokens that the target's cache has held
+  std::vector<token_id> text_;
+  tree<> tree_;
+  tree_order order_;
+  forward_batch batch_;
+  prefill prefill_;
+  std::vector<node_id> nodes_;
+  std::vector<cost_sample> opening_;
+  std::vector<cost_sample> draft_;
+  std::vector<cost_sample> target_samples_;
+};
+
+}  // namespace detail
+
+//! Measures what passes of a drafter and of a target cost by their rows and by the length of the text before them, in
+//! turns as a round has them, each of which drives the other one's weights out of the caches. A few seconds, to be spent once
+//! a machine and pair of models: save_costs keeps what was found.
+//!
+//!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
+//!                                            [](double share, std::string_view what) { show(share, what); });
+//!
+//! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
+//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each turn how much of the time is
+//! spent, from 0 to 1, and what comes next.
+//!
+//! Complexity  options.seconds; longer where sixteen turns take longer, of which every fourth has all sizes
+//! Law         medians, made monotone: cost_curve's
+//! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
+//!             input_error for a vocabulary that is not the target's; what drafter and backend throw
+template <class ClockT = std::chrono::steady_clock, StepDrafter DrafterT, class BackendT, class KVStoreT,
+          class ProgressT>
+requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(DrafterT& drafter, BackendT& target,
+                                                                                   KVStoreT& kv,
+                                                                                   const measure_options& options,
+                                                                                   ProgressT&& progress) {
+  static_assert(!detail::CountsFeatures<DrafterT>,
+                "a drafter that reads hidden states cannot be measured apart from the target");
+  if (drafter.vocab_size() != target.vocab_size()) {
+    raise<input_error>("the draft model has ", drafter.vocab_size(), " tokens and the target ", target.vocab_size(),
+                       "; they must share one vocabulary.");
+  }
+  require_option("most_rows", options.most_rows, 1, 1 << 16);
+  require_option("seconds", options.seconds, 0.0, 1e6);
+  const std::int32_t room = std::min<std::int32_t>(context_length(target, kv), drafter.capacity());
+  require_option("tokens that models and caches take", room, 4, (std::numeric_limits<std::int32_t>::max)());
+  std::int32_t most_rows = (std::min)(options.most_rows, room / 2 - 1);
+  if constexpr (BoundedBackend<BackendT>) most_rows = std::min<std::int32_t>(most_rows, target.max_rows());
+  // The drafter's cache holds the pending token beside the context and the rows.
+  const std::int32_t longest = room - most_rows - 1;
+  std::vector<std::int32_t> contexts = options.contexts;
+  if (contexts.empty()) {
+    const std::int32_t last = (std::min)(longest, 4096);
+    contexts = {(std::min)(last, 16), last / 3, last};
+  }
+  for (const std::int32_t context : contexts)
+    require_option("contexts", context, 1, longest);
+  std::sort(contexts.begin(), contexts.end(), std::greater<>());
+  contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+
+  const std::vector<std::int32_t> rows = detail::measured_rows(most_rows);
+  detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, options.sequence, most_rows);
+  constexpr int least_turns = 16;
+  const auto start = ClockT::now();
+  const auto done = [&](int turn) {
+    const double spent = std::chrono::duration<double>(ClockT::now() - start).count();
+    return (std::min)(static_cast<double>(turn) / least_turns, spent < options.seconds ? spent / options.seconds : 1.0);
+  };
+  for (int turn = 0; done(turn) < 1; ++turn) {
+    for (const std::int32_t context : contexts) {
+      timer.follow(context);
+      for (const std::int32_t n : rows) {
+        // Large passes take most of the time and vary least: they come less often.
+        if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
+        progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
+                                              detail::in_words(context) + " tokens"));
+        timer.turn(n);
+      }
+    }
+  }
+  kv.truncate(options.sequence, 0);
+  progress(1.0, std::string_view("measured"));
+  cost_model costs{.hardware = options.hardware,
+                   .target = options.target,
+                   .draft = options.draft,
+                   .draft_pass = cost_curve::fit(timer.draft()),
+                   .target_pass = cost_curve::fit(timer.target())};
+  std::vector<double> more;
+  for (const cost_sample& s : timer.opening())
+    more.push_back(s.seconds - costs.draft_pass(1, s.context));
+  const auto middle = more.begin() + static_cast<std::ptrdiff_t>(more.size() / 2);
+  std::nth_element(more.begin(), middle, more.end());
+  costs.opening = (std::max)(0.0, *middle);
+  return costs;
+}
+
+template <class ClockT = std::chrono::steady_clock, StepDrafter DrafterT, class BackendT, class KVStoreT>
+requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model
+measure_costs(DrafterT& drafter, BackendT& target, KVStoreT& kv, const measure_options& options = {}) {
+  return measure_costs<ClockT>(drafter, target, kv, options, [](double, std::string_view) {});
+}
+
+}  // namespace espalier
