@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collection.hpp"
+
+namespace nde {
+
+struct model_arguments {
+  std::string models = NDE_MODELS;
+  int threads = 0;
+
+  void add_to(CLI::App& app);
+  //! As many threads as the hardware runs at once where none are given.
+  int n_threads() const;
+};
+
+struct collect_arguments : model_arguments {
+  std::string prompts;
+  std::string out;
+  std::vector<std::string> samplings;
+  std::vector<std::string> verifiers;
+  collection how;
+  int count = 0;
+  int part = 0;  //!< this process's, of so many
+  int parts = 1;
+  std::uint64_t seed = 1;
+
+  void add_to(CLI::App& app);
+};
+
+struct costs_arguments : model_arguments {
+  std::string out;
+  std::string sampling = "1";
+  int rows = 256;
+  double seconds = 10;
+
+  void add_to(CLI::App& app);
+};
+
+struct inspect_arguments {
+  std::vector<std::string> paths;
+
+  void add_to(CLI::App& app);
+};
+
+//! Each returns what the program does.
+int collect(const collect_arguments& arguments);
+int costs(const costs_arguments& arguments);
+int inspect(const inspect_arguments& arguments);
+
+}  // namespace nde

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../models/model_folder.hpp"
+#include "../models/prompts_file.hpp"
+#include "arguments.hpp"
+#include "collector.hpp"
+#include "espalier/backend/llama/model_identity.hpp"
+#include "sampling_setting.hpp"
+#include "trace_file.hpp"
+
+namespace nde {
+
+namespace {
+
+struct task {
+  std::vector<espalier::token_id> prompt;
+  std::string domain;
+  espalier::sampling_options sampling;
+};
+
+// The prompts of a domain that name no temperature take the samplings in turns.
+std::vector<task> tasks_of(const models::model_folder& models, const collect_arguments& a) {
+  std::vector<espalier::sampling_options> samplings;
+  for (const std::string& text : a.samplings)
+    samplings.push_back(parse_sampling(text));
+  std::map<std::string, std::size_t> of_domain;
+  std::vector<task> tasks;
+  for (const models::prompt& prompt : models::read_prompts(a.prompts)) {
+    if (a.count > 0 && tasks.size() == static_cast<std::size_t>(a.count)) break;
+    auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    if (static_cast<int>(tokens.size()) + a.how.tokens + root_paths::deepest > models.context()) {
+      espalier::raise<espalier::input_error>(a.prompts, ", line ", prompt.line, ": ", tokens.size(), " tokens, ",
+                                             a.how.tokens, " more and a tree do not fit the models' context of ",
+                                             models.context(), ".");
+    }
+    for (const espalier::token_id token : tokens) {
+      if (token >= models.target.vocab_size()) {
+        espalier::raise<espalier::input_error>(a.prompts, ", line ", prompt.line, ": token ", token,
+                                               " is not in the models' vocabulary of ", models.target.vocab_size(),
+                                               ".");
+      }
+    }
+    const std::string domain = prompt.domain.empty() ? "all" : prompt.domain;
+    const espalier::sampling_options in_turn = samplings[of_domain[domain]++ % samplings.size()];
+    tasks.push_back({std::move(tokens), domain,
+                     prompt.temperature ? espalier::sampling_options{.temperature = *prompt.temperature} : in_turn});
+  }
+  return tasks;
+}
+
+std::string fingerprint(const std::vector<espalier::token_id>& tokens) {
+  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
+  for (const espalier::token_id token : tokens) {
+    for (int shift = 0; shift < 32; shift += 8)
+      hash = (hash ^ (static_cast<std::uint32_t>(token) >> shift & 0xFFU)) * 0x100000001B3U;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+std::map<std::string, std::string> settings_of(const collect_arguments& a, const models::model_folder& models,
+                                               const std::vector<ot_verifier>& verifiers) {
+  std::string names;
+  for (const ot_verifier& verifier : verifiers)
+    names += (names.empty() ? "" : ",") + verifier.name;
+  return {{"format", trace_format},
+          {"target", espalier::model_identity(a.models + "/target")},
+          {"draft", espalier::model_identity(a.models + "/draft")},
+          {"vocab", std::to_string(models.target.vocab_size())},
+          {"verifiers", names},
+          {"samples", std::to_string(a.how.samples)},
+          {"tokens", std::to_string(a.how.tokens)},
+          {"spacing", std::to_string(a.how.spacing)},
+          {"most_roots", std::to_string(a.how.roots)}};
+}
+
+// Whether the prompt's trace is there, and whole.
+bool is_there(const std::string& path, const std::map<std::string, std::string>& settings) {
+  if (!std::filesystem::exists(path)) return false;
+  std::optional<trace> found;
+  try {
+    found = read_trace(path);
+  } catch (const espalier::model_error& error) {
+    fmt::print(stderr, "nde: {} It is collected anew.\n", error.what());
+    return false;
+  }
+  for (const auto& [name, value] : settings) {
+    if (found->settings[name] == value) continue;
+    espalier::raise<espalier::input_error>(
+        path, " was collected with ", name, " \"", found->settings[name], "\", not \"", value,
+        "\": the same arguments go on with a folder of traces, others need a new one.");
+  }
+  return true;
+}
+
+class progress {
+ public:
+  progress(std::size_t n_tasks, std::size_t parts) : n_tasks_(n_tasks), parts_(parts) {}
+
+  void say(std::size_t i, const task& t, std::size_t roots) {
+    ++done_;
+    roots_ += roots;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double left = seconds / static_cast<double>(done_) * static_cast<double>((n_tasks_ - i - 1) / parts_);
+    fmt::print(stderr, "prompt {} of {}: {}, sampling {}: {} roots; {:.3f} s a root, {:.1f} minutes left\n", i + 1,
+               n_tasks_, t.domain, in_words(t.sampling), roots,
+               seconds / static_cast<double>(std::max<std::size_t>(roots_, 1)), left / 60);
+  }
+
+  std::size_t roots() const { return roots_; }
+  std::size_t done() const { return done_; }
+
+ private:
+  std::size_t n_tasks_;
+  std::size_t parts_;
+  std::size_t done_ = 0;
+  std::size_t roots_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+int collect(const collect_arguments& a) {
+  espalier::require_option("part", a.part, 0, a.parts - 1);
+  const std::vector<ot_verifier> verifiers = ot_verifiers(a.verifiers);
+  models::model_folder models =
+      models::model_folder::load(a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how)});
+  const std::vector<task> tasks = tasks_of(models, a);
+  auto settings = settings_of(a, models, verifiers);
+  std::filesystem::create_directories(a.out);
+  collector collect_from(models, a.how, verifiers, a.n_threads());
+  const auto parts = static_cast<std::size_t>(a.parts);
+  progress shown(tasks.size(), parts);
+  std::size_t found = 0;
+  for (auto i = static_cast<std::size_t>(a.part); i < tasks.size(); i += parts) {
+    const task& t = tasks[i];
+    const std::string path = fmt::format("{}/trace-{:05}.safetensors", a.out, i);
+    settings["domain"] = t.domain;
+    settings["sampling"] = in_words(t.sampling);
+    settings["prompt"] = fingerprint(t.prompt);
+    settings["seed"] = std::to_string(a.seed);
+    if (is_there(path, settings)) {
+      ++found;
+      continue;
+    }
+    trace made = collect_from.collect(t.prompt, t.sampling, a.seed + (static_cast<std::uint64_t>(i) << 32));
+    made.settings = settings;
+    write_trace(path, made);
+    shown.say(i, t, made.roots());
+  }
+  fmt::print("{}: {} traces were there, {} with {} roots were collected.\n", a.out, found, shown.done(), shown.roots());
+  return 0;
+}
+
+}  // namespace nde

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+
+#include "../models/model_folder.hpp"
+#include "arguments.hpp"
+#include "espalier/backend/llama/model_identity.hpp"
+#include "espalier/cost/cost_file.hpp"
+#include "espalier/cost/hardware_name.hpp"
+#include "espalier/cost/measure_costs.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "sampling_setting.hpp"
+
+namespace nde {
+
+int costs(const costs_arguments& a) {
+  const espalier::sampling_options sampling = parse_sampling(a.sampling);
+  models::model_folder models =
+      models::model_folder::load(a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64)});
+  auto draft_kv = models.make_cache(models.draft);
+  auto kv = models.make_cache(models.target);
+  espalier::autoregressive drafter(models.draft, draft_kv, sampling);
+  const espalier::measure_options how{.target = espalier::model_identity(a.models + "/target"),
+                                      .draft = espalier::model_identity(a.models + "/draft"),
+                                      .hardware = espalier::hardware_name(a.n_threads()),
+                                      .most_rows = a.rows,
+                                      .seconds = a.seconds};
+  int shown = -1;
+  const auto show = [&](double share, std::string_view) {
+    const int tenth = static_cast<int>(share * 10);
+    if (tenth <= shown) return;
+    shown = tenth;
+    fmt::print(stderr, "{} % of the passes are measured\n", tenth * 10);
+  };
+  const espalier::cost_model found = espalier::measure_costs(drafter, models.target, kv, how, show);
+  espalier::save_costs(found, a.out);
+  const std::int32_t context = models.context() / 4;
+  fmt::print("{}\n  target  {}\n  draft   {}\n\nmilliseconds after {} tokens\n  {:>6}{:>10}{:>10}\n", found.hardware,
+             found.target, found.draft, context, "rows", "draft", "target");
+  for (std::int32_t rows = 1; rows <= a.rows; rows *= 2) {
+    fmt::print("  {:>6}{:>10.3f}{:>10.3f}\n", rows, 1e3 * found.draft_pass(rows, context),
+               1e3 * found.target_pass(rows, context));
+  }
+  return 0;
+}
+
+}  // namespace nde

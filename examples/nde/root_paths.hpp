@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/selector/delayed_action.hpp"
+
+namespace nde {
+
+//! The trees of all actions at one root, each drawn `samples` times: a sample is a path of 16 tokens and, from each of its first
+//! 9 nodes, three more of 8 tokens. The trees of a sample overlap, each has the law of its own policy, and one target pass gives
+//! the rows of all samples.
+//!
+//! Complexity  16 draft passes
+class root_paths {
+ public:
+  static constexpr int most_paths = espalier::delayed_action::most_paths;
+  static constexpr int most_trunk = espalier::delayed_action::most_trunk;
+  static constexpr int most_length = espalier::delayed_action::most_length;
+  static constexpr int deepest = most_trunk + most_length;
+
+ private:
+  template <std::size_t Length>
+  struct run {
+    std::array<espalier::node_id, Length> node{};
+    std::array<espalier::token_id, Length> token{};
+  };
+
+  struct sample_paths {
+    run<deepest> main;
+    std::array<std::array<run<most_length>, most_paths - 1>, most_trunk + 1> sides;
+
+    auto& side(int trunk, int path) { return sides[at(trunk)][at(path - 1)]; }
+    const auto& side(int trunk, int path) const { return sides[at(trunk)][at(path - 1)]; }
+  };
+
+ public:
+  //! Of a sample, root not counted; the last token of a path needs no row, and no node.
+  static constexpr int most_nodes = deepest - 1 + (most_trunk + 1) * (most_paths - 1) * (most_length - 1);
+
+  explicit root_paths(int samples)
+      : samples_(static_cast<std::size_t>(samples)), tree_(samples * most_nodes), slot_(tree_.capacity() + 1) {}
+
+  int samples() const { return static_cast<int>(samples_.size()); }
+
+  template <class DrafterT, espalier::Chance ChanceT>
+  void draw(DrafterT& drafter, espalier::token_id root, const ChanceT& chance) {
+    tree_.reset(root);
+    for (sample_paths& s : samples_)
+      s.main.node[0] = espalier::root_node;
+    for (int depth = 0; depth < deepest; ++depth) {
+      asked_.clear();
+      std::fill(slot_.begin(), slot_.end(), -1);
+      for (sample_paths& s : samples_) {
+        for (int path = 1; path < most_paths && depth <= most_trunk; ++path)
+          s.side(depth, path).node[0] = s.main.node[at(depth)];
+        ask(s.main.node[at(depth)]);
+        for_each_side(depth, [&](int trunk, int path) { ask(s.side(trunk, path).node[at(depth - trunk)]); });
+      }
+      const auto rows = drafter.propose(tree_, asked_);
+      int first_slot = 0;
+      for (sample_paths& s : samples_) {
+        const auto extend = [&](auto& path, int step, int slot) {
+          const espalier::node_id u = path.node[at(step)];
+          const auto row = rows.row(slot_[at(u)]);
+          const espalier::token_id token = chance.pick(row, {u, first_slot + slot, espalier::purpose::draft});
+          if (token < 0) {
+            espalier::raise<espalier::numeric_error>("the draft's row after node ", u,
+                                                     " of the trees has no probability above 0.");
+          }
+          path.token[at(step)] = token;
+          if (at(step) + 1 < path.node.size()) path.node[at(step) + 1] = tree_.draw(u, token, 0.0F);
+        };
+        extend(s.main, depth, 0);
+        for_each_side(
+            depth, [&](int trunk, int path) { extend(s.side(trunk, path), depth - trunk, trunk * most_paths + path); });
+        first_slot += (most_trunk + 1) * most_paths;
+      }
+    }
+  }
+
+  //! The nodes after which something was drawn.
+  const espalier::tree<>& tree() const { return tree_; }
+
+  //! The node after `step` tokens of a path that leaves the first `trunk` tokens of the sample's main one; path 0 goes on along
+  //! that. Pre: step < 8
+  espalier::node_id node(int sample, int trunk, int path, int step) const {
+    const auto& s = samples_[at(sample)];
+    return path == 0 ? s.main.node[at(trunk + step)] : s.side(trunk, path).node[at(step)];
+  }
+
+  //! What was drawn after it.
+  espalier::token_id token(int sample, int trunk, int path, int step) const {
+    const auto& s = samples_[at(sample)];
+    return path == 0 ? s.main.token[at(trunk + step)] : s.side(trunk, path).token[at(step)];
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  // Paths beside the main one that are extended from this depth.
+  template <class FunctionT>
+  static void for_each_side(int depth, const FunctionT& f) {
+    for (int trunk = std::max(0, depth - most_length + 1); trunk <= std::min(depth, most_trunk); ++trunk) {
+      for (int path = 1; path < most_paths; ++path)
+        f(trunk, path);
+    }
+  }
+
+  void ask(espalier::node_id u) {
+    if (slot_[at(u)] >= 0) return;
+    slot_[at(u)] = static_cast<std::int32_t>(asked_.size());
+    asked_.push_back(u);
+  }
+
+  std::vector<sample_paths> samples_;
+  espalier::tree<> tree_;
+  std::vector<std::int32_t> slot_;  // of each node, among those asked about
+  std::vector<espalier::node_id> asked_;
+};
+
+}  // namespace nde

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "../models/model_folder.hpp"
+#include "espalier/backend/prefill.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/sampling/sampler.hpp"
+#include "espalier/selector/selector_features.hpp"
+
+namespace nde {
+
+//! What both models say at the end of a text, as a selector sees it there.
+class root_states {
+ public:
+  explicit root_states(models::model_folder& models) : models_(models), draft_kv_(models.make_cache(models.draft)) {
+    prefill_.reserve();
+  }
+
+  //! A new text, which both models sample in this way.
+  void begin(const espalier::sampling_options& sampling) {
+    sampling_ = sampling;
+    draft_kv_.truncate(0, 0);
+  }
+
+  //! Brings the target's cache up to the text but its last token, which is pending there. The text grows from call to call.
+  //!
+  //! Errors      option_error where a model keeps no state of its last layer
+  espalier::selector_features read(espalier::contiguous_kv& target_kv, std::span<const espalier::token_id> text) {
+    const auto before = text.first(text.size() - 1);
+    forward(models_.target, target_kv, before);
+    p_.resize(row_.size());
+    espalier::untruncated_row(row_, sampling_.temperature, p_);
+    target_hidden_ = hidden_;
+    espalier::sampler<float> sampler(sampling_);
+    const auto draft_row = [&](std::span<const espalier::token_id> upto, std::vector<float>& q,
+                               std::vector<float>& hidden) {
+      forward(models_.draft, draft_kv_, upto);
+      q.resize(row_.size());
+      sampler.probabilities(row_, q, 0);
+      hidden = hidden_;
+    };
+    draft_row(before, q_prev_, draft_hidden_prev_);
+    draft_row(text, q_root_, draft_hidden_root_);
+    espalier::selector_features features{target_hidden_, draft_hidden_prev_, draft_hidden_root_};
+    features.set_divergences(std::span<const float>(p_), std::span<const float>(q_prev_),
+                             std::span<const float>(q_root_));
+    features.set_text(static_cast<std::int32_t>(text.size()), sampling_);
+    return features;
+  }
+
+ private:
+  // The logits and the last hidden state after the last token.
+  void forward(espalier::llama_backend& model, espalier::contiguous_kv& kv, std::span<const espalier::token_id> text) {
+    int last = 0;
+    const auto logits = prefill_.run(model, kv, 0, text, 0, [&](std::int32_t, std::int32_t n) { last = n - 1; });
+    const auto row = logits.row(0);
+    row_.assign(row.begin(), row.end());
+    const auto hidden = model.hidden_state(last);
+    hidden_.assign(hidden.begin(), hidden.end());
+  }
+
+  models::model_folder& models_;
+  espalier::contiguous_kv draft_kv_;
+  espalier::sampling_options sampling_{};
+  espalier::prefill prefill_;
+  std::vector<float> row_, hidden_, p_, q_prev_, q_root_, target_hidden_, draft_hidden_prev_, draft_hidden_root_;
+};
+
+}  // namespace nde

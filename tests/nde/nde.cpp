@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSL-1.0
+// The program as its users meet it, with the bundled models.
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "catch.hpp"
+#include "generate/program.hpp"
+#include "nde/trace_file.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(std::string_view text, std::string_view what) {
+  return text.find(what) != std::string_view::npos;
+}
+
+std::string prompts_file() {
+  const std::string path = scratch() + "/prompts.jsonl";
+  std::ofstream(path) << R"({"domain": "one", "text": "Once upon a time"})"
+                      << "\n"
+                      << R"({"domain": "two", "tokens": [1, 500, 600, 700]})"
+                      << "\n";
+  return path;
+}
+
+// A small collection into a folder of the tests.
+outcome collect(const std::string& folder, const std::string& arguments = "") {
+  return run("collect --prompts '" + prompts_file() + "' --out '" + scratch() + "/" + folder +
+             "' --tokens 16 --spacing 8 --samples 1 --samplings 0.8,1:0.9 " + arguments);
+}
+
+std::string trace_path(const std::string& folder, int i) {
+  return scratch() + "/" + folder + "/trace-0000" + std::to_string(i) + ".safetensors";
+}
+
+void cut_short(const std::string& path) {
+  fs::resize_file(path, fs::file_size(path) / 2);
+}
+
+}  // namespace
+
+TEST_CASE("A collection goes on where it stopped", "[nde]") {
+  fs::remove_all(scratch() + "/traces");
+  const outcome first = collect("traces");
+  INFO(first.err);
+  REQUIRE(first.status == 0);
+  CHECK(contains(first.out, "0 traces were there, 2 with 4 roots were collected"));
+  CHECK(contains(first.err, "prompt 2 of 2: two"));
+  CHECK(contains(first.err, "minutes left"));
+  const std::string one = contents(trace_path("traces", 0)), two = contents(trace_path("traces", 1));
+
+  SECTION("what is there is left") {
+    const outcome again = collect("traces");
+    REQUIRE(again.status == 0);
+    CHECK(contains(again.out, "2 traces were there, 0 with 0 roots were collected"));
+    CHECK(contents(trace_path("traces", 0)) == one);
+  }
+  SECTION("what is missing is made, the same as before") {
+    fs::remove(trace_path("traces", 0));
+    const outcome again = collect("traces");
+    REQUIRE(again.status == 0);
+    CHECK(contains(again.out, "1 traces were there, 1 with 2 roots were collected"));
+    CHECK(contents(trace_path("traces", 0)) == one);
+  }
+  SECTION("what was cut short is reported and made anew") {
+    cut_short(trace_path("traces", 1));
+    const outcome again = collect("traces");
+    REQUIRE(again.status == 0);
+    CHECK(contains(again.err, trace_path("traces", 1)));
+    CHECK(contains(again.err, "is collected anew"));
+    CHECK(contents(trace_path("traces", 1)) == two);
+  }
+  SECTION("several processes share it, with any number of threads") {
+    CHECK(collect("shared", "--parts 2 --part 1 --threads 1").status == 0);
+    CHECK_FALSE(fs::exists(trace_path("shared", 0)));
+    CHECK(contents(trace_path("shared", 1)) == two);
+  }
+  SECTION("other arguments do not go on with it") {
+    const outcome other = collect("traces", "--verifiers spectr");
+    CHECK(other.status == 2);
+    CHECK(contains(other.err, trace_path("traces", 0)));
+    CHECK(contains(other.err, "verifiers \"target-only,"));
+    CHECK(contents(trace_path("traces", 0)) == one);
+  }
+}
+
+TEST_CASE("A trace holds what selectors learn from", "[nde]") {
+  REQUIRE(collect("held", "--verifiers specinfer,khisti --roots 1 --count 1").status == 0);
+  CHECK_FALSE(fs::exists(trace_path("held", 1)));
+  nde::trace t = nde::read_trace(trace_path("held", 0));
+  REQUIRE(t.roots() == 1);
+  CHECK(t.tensors.at("target_hidden").shape[1] == 384);
+  CHECK(t.tensors.at("draft_hidden_prev").shape[1] == 128);
+  CHECK(t.tensors.at("draft_hidden_prev").values != t.tensors.at("draft_hidden_root").values);
+  const auto& scalars = t.tensors.at("scalars").values;
+  CHECK(scalars[6] > 8);  // tokens: the prompt, and 8 written
+  CHECK(scalars[7] == 0.8F);
+  CHECK(scalars[8] == 1.0F);
+  for (std::size_t i = 0; i < 6; ++i)
+    CHECK(scalars[i] >= 0);
+  const auto& efficiency = t.tensors.at("efficiency").values;
+  for (std::size_t i = 0; i < efficiency.size(); ++i) {
+    const auto action = espalier::delayed_action::at(static_cast<std::int32_t>(i % nde::n_actions));
+    CHECK(efficiency[i] >= 1);
+    CHECK(efficiency[i] <= static_cast<float>(1 + action.trunk + action.length) + 1e-4F);
+    if (action.trunk + action.length == 0) CHECK(efficiency[i] == 1);
+  }
+  CHECK(t.settings["verifiers"] == "specinfer,khisti");
+  CHECK(t.settings["sampling"] == "0.8");
+  CHECK(t.settings["domain"] == "one");
+  CHECK(contains(t.settings["target"], "llama 7x384, 4096 tokens, "));
+}
+
+TEST_CASE("Traces are shown, and damaged ones named", "[nde]") {
+  REQUIRE(collect("shown").status == 0);
+  const std::string folder = "'" + scratch() + "/shown'";
+  const outcome whole = run("inspect " + folder);
+  CHECK(whole.status == 0);
+  CHECK(whole.err.empty());
+  for (const char* what : {"2 traces, 4 roots", "llama 7x384, 4096 tokens, ", "llama 2x128, 4096 tokens, ",
+                           "one 2, two 2", "0.8 4", "target-only", "khisti", "4, 8, 8"})
+    CHECK(contains(whole.out, what));
+  cut_short(trace_path("shown", 0));
+  const outcome cut = run("inspect " + folder);
+  CHECK(cut.status == 1);
+  CHECK(contains(cut.err, trace_path("shown", 0)));
+  CHECK(contains(cut.err, "1 of the files is damaged"));
+  CHECK(contains(cut.out, "1 traces, 2 roots"));
+}
+
+TEST_CASE("Costs of passes are measured and kept", "[nde]") {
+  const std::string path = scratch() + "/costs.json";
+  const outcome result = run("costs --out '" + path + "' --seconds 0 --rows 8 --threads 2");
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  for (const char* what : {"2 threads", "llama 7x384, 4096 tokens, ", "milliseconds after"})
+    CHECK(contains(result.out, what));
+  CHECK(contains(result.err, "100 %"));
+  const std::string kept = contents(path);
+  CHECK(contains(kept, "llama 2x128, 4096 tokens, "));
+  const auto json = nlohmann::json::parse(kept, nullptr, false);
+  CHECK(json.is_object());
+}
+
+TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
+  const auto refused = [](const outcome& result, std::string_view what) {
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK(contains(result.err, what));
+  };
+  refused(run(""), "subcommand");
+  refused(collect("none", "--verifiers traversal"), "there is no verifier traversal");
+  refused(run("collect --prompts '" + prompts_file() + "' --out none --samplings warm"), "\"warm\" is no sampling");
+  refused(run("collect --prompts '" + prompts_file() + "' --out none --samplings=-1"), "option temperature");
+  refused(collect("none", "--part 2 --parts 2"), "option part");
+  refused(run("collect --prompts '" + prompts_file() + "' --out none --tokens 2000"), "do not fit the models' context");
+  refused(collect("none", "--models '" + scratch() + "/nowhere'"), "nowhere has no target/config.json");
+  refused(run("inspect '" + scratch() + "/nothing.safetensors'"), "there is no ");
+  fs::create_directories(scratch() + "/empty");
+  refused(run("inspect '" + scratch() + "/empty'"), "holds no trace");
+}
