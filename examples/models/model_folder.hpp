@@ -24,6 +24,7 @@ namespace models {
 //!
 //! Errors      espalier::model_error that names the missing or wrong file, or what of the models does not fit together
 struct model_folder {
+  std::string folder;  //!< its path
   tokenizer text;
   espalier::llama_backend target;
   espalier::llama_backend draft;
@@ -48,7 +49,7 @@ struct model_folder {
       const auto read = espalier::block_draft_config::load(folder + "/block").hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
-    model_folder models{tokenizer::load(folder + "/tokenizer.model"),
+    model_folder models{folder, tokenizer::load(folder + "/tokenizer.model"),
                         espalier::llama_backend::load(folder + "/target", target_options),
                         espalier::llama_backend::load(folder + "/draft", draft_options)};
     if (has_block) models.block = espalier::block_draft_model::load(folder + "/block", models.target);
