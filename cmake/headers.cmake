@@ -176,6 +176,7 @@ set(espalier_llama_headers
   include/espalier/backend/llama/simd.hpp
   include/espalier/backend/llama/tensor_reader.hpp
   include/espalier/backend/llama/thread_team.hpp
+  include/espalier/selector/selector_file.hpp
   include/espalier/cost/cost_file.hpp
 )
 

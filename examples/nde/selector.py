@@ -108,7 +108,6 @@ class Selector(nn.Module):
 
     def __init__(self, target_hidden, draft_hidden, dropout=0.0, dropout_input=0.0):
         super().__init__()
-        self.sizes = (target_hidden, draft_hidden)
         self.states = nn.ModuleList(State(n) for n in (target_hidden, draft_hidden, draft_hidden))
         self.scalars = Scale(len(SCALARS))
         self.first = nn.Linear(3 * 128 + len(SCALARS), 512)
@@ -148,8 +147,7 @@ class Selector(nn.Module):
                 out[name], out[name + "_scale"] = quantise(value)
             else:
                 out[name] = value
-        sizes = {"target_hidden": str(self.sizes[0]), "draft_hidden": str(self.sizes[1])}
-        write_safetensors(path, {"format": FORMAT, **metadata, **sizes}, out)
+        write_safetensors(path, {"format": FORMAT, **metadata}, out)
 
     @staticmethod
     def load(path):
@@ -157,7 +155,8 @@ class Selector(nn.Module):
         metadata, tensors = read_safetensors(path)
         if metadata.get("format") != FORMAT:
             raise SystemExit(f"{path} is no selector: its format is not \"{FORMAT}\".")
-        model = Selector(int(metadata["target_hidden"]), int(metadata["draft_hidden"]))
+        sizes = [len(tensors.get(name + ".mean", ())) for name in STATES[:2]]
+        model = Selector(*sizes)
         for name, to in model.tensors().items():
             if name not in tensors or tensors[name].shape != to.shape:
                 raise SystemExit(f"{path} lacks tensor {name} of shape {list(to.shape)}.")

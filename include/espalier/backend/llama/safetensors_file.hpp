@@ -51,6 +51,9 @@ class safetensors_file {
   //! Tensors by name.
   const std::map<std::string, safetensors_entry>& entries() const { return entries_; }
 
+  //! What the file says of itself, by key.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
   //! Null where there is no such tensor.
   const safetensors_entry* find(const std::string& name) const {
     const auto found = entries_.find(name);
@@ -92,6 +95,11 @@ class safetensors_file {
         entries_.emplace(name, read_entry(name, value, 8 + header, size));
       } else if (!value.is_object()) {
         raise<model_error>(where_, ": __metadata__ is not an object.");
+      } else {
+        for (const auto& [key, entry] : value.items()) {
+          if (!entry.is_string()) raise<model_error>(where_, ": \"", key, "\" of __metadata__ is not text.");
+          metadata_.emplace(key, entry.template get<std::string>());
+        }
       }
     }
     check_cover(8 + header, size);
@@ -163,6 +171,7 @@ class safetensors_file {
   std::unique_ptr<std::istream> stream_;
   std::string where_;
   std::map<std::string, safetensors_entry> entries_;
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace espalier

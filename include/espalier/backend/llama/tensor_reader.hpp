@@ -31,7 +31,9 @@ inline float float_from_f16(std::uint16_t bits) {
 // nothing and calls nobody, but finds the same faults.
 class tensor_reader {
  public:
-  explicit tensor_reader(safetensors_file& file, bool only_check = false) : file_(file), only_check_(only_check) {}
+  // `maker` is what fixes the shapes, in messages.
+  explicit tensor_reader(safetensors_file& file, bool only_check = false, const char* maker = "the config makes")
+      : file_(file), only_check_(only_check), maker_(maker) {}
 
   // Calls visit(row, values [columns]) for each row in order. F32, F16 and BF16 are converted; I8 is multiplied by the
   // row's scale, an F32 tensor [rows] called as the tensor with _scale after it.
@@ -73,7 +75,7 @@ class tensor_reader {
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
     if (entry->shape != shape) {
       raise<model_error>(file_.where(), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape),
-                         ", but the config makes it ", in_brackets(shape), ".");
+                         ", but ", maker_, " it ", in_brackets(shape), ".");
     }
     if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16" && entry->dtype != "I8") {
       refuse_dtype(name, *entry);
@@ -129,6 +131,7 @@ class tensor_reader {
 
   safetensors_file& file_;
   bool only_check_;
+  const char* maker_;
   std::vector<unsigned char> bytes_;
   std::vector<float> values_;
   std::vector<float> scales_;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "espalier/backend/llama/safetensors_file.hpp"
+#include "espalier/backend/llama/tensor_reader.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/selector/delayed_selector.hpp"
+
+namespace espalier {
+
+//! What a selector was trained for, as its file says: a selector of other models chooses no better than chance.
+struct selector_origin {
+  std::string target;      //!< identity of the target model (model_identity)
+  std::string draft;       //!< identity of the draft model
+  std::int32_t vocab = 0;  //!< tokens of both
+  std::string verifier;    //!< its name in the registry
+
+  friend bool operator==(const selector_origin&, const selector_origin&) = default;
+};
+
+namespace detail {
+
+// tensor_reader, with a look at every number.
+struct selector_tensors {
+  tensor_reader& reader;
+  const std::string& where;
+  bool only_check;
+
+  void vector(const std::string& name, int n, float* to) {
+    reader.vector(name, n, to);
+    if (only_check) return;
+    const bool deviation = name.ends_with(".deviation");
+    for (int i = 0; i < n; ++i) {
+      if (!std::isfinite(to[i]) || (deviation && !(to[i] > 0))) refuse(name, to[i], deviation);
+    }
+  }
+
+  template <class VisitT>
+  void matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
+    reader.matrix(name, rows, columns, [&](int row, const float* values) {
+      for (int i = 0; i < columns; ++i) {
+        if (!std::isfinite(values[i])) refuse(name, values[i], false);
+      }
+      visit(row, values);
+    });
+  }
+
+  [[noreturn]] void refuse(const std::string& name, float value, bool deviation) const {
+    raise<model_error>(where, ": tensor \"", name, "\" has the number ", value, ", but all must be finite",
+                       deviation ? " and above 0." : ".");
+  }
+};
+
+inline const std::string& selector_entry(const safetensors_file& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) {
+    raise<model_error>(file.where(), " is no selector: it does not say its \"", key, "\" in __metadata__.");
+  }
+  return found->second;
+}
+
+inline std::int32_t selector_number(const safetensors_file& file, const std::string& key) {
+  const std::string& text = selector_entry(file, key);
+  char* end = nullptr;
+  const long number = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || number < 1 || number > (1 << 30)) {
+    raise<model_error>(file.where(), ": \"", key, "\" is \"", text, "\", but must be a whole number from 1 on.");
+  }
+  return static_cast<std::int32_t>(number);
+}
+
+// Numbers of a tensor of one extent.
+inline std::int32_t length_of(const safetensors_file& file, const std::string& name) {
+  const safetensors_entry* entry = file.find(name);
+  if (!entry) raise<model_error>(file.where(), " lacks tensor \"", name, "\".");
+  const std::uint64_t n = entry->shape.size() == 1 ? entry->shape[0] : 0;
+  if (n < 1 || n > (1U << 20)) {
+    raise<model_error>(file.where(), ": tensor \"", name, "\" must have one extent, of 1 to ", 1 << 20, ".");
+  }
+  return static_cast<std::int32_t>(n);
+}
+
+}  // namespace detail
+
+//! A delayed_selector and what it was trained for: a safetensors file of examples/nde.
+//!
+//! Its metadata has format ("espalier-nde-selector 1"), target, draft, vocab and verifier. Its tensors are delayed_selector's; matrices F32, F16 or BF16, or I8 with row scales, and are then held so.
+//!
+//!     const auto file = load_selector("specinfer.safetensors");
+//!     require_origin(file, {model_identity("target"), model_identity("draft"), 4096, "specinfer"});
+//!     neural_delayed policy({}, file.selector, costs);
+struct selector_file {
+  delayed_selector selector;
+  selector_origin origin;
+  std::string where;  //!< its name in messages
+};
+
+//! Reads a selector from a safetensors file.
+//!
+//! Errors      model_error that names the file and what of it is missing, of another shape, not finite, cut short, or of another
+//!             format
+inline selector_file load_selector(safetensors_file file) {
+  constexpr const char* format = "espalier-nde-selector 1";
+  if (detail::selector_entry(file, "format") != format) {
+    raise<model_error>(file.where(), " is no selector: its format is \"", file.metadata().at("format"),
+                       "\", but must be \"", format, "\".");
+  }
+  const std::int32_t target_hidden = detail::length_of(file, "target_hidden.mean"),
+                     draft_hidden = detail::length_of(file, "draft_hidden_prev.mean");
+  const safetensors_entry* largest = file.find("first.weight");
+  const bool whole = largest != nullptr && largest->dtype == "I8";
+  selector_file loaded{
+      delayed_selector(target_hidden, draft_hidden, whole ? selector_weights::int8 : selector_weights::float32),
+      {detail::selector_entry(file, "target"), detail::selector_entry(file, "draft"),
+       detail::selector_number(file, "vocab"), detail::selector_entry(file, "verifier")},
+      file.where()};
+  for (const bool only_check : {true, false}) {
+    detail::tensor_reader reader(file, only_check, "the selector's other tensors make");
+    detail::selector_tensors tensors{reader, file.where(), only_check};
+    loaded.selector.read(tensors);
+  }
+  return loaded;
+}
+
+inline selector_file load_selector(const std::string& path) {
+  return load_selector(safetensors_file(path));
+}
+
+//! Refuses a selector that was trained for something else.
+//!
+//! Errors      input_error that says for what
+inline void require_origin(const selector_file& file, const selector_origin& present) {
+  const auto compare = [&](const char* what, const auto& trained, const auto& here) {
+    if (trained != here) {
+      raise<input_error>(file.where, " was trained for the ", what, " ", trained, ", but this one is ", here,
+                         ": train a selector for it with examples/nde, or leave the selector out.");
+    }
+  };
+  compare("target model", file.origin.target, present.target);
+  compare("draft model", file.origin.draft, present.draft);
+  compare("vocabulary size", file.origin.vocab, present.vocab);
+  compare("verifier", file.origin.verifier, present.verifier);
+}
+
+}  // namespace espalier
