@@ -57,12 +57,17 @@ set(espalier_headers
   include/espalier/selector/row_divergence.hpp
   include/espalier/selector/selector_features.hpp
   include/espalier/selector/selector_layer.hpp
+  include/espalier/tree_policy/acceptance_calibration.hpp
   include/espalier/tree_policy/adaptive_chain.hpp
   include/espalier/tree_policy/asked_nodes.hpp
   include/espalier/tree_policy/best_first.hpp
   include/espalier/tree_policy/cascade.hpp
   include/espalier/tree_policy/chain.hpp
+  include/espalier/tree_policy/cost_aware.hpp
+  include/espalier/tree_policy/cost_aware_draws.hpp
+  include/espalier/tree_policy/cost_aware_options.hpp
   include/espalier/tree_policy/delayed.hpp
+  include/espalier/tree_policy/draft_pauses.hpp
   include/espalier/tree_policy/dynatree.hpp
   include/espalier/tree_policy/dynatree_rule.hpp
   include/espalier/tree_policy/dyspec_greedy.hpp
@@ -80,6 +85,7 @@ set(espalier_headers
   include/espalier/tree_policy/sequoia.hpp
   include/espalier/tree_policy/sequoia_shapes.hpp
   include/espalier/tree_policy/specinfer_static.hpp
+  include/espalier/tree_policy/throughput_price.hpp
   include/espalier/verifier/block.hpp
   include/espalier/verifier/greedy.hpp
   include/espalier/verifier/k_seq.hpp

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace espalier {
+
+//! How likely a drafted token is to be accepted once its parent is, given a probability that the draft gives it: learned from what
+//! was accepted lately, from a prior on. The log-odds of acceptance are a straight line over those of the draft.
+//!
+//! Complexity  O(1)
+//! Law         non-decreasing in the draft's probability. Nothing but observe() and reset() changes it
+//! Source      Platt's scaling; fitted by one Newton step an observation. What was observed fades, the prior does not
+class acceptance_calibration {
+ public:
+  //! Log-odds of acceptance, before anything was observed: bias + slope * log-odds of the draft.
+  struct line {
+    double bias;
+    double slope;
+  };
+
+  explicit acceptance_calibration(line prior) : prior_(prior) { reset(); }
+
+  //! Forgets what was observed.
+  void reset() {
+    now_ = prior_;
+    bias_weight_ = prior_bias_weight;
+    cross_weight_ = 0;
+    slope_weight_ = prior_slope_weight;
+  }
+
+  //! Of a draft's probability, kept away from 0 and 1.
+  static double log_odds(double probability) {
+    const double p = std::clamp(probability, 1e-4, 1 - 1e-4);
+    return std::log(p / (1 - p));
+  }
+
+  //! Between 0 and 1.
+  double probability(double draft_probability) const { return at(log_odds(draft_probability)); }
+
+  //! The same, by log-odds.
+  double at(double draft_log_odds) const { return 1 / (1 + std::exp(-(now_.bias + now_.slope * draft_log_odds))); }
+
+  //! A token with this probability of the draft's was accepted, or rejected, after its parent was accepted.
+  void observe(double draft_probability, bool accepted) {
+    const double x = log_odds(draft_probability), a = at(x);
+    const double information = (std::max)(a * (1 - a), 0.02), error = (accepted ? 1 : 0) - a;
+    bias_weight_ = fade(bias_weight_, prior_bias_weight) + information;
+    cross_weight_ = fade(cross_weight_, 0) + information * x;
+    slope_weight_ = fade(slope_weight_, prior_slope_weight) + information * x * x;
+    const double along_bias = error + (1 - kept) * prior_bias_weight * (prior_.bias - now_.bias);
+    const double along_slope = error * x + (1 - kept) * prior_slope_weight * (prior_.slope - now_.slope);
+    const double determinant = bias_weight_ * slope_weight_ - cross_weight_ * cross_weight_;
+    const double bias_step = (slope_weight_ * along_bias - cross_weight_ * along_slope) / determinant;
+    const double slope_step = (bias_weight_ * along_slope - cross_weight_ * along_bias) / determinant;
+    now_.bias = std::clamp(now_.bias + bias_step, -8.0, 8.0);
+    now_.slope = std::clamp(now_.slope + slope_step, 0.0, 3.0);
+  }
+
+ private:
+  static constexpr double kept = 0.98;              // of the weight of what was observed before, at each observation
+  static constexpr double prior_bias_weight = 0.5;  // that of two or three observations
+  static constexpr double prior_slope_weight = 30;
+
+  static double fade(double weight, double prior) { return kept * weight + (1 - kept) * prior; }
+
+  line prior_;
+  line now_{};
+  double bias_weight_ = 0, cross_weight_ = 0, slope_weight_ = 0;  // second derivatives of the loss
+};
+
+}  // namespace espalier

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "espalier/cost/cost_model.hpp"
+
+namespace espalier {
+
+//! What passes cost in tokens: those that are written in the same time at the rate of the last rounds. By the renewal theorem a
+//! policy writes fastest in the long run if it makes just those passes that are expected to gain more tokens than they cost
+//! at the rate that it reaches itself; from a wrong price it still comes to the right one, since better rounds raise it. The
+//! rate counts as that of plain decoding at least, which is always to be had.
+//!
+//! Complexity  O(budget) looks at a curve to open a round, O(1) for all else; no allocation after construction
+//! Law         times are the cost model's alone: no clock is read
+//! Source      Dinkelbach's method for ratios; the ratio of sums over the last rounds, which fade
+class throughput_price {
+ public:
+  //! Budget in drafted tokens a round.
+  throughput_price(cost_model costs, std::int32_t budget)
+      : costs_(std::move(costs)), rows_(static_cast<std::size_t>(budget) + 1) {
+    reset();
+  }
+
+  //! A new text: the rate is that of plain decoding, and the draft is asked for the first time.
+  void reset() {
+    tokens_ = rounds_to_begin_with;
+    seconds_ = rounds_to_begin_with * (std::max)(costs_.target_pass(1, 0), least_seconds);
+    unread_ = 0;
+  }
+
+  //! Tokens before the pending one.
+  void open(std::int32_t context) { context_ = context; }
+
+  //! A round of at most `limit` drafted tokens.
+  //!
+  //! Pre         limit <= budget
+  void begin_round(std::int32_t limit) {
+    const double root = costs_.target_pass(1, context_);
+    rate_ = (std::max)(tokens_per_second(), 1 / (std::max)(root, least_seconds));
+    asked_ = false;
+    round_seconds_ = 0;
+    for (std::int32_t n = 0; n <= limit; ++n)
+      rows_[static_cast<std::size_t>(n)] = rate_ * (costs_.target_pass(1 + n, context_) - root);
+  }
+
+  //! Tokens that the target's pass costs for n drafted tokens beyond what it costs for the root alone.
+  //!
+  //! Pre         n is within the limit of the round
+  double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
+
+  //! Tokens that the next draft pass costs, about n nodes. The first one of a round also reads what was written since the draft
+  //! was last asked.
+  double of_pass(std::int32_t n) const { return rate_ * seconds_of_pass(n); }
+
+  //! Tokens that a pass after that one costs.
+  double of_later_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n, context_); }
+
+  //! The next draft pass was made.
+  void add_pass(std::int32_t n) {
+    round_seconds_ += seconds_of_pass(n);
+    asked_ = true;
+  }
+
+  //! The target's pass over n drafted tokens and the root follows.
+  void end_round(std::int32_t n) { round_seconds_ += costs_.target_pass(1 + n, context_); }
+
+  //! The round committed so many tokens.
+  void observe(std::int32_t n_tokens) {
+    tokens_ = kept * tokens_ + n_tokens;
+    seconds_ = kept * seconds_ + (std::max)(round_seconds_, least_seconds);
+    unread_ = asked_ ? 0 : unread_ + n_tokens;
+  }
+
+  //! Of the last rounds.
+  double tokens_per_second() const { return tokens_ / seconds_; }
+
+  //! Of the last round, as predicted.
+  double round_seconds() const { return round_seconds_; }
+
+ private:
+  static constexpr double kept = 0.96;  // of the rounds before, at each round
+  static constexpr double rounds_to_begin_with = 4;
+  static constexpr double least_seconds = 1e-12;
+
+  double seconds_of_pass(std::int32_t n) const { return costs_.draft_pass(asked_ ? n : n + unread_, context_); }
+
+  cost_model costs_;
+  std::vector<double> rows_;  // [budget + 1]
+  std::int32_t context_ = 0;
+  double tokens_ = 0, seconds_ = 0;  // of the last rounds, faded
+  double rate_ = 0;
+  double round_seconds_ = 0;
+  bool asked_ = false;       // in this round
+  std::int32_t unread_ = 0;  // tokens written since the draft was asked
+};
+
+}  // namespace espalier

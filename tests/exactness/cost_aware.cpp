@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSL-1.0
+// The cost-aware policies in many states of what they have learnt, pauses and trials among them: one round, and two of a decoder,
+// write the target's law. And a variant that drops what it has drawn does not.
+#include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <cmath>
+#include <iostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/backend/text.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/token_kv.hpp"
+#include "espalier/registry.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
+#include "espalier/tree_policy/cost_aware_draws.hpp"
+#include "exactness/worlds.hpp"
+
+using namespace espalier;
+using namespace worlds;
+namespace hana = boost::hana;
+
+namespace {
+
+// Rows for a trifle, as usual, and so dear that nearly nothing pays.
+const std::vector<cost_aware_options> settings{{.budget = 4, .max_depth = 3, .draft_cost = 0.01, .row_cost = 0.001},
+                                               {.budget = 4, .max_depth = 2, .draft_cost = 0.1, .row_cost = 0.05},
+                                               {.budget = 3, .max_depth = 3, .draft_cost = 0.2, .row_cost = 0.2}};
+
+struct round_of_training {
+  bool drafted;
+  bool accepted;
+};
+
+// One more round of a text, which takes the deepest path of the tree or nothing.
+template <class PolicyT>
+round_of_training train(PolicyT& policy, bool accepts, std::uint32_t round) {
+  row_drafter drafter(4, [&](std::span<const token_id> path) { return irregular(9 + round % 3, 4, 0, 0)(path); });
+  drafter.reserve(most_asked(policy));
+  tree<> t(most_asked(policy));
+  t.reset(0);
+  philox_chance chance(5, 0, round);
+  policy.grow(t, drafter, chance);
+  const tree_view view = t;
+  node_id deepest = root_node;
+  for (node_id u = 1; accepts && u < view.n_nodes; ++u)
+    deepest = view.depth[u] > view.depth[deepest] ? u : deepest;
+  policy.observe(view, {deepest, 99});
+  return {drafter.passes > 0, deepest != root_node};
+}
+
+// Calls f(policy, what it has been through) for states that histories of one text lead to.
+template <class PolicyT, class FunctionT>
+void for_each_state(const cost_aware_options& options, const FunctionT& f) {
+  PolicyT policy(options);
+  f(policy, "a new text");
+  for (std::uint32_t round = 0; round < 12; ++round)
+    train(policy, true, round);
+  f(policy, "all accepted");
+  for (std::uint32_t round = 0; round < 6; ++round)
+    train(policy, round % 2 == 0, round);
+  f(policy, "some accepted");
+  std::uint32_t round = 0;
+  while (train(policy, false, round).drafted) {
+    if (++round == 200) return;  // the draft costs too little to do without it
+  }
+  f(policy, "the first round of a pause is over");
+  int pause = 1;
+  PolicyT trial = policy;
+  for (PolicyT next = policy; !train(next, false, round).drafted; ++pause) {
+    trial = next;
+    REQUIRE(pause < 100);
+  }
+  f(trial, "a trial follows");
+  PolicyT failed = trial, succeeded = trial;
+  train(failed, false, round);
+  f(failed, "a trial has failed");
+  REQUIRE(train(succeeded, true, round).accepted);
+  f(succeeded, "a trial has succeeded");
+}
+
+// Calls f(verifier) for those that can judge its trees, where the target samples.
+template <class PolicyT, class FunctionT>
+int for_each_verifier(const FunctionT& f) {
+  int n = 0;
+  hana::for_each(verifiers, [&](const auto& part) {
+    using verifier_type = typename std::decay_t<decltype(part)>::type;
+    if constexpr (compatible(PolicyT::sampling, verifier_type::lossless) && !is_argmax_only<verifier_type>) {
+      INFO(part.name);
+      f(part.make());
+      ++n;
+    }
+  });
+  return n;
+}
+
+template <class PolicyT>
+void check_rounds(const char* name, int verifiers_expected) {
+  std::int64_t outcomes = 0;
+  std::set<std::int32_t> sizes;
+  int states = 0;
+  for (const cost_aware_options& options : settings) {
+    for_each_state<PolicyT>(options, [&](const PolicyT& policy, const char* state) {
+      INFO(state << ", row cost " << options.row_cost);
+      ++states;
+      for (const world& w : all()) {
+        INFO(w.name);
+        const int n =
+            for_each_verifier<PolicyT>([&](auto verifier) { REQUIRE(bias(w, policy, verifier, 4, outcomes) < 1e-12); });
+        REQUIRE(n == verifiers_expected);
+        tree<> t(most_asked(policy));
+        t.reset(0);
+        row_drafter drafter(w.vocab, [&](std::span<const token_id> path) { return w.draft(path.subspan(1)); });
+        drafter.reserve(most_asked(policy));
+        philox_chance chance(1, 0, 0);
+        PolicyT(policy).grow(t, drafter, chance);
+        sizes.insert(t.size());
+      }
+    });
+  }
+  std::cout << name << ": " << states << " states, " << outcomes << " outcomes, 0 failing\n";
+  CHECK(states >= 3 + 7 + 7);  // two settings pause
+  CHECK(sizes.size() >= 4);    // the states matter
+  CHECK(sizes.count(1) == 1);
+}
+
+// A text_backend's model that gives a world's rows as logits; the text before the path is 3 tokens long.
+struct world_model {
+  row_function row;
+  void operator()(std::span<const token_id> text, std::span<double> logits) const {
+    const std::vector<double> p = row(text.subspan(3));
+    for (std::size_t t = 0; t < p.size(); ++t)
+      logits[t] = p[t] > 0 ? std::log(p[t]) : -1000.0;  // e^-1000 is exactly 0
+  }
+};
+
+template <class PolicyT>
+void check_decoder() {
+  const text_type prompt{0, 0, 0};
+  std::int64_t outcomes = 0;
+  for (const world& w : all()) {
+    if (w.vocab > 3) continue;
+    law_type expected;
+    continue_with(w.target, {}, 1.0, 3, expected);
+    for_each_verifier<PolicyT>([&](auto verifier) {
+      INFO(w.name);
+      token_kv kv(16), draft_kv(16);
+      text_backend target(w.vocab, world_model{w.target});
+      text_backend draft(w.vocab, world_model{w.draft});
+      autoregressive drafter(draft, draft_kv);
+      auto decode = make_decoder(drafter, PolicyT(settings[1]), verifier, kv, target, {.sampling = {.temperature = 1}});
+      law_type emitted, law;
+      enumerating_chance chance;
+      do {
+        decode.begin(prompt, {.max_tokens = 5});
+        decode.step_with(chance);
+        decode.step_with(chance);
+        const auto written = decode.current().written();
+        emitted[{written.begin(), written.end()}] += chance.probability();
+        ++outcomes;
+      } while (chance.next());
+      for (const auto& [text, probability] : emitted)
+        continue_with(w.target, text, probability, 3, law);
+      REQUIRE(distance(law, expected) < 1e-12);
+    });
+  }
+  CHECK(outcomes > 500);
+}
+
+// Leaves that are unlikely are dropped once they are drawn: what the library's must never do.
+struct dropping {
+  static constexpr regime sampling = cost_aware_draws::sampling;
+  cost_aware_draws policy;
+  bool drops = true;
+
+  std::int32_t max_nodes() const { return policy.max_nodes(); }
+
+  template <class DrafterT, class ChanceT>
+  void grow(tree<>& tree, DrafterT& drafter, ChanceT& chance) {
+    espalier::tree<> drawn(tree.capacity());
+    drawn.reset(0);
+    policy.grow(drawn, drafter, chance);
+    const tree_view from = drawn;
+    std::vector<node_id> was{root_node}, now(static_cast<std::size_t>(from.n_nodes), root_node);
+    tree.reset(0);
+    for (node_id u = 1; u < from.n_nodes; ++u) {
+      if (drops && from.is_leaf(u) && from.log_prob[u] < std::log(0.3F)) continue;
+      now[static_cast<std::size_t>(u)] =
+          tree.append(now[static_cast<std::size_t>(from.parent[u])], from.token[u], from.log_prob[u]);
+      was.push_back(u);
+    }
+    drafter.renumber(was);
+  }
+
+  void observe(tree_view, verdict) const {}
+};
+
+}  // namespace
+
+TEST_CASE("cost_aware writes the target's law in every state") {
+  check_rounds<cost_aware>("cost_aware", 1);
+  check_decoder<cost_aware>();
+}
+
+TEST_CASE("cost_aware_draws writes the target's law in every state, with every verifier for its draws") {
+  check_rounds<cost_aware_draws>("cost_aware_draws", 3);
+  check_decoder<cost_aware_draws>();
+}
+
+TEST_CASE("drawn tokens that are not kept are biased") {
+  std::int64_t outcomes = 0;
+  double kept = 0, dropped = 0;
+  for (const world& w : all()) {
+    dropping policy{cost_aware_draws(settings[0])};
+    dropped = std::max(dropped, bias(w, policy, residual_walk(), 3, outcomes));
+    policy.drops = false;
+    kept = std::max(kept, bias(w, policy, residual_walk(), 3, outcomes));
+  }
+  std::cout << "bias " << dropped << ": cost-aware draws dropped where they are unlikely\n";
+  CHECK(kept < 1e-12);
+  CHECK(dropped > 0.05);
+}
