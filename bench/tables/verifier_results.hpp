@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -30,6 +32,24 @@ struct sampling_setting {
   espalier::sampling_options target;
   std::vector<espalier::sampling_options> drafts;
 };
+
+//! Those of Delayed tree expansion, or three of them.
+inline std::vector<sampling_setting> paper_samplings(bool quick) {
+  std::vector<sampling_setting> list;
+  const auto add = [&](const std::string& name, espalier::sampling_options target) {
+    const espalier::sampling_options one{.temperature = 1.0F};
+    list.push_back({name, target, {one}});
+    if (target.temperature != one.temperature || target.top_p != one.top_p) list.back().drafts.push_back(target);
+  };
+  for (const float temperature : {0.2F, 0.4F, 0.6F, 0.8F, 1.0F, 1.2F}) {
+    if (!quick || temperature == 0.6F || temperature == 1.0F)
+      add(fmt::format("T {:.1f}", temperature), {.temperature = temperature});
+  }
+  for (const float top_p : {0.9F, 0.99F}) {
+    if (!quick || top_p == 0.9F) add(fmt::format("top-p {:g}", top_p), {.temperature = 1.0F, .top_p = top_p});
+  }
+  return list;
+}
 
 enum class tree_kind { undelayed, delayed };  //!< delayed: L1 from 0 on; for a single path, up to 16 tokens
 

@@ -9,11 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "offline_rounds.hpp"
+#include "offline_texts.hpp"
 #include "pass_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
@@ -50,36 +49,10 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   return a;
 }
 
-std::vector<bench::sampling_setting> samplings_of(bool quick) {
-  std::vector<bench::sampling_setting> list;
-  const auto add = [&](const std::string& name, espalier::sampling_options target) {
-    const espalier::sampling_options one{.temperature = 1.0F};
-    list.push_back({name, target, {one}});
-    if (target.temperature != one.temperature || target.top_p != one.top_p) list.back().drafts.push_back(target);
-  };
-  for (const float temperature : {0.2F, 0.4F, 0.6F, 0.8F, 1.0F, 1.2F}) {
-    if (!quick || temperature == 0.6F || temperature == 1.0F)
-      add(fmt::format("T {:.1f}", temperature), {.temperature = temperature});
-  }
-  for (const float top_p : {0.9F, 0.99F}) {
-    if (!quick || top_p == 0.9F) add(fmt::format("top-p {:g}", top_p), {.temperature = 1.0F, .top_p = top_p});
-  }
-  return list;
-}
-
-// The same for all that is done after one prompt: verifiers differ in what they decide, not in the numbers they decide by.
-std::uint64_t seed_of(std::size_t sampling, std::size_t domain, std::size_t prompt, bool choosing) {
-  return ((sampling * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
-}
-
 class measurement {
  public:
   measurement(models::model_folder& models, const bench::verifier_run& how, const bench::pass_costs& costs, int threads)
-      : how_(how),
-        writer_(models),
-        rounds_(models, costs, how.trials,
-                espalier::thread_team::shared(
-                    threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())))) {}
+      : how_(how), writer_(models), offline_(models, how, costs, threads) {}
 
   void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
            const std::vector<bench::prompt_domain>& measured) {
@@ -87,20 +60,12 @@ class measurement {
     results.choosing.resize(n), results.offline.resize(n);
     for (std::size_t s = 0; s < n; ++s) {
       const bench::sampling_setting& sampling = results.samplings[s];
-      results.choosing[s].resize(sampling.drafts.size());
+      results.choosing[s] = offline_.choosing(sampling, s, choosing);
       results.offline[s].assign(sampling.drafts.size(), std::vector<std::vector<bench::offline_sums>>(measured.size()));
-      for (std::size_t d = 0; d < choosing.size(); ++d) {
-        for (std::size_t p = 0; p < choosing[d].prompts.size(); ++p) {
-          say(sampling, choosing[d], p, "choosing by");
-          const auto sums = offline(sampling, choosing[d].prompts[p], seed_of(s, d, p, true));
-          for (std::size_t i = 0; i < sums.size(); ++i)
-            results.choosing[s][i].push_back(sums[i]);
-        }
-      }
       for (std::size_t d = 0; d < measured.size(); ++d) {
         for (std::size_t p = 0; p < measured[d].prompts.size(); ++p) {
-          say(sampling, measured[d], p, "measuring");
-          const auto sums = offline(sampling, measured[d].prompts[p], seed_of(s, d, p, false));
+          bench::say(sampling, measured[d], p, "measuring");
+          const auto sums = offline_.run(sampling, measured[d].prompts[p], bench::seed_of(s, d, p, false));
           for (std::size_t i = 0; i < sums.size(); ++i)
             results.offline[s][i][d].push_back(sums[i]);
         }
@@ -111,20 +76,6 @@ class measurement {
   }
 
  private:
-  static void say(const bench::sampling_setting& sampling, const bench::prompt_domain& domain, std::size_t prompt,
-                  const char* what) {
-    bench::progress(
-        fmt::format("{}: {} {}, prompt {} of {}", sampling.name, what, domain.name, prompt + 1, domain.prompts.size()));
-  }
-
-  std::vector<bench::offline_sums> offline(const bench::sampling_setting& sampling,
-                                           const std::vector<espalier::token_id>& prompt, std::uint64_t seed) {
-    writer_.write(espalier::part<espalier::traversal>{}, {.paths = 1, .trunk = 0, .length = 5},
-                  {sampling.target, sampling.drafts.back()}, prompt, how_.tokens, seed);
-    return rounds_.run(writer_.text(), prompt.size(), static_cast<std::size_t>(how_.spacing), sampling.drafts,
-                       sampling.target, seed);
-  }
-
   // Sampling settings and verifiers take turns prompt by prompt, so that what disturbs the machine disturbs all alike.
   void decode(bench::verifier_results& results, const std::vector<bench::prompt_domain>& measured) {
     const std::size_t n = results.samplings.size();
@@ -140,8 +91,8 @@ class measurement {
     for (std::size_t d = 0; d < measured.size(); ++d) {
       for (std::size_t p = 0; p < results.n_decoded[d]; ++p) {
         for (std::size_t s = 0; s < n; ++s) {
-          say(results.samplings[s], measured[d], p, "timing");
-          decode(results, s, d, measured[d].prompts[p], seed_of(s, d, p, false), choices[s]);
+          bench::say(results.samplings[s], measured[d], p, "timing");
+          decode(results, s, d, measured[d].prompts[p], bench::seed_of(s, d, p, false), choices[s]);
         }
       }
     }
@@ -176,7 +127,7 @@ class measurement {
 
   bench::verifier_run how_;
   bench::sampled_writer writer_;
-  bench::offline_rounds rounds_;
+  bench::offline_texts offline_;
 };
 
 int run(const arguments& a) {
@@ -185,7 +136,7 @@ int run(const arguments& a) {
       bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);
   bench::verifier_results results;
-  results.samplings = samplings_of(a.quick);
+  results.samplings = bench::paper_samplings(a.quick);
   for (bench::prompt_domain& domain : domains) {
     if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
     results.domains.push_back(domain.name);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "espalier/cost/cost_model.hpp"
+#include "model_costs.hpp"
+#include "model_folder.hpp"
+#include "report_file.hpp"
+
+namespace bench {
+
+//! What passes of the pair cost on this machine: from a file, or measured now, in some seconds, where none is named.
+//!
+//! Errors      models::read_model_costs'
+inline espalier::cost_model pair_costs(models::model_folder& models, const std::string& file) {
+  if (!file.empty()) return models::read_model_costs(models, file);
+  espalier::cost_model costs = models::measure_model_costs(
+      models, {.most_rows = 64},
+      [](double share, std::string_view what) { progress(fmt::format("measuring: {:.0f} %, {}", 100 * share, what)); });
+  progress("");
+  return costs;
+}
+
+}  // namespace bench
