@@ -47,7 +47,7 @@ class root_paths {
   static constexpr int most_nodes = deepest - 1 + (most_trunk + 1) * (most_paths - 1) * (most_length - 1);
 
   explicit root_paths(int samples)
-      : samples_(static_cast<std::size_t>(samples)), tree_(samples * most_nodes), slot_(tree_.capacity() + 1) {}
+      : samples_(static_cast<std::size_t>(samples)), tree_(samples * most_nodes), slot_(at(tree_.capacity()) + 1) {}
 
   int samples() const { return static_cast<int>(samples_.size()); }
 

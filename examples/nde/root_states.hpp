@@ -56,8 +56,9 @@ class root_states {
   }
 
  private:
-  // The logits and the last hidden state after the last token.
+  // The logits and the last hidden state after the last token, which is forwarded again if the cache holds it.
   void forward(espalier::llama_backend& model, espalier::contiguous_kv& kv, std::span<const espalier::token_id> text) {
+    kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
     int last = 0;
     const auto logits = prefill_.run(model, kv, 0, text, 0, [&](std::int32_t, std::int32_t n) { last = n - 1; });
     const auto row = logits.row(0);

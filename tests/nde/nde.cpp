@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The program as its users meet it, with the bundled models.
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -114,6 +116,25 @@ TEST_CASE("A trace holds what selectors learn from", "[nde]") {
   CHECK(t.settings["sampling"] == "0.8");
   CHECK(t.settings["domain"] == "one");
   CHECK(contains(t.settings["target"], "llama 7x384, 4096 tokens, "));
+}
+
+TEST_CASE("What is found at a root does not depend on those before it", "[nde]") {
+  const auto collected = [](const std::string& spacing) {
+    const std::string folder = scratch() + "/spacing-" + spacing;
+    const outcome result = run("collect --prompts '" + prompts_file() + "' --out '" + folder +
+                               "' --count 1 --tokens 4 --samples 1 --samplings 1 --spacing " + spacing);
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    return nde::read_trace(folder + "/trace-00000.safetensors");
+  };
+  const nde::trace every = collected("1"), last = collected("4");
+  REQUIRE(every.roots() == 4);
+  REQUIRE(last.roots() == 1);
+  for (const auto& [name, tensor] : last.tensors) {
+    INFO(name);
+    const auto& all = every.tensors.at(name).values;
+    CHECK(std::equal(tensor.values.rbegin(), tensor.values.rend(), all.rbegin()));
+  }
 }
 
 TEST_CASE("Traces are shown, and damaged ones named", "[nde]") {
