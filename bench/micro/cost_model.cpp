@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "espalier/backend/llama/model_identity.hpp"
@@ -62,20 +64,29 @@ struct measured_round {
   double by_passes;  // predicted from the passes that were made
 };
 
-double median(std::vector<double> values, double share = 0.5) {
+// What so large a share of the values is not above.
+double quantile(std::vector<double> values, double share) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());
   return *place;
 }
 
+double median(std::vector<double> values) {
+  return quantile(std::move(values), 0.5);
+}
+
 // Rounds of one way of drafting, at the end of a given text.
 class round_writer {
  public:
-  round_writer(models::model_folder& models, const espalier::cost_model& costs)
-      : models_(models),
-        costs_(costs),
-        target_kv_(models.make_cache(models.target)),
-        draft_kv_(models.make_cache(models.draft)) {}
+  explicit round_writer(models::model_folder& models)
+      : models_(models), target_kv_(models.make_cache(models.target)), draft_kv_(models.make_cache(models.draft)) {}
+
+  // The prices of the rounds that follow.
+  const espalier::cost_model& measure(const espalier::measure_options& options) {
+    espalier::autoregressive drafter(models_.draft, draft_kv_, {.temperature = 1.0F});
+    costs_ = espalier::measure_costs(drafter, models_.target, target_kv_, options);
+    return *costs_;
+  }
 
   template <class PolicyT, class VerifierT>
   void write(const char* kind, PolicyT policy, VerifierT verifier, float temperature, std::span<const token_id> text,
@@ -91,8 +102,8 @@ class round_writer {
       const espalier::round_record& round = decode.last_round();
       // The first round reads the text, and there is no tree where no token may be drafted.
       if (i == 0 || round.tree.n_nodes < 2) continue;
-      results.push_back({kind, round.tree.n_nodes - 1, round.seconds.total(), costs_.tree(round.tree, context),
-                         costs_.round(drafter.passes, round.forwarded_rows, context)});
+      results.push_back({kind, round.tree.n_nodes - 1, round.seconds.total(), costs_->tree(round.tree, context),
+                         costs_->round(drafter.passes, round.forwarded_rows, context)});
     }
   }
 
@@ -100,7 +111,7 @@ class round_writer {
 
  private:
   models::model_folder& models_;
-  const espalier::cost_model& costs_;
+  std::optional<espalier::cost_model> costs_;
   espalier::contiguous_kv target_kv_;
   espalier::contiguous_kv draft_kv_;
 };
@@ -126,6 +137,16 @@ void write_all(round_writer& writer, std::span<const token_id> text, std::uint64
     writer.write("delayed", espalier::delayed(options), espalier::specinfer(), 1.0F, text, seed);
 }
 
+// All prompts of the folder, one after the other.
+std::vector<token_id> text_of(const std::string& folder, const models::model_folder& models) {
+  std::vector<token_id> text;
+  for (const models::prompt& prompt : models::read_prompts(folder + "/prompts.jsonl")) {
+    const auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    text.insert(text.end(), tokens.begin(), tokens.end());
+  }
+  return text;
+}
+
 template <class KeepT>
 void print_line(const char* name, const std::vector<measured_round>& rounds, const KeepT& keep) {
   std::vector<double> seconds, by_tree, by_passes, ratio;
@@ -138,7 +159,7 @@ void print_line(const char* name, const std::vector<measured_round>& rounds, con
   }
   if (seconds.empty()) return;
   std::printf("| %s | %zu | %.2f | %.3f | %.1f %% | %.1f %% | %.1f %% |\n", name, seconds.size(), 1e3 * median(seconds),
-              median(ratio), 100 * median(by_tree), 100 * median(by_tree, 0.9), 100 * median(by_passes));
+              median(ratio), 100 * median(by_tree), 100 * quantile(by_tree, 0.9), 100 * median(by_passes));
 }
 
 }  // namespace
@@ -152,22 +173,25 @@ int main(int argc, char** argv) try {
   app.add_option("--threads", threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   auto models = models::model_folder::load(folder, {.threads = threads, .max_rows = most_nodes + 64});
-  const auto costs = [&] {
-    espalier::contiguous_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft);
-    espalier::autoregressive drafter(models.draft, draft_kv, {.temperature = 1.0F});
-    return espalier::measure_costs(drafter, models.target, kv,
-                                   {.target = espalier::model_identity(folder + "/target"),
+  espalier::measure_options options{.target = espalier::model_identity(folder + "/target"),
                                     .draft = espalier::model_identity(folder + "/draft"),
                                     .hardware = espalier::hardware_name(threads),
-                                    .most_rows = most_nodes + 1},
-                                   [](double share, std::string_view what) {
-                                     std::fprintf(stderr, "\r%3.0f %%  %-40.*s", 100 * share,
-                                                  static_cast<int>(what.size()), what.data());
-                                   });
-  }();
-  std::fprintf(stderr, "\n");
-  std::printf("## What the cost model says of rounds\n\n%s; target %s; draft %s\n\n", costs.hardware.c_str(),
-              costs.target.c_str(), costs.draft.c_str());
+                                    .most_rows = most_nodes + 1};
+  const std::vector<token_id> text = text_of(folder, models);
+  round_writer writer(models);
+  // What else the machine does changes by the minute: each stretch of rounds has a warm-up of its own.
+  std::vector<espalier::cost_model> measured;
+  std::size_t first = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    for (const std::size_t context : {60U, 150U, 300U, 600U}) {
+      measured.push_back(writer.measure(options));
+      write_all(writer, std::span<const token_id>(text).subspan(first, context), seed);
+      first = (first + context) % (text.size() - 700);
+    }
+  }
+  const espalier::cost_model& costs = measured.back();
+  std::printf("## What the cost model says of rounds\n\n%s; target %s; draft %s\n\nThe last of %zu warm-ups:\n\n",
+              costs.hardware.c_str(), costs.target.c_str(), costs.draft.c_str(), measured.size());
   const auto print_curve = [](const char* name, const espalier::cost_curve& curve) {
     for (const std::int32_t context : curve.contexts()) {
       std::printf("| %s, after %d tokens |", name, context);
@@ -180,23 +204,11 @@ int main(int argc, char** argv) try {
   print_curve("draft pass", costs.draft_pass);
   print_curve("target pass", costs.target_pass);
 
-  std::vector<token_id> text;
-  for (const models::prompt& prompt : models::read_prompts(folder + "/prompts.jsonl")) {
-    const auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
-    text.insert(text.end(), tokens.begin(), tokens.end());
-  }
-  round_writer writer(models, costs);
-  std::size_t first = 0;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    for (const std::size_t context : {60U, 150U, 300U, 600U}) {
-      write_all(writer, std::span<const token_id>(text).subspan(first, context), seed);
-      first = (first + context) % (text.size() - 700);
-    }
-  }
   std::puts(
-      "\n| drafted tokens | rounds | median ms | predicted / measured | median error of the tree's price | 9 of 10 "
-      "below | "
-      "median error, passes known |\n|---|--:|--:|--:|--:|--:|--:|");
+      "\nA tree alone is priced as grown level by level, with a draft pass over the nodes of each level that have "
+      "children. best_first asks about nodes that it does not keep: the last column prices the passes that were made.\n"
+      "\n| drafted tokens | rounds | median ms | predicted / measured | median error, tree alone | 9 of 10 below | "
+      "median error, passes |\n|---|--:|--:|--:|--:|--:|--:|");
   std::int32_t from = 1;
   for (const std::int32_t to : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     const std::string name = from == to ? std::to_string(to) : std::to_string(from) + " to " + std::to_string(to);

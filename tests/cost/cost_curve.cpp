@@ -20,14 +20,6 @@ namespace {
 const std::vector<std::int32_t> many_rows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 const std::vector<std::int32_t> some_contexts = {16, 256, 768};
 
-// A sum of squares over the samples: what a fit makes least.
-double distance(const cost_curve& curve, const std::vector<cost_sample>& samples) {
-  double sum = 0;
-  for (const cost_sample& s : samples)
-    sum += std::pow(curve(s.rows, s.context) - s.seconds, 2);
-  return sum;
-}
-
 // Whether the curve decreases anywhere on and beyond its grid.
 bool decreases(const cost_curve& curve, std::int32_t most_rows, std::int32_t most_context) {
   for (std::int32_t rows = 0; rows <= most_rows; ++rows) {
@@ -76,23 +68,35 @@ TEST_CASE("a fitted curve is the nearest that does not decrease") {
   CHECK(pooled(2, 0) == Approx(2));
   CHECK(pooled(1, 9) == Approx(4));
   CHECK(pooled(2, 9) == Approx(5));
-  // All four pool: the mean of 4, 3, 2, 1. One direction after the other would end elsewhere for uneven ones.
-  const cost_curve flat = cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {2, 0, 3}, {1, 9, 2}, {2, 9, 1}});
+  // All four pool: the mean of 4, 3, 2, 1.
+  const cost_curve flat = cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {1, 9, 3}, {2, 0, 2}, {2, 9, 1}});
   CHECK(flat(1, 0) == Approx(2.5));
   CHECK(flat(2, 9) == Approx(2.5));
-  // No small step that keeps the order comes nearer.
-  std::mt19937 random(3);
-  std::uniform_real_distribution<double> step(-1e-4, 1e-4);
-  for (std::uint32_t seed = 0; seed < 10; ++seed) {
-    const std::vector<cost_sample> samples = noisy_samples(seed, 0.5);
-    const cost_curve best = cost_curve::fit(samples);
-    const double least = distance(best, samples);
-    for (int trial = 0; trial < 50; ++trial) {
-      std::vector<cost_sample> moved;
+  // By the max-min formula over all upper and lower sets. Taking turns without corrections would end at 23/6, 4; 23/6, 13/2;
+  // 23/6, 7.
+  const cost_curve uneven =
+      cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {1, 9, 4}, {2, 0, 8}, {2, 9, 5}, {3, 0, 1}, {3, 9, 7}});
+  const std::vector<double> nearest = {4, 4, 4.5, 5, 4.5, 7};
+  for (std::size_t i = 0; i < nearest.size(); ++i)
+    CHECK(uneven.seconds()[i] == Approx(nearest[i]));
+}
+
+TEST_CASE("what a fit leaves out points away from every curve that does not decrease") {
+  // The law of a projection on a convex cone: (y - x) x = 0, and (y - x) z <= 0 for all z in it.
+  for (std::uint32_t seed = 0; seed < 12; ++seed) {
+    const std::vector<cost_sample> samples = noisy_samples(seed, 0.6);
+    const cost_curve fitted = cost_curve::fit(samples);
+    const auto left_along = [&](const cost_curve& curve) {
+      double sum = 0;
       for (const cost_sample& s : samples)
-        moved.push_back({s.rows, s.context, std::abs(best(s.rows, s.context) + step(random))});
-      CHECK(distance(cost_curve::fit(moved), samples) >= least * (1 - 1e-9));
-    }
+        sum += (s.seconds - fitted(s.rows, s.context)) * curve(s.rows, s.context);
+      return sum;
+    };
+    CHECK(std::abs(left_along(fitted)) < 1e-9);
+    for (std::uint32_t other = 100; other < 120; ++other)
+      CHECK(left_along(cost_curve::fit(noisy_samples(other, 0.6))) < 1e-9);
+    for (const std::int32_t step : many_rows)
+      CHECK(left_along(cost_curve::of_grid({1, step + 1}, {0}, {0, 1})) < 1e-9);
   }
 }
 
