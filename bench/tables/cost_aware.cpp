@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSL-1.0
+// The cost-aware policy beside every static setting, on prompts of all domains and on adversarial ones; greedy and sampled.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cost_aware_methods.hpp"
+#include "cost_aware_prompts.hpp"
+#include "cost_aware_report.hpp"
+#include "pair_costs.hpp"
+#include "prompt_set.hpp"
+#include "report_file.hpp"
+#include "table_program.hpp"
+#include "text_writer.hpp"
+#include "timed_texts.hpp"
+
+namespace {
+
+struct arguments : bench::table_arguments {
+  bench::cost_aware_run how;
+  std::string adversarial = ESPALIER_BENCH_MODELS "/adversarial.jsonl";
+  std::string costs;
+  std::string find;
+  std::string plot;
+  int candidates = 900;
+  bool quick = false;
+};
+
+arguments parse(int argc, char** argv, CLI::App& app) {
+  arguments a;
+  a.add_to(app);
+  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain that are left out: tuned settings are of them",
+                   0);
+  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain");
+  bench::add_count(
+      app, "--repeats", a.how.repeats,
+      "times that each text is written: greedy, the median counts; sampled, all count, with seeds of their own");
+  app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
+      ->capture_default_str();
+  app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured first");
+  app.add_option("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
+  bench::add_count(app, "--candidates", a.candidates, "prompts among which they are searched");
+  app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
+  app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
+  app.parse(argc, argv);
+  if (a.quick) a.how = {.tokens = 64, .tune = 5, .measure = 1, .repeats = 1};
+  return a;
+}
+
+int find_adversarial(models::model_folder& models, const arguments& a) {
+  bench::adversarial_search search(models);
+  const auto chosen = search.run(a.candidates, 12);
+  bench::report(search.markdown(chosen), a.markdown);
+  bench::write_file(a.find, search.prompts_file(chosen));
+  return 0;
+}
+
+bench::cost_aware_results measure(models::model_folder& models, std::string name,
+                                  std::vector<bench::timed_method> methods, std::vector<bench::prompt_domain> domains,
+                                  const arguments& a, bool sampled) {
+  std::vector<std::string> names;
+  for (const bench::timed_method& method : methods)
+    names.push_back(method.name);
+  for (bench::prompt_domain& domain : domains) {
+    const std::vector<std::vector<espalier::token_id>> once = domain.prompts;
+    for (int i = 1; sampled && i < a.how.repeats; ++i)
+      domain.prompts.insert(domain.prompts.end(), once.begin(), once.end());
+  }
+  bench::text_writer writer(models);
+  bench::timed_texts texts(
+      methods.size(), domains, sampled ? 1 : a.how.repeats, name.c_str(),
+      [&](std::size_t m, std::size_t d, std::size_t p) {
+        const espalier::sampling_options sampling{.temperature = sampled ? domains[d].temperature : 0.0F};
+        return methods[m].write(writer, domains[d].prompts[p], {a.how.tokens, {.sampling = sampling, .seed = p}});
+      });
+  return {std::move(name), std::move(names), std::move(domains), std::move(texts)};
+}
+
+int run(const arguments& a) {
+  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  if (!a.find.empty()) return find_adversarial(models, a);
+  auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + 257);
+  if (a.how.tune > 0) bench::take_first_prompts(domains, a.how.tune);
+  if (!a.adversarial.empty()) {
+    for (bench::prompt_domain& domain : bench::read_prompt_domains(a.adversarial, models, {}, a.how.tokens + 257))
+      domains.push_back(std::move(domain));
+  }
+  for (bench::prompt_domain& domain : domains) {
+    if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
+  }
+  const espalier::cost_model costs = bench::pair_costs(models, a.costs);
+  std::vector<bench::cost_aware_results> regimes;
+  regimes.push_back(measure(models, "greedy", bench::greedy_methods(costs), domains, a, false));
+  regimes.push_back(measure(models, "sampled", bench::sampled_methods(costs), domains, a, true));
+  const bench::cost_aware_report report(regimes, a.how);
+  bench::report(report.markdown(), a.markdown);
+  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
+  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(
+      "bench_tables_cost_aware",
+      "The cost-aware policy beside static settings: chains, fixed and best-first trees, both\n"
+      "DynaTrees, paths and DySpec's trees, by domain and on prompts on which the draft is useless.",
+      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+}
