@@ -125,6 +125,7 @@ TEST_CASE("every field of the options of a part is described, in its place", "[r
   CHECK(described<espalier::sequoia_options>() == members<espalier::sequoia_options>());
   CHECK(described<espalier::specinfer_static_options>() == members<espalier::specinfer_static_options>());
   CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
+  CHECK(described<espalier::cost_aware_options>() == members<espalier::cost_aware_options>());
   CHECK(described<espalier::neural_delayed_options>() == members<espalier::neural_delayed_options>());
   CHECK(described<espalier::prompt_lookup_options>() == members<espalier::prompt_lookup_options>());
   CHECK(described<espalier::ngram_options>() == members<espalier::ngram_options>());
@@ -229,5 +230,5 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   });
   // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
   // alone, independent paths with all but those for a single path, draws without replacement with four.
-  CHECK(pairs == 11 + 11 + 7 * 2 + 4 * 9 + 4 * 4);
+  CHECK(pairs == 11 + 11 + 8 * 2 + 4 * 9 + 5 * 4);
 }

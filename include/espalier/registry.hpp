@@ -22,6 +22,8 @@
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
+#include "espalier/tree_policy/cost_aware_draws.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
@@ -163,6 +165,13 @@ inline constexpr auto options_of<dyspec_threshold_options> = boost::hana::make_t
     option{"fill", &dyspec_threshold_options::fill, 0, 1, "at the end, lower the threshold until the budget is spent"});
 
 template <>
+inline constexpr auto options_of<cost_aware_options> = boost::hana::make_tuple(
+    option{"budget", &cost_aware_options::budget, 1, 1024, "drafted tokens a round at most"},
+    option{"max_depth", &cost_aware_options::max_depth, 1, 64, "levels below the root"},
+    option{"draft_cost", &cost_aware_options::draft_cost, 0, 100, "a draft pass over a plain round, if not measured"},
+    option{"row_cost", &cost_aware_options::row_cost, 0, 100, "a further row over its pass's first, if not measured"});
+
+template <>
 inline constexpr auto options_of<khisti_options> = boost::hana::make_tuple(option{
     "window", &khisti_options::window, 0, 15, "tokens among which pairs are shared to the best effect"});
 
@@ -201,12 +210,16 @@ inline constexpr auto tree_policies = boost::hana::make_tuple(
                                                      "the same, the threshold falling until the budget is spent",
                                                      {.threshold = 0.1, .fill = true}},
     part<sequoia, sequoia_options>{"sequoia", "draws in the shape that is best for acceptance by rank"},
+    part<cost_aware_draws, cost_aware_options>{"cost-aware-draws",
+                                               "draws as long as they are worth their time, or none"},
     part<fixed, fixed_options>{"fixed", "a tree of the same shape every round"},
     part<dynatree, dynatree_options>{"dynatree", "a tree shaped by the draft's confidence and by history"},
     part<dynatree, dynatree_options>{"dynatree-first", "DynaTree's first paper: one breadth, one threshold",
                                      dynatree_options::first_paper()},
     part<eagle2, eagle2_options>{"eagle2", "the most probable paths expanded, the most probable nodes kept"},
-    part<best_first, best_first_options>{"best-first", "the most probable prefixes (DDTree, OPT-Tree)"});
+    part<best_first, best_first_options>{"best-first", "the most probable prefixes (DDTree, OPT-Tree)"},
+    part<cost_aware, cost_aware_options>{"cost-aware",
+                                         "the most probable prefixes that are worth their time, or none"});
 
 inline constexpr auto verifiers = boost::hana::make_tuple(
     part<greedy>{"greedy", "follow the target's most probable token"},

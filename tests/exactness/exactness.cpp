@@ -66,6 +66,10 @@ std::array<sequoia_options, 2> tiny(sequoia_options) {
   return {{{.budget = 4, .max_depth = 2}, {.budget = 3, .max_depth = 3}}};
 }
 
+std::array<cost_aware_options, 2> tiny(cost_aware_options) {
+  return {{{.budget = 4, .max_depth = 3, .draft_cost = 0.01, .row_cost = 0.001}, {.budget = 3, .max_depth = 2}}};
+}
+
 std::array<dyspec_greedy_options, 2> tiny(dyspec_greedy_options) {
   return {{{.budget = 4}, {.budget = 3}}};
 }

@@ -54,8 +54,9 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //!   Every row that the regime promises was asked of the drafter, and is the row that was drawn from.
 //!   Whether a sampled token is kept never depends on which token it is.
 //! Models
-//!   plain; deterministic: chain, adaptive_chain, fixed, dynatree, best_first, eagle2, cascade; independent draws: iid_paths,
-//!   specinfer_static, delayed, neural_delayed, sampled_chain; without replacement: dyspec_greedy, dyspec_threshold, sequoia
+//!   plain; deterministic: chain, adaptive_chain, fixed, dynatree, best_first, eagle2, cascade, cost_aware; independent
+//!   draws: iid_paths, specinfer_static, delayed, neural_delayed, sampled_chain; without replacement: dyspec_greedy,
+//!   dyspec_threshold, sequoia, cost_aware_draws
 template <class PolicyT, class DrafterT, class ChanceT>
 concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> &&
     detail::Grows<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
