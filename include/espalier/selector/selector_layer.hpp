@@ -58,11 +58,15 @@ inline void standardise(const float* x, const float* mean, const float* deviatio
 // x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias
 inline void normalise_layer(float* x, const float* scale, const float* bias, std::size_t n) {
   const auto count = static_cast<double>(n);
-  const auto mean = static_cast<float>(block_mass([&](std::size_t i) { return x[i]; }, 0, n) / count);
+  double sum = 0, squares = 0;
   for (std::size_t i = 0; i < n; ++i)
+    sum += static_cast<double>(x[i]);
+  const auto mean = static_cast<float>(sum / count);
+  for (std::size_t i = 0; i < n; ++i) {
     x[i] -= mean;
-  const double variance = block_mass([&](std::size_t i) { return x[i] * x[i]; }, 0, n) / count;
-  const auto factor = static_cast<float>(1.0 / std::sqrt(variance + 1e-5));
+    squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  const auto factor = static_cast<float>(1.0 / std::sqrt(squares / count + 1e-5));
   for (std::size_t i = 0; i < n; ++i)
     x[i] = x[i] * factor * scale[i] + bias[i];
 }
