@@ -11,6 +11,8 @@
 
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/cost/cost_model.hpp"
+#include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -21,6 +23,7 @@
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
@@ -181,6 +184,18 @@ std::string sample_one_path() {
   return {tokens.begin(), tokens.end()};
 }
 
+std::string write_by_costs() {
+  // [costs]
+  autoregressive drafter(copying_backend{3, {}}, token_kv(1024));
+  copying_backend target{8, {}};
+  token_kv cache(1024);
+  const cost_model costs = measure_costs(drafter, target, cache, {.target = "long memory", .draft = "short memory"});
+  auto decode = make_decoder(drafter, cost_aware({.budget = 24}, costs), greedy(), cache, target);
+  // [costs]
+  const auto tokens = decode.generate(prompt, {.max_tokens = 100});
+  return {tokens.begin(), tokens.end()};
+}
+
 int main() {
   no_drafter none;
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024));
@@ -192,5 +207,8 @@ int main() {
   const std::string sampled = sample(7, sampling);
   std::printf("\n%s\n%.2f tokens a target pass\n\n%s\n", sampled.c_str(), sampling.tokens_per_round(),
               sample_one_path().c_str());
-  return written == expected && write_with_two() == expected && sample(7, sampling) == sampled ? 0 : 1;
+  return written == expected && write_with_two() == expected && write_by_costs() == expected &&
+                 sample(7, sampling) == sampled
+             ? 0
+             : 1;
 }
