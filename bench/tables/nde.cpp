@@ -20,7 +20,6 @@
 #include "nde_report.hpp"
 #include "offline_texts.hpp"
 #include "pair_costs.hpp"
-#include "pass_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
@@ -183,8 +182,7 @@ int run(const arguments& a) {
   }
   const espalier::cost_model costs = bench::pair_costs(models, a.costs);
   {
-    const bench::pass_costs passes(models);
-    bench::offline_texts offline(models, a.how, passes, a.threads);
+    bench::offline_texts offline(models, a.how, costs, a.threads);
     for (std::size_t s = 0; s < settings.samplings.size(); ++s)
       settings.choosing.push_back(offline.choosing(settings.samplings[s], s, choosing));
   }

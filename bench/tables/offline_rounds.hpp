@@ -12,10 +12,10 @@
 
 #include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/cost/cost_model.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_folder.hpp"
-#include "pass_costs.hpp"
 #include "root_trees.hpp"
 #include "sampled_verifiers.hpp"
 #include "tree_pass.hpp"
@@ -48,7 +48,8 @@ struct offline_sums {
 //! Source      Delayed tree expansion, section 5 (offline trees at roots of fixed spacing)
 class offline_rounds {
  public:
-  offline_rounds(models::model_folder& models, const pass_costs& costs, int trials, espalier::thread_team& team)
+  offline_rounds(models::model_folder& models, const espalier::cost_model& costs, int trials,
+                 espalier::thread_team& team)
       : models_(models),
         costs_(costs),
         trials_(trials),
@@ -150,7 +151,9 @@ class offline_rounds {
       w.part.take(trees_, whole ? shapes_[i] : static_tree{.paths = paths, .trunk = 0, .length = 1}, depth);
       const auto p = w.part.of_target(target);
       const auto q = w.part.of_draft(draft);
-      if (whole) sums.seconds[i] += costs_.round(w.part.draft_passes(), w.part.tree().n_nodes);
+      if (whole)
+        sums.seconds[i] +=
+            costs_.round(w.part.draft_passes(), w.part.tree().n_nodes, static_cast<std::int32_t>(root) - 1);
       if (!whole && paths == 1) sums.distance[static_cast<std::size_t>(depth)] += distance(p.row(0), q.row(0));
       std::size_t row = 0;
       boost::hana::for_each(w.verifiers, [&]<class VerifierT>(VerifierT& verifier) {
@@ -175,7 +178,7 @@ class offline_rounds {
   }
 
   models::model_folder& models_;
-  const pass_costs& costs_;
+  const espalier::cost_model& costs_;
   int trials_;
   espalier::thread_team& team_;
   std::vector<static_tree> shapes_ = all_static_trees();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "espalier/backend/llama/thread_team.hpp"
+#include "espalier/cost/cost_model.hpp"
 #include "espalier/registry.hpp"
 #include "model_folder.hpp"
 #include "offline_rounds.hpp"
@@ -34,7 +35,7 @@ inline void say(const sampling_setting& sampling, const prompt_domain& domain, s
 //! Rounds of every static tree at roots along texts that the target writes.
 class offline_texts {
  public:
-  offline_texts(models::model_folder& models, const verifier_run& how, const pass_costs& costs, int threads)
+  offline_texts(models::model_folder& models, const verifier_run& how, const espalier::cost_model& costs, int threads)
       : how_(how),
         writer_(models),
         rounds_(models, costs, how.trials,

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/cost/cost_model.hpp"
 #include "interval.hpp"
 #include "line_plot.hpp"
 #include "markdown_table.hpp"
-#include "pass_costs.hpp"
 #include "verifier_results.hpp"
 
 namespace bench {
@@ -21,7 +21,7 @@ namespace bench {
 //! The tables of the verifiers as Markdown, JSON and a plot.
 class verifier_report {
  public:
-  verifier_report(const verifier_results& results, const pass_costs& costs, const verifier_run& how)
+  verifier_report(const verifier_results& results, const espalier::cost_model& costs, const verifier_run& how)
       : r_(results), costs_(costs), how_(how), domains_(results.domains) {
     domains_.push_back("average");
     for (const sampling_setting& s : r_.samplings)
@@ -95,10 +95,10 @@ class verifier_report {
     }
     out["plain_tokens_per_second"] = pairs(r_.by_domain(r_.n_decoded, r_.of_plain(rate)));
     out["distance_by_depth"] = pairs(r_.distance());
-    for (const int rows : pass_costs::rows_measured)
-      out["target_pass_seconds"][std::to_string(rows)] = costs_.target(rows);
+    for (const int rows : rows_shown)
+      out["target_pass_seconds"][std::to_string(rows)] = costs_.target_pass(rows, context_shown);
     for (int rows = 1; rows <= most_paths; ++rows)
-      out["draft_pass_seconds"][std::to_string(rows)] = costs_.draft(rows);
+      out["draft_pass_seconds"][std::to_string(rows)] = costs_.draft_pass(rows, context_shown);
     return out;
   }
 
@@ -123,6 +123,9 @@ class verifier_report {
  private:
   static constexpr tree_kind kinds[] = {tree_kind::undelayed, tree_kind::delayed};
   using stats = espalier::statistics;
+  // Passes whose costs are told: from one row to the largest static tree, after a text of usual length.
+  static constexpr int rows_shown[] = {1, 2, 4, 6, 8, 12, 16, 24, 32, 1 + most_trunk + most_paths* most_length};
+  static constexpr int context_shown = 160;
 
   static double rate(const stats& s, const stats&) { return s.throughput(); }
   static double length(const stats& s, const stats&) { return s.tokens_per_round(); }
@@ -296,7 +299,7 @@ class verifier_report {
     markdown_table text(of_rate ? "Tokens a second over plain decoding by K, foreseen from the cost of passes alone"
                                 : "Block efficiency by K",
                         columns, "verifier");
-    const double plain = costs_.target(1);
+    const double plain = costs_.target_pass(1, context_shown);
     for (std::size_t v = 0; v < names_.size(); ++v) {
       std::vector<std::string> row;
       for (const choice_range& range : ranges) {
@@ -339,12 +342,15 @@ class verifier_report {
 
   std::string cost_table() const {
     std::vector<std::string> columns, target, draft;
-    for (const int rows : pass_costs::rows_measured) {
+    for (const int rows : rows_shown) {
       columns.push_back(std::to_string(rows));
-      target.push_back(fmt::format("{:.3f}", 1e3 * costs_.target(rows)));
-      draft.push_back(rows <= most_paths ? fmt::format("{:.3f}", 1e3 * costs_.draft(rows)) : "");
+      target.push_back(fmt::format("{:.3f}", 1e3 * costs_.target_pass(rows, context_shown)));
+      draft.push_back(rows <= most_paths ? fmt::format("{:.3f}", 1e3 * costs_.draft_pass(rows, context_shown)) : "");
     }
-    markdown_table text("Milliseconds of a pass by its rows, measured at the beginning of the run", columns, "model");
+    markdown_table text(
+        fmt::format("Milliseconds of a pass by its rows after {} tokens, measured at the beginning of the run",
+                    context_shown),
+        columns, "model");
     text.row("target", target);
     text.row("draft", draft);
     return text.text();
@@ -355,7 +361,7 @@ class verifier_report {
   }
 
   const verifier_results& r_;
-  const pass_costs& costs_;
+  const espalier::cost_model& costs_;
   verifier_run how_;
   std::vector<std::string> domains_;  // and their average
   std::vector<std::string> samplings_;

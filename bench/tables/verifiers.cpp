@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/cost/cost_model.hpp"
 #include "offline_texts.hpp"
-#include "pass_costs.hpp"
+#include "pair_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
@@ -51,7 +52,8 @@ arguments parse(int argc, char** argv, CLI::App& app) {
 
 class measurement {
  public:
-  measurement(models::model_folder& models, const bench::verifier_run& how, const bench::pass_costs& costs, int threads)
+  measurement(models::model_folder& models, const bench::verifier_run& how, const espalier::cost_model& costs,
+              int threads)
       : how_(how), writer_(models), offline_(models, how, costs, threads) {}
 
   void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
@@ -143,7 +145,7 @@ int run(const arguments& a) {
     results.n_prompts.push_back(domain.prompts.size());
     results.n_decoded.push_back(std::min(domain.prompts.size(), static_cast<std::size_t>(a.how.decode)));
   }
-  const bench::pass_costs costs(models);
+  const espalier::cost_model costs = bench::pair_costs(models, {});
   measurement(models, a.how, costs, a.threads).run(results, choosing, domains);
   const bench::verifier_report report(results, costs, a.how);
   bench::report(report.markdown(), a.markdown);
