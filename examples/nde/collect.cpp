@@ -134,6 +134,7 @@ class progress {
 
 int collect(const collect_arguments& a) {
   espalier::require_option("part", a.part, 0, a.parts - 1);
+  espalier::require_option("spacing", a.how.spacing, 1, a.how.tokens);
   const std::vector<ot_verifier> verifiers = ot_verifiers(a.verifiers);
   models::model_folder models =
       models::model_folder::load(a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how)});

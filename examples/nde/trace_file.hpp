@@ -77,33 +77,13 @@ inline void write_trace(const std::string& path, const trace& t) {
   if (error) espalier::raise<espalier::input_error>(partial, " could not be renamed to ", path, ".");
 }
 
-namespace detail {
-
-inline std::map<std::string, std::string> read_settings(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::uint64_t length = 0;
-  file.read(reinterpret_cast<char*>(&length), sizeof length);
-  std::string text(static_cast<std::size_t>(length), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(length));
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
-  const auto found = header.find("__metadata__");
-  std::map<std::string, std::string> settings;
-  if (found == header.end()) return settings;
-  for (const auto& [name, value] : found->items()) {
-    if (value.is_string()) settings[name] = value.get<std::string>();
-  }
-  return settings;
-}
-
-}  // namespace detail
-
 //! Reads a trace and checks that it is whole.
 //!
 //! Errors      model_error that names the file and what is wrong with it
 inline trace read_trace(const std::string& path) {
   espalier::safetensors_file file(path);
   trace t;
-  t.settings = detail::read_settings(path);
+  t.settings = file.metadata();
   const auto refuse = [&](const auto&... pieces) { espalier::raise<espalier::model_error>(path, " ", pieces...); };
   if (t.settings["format"] != trace_format) refuse("is no trace: its metadata has no format \"", trace_format, "\".");
   const std::string& verifiers = t.settings["verifiers"];
@@ -136,6 +116,7 @@ inline trace read_trace(const std::string& path) {
       refuse("is damaged: tensor ", name, " has ", tensor.shape[0], " roots, and scalars has ", t.roots(), ".");
     }
   }
+  if (t.roots() == 0) refuse("is damaged: it has no root.");
   return t;
 }
 

@@ -178,6 +178,7 @@ TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
   refused(collect("none", "--verifiers traversal"), "there is no verifier traversal");
   refused(run("collect --prompts '" + prompts_file() + "' --out none --samplings warm"), "\"warm\" is no sampling");
   refused(run("collect --prompts '" + prompts_file() + "' --out none --samplings=-1"), "option temperature");
+  refused(run("collect --prompts '" + prompts_file() + "' --out none --tokens 8"), "option spacing");
   refused(collect("none", "--part 2 --parts 2"), "option part");
   refused(run("collect --prompts '" + prompts_file() + "' --out none --tokens 2000"), "do not fit the models' context");
   refused(collect("none", "--models '" + scratch() + "/nowhere'"), "nowhere has no target/config.json");
