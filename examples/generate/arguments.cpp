@@ -216,6 +216,14 @@ void add_method(CLI::App& app, arguments& result) {
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
             "Verifiers below]",
             result.verifiers);
+  f.add(group, "--costs", "FILE",
+        "what passes cost here, of nde costs, for methods that weigh time [measured before the first text, so that "
+        "equal seeds need not write equal texts]",
+        [&](const std::string& path) { result.costs = path; });
+  f.add(group, "--selectors", "DIR",
+        "networks for neural-delayed, VERIFIER.safetensors; specinfer's serves verifiers that have none [selector in "
+        "the model folder]",
+        [&](const std::string& path) { result.selectors = path; });
   f.add_value(group, "--commit", result.commit, 0, 0, "how the cache keeps an accepted path");
   f.add_options(group, "", result.target);
   f.add_value(group, "--threads", result.threads, 0, 256, "threads of a forward pass; 0: one for each processor");

@@ -70,6 +70,9 @@ struct arguments {
   std::remove_const_t<decltype(espalier::tree_policies)> policies =
       espalier::tree_policies;  //!< with options from the flags
 
+  std::string costs;      //!< file; empty: measured
+  std::string selectors;  //!< folder; empty: that of the models, where there is one
+
   bool compare = false;
   std::int32_t repeats = 3;
   bool show_tree = false;

@@ -17,12 +17,12 @@ written_text write_from_block(const assignment& work) {
                    espalier::TreePolicy<typename PolicyT::type, decltype(block), espalier::philox_chance>;
                if constexpr (takes_block) {
                  if (work.arguments.draft_options.empty()) {
-                   result = write_with(block, policy, verifier, work);
+                   result = write_with(block, policy.make(), verifier.make(), work);
                    return;
                  }
                }
                espalier::factorised drafter(block, draft_sampling(work.arguments, work.method));
-               result = write_with(drafter, policy, verifier, work);
+               result = write_with(drafter, policy.make(), verifier.make(), work);
              });
   return result;
 }

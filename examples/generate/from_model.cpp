@@ -2,6 +2,7 @@
 #include "draft_sampling.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "policy_of.hpp"
 #include "write_with.hpp"
 
 namespace generate {
@@ -13,9 +14,9 @@ written_text write_from_model(const assignment& work) {
                if constexpr (espalier::drafts<typename PolicyT::type>) {
                  espalier::contiguous_kv kv = work.models.make_cache(work.models.draft, work.arguments.commit);
                  espalier::autoregressive drafter(work.models.draft, kv, draft_sampling(work.arguments, work.method));
-                 result = write_with(drafter, policy, verifier, work);
+                 result = write_with(drafter, policy_of(policy, work), verifier.make(), work);
                } else {
-                 result = write_with(espalier::no_drafter(), policy, verifier, work);
+                 result = write_with(espalier::no_drafter(), policy.make(), verifier.make(), work);
                }
              });
   return result;

@@ -11,8 +11,9 @@ written_text write_from_runs(const assignment& work) {
       work.arguments, work.method, work.verifier, [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
         if constexpr (espalier::TreePolicy<typename PolicyT::type, espalier::prompt_lookup, espalier::philox_chance>) {
           result = work.arguments.drafter == drafter_kind::ngram
-                       ? write_with(espalier::ngram(work.arguments.ngram), policy, verifier, work)
-                       : write_with(espalier::prompt_lookup(work.arguments.prompt_lookup), policy, verifier, work);
+                       ? write_with(espalier::ngram(work.arguments.ngram), policy.make(), verifier.make(), work)
+                       : write_with(espalier::prompt_lookup(work.arguments.prompt_lookup), policy.make(),
+                                    verifier.make(), work);
         }
       });
   return result;

@@ -14,11 +14,10 @@ struct assignment : text_task {
 };
 
 template <class DrafterT, class PolicyT, class VerifierT>
-written_text write_with(DrafterT&& drafter, const PolicyT& policy, const VerifierT& verifier, const assignment& work) {
+written_text write_with(DrafterT&& drafter, PolicyT policy, VerifierT verifier, const assignment& work) {
   models::model_folder& models = work.models;
   espalier::contiguous_kv kv = models.make_cache(models.target, work.arguments.commit);
-  auto decode =
-      espalier::make_decoder(drafter, policy.make(), verifier.make(), kv, models.target, work.arguments.target);
+  auto decode = espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target);
   return write_by(decode, work);
 }
 
