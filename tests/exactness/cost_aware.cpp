@@ -168,7 +168,7 @@ void check_decoder() {
       REQUIRE(distance(law, expected) < 1e-12);
     });
   }
-  CHECK(outcomes > 500);
+  CHECK(outcomes > 300);
 }
 
 // Leaves that are unlikely are dropped once they are drawn: what the library's must never do.

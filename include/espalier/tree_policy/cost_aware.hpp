@@ -115,7 +115,9 @@ class cost_aware {
     n_worth_ = 0;
     frontier_.assign(1, {1.0, 0});
     const bool is_trial = pauses_.paused();
-    if (!is_trial && worth_asking(0, 0) == 0) return pauses_.begin();
+    // What is expected is that first children are accepted. Where others are, it shows in the rounds before.
+    const bool goes_on = is_trial || (pauses_.succeeded() && price_.can_pay());
+    if (!goes_on && worth_asking(0, 0) == 0) return pauses_.begin();
     asks_ = true;
     asked_.start();
     reach_[0] = 1;

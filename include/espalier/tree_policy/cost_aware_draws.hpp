@@ -123,7 +123,9 @@ class cost_aware_draws {
     frontier_.assign(1, {1.0, root_node});
     const bool is_trial = pauses_.paused();
     std::size_t n = worth_asking(0, 0);
-    if (is_trial) n = 1, planned_ = 0;
+    // What is expected is that first draws are accepted. Where others are, it shows in the rounds before.
+    if (is_trial || (pauses_.succeeded() && price_.can_pay())) n = 1;
+    if (is_trial) planned_ = 0;
     if (n == 0) return pauses_.begin();
     asks_ = true;
     const std::int32_t last = is_trial ? 1 : options_.max_depth;

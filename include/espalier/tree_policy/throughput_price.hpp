@@ -27,9 +27,9 @@ class throughput_price {
     reset();
   }
 
-  //! A new text: the rate is that of plain decoding, and the draft is asked for the first time.
+  //! A new text: the rate is taken to be twice that of plain decoding, until it is known.
   void reset() {
-    tokens_ = rounds_to_begin_with;
+    tokens_ = 2 * rounds_to_begin_with;
     seconds_ = rounds_to_begin_with * (std::max)(costs_.target_pass(1, 0), least_seconds);
     unread_ = 0;
   }
@@ -60,6 +60,11 @@ class throughput_price {
 
   //! Tokens that a pass after that one costs.
   double of_later_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n, context_); }
+
+  //! Whether asking once for a token that is accepted is worth it at all.
+  //!
+  //! Pre         the round's limit is 1 or more
+  bool can_pay() const { return of_pass(1) + of_rows(1) < 1; }
 
   //! The next draft pass was made.
   void add_pass(std::int32_t n) {
