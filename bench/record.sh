@@ -10,12 +10,12 @@ set -eu
 cd "$(dirname "$0")/.."
 out=docs/benchmarks
 
-[ $# -gt 0 ] || set -- micro_block_sparsity micro_cost_model micro_forward micro_round micro_sampling micro_top_k micro_tree micro_verify tables_cost_aware tables_ddtree tables_dynatree tables_dyspec tables_greedy_equality tables_nde tables_verifiers
+[ $# -gt 0 ] || set -- micro_block_sparsity micro_cost_model micro_forward micro_round micro_sampling micro_selector micro_top_k micro_tree micro_verify tables_cost_aware tables_ddtree tables_dynatree tables_dyspec tables_greedy_equality tables_nde tables_verifiers
 
 for name in "$@"; do
   name=${name#bench_}
   case $name in
-    micro_block_sparsity | micro_round | micro_sampling | micro_top_k | micro_tree | micro_verify) ./run bench "bench_$name" >"$out/$name.log" ;;
+    micro_block_sparsity | micro_round | micro_sampling | micro_selector | micro_top_k | micro_tree | micro_verify) ./run bench "bench_$name" >"$out/$name.log" ;;
     # On one thread: what else a machine does disturbs two that wait for each other most of all.
     micro_cost_model) ./run bench bench_micro_cost_model --threads 1 >"$out/$name.log" ;;
     micro_forward) ./run bench bench_micro_forward --models examples/models --json "$out/$name.json" >"$out/$name.log" ;;
