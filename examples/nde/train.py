@@ -8,7 +8,7 @@
     train.py evaluate --traces DIR --costs FILE --selector FILE
 
 Prompts are parted by their traces' `prompt`: those held out are neither trained on nor looked at until the end, and of the others
-some decide when to stop. Training resumes from FILE.checkpoint when it is started again with the same options."""
+some decide when to stop. Training resumes from FILE.checkpoint-SEED when it is started again with the same options."""
 
 import argparse
 import copy
@@ -470,10 +470,13 @@ def train(args):
         parts = parted(args, verifier, loaded, costs)
         print(f"{verifier}: " + ", ".join(f"{len(p.tokens)} {name} roots" for name, p in parts.items()), flush=True)
         taught = smoothed(args, parts)
-        found = [fit(args, taught, seed, f"{out}.checkpoint-{seed}") for seed in range(args.seeds)]
+        checkpoints = [f"{out}.checkpoint-{seed}" for seed in range(args.seeds)]
+        found = [fit(args, taught, seed, checkpoint) for seed, checkpoint in enumerate(checkpoints)]
         model = min(found, key=lambda entry: entry[1])[0]
         metadata = {key: common[key] for key in ("target", "draft", "vocab")} | {"verifier": verifier}
         model.save(out, metadata, args.float32)
+        for checkpoint in filter(os.path.exists, checkpoints):
+            os.remove(checkpoint)
         model = Selector.load(out)[0]
         report(model, parts, verifier)
         print(f"{out}: {os.path.getsize(out)} bytes", flush=True)
