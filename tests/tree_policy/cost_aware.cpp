@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -350,6 +351,75 @@ TEST_CASE("rows that can give nothing end the tree") {
   };
   check(cost_aware());
   check(cost_aware_draws());
+}
+
+TEST_CASE("what opens a round counts as a part of its first pass") {
+  cost_model costs{{}, {}, {}, cost_curve::linear(0.5, 0.25), cost_curve::linear(2, 1)};
+  costs.opening = 3;
+  throughput_price price(costs, 8);
+  price.begin_round(8);
+  CHECK(price.of_pass(1) == Approx(3.5));
+  CHECK(price.of_later_pass(1) == Approx(0.5));
+  price.add_pass(1);
+  CHECK(price.of_pass(1) == Approx(0.5));
+  price.end_round(0);
+  CHECK(price.round_seconds() == Approx(5.5));
+  const auto check = [&](auto kind) {
+    cost_model dear = usual();
+    dear.opening = 100;
+    auto t = text<typename decltype(kind)::type>(dear);
+    for (int i = 0; i < 8; ++i)
+      t.round(always);
+    CHECK(t.asked_rounds == 0);
+  };
+  check(std::type_identity<cost_aware>());
+  check(std::type_identity<cost_aware_draws>());
+}
+
+TEST_CASE("costs that fall by a rounding error do not keep a round from ending") {
+  const double a = 0.0018743108943255682, b = 0.010430559366937495;
+  const cost_curve target = cost_curve::of_grid({1, 8}, {16, 80}, {a, b, std::nextafter(a, 1.0), b});
+  REQUIRE(target(3, 55) < target(2, 55));
+  const auto check = [&](auto policy) {
+    row_drafter certain(3, [](std::span<const token_id>) { return std::vector<double>{0, 1, 0}; });
+    tree<> t(most_asked(policy));
+    certain.reserve(t.capacity());
+    for (std::uint32_t round = 0; round < 20; ++round) {
+      t.reset(0);
+      policy.open({.length = 56});
+      philox_chance chance(8, 0, round);
+      policy.grow(t, certain, chance);
+      policy.observe(t, {t.size() - 1, 0});
+    }
+    CHECK(t.size() > 1);
+  };
+  const cost_model costs{{}, {}, {}, cost_curve::linear(1e-4, 1e-5), target};
+  check(cost_aware({}, costs));
+  check(cost_aware_draws({}, costs));
+}
+
+TEST_CASE("a round without a verdict leaves no trace in what is drafted later") {
+  const auto check = [](auto kind) {
+    using policy_type = typename decltype(kind)::type;
+    auto smooth = text<policy_type>(usual()), broken = text<policy_type>(usual());
+    for (std::int32_t i = 0; i < 200; ++i) {
+      if (i % 3 == 0) {
+        row_drafter drafter = sure_drafter(0.2);
+        tree<> t(most_asked(broken.policy));
+        t.reset(0);
+        drafter.reserve(t.capacity());
+        philox_chance chance(4, 0, static_cast<std::uint32_t>(i));
+        broken.policy.grow(t, drafter, chance);
+      }
+      const auto follows = [](std::int32_t place) { return place / 60 % 2 == 0 || place % 5 == 0; };
+      smooth.round(follows);
+      broken.round(follows);
+    }
+    CHECK(smooth.sizes == broken.sizes);
+    CHECK(smooth.asked_rounds == broken.asked_rounds);
+  };
+  check(std::type_identity<cost_aware>());
+  check(std::type_identity<cost_aware_draws>());
 }
 
 namespace {

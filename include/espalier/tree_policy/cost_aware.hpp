@@ -65,12 +65,14 @@ class cost_aware {
     first_child_.reset();
     other_child_.reset();
     confidence_ = 0;
+    unjudged_ = false;
   }
 
   void open(const round_start& start) { price_.open(start.length - 1); }
 
   template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+    begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asks_ = false;
@@ -79,6 +81,7 @@ class cost_aware {
   }
 
   void observe(tree_view tree, verdict v) {
+    unjudged_ = false;
     // Where the session has cut the verdict, its token may be one that was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
@@ -107,6 +110,17 @@ class cost_aware {
 
   static bool is_better(const prefix& a, const prefix& b) {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
+  }
+
+  // What a round without a verdict has changed is taken back.
+  void begin_round() {
+    if (unjudged_) {
+      pauses_ = pauses_before_;
+      confidence_ = confidence_before_;
+    }
+    pauses_before_ = pauses_;
+    confidence_before_ = confidence_;
+    unjudged_ = true;
   }
 
   template <class TreeT, class DrafterT>
@@ -238,11 +252,13 @@ class cost_aware {
 
   cost_aware_options options_;
   throughput_price price_;
-  draft_pauses pauses_;
+  draft_pauses pauses_, pauses_before_;
   // Priors: the most probable token is the target's a little more often than the draft says, the others less often.
   acceptance_calibration first_child_{{0.3, 1.2}};
   acceptance_calibration other_child_{{-0.5, 1.0}};
   double confidence_ = 0;  // mean log-odds of the first children, by the draft, where nodes were lately asked about
+  double confidence_before_ = 0;
+  bool unjudged_ = false;  // a round was grown, and its verdict has not come
   asked_nodes asked_;
   std::vector<double> reach_;            // [budget] of the nodes of the level
   std::vector<prefix> best_;             // the best so far, best first

@@ -35,8 +35,8 @@ namespace espalier {
 //!
 //! Complexity  one draft pass a level; a draw is one or two passes over a row, one for each further draw of the same node, and O(nodes
 //!             asked about * log) in the end. No allocation after construction
-//! Law         a token that was drawn is kept whatever it is, and where to draw next never depends on the token drawn there. The tree
-//!             depends on the options, the costs, the rows, the chance and the verdicts of the text's earlier rounds alone
+//! Law         a token that was drawn is kept whatever it is; whether and where to draw next follows from what was drawn before,
+//!             never from the token about to be drawn. The tree depends on the options, the costs, the rows, the chance and the verdicts of the text's earlier rounds alone
 //! Errors      option_error as cost_aware_options::checked()
 //! Source      ours; reach as DySpec's, the acceptance calibrated
 class cost_aware_draws {
@@ -67,12 +67,14 @@ class cost_aware_draws {
     first_draw_.reset();
     later_draw_.reset();
     confidence_ = 0;
+    unjudged_ = false;
   }
 
   void open(const round_start& start) { price_.open(start.length - 1); }
 
   template <class TreeT, StepDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+    begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asks_ = false;
@@ -81,6 +83,7 @@ class cost_aware_draws {
   }
 
   void observe(tree_view tree, verdict v) {
+    unjudged_ = false;
     // Where the session has cut the verdict, its token may be one that was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
@@ -116,6 +119,17 @@ class cost_aware_draws {
   };
 
   static std::size_t at(node_id u) { return static_cast<std::size_t>(u); }
+
+  // What a round without a verdict has changed is taken back.
+  void begin_round() {
+    if (unjudged_) {
+      pauses_ = pauses_before_;
+      confidence_ = confidence_before_;
+    }
+    pauses_before_ = pauses_;
+    confidence_before_ = confidence_;
+    unjudged_ = true;
+  }
 
   template <class TreeT, class DrafterT, class ChanceT>
   void draft(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
@@ -172,7 +186,8 @@ class cost_aware_draws {
       while (!full(tree) && is_worth_going_on(tree, from)) {
         const double reach = from.reach;
         const node_id child = draw(tree, from, row, chance);
-        if (child != no_node) frontier_.push_back({reach - from.reach, child});
+        if (child == no_node) break;
+        frontier_.push_back({reach - from.reach, child});
       }
     }
   }
@@ -259,13 +274,15 @@ class cost_aware_draws {
 
   cost_aware_options options_;
   throughput_price price_;
-  draft_pauses pauses_;
+  draft_pauses pauses_, pauses_before_;
   // Priors: of what two language models of one kind do at temperature 1.
   acceptance_calibration first_token_{{0.9, 0.25}};  // of a first draw, by its probability
   acceptance_calibration later_token_{{-1.7, 0.2}};  // of a later one, by its share of what the earlier ones left
   acceptance_calibration first_draw_{{0.6, 0.35}};   // of a first draw, by the largest probability of its row
   acceptance_calibration later_draw_{{-2.0, 0.1}};   // of a later one
-  double confidence_ = 0;                // mean log-odds of the largest probability of rows that were lately asked for
+  double confidence_ = 0;  // mean log-odds of the largest probability of rows that were lately asked for
+  double confidence_before_ = 0;
+  bool unjudged_ = false;                // a round was grown, and its verdict has not come
   std::vector<double> largest_;          // [budget + 1] probability of a node's row, where it was asked for
   std::vector<double> share_;            // [budget + 1] probability that a node's token had when it was drawn
   std::vector<asked_node> asked_;        // in this round

@@ -55,7 +55,8 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 //!             the selector needs, and delayed's; no allocation once read() has been called
 //! Law         as delayed
 //! Errors      option_error for options outside their ranges, and where a selector meets a drafter that keeps no states;
-//!             input_error where the hidden states are not those that it was made for
+//!             input_error where the hidden states are not those that it was made for. Both come in the first round that it would
+//!             choose for: require_origin tells before
 //! Source      Delayed tree expansion, section 6. Its first round of a text is not told of: here a static tree
 template <class SelectorT = delayed_selector>
 class neural_delayed {

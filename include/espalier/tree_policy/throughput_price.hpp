@@ -45,8 +45,12 @@ class throughput_price {
     rate_ = (std::max)(tokens_per_second(), 1 / (std::max)(root, least_seconds));
     asked_ = false;
     round_seconds_ = 0;
-    for (std::int32_t n = 0; n <= limit; ++n)
-      rows_[static_cast<std::size_t>(n)] = rate_ * (costs_.target_pass(1 + n, context_) - root);
+    rows_[0] = 0;
+    // Rounding must not make a further row seem to gain time.
+    for (std::size_t n = 1; n <= static_cast<std::size_t>(limit); ++n) {
+      const double more = costs_.target_pass(1 + static_cast<std::int32_t>(n), context_) - root;
+      rows_[n] = (std::max)(rows_[n - 1], rate_ * more);
+    }
   }
 
   //! Tokens that the target's pass costs for n drafted tokens beyond what it costs for the root alone.
@@ -54,8 +58,8 @@ class throughput_price {
   //! Pre         n is within the limit of the round
   double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
 
-  //! Tokens that the next draft pass costs, about n nodes. The first one of a round also reads what was written since the draft
-  //! was last asked.
+  //! Tokens that the next draft pass costs, about n nodes. The first one of a round opens it, and reads what was written since the
+  //! draft was last asked.
   double of_pass(std::int32_t n) const { return rate_ * seconds_of_pass(n); }
 
   //! Tokens that a pass after that one costs.
@@ -93,7 +97,9 @@ class throughput_price {
   static constexpr double rounds_to_begin_with = 4;
   static constexpr double least_seconds = 1e-12;
 
-  double seconds_of_pass(std::int32_t n) const { return costs_.draft_pass(asked_ ? n : n + unread_, context_); }
+  double seconds_of_pass(std::int32_t n) const {
+    return asked_ ? costs_.draft_pass(n, context_) : costs_.opening + costs_.draft_pass(n + unread_, context_);
+  }
 
   cost_model costs_;
   std::vector<double> rows_;  // [budget + 1]
