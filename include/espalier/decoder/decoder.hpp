@@ -164,7 +164,7 @@ class decoder {
     record_ = {};
     earlier_rounds_ += rounds;
     drafter_in_step_ = false;
-    policy_in_step_ = policy_in_step_ && more.empty();
+    policy_in_step_ = false;
   }
 
   //! One round. False, and nothing is done, once the session has ended. `piece_of` is needed for stop strings only.
