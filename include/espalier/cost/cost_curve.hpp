@@ -32,7 +32,7 @@ struct cost_sample {
 //!
 //! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
 //! Complexity  operator(): two binary searches; no allocation
-//! Law         non-decreasing in both arguments; equal to the samples on the grid where those are non-decreasing
+//! Law         non-decreasing in both arguments, but for rounding; equal to the samples on the grid where those are non-decreasing
 class cost_curve {
  public:
   //! The curve nearest to the samples (least squares) among those that never decrease. Samples of the same rows and context

@@ -20,7 +20,7 @@ namespace espalier {
 //!     const double seconds = costs.tree(decode.last_round().tree, 160);
 //!
 //! Complexity  round: a look at a curve for each pass; tree: O(nodes) for each 64 levels; no allocation
-//! Law         never less for more rows, further passes or a longer context
+//! Law         never less for more rows, further passes or a longer context, but for rounding
 struct cost_model {
   std::string hardware;    //!< the machine's name; empty where the seconds are not of a machine
   std::string target;      //!< identity of the target model

@@ -78,10 +78,11 @@ class pass_timer {
     }
     for (std::int32_t held = kv_.size(sequence_); held < context; held = kv_.size(sequence_)) {
       const std::int32_t n = (std::min)(prefill::chunk, context - held);
-      kv_.append(sequence_, n);
+      take_slots(n);
       kv_.commit(sequence_, prefill_.rows().first(static_cast<std::size_t>(n)));
     }
     drafter_.begin(text);
+    tree_.reset(text.back());
     propose(root_node, 1);
   }
 
@@ -103,6 +104,11 @@ class pass_timer {
  private:
   token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
 
+  void take_slots(std::int32_t n) {
+    if (kv_.append(sequence_, n) < 0)
+      raise<input_error>("the cache of ", kv_.capacity(), " tokens is full: another sequence holds what is missing.");
+  }
+
   std::span<const token_id> current() const {
     return std::span<const token_id>(text_).first(static_cast<std::size_t>(context_) + 1);
   }
@@ -122,7 +128,7 @@ class pass_timer {
       tree_.append(root_node, token_at(i), 0.0F);
     const auto start = ClockT::now();
     order_.compute(tree_.view(), node_order::insertion);
-    kv_.append(sequence_, rows);
+    take_slots(rows);
     batch_.clear();
     batch_.begin_sequence(sequence_, context_, rows);
     batch_.add_chain(current().last(1), context_, true);
@@ -194,7 +200,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::vector<std::int32_t> contexts = options.contexts;
   if (contexts.empty()) {
     const std::int32_t last = (std::min)(longest, 4096);
-    contexts = {(std::min)(last, 16), last / 3, last};
+    contexts = {(std::min)(last, 16), (std::max)(1, last / 3), last};
   }
   for (const std::int32_t context : contexts)
     require_option("contexts", context, 1, longest);

@@ -78,7 +78,7 @@ inline std::string fault_of_grid(const std::vector<std::int32_t>& rows, const st
                                  const std::vector<double>& seconds) {
   const auto ascends = [](const std::vector<std::int32_t>& grid, std::int32_t least) {
     for (std::size_t i = 0; i < grid.size(); ++i) {
-      if (grid[i] < (i == 0 ? least : grid[i - 1] + 1)) return false;
+      if (i == 0 ? grid[i] < least : grid[i] <= grid[i - 1]) return false;
     }
     return !grid.empty();
   };

@@ -169,7 +169,7 @@ class delayed_selector {
     floats(at.scales)[row] = scale;
     std::int8_t* to = bytes(at.rows) + row * at.stride();
     for (std::size_t i = 0; i < at.inputs; ++i)
-      to[i] = static_cast<std::int8_t>(scale > 0 ? std::lround(values[i] / scale) : 0);
+      to[i] = static_cast<std::int8_t>(scale > 0 ? std::clamp(std::lround(values[i] / scale), -127L, 127L) : 0);
   }
 
   void standardise(const input_place& at, const float* x, float* out) {

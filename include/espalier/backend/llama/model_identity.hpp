@@ -16,7 +16,8 @@ namespace espalier {
 //! weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41".
 //!
 //! Complexity  reads model.safetensors once, a piece at a time
-//! Law         the same folder gives the same name on every machine; a changed weight changes it
+//! Law         the same folder gives the same name on every machine; a changed weight changes it. A changed number of config.json that is
+//!             not a part of the name does not
 //! Errors      model_error that names the file of the folder that is missing or wrong
 //! Source      Fowler, Noll and Vo, The FNV Non-Cryptographic Hash Algorithm
 inline std::string model_identity(const std::string& folder) {
