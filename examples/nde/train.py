@@ -40,21 +40,35 @@ class Curve:
         seconds = torch.tensor(entry["seconds"], dtype=torch.float64)
         self.seconds = seconds.reshape(len(self.rows), len(self.contexts))
 
+        # Beyond the last of a grid: its last slope, or the steepest among those up to there.
+        self.row_slopes = self.slopes(self.rows, self.seconds)
+        self.context_slopes = self.slopes(self.contexts, self.seconds.T)
+
+    @staticmethod
+    def slopes(grid, seconds):
+        if len(grid) == 1:
+            return torch.zeros(seconds.shape[1], dtype=torch.float64)
+        return ((seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])).cummax(0).values
+
     @staticmethod
     def place(grid, x):
-        """The grid points beside x and the share of the way between them; beyond the last grid point more than 1."""
-        if len(grid) == 1:
-            return torch.zeros_like(x, dtype=torch.long), torch.zeros_like(x)
-        low = (torch.searchsorted(grid, x.contiguous(), right=True) - 1).clamp(0, len(grid) - 2)
-        return low, ((x - grid[low]) / (grid[low + 1] - grid[low])).clamp_min(0)
+        """The grid points beside x, the share of the way between them, and how far x is beyond the last."""
+        inside = x.clamp(grid[0], grid[-1]).contiguous()
+        low = (torch.searchsorted(grid, inside, right=True) - 1).clamp(0, max(0, len(grid) - 2))
+        high = (low + 1).clamp_max(len(grid) - 1)
+        gap = torch.where(high > low, grid[high] - grid[low], 1)
+        beyond = (x - grid[-1]).clamp_min(0) if len(grid) > 1 else torch.zeros_like(x)
+        return low, high, (inside - grid[low]) / gap, beyond
 
     def __call__(self, rows, context):
         rows, context = torch.broadcast_tensors(rows.double(), context.double())
-        (r, across), (c, along) = self.place(self.rows, rows), self.place(self.contexts, context)
-        r1, c1 = (r + 1).clamp_max(len(self.rows) - 1), (c + 1).clamp_max(len(self.contexts) - 1)
+        r, r1, across, more_rows = self.place(self.rows, rows)
+        c, c1, along, more_context = self.place(self.contexts, context)
         low = torch.lerp(self.seconds[r, c], self.seconds[r, c1], along)
         high = torch.lerp(self.seconds[r1, c], self.seconds[r1, c1], along)
-        return torch.lerp(low, high, across)
+        inside = torch.lerp(low, high, across)
+        inside += more_rows * torch.lerp(self.row_slopes[c], self.row_slopes[c1], along)
+        return inside + more_context * torch.lerp(self.context_slopes[r], self.context_slopes[r1], across)
 
 
 def read_costs(path):
@@ -371,8 +385,14 @@ def new_model(args, machines):
     return model
 
 
-def fit(args, parts, seed, checkpoint):
-    """The weights of the lowest loss on the validation prompts, and that loss."""
+def fingerprint(parts):
+    """Numbers that tell what was trained on from anything else."""
+    tensors = [t for name in ("train", "validation") for p in [parts[name]] for t in (p.tokens, p.scalars, *p.states)]
+    return [(t.double().flatten() * torch.linspace(1, 2, t.numel(), dtype=torch.float64)).sum().item() for t in tensors]
+
+
+def fit(args, parts, seed, checkpoint, origin):
+    """The weights of the lowest loss on the validation prompts, and that loss. A checkpoint of another origin is not used."""
     train, validation = parts["train"], parts["validation"]
     baseline = best_static(train, UNDELAYED)
     torch.manual_seed(seed)
@@ -388,7 +408,7 @@ def fit(args, parts, seed, checkpoint):
     best, begun_at, begun = (math.inf, -1, None), 0, time.time()
     kept = ("traces", "costs", "out", "run", "command", "all", "verifier", "seeds", "threads", "every")
     settings = {k: v for k, v in vars(args).items() if k not in kept}
-    settings |= {"seed": seed, "roots": len(train.tokens), "seconds": train.seconds().sum().item()}
+    settings |= {"seed": seed, "origin": origin, "seconds": train.seconds().sum().item()}
     if os.path.exists(checkpoint):
         saved = torch.load(checkpoint)
         if saved["settings"] == settings:
@@ -471,9 +491,11 @@ def train(args):
         print(f"{verifier}: " + ", ".join(f"{len(p.tokens)} {name} roots" for name, p in parts.items()), flush=True)
         taught = smoothed(args, parts)
         checkpoints = [f"{out}.checkpoint-{seed}" for seed in range(args.seeds)]
-        found = [fit(args, taught, seed, checkpoint) for seed, checkpoint in enumerate(checkpoints)]
-        model = min(found, key=lambda entry: entry[1])[0]
         metadata = {key: common[key] for key in ("target", "draft", "vocab")} | {"verifier": verifier}
+        metadata |= {"heldout": str(args.heldout), "validation": str(args.validation)}
+        origin = (metadata, fingerprint(parts))
+        found = [fit(args, taught, seed, checkpoint, origin) for seed, checkpoint in enumerate(checkpoints)]
+        model = min(found, key=lambda entry: entry[1])[0]
         model.save(out, metadata, args.float32)
         for checkpoint in filter(os.path.exists, checkpoints):
             os.remove(checkpoint)
@@ -491,6 +513,8 @@ def evaluate(args):
                 f"{args.selector} was trained for the {key} \"{metadata.get(key)}\", but the traces are of "
                 f"\"{loaded[3][key]}\"."
             )
+    # The prompts that it was not trained on.
+    args.heldout, args.validation = (float(metadata[key]) for key in ("heldout", "validation"))
     parts = parted(args, metadata["verifier"], loaded, costs)
     report(model, parts, metadata["verifier"])
     chosen = choices(model, parts["heldout"])
@@ -505,12 +529,12 @@ def main():
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traces", required=True, help="folder of trace-*.safetensors")
     common.add_argument("--costs", required=True, help="what passes cost, JSON")
-    common.add_argument("--heldout", type=float, default=0.15, help="share of prompts that are never trained on")
-    common.add_argument("--validation", type=float, default=0.15, help="share that decides when to stop")
     c = commands.add_parser("train", parents=[common])
     c.add_argument("--out", required=True, help="selector file; with --all a folder")
     c.add_argument("--verifier", help="name in the registry, one of the traces'")
     c.add_argument("--all", action="store_true", help="a selector for every verifier of the traces")
+    c.add_argument("--heldout", type=float, default=0.15, help="share of prompts that are never trained on")
+    c.add_argument("--validation", type=float, default=0.15, help="share that decides when to stop")
     c.add_argument("--seeds", type=int, default=2, help="how often to train; the best on the validation prompts is kept")
     c.add_argument("--epochs", type=int, default=50)
     c.add_argument("--patience", type=int, default=15, help="epochs without a better one before it stops")
