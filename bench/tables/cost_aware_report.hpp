@@ -21,7 +21,7 @@ namespace bench {
 struct cost_aware_run {
   int tokens = 128;  //!< written after each prompt
   int tune = 5;      //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 6;   //!< prompts of a domain
+  int measure = 5;   //!< prompts of a domain
   int repeats = 3;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
 };
 
@@ -55,10 +55,33 @@ struct cost_aware_results {
     }
     return best;
   }
+  //! Tokens a second of the fastest of all other methods where it is chosen on every other text, and timed on the rest.
+  double held_out_rate(std::size_t first, std::size_t last) const {
+    espalier::statistics sum;
+    for (const std::size_t half : {0, 1}) {
+      std::size_t best = 0;
+      for (std::size_t m = 0; m < own(); ++m) {
+        if (half_total(m, first, last, 1 - half).throughput() > half_total(best, first, last, 1 - half).throughput())
+          best = m;
+      }
+      sum += half_total(best, first, last, half);
+    }
+    return sum.throughput();
+  }
   //! The cost-aware policy over another method, prompt by prompt: mean of these domains.
   interval own_over(std::size_t method, std::size_t first, std::size_t last) const {
     const std::vector<interval> all = texts.speedups(own(), method);
     return mean_of({all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)});
+  }
+
+ private:
+  espalier::statistics half_total(std::size_t method, std::size_t first, std::size_t last, std::size_t half) const {
+    espalier::statistics sum;
+    for (std::size_t d = first; d < last; ++d) {
+      for (std::size_t p = half; p < domains[d].prompts.size(); p += 2)
+        sum += texts.at(method, d, p);
+    }
+    return sum;
   }
 };
 
@@ -88,7 +111,8 @@ class cost_aware_report {
         "all "
         "texts of a domain (of {} tokens each); ± is the 95 % interval of the same ratio prompt by prompt. **The best "
         "static setting of a domain is chosen on the very texts that it is compared on**: it knows the domain, and is "
-        "favoured by what chance there is in texts and times; no setting chosen beforehand can do better. Where a "
+        "favoured by what chance there is in texts and times; no setting chosen beforehand can do better. *Chosen on "
+        "other texts*: each half of the texts with the setting that is best on the other half. Where a "
         "setting was tuned, that was on prompts that are not among these. The cost-aware policy has its defaults.\n",
         setting(), how_.repeats, how_.repeats, how_.tokens);
     text += figure_table();
@@ -107,6 +131,7 @@ class cost_aware_report {
                                 {"reference_speedup", f.of->speedup(f.reference, f.first, f.last)},
                                 {"speedup", f.of->speedup(f.of->own(), f.first, f.last)},
                                 {"ratio", f.ratio()},
+                                {"ratio_chosen_on_other_texts", f.held_out_ratio()},
                                 {"ratio_by_prompt", {by_prompt.mean, by_prompt.half_width}},
                                 {"asked", f.asked}});
     }
@@ -165,6 +190,8 @@ class cost_aware_report {
     std::size_t first, last;
     double asked;
     double ratio() const { return of->rate(of->own(), first, last) / of->rate(reference, first, last); }
+    // Where the reference is not plain decoding, but chosen.
+    double held_out_ratio() const { return of->rate(of->own(), first, last) / of->held_out_rate(first, last); }
   };
 
   std::string setting() const {
@@ -182,13 +209,15 @@ class cost_aware_report {
   std::string figure_table() const {
     markdown_table text(
         "The cost-aware policy over the best static setting; over plain decoding on adversarial prompts",
-        {"against", "its speedup", "cost-aware", "ratio", "prompt by prompt", "asked", ""}, "regime, domains");
+        {"against", "its speedup", "cost-aware", "ratio", "prompt by prompt", "asked", "", "chosen on other texts"},
+        "regime, domains");
     for (const figure& f : figures_) {
-      text.row(fmt::format("{}, {}", f.of->name, f.domains),
-               {f.of->methods[f.reference], fmt::format("{:.3f}", f.of->speedup(f.reference, f.first, f.last)),
-                fmt::format("{:.3f}", f.of->speedup(f.of->own(), f.first, f.last)), fmt::format("{:.3f}", f.ratio()),
-                in_words(f.of->own_over(f.reference, f.first, f.last), 3), fmt::format("{:.2f}", f.asked),
-                f.ratio() >= f.asked ? "met" : "missed"});
+      text.row(
+          fmt::format("{}, {}", f.of->name, f.domains),
+          {f.of->methods[f.reference], fmt::format("{:.3f}", f.of->speedup(f.reference, f.first, f.last)),
+           fmt::format("{:.3f}", f.of->speedup(f.of->own(), f.first, f.last)), fmt::format("{:.3f}", f.ratio()),
+           in_words(f.of->own_over(f.reference, f.first, f.last), 3), fmt::format("{:.2f}", f.asked),
+           f.ratio() >= f.asked ? "met" : "missed", f.asked < 0.98 ? "" : fmt::format("{:.3f}", f.held_out_ratio())});
     }
     return text.text();
   }
