@@ -74,8 +74,8 @@ class tensor_reader {
     const safetensors_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
     if (entry->shape != shape) {
-      raise<model_error>(file_.where(), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape),
-                         ", but ", maker_, " it ", in_brackets(shape), ".");
+      raise<model_error>(file_.where(), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape), ", but ",
+                         maker_, " it ", in_brackets(shape), ".");
     }
     if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16" && entry->dtype != "I8") {
       refuse_dtype(name, *entry);
