@@ -98,12 +98,13 @@ int for_each_tiny_pair(const FunctionT& f) {
 template <class VerifierT>
 constexpr bool samples = !is_argmax_only<VerifierT>;
 
-// A text_backend's model that gives a world's rows as logits; the text before the path is `prompt` tokens long.
+// A text_backend's model that gives a world's rows as logits; the text before the path is `prompt` tokens long, and what follows
+// a part of it is of no interest.
 struct world_model {
   row_function row;
   std::size_t prompt;
   void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text.subspan(prompt));
+    const std::vector<double> p = row(text.subspan(std::min(prompt, text.size())));
     for (std::size_t t = 0; t < p.size(); ++t)
       logits[t] = p[t] > 0 ? std::log(p[t]) : -1000.0;  // e^-1000 is exactly 0
   }
