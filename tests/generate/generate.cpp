@@ -75,9 +75,11 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
   CHECK(flags > 30);
   hana::for_each(espalier::tree_policies, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
   hana::for_each(espalier::verifiers, [&](const auto& part) { CHECK(contains(help.out, part.name)); });
-  CHECK(contains(help.out, "  iid-paths, specinfer-static, delayed:\n      traversal, target-only, naive-tree, "));
+  CHECK(contains(
+      help.out, "  iid-paths, specinfer-static, delayed, neural-delayed:\n      traversal, target-only, naive-tree, "));
   CHECK(contains(help.out,
-                 "  dyspec-greedy, dyspec-threshold, dyspec-adaptive, sequoia:\n      traversal-distinct, target-only, "
+                 "  dyspec-greedy, dyspec-threshold, dyspec-adaptive, sequoia, cost-aware-draws:\n      "
+                 "traversal-distinct, target-only, "
                  "residual-walk\n"));
   for (const char* name : {"--prompt ",   "--prompts ", "--models ",    "--max-tokens ", "--stop ",   "--method ",
                            "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ", "--threads ",
@@ -199,7 +201,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--drafter block --ngram.order 3",
             "--ngram.order is an option of --drafter ngram, not of --drafter block."},
            {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
-           {"--paths 3", "--paths is an option of iid-paths, delayed, not of --method dynatree."},
+           {"--paths 3", "--paths is an option of iid-paths, delayed, neural-delayed, not of --method dynatree."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
            {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},
            {"--sampled-chain.length 99", "--sampled-chain.length must be a whole number, 0 to 64, but is \"99\"."},
