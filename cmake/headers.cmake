@@ -80,6 +80,7 @@ set(espalier_headers
   include/espalier/tree_policy/marginal_heap.hpp
   include/espalier/tree_policy/neural_delayed.hpp
   include/espalier/tree_policy/plain.hpp
+  include/espalier/tree_policy/provisional.hpp
   include/espalier/tree_policy/round_start.hpp
   include/espalier/tree_policy/sampled_chain.hpp
   include/espalier/tree_policy/sequoia.hpp

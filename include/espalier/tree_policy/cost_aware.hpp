@@ -21,6 +21,7 @@
 #include "espalier/tree_policy/cost_aware_options.hpp"
 #include "espalier/tree_policy/draft_pauses.hpp"
 #include "espalier/tree_policy/log_prob.hpp"
+#include "espalier/tree_policy/provisional.hpp"
 #include "espalier/tree_policy/round_start.hpp"
 #include "espalier/tree_policy/throughput_price.hpp"
 
@@ -61,27 +62,25 @@ class cost_aware {
   //! What was learnt of a text is forgotten: the next one may be of another kind.
   void reset() {
     price_.reset();
-    pauses_.reset();
+    round_.reset();
     first_child_.reset();
     other_child_.reset();
-    confidence_ = 0;
-    unjudged_ = false;
   }
 
   void open(const round_start& start) { price_.open(start.length - 1); }
 
   template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
-    begin_round();
+    round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asks_ = false;
-    if (limit_ > 0 && !pauses_.holds()) draft(tree, drafter);
+    if (limit_ > 0 && !round_->pauses.holds()) draft(tree, drafter);
     price_.end_round(tree.size() - 1);
   }
 
   void observe(tree_view tree, verdict v) {
-    unjudged_ = false;
+    round_.keep();
     // Where the session has cut the verdict, its token may be one that was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
@@ -92,7 +91,7 @@ class cost_aware {
       }
     }
     price_.observe(tree.depth[v.accepted] + 1);
-    if (asks_) pauses_.observe(v.accepted != root_node);
+    if (asks_) round_->pauses.observe(v.accepted != root_node);
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model.
@@ -103,6 +102,11 @@ class cost_aware {
   static constexpr std::int32_t max_ahead = 8;      // levels that are expected beyond those that were asked about
   static constexpr double confidence_weight = 0.1;  // of a new node among those that make up the mean
 
+  struct round_state {
+    draft_pauses pauses;
+    double confidence = 0;  // mean log-odds of the first children, by the draft, where nodes were lately asked about
+  };
+
   struct prefix : considered_node {
     double reach = 0;  // the probability that it is accepted
     std::int32_t depth = 0;
@@ -112,26 +116,15 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  // What a round without a verdict has changed is taken back.
-  void begin_round() {
-    if (unjudged_) {
-      pauses_ = pauses_before_;
-      confidence_ = confidence_before_;
-    }
-    pauses_before_ = pauses_;
-    confidence_before_ = confidence_;
-    unjudged_ = true;
-  }
-
   template <class TreeT, class DrafterT>
   void draft(TreeT& tree, DrafterT& drafter) {
     best_.clear();
     n_worth_ = 0;
     frontier_.assign(1, {1.0, 0});
-    const bool is_trial = pauses_.paused();
+    const bool is_trial = round_->pauses.paused();
     // What is expected is that first children are accepted. Where others are, it shows in the rounds before.
-    const bool goes_on = is_trial || (pauses_.succeeded() && price_.can_pay());
-    if (!goes_on && worth_asking(0, 0) == 0) return pauses_.begin();
+    const bool goes_on = is_trial || (round_->pauses.succeeded() && price_.can_pay());
+    if (!goes_on && worth_asking(0, 0) == 0) return round_->pauses.begin();
     asks_ = true;
     asked_.start();
     reach_[0] = 1;
@@ -181,7 +174,7 @@ class cost_aware {
 
   // How many of the frontier, the best first, to ask about; none where nothing better than `worth` is expected of it.
   std::size_t worth_asking(std::int32_t depth, double worth) {
-    const double child = first_child_.at(confidence_);
+    const double child = first_child_.at(round_->confidence);
     const std::int32_t levels = (std::min)(options_.max_depth - depth, max_ahead);
     std::size_t best_n = 0;
     for (std::size_t n = 1; n <= frontier_.size() && n <= best_n + 2; ++n) {
@@ -231,7 +224,8 @@ class cost_aware {
       left -= accepted;
       most = accepted;
       if (i == 0)
-        confidence_ += confidence_weight * reach * (acceptance_calibration::log_odds(probability) - confidence_);
+        round_->confidence +=
+            confidence_weight * reach * (acceptance_calibration::log_odds(probability) - round_->confidence);
       prefix p;
       p.token = top[i].token;
       p.log_prob = detail::log_prob_of(probability);
@@ -252,13 +246,10 @@ class cost_aware {
 
   cost_aware_options options_;
   throughput_price price_;
-  draft_pauses pauses_, pauses_before_;
+  provisional<round_state> round_;
   // Priors: the most probable token is the target's a little more often than the draft says, the others less often.
   acceptance_calibration first_child_{{0.3, 1.2}};
   acceptance_calibration other_child_{{-0.5, 1.0}};
-  double confidence_ = 0;  // mean log-odds of the first children, by the draft, where nodes were lately asked about
-  double confidence_before_ = 0;
-  bool unjudged_ = false;  // a round was grown, and its verdict has not come
   asked_nodes asked_;
   std::vector<double> reach_;            // [budget] of the nodes of the level
   std::vector<prefix> best_;             // the best so far, best first

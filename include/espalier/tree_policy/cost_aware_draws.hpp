@@ -20,6 +20,7 @@
 #include "espalier/tree_policy/cost_aware_options.hpp"
 #include "espalier/tree_policy/draft_pauses.hpp"
 #include "espalier/tree_policy/log_prob.hpp"
+#include "espalier/tree_policy/provisional.hpp"
 #include "espalier/tree_policy/round_start.hpp"
 #include "espalier/tree_policy/throughput_price.hpp"
 
@@ -61,29 +62,27 @@ class cost_aware_draws {
   //! What was learnt of a text is forgotten: the next one may be of another kind.
   void reset() {
     price_.reset();
-    pauses_.reset();
+    round_.reset();
     first_token_.reset();
     later_token_.reset();
     first_draw_.reset();
     later_draw_.reset();
-    confidence_ = 0;
-    unjudged_ = false;
   }
 
   void open(const round_start& start) { price_.open(start.length - 1); }
 
   template <class TreeT, StepDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
-    begin_round();
+    round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asks_ = false;
-    if (limit_ > 0 && !pauses_.holds()) draft(tree, drafter, chance);
+    if (limit_ > 0 && !round_->pauses.holds()) draft(tree, drafter, chance);
     price_.end_round(tree.size() - 1);
   }
 
   void observe(tree_view tree, verdict v) {
-    unjudged_ = false;
+    round_.keep();
     // Where the session has cut the verdict, its token may be one that was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
@@ -97,7 +96,7 @@ class cost_aware_draws {
       }
     }
     price_.observe(tree.depth[v.accepted] + 1);
-    if (asks_) pauses_.observe(v.accepted != root_node);
+    if (asks_) round_->pauses.observe(v.accepted != root_node);
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model.
@@ -106,6 +105,11 @@ class cost_aware_draws {
  private:
   static constexpr std::int32_t max_ahead = 8;       // levels that are expected beyond those that were asked about
   static constexpr double confidence_weight = 0.05;  // of a new node among those that make up the mean
+
+  struct round_state {
+    draft_pauses pauses;
+    double confidence = 0;  // mean log-odds of the largest probability of rows that were lately asked for
+  };
 
   struct frontier_node {
     double reach;  // the probability that it is accepted
@@ -120,27 +124,16 @@ class cost_aware_draws {
 
   static std::size_t at(node_id u) { return static_cast<std::size_t>(u); }
 
-  // What a round without a verdict has changed is taken back.
-  void begin_round() {
-    if (unjudged_) {
-      pauses_ = pauses_before_;
-      confidence_ = confidence_before_;
-    }
-    pauses_before_ = pauses_;
-    confidence_before_ = confidence_;
-    unjudged_ = true;
-  }
-
   template <class TreeT, class DrafterT, class ChanceT>
   void draft(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
     asked_.clear();
     frontier_.assign(1, {1.0, root_node});
-    const bool is_trial = pauses_.paused();
+    const bool is_trial = round_->pauses.paused();
     std::size_t n = worth_asking(0, 0);
     // What is expected is that first draws are accepted. Where others are, it shows in the rounds before.
-    if (is_trial || (pauses_.succeeded() && price_.can_pay())) n = 1;
+    if (is_trial || (round_->pauses.succeeded() && price_.can_pay())) n = 1;
     if (is_trial) planned_ = 0;
-    if (n == 0) return pauses_.begin();
+    if (n == 0) return round_->pauses.begin();
     asks_ = true;
     const std::int32_t last = is_trial ? 1 : options_.max_depth;
     for (std::int32_t depth = 1; n > 0; ++depth) {
@@ -178,7 +171,8 @@ class cost_aware_draws {
       const auto row = rows.row(static_cast<std::int32_t>(i));
       const double largest = static_cast<double>(*std::max_element(row.begin(), row.end()));
       largest_[at(from.node)] = largest;
-      confidence_ += confidence_weight * from.reach * (acceptance_calibration::log_odds(largest) - confidence_);
+      round_->confidence +=
+          confidence_weight * from.reach * (acceptance_calibration::log_odds(largest) - round_->confidence);
     }
     for (std::size_t i = first; i < asked_.size(); ++i) {
       asked_node& from = asked_[i];
@@ -248,7 +242,7 @@ class cost_aware_draws {
     }
   }
 
-  double child_acceptance() const { return first_draw_.at(confidence_); }
+  double child_acceptance() const { return first_draw_.at(round_->confidence); }
 
   // How many of the frontier, the best first, to ask about; none where they, and what is expected below them, are not worth it.
   std::size_t worth_asking(std::int32_t depth, std::int32_t drawn) {
@@ -274,16 +268,13 @@ class cost_aware_draws {
 
   cost_aware_options options_;
   throughput_price price_;
-  draft_pauses pauses_, pauses_before_;
+  provisional<round_state> round_;
   // Priors: of what two language models of one kind do at temperature 1.
   acceptance_calibration first_token_{{0.9, 0.25}};  // of a first draw, by its probability
   acceptance_calibration later_token_{{-1.7, 0.2}};  // of a later one, by its share of what the earlier ones left
   acceptance_calibration first_draw_{{0.6, 0.35}};   // of a first draw, by the largest probability of its row
   acceptance_calibration later_draw_{{-2.0, 0.1}};   // of a later one
-  double confidence_ = 0;  // mean log-odds of the largest probability of rows that were lately asked for
-  double confidence_before_ = 0;
-  bool unjudged_ = false;                // a round was grown, and its verdict has not come
-  std::vector<double> largest_;          // [budget + 1] probability of a node's row, where it was asked for
+  std::vector<double> largest_;                      // [budget + 1] probability of a node's row, where it was asked for
   std::vector<double> share_;            // [budget + 1] probability that a node's token had when it was drawn
   std::vector<asked_node> asked_;        // in this round
   std::vector<frontier_node> frontier_;  // what may be asked about next, best first
