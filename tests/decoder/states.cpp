@@ -24,7 +24,6 @@ static_assert(StateDrafter<drafter_type>);
 // Grows delayed trees of changing sizes, and checks what it is told against the models themselves.
 struct looking {
   static constexpr regime sampling = delayed::sampling;
-  static constexpr bool reads_states = true;
 
   const decoder<drafter_type&, looking&, traversal, token_kv&, showing_backend&>* writer = nullptr;
   showing_backend plain_target{11, {}}, plain_draft{11, {.noise = 0.3}};
@@ -32,6 +31,7 @@ struct looking {
   std::vector<float> logits{}, hidden{};
   int opened = 0, known = 0, draft_known = 0;
 
+  bool reads_states() const { return true; }
   std::int32_t max_nodes() const { return 9; }
 
   // The logits after a text.

@@ -43,7 +43,8 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //!   observe(tree, verdict)                the round's outcome, to learn from
 //! Optional
 //!   open(round_start)                     a round begins: where it stands; before grow()
-//!   reads_states = true                   with the next member: the drafter is to keep its states (StateDrafter)
+//!   reads_states() -> bool                with the next member: whether it wants it, and the drafter to keep its states
+//!                                         (StateDrafter)
 //!   read(logits, hidden)                  the target's logits [vocab] and last hidden state at the node that was accepted, before
 //!                                         observe(); hidden is empty where the backend keeps none (HiddenBackend)
 //!   reset()                               a new text begins: what was learnt from the last one is dropped

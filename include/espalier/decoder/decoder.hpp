@@ -135,7 +135,9 @@ class decoder {
       max_pending_ = (std::min)(max_pending_, most - nodes);
     }
     const std::int32_t rows = max_pending_ + nodes;
-    if constexpr (reads_states && StateDrafter<drafter_type>) drafter_.keep_states();
+    if constexpr (StateDrafter<drafter_type>) {
+      if (reads_states()) drafter_.keep_states();
+    }
     drafter_.reserve(tree_.capacity());
     target_.reserve(nodes + 1, backend_.vocab_size());
     if constexpr (requires { verifier_.reserve(nodes, backend_.vocab_size()); })
@@ -259,13 +261,15 @@ class decoder {
     }
   }
 
-  static constexpr bool reads_states = requires {
-    requires policy_type::reads_states;
-  };
+  bool reads_states() const {
+    if constexpr (requires { policy_.reads_states(); }) return policy_.reads_states();
+    return false;
+  }
 
   // Tells the policy what the target says after this node.
   void show_state(node_id u) {
-    if constexpr (reads_states) {
+    if constexpr (requires { policy_.reads_states(); }) {
+      if (!reads_states()) return;
       const std::int32_t row = order_.rows()[static_cast<std::size_t>(u)];
       std::span<const float> hidden;
       if constexpr (HiddenBackend<backend_type>) {
@@ -355,7 +359,7 @@ class decoder {
     // The session comes last: whatever failed before this line, the round has not been.
     const std::size_t written = session_.text().size();
     session_.commit(tree, admitted);
-    policy_in_step_ = reads_states;
+    policy_in_step_ = reads_states();
     record_.decision = admitted;
     record_.committed = session_.text().subspan(written);
     record_.state = session_.state();

@@ -65,7 +65,6 @@ class neural_delayed {
 
  public:
   static constexpr regime sampling = regime::iid;
-  static constexpr bool reads_states = true;
 
   //! Without a selector: the tree of the options in every round.
   explicit neural_delayed(neural_delayed_options options = {})
@@ -94,6 +93,8 @@ class neural_delayed {
   bool chosen() const { return chosen_; }
 
   void open(const round_start& start) { start_ = start; }
+
+  bool reads_states() const { return selector_.has_value(); }
 
   template <class NumberT>
   void read(std::span<const NumberT> logits, std::span<const float> hidden) {
