@@ -101,9 +101,7 @@ int run(const arguments& a) {
   regimes.push_back(measure(models, "greedy", bench::greedy_methods(costs), domains, a, false));
   regimes.push_back(measure(models, "sampled", bench::sampled_methods(costs), domains, a, true));
   const bench::cost_aware_report report(regimes, a.how);
-  bench::report(report.markdown(), a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  bench::deliver(report, a, a.plot);
   return 0;
 }
 

@@ -271,9 +271,7 @@ int run(const arguments& a) {
   const bench::timed_texts texts = measurement(models, a.how).run(results, choosing, domains);
   bench::progress("");
   const bench::dyspec_report report(results, texts, a.how);
-  bench::report(report.markdown(), a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  bench::deliver(report, a, a.plot);
   return 0;
 }
 

@@ -188,9 +188,7 @@ int run(const arguments& a) {
   }
   measurement(models, a, costs).run(results, domains);
   const bench::nde_report report(results, a.how);
-  bench::report(report.markdown(), a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  bench::deliver(report, a, a.plot);
   return 0;
 }
 

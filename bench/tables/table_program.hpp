@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "report_file.hpp"
+
 namespace bench {
 
 //! What every program of tables is told.
@@ -28,6 +30,16 @@ struct table_arguments {
     app.add_option("--json", json, "also write every figure to this file");
   }
 };
+
+//! Prints a report's tables, and writes the files that were asked for.
+//!
+//! Errors      input_error for a file that cannot be written
+template <class ReportT>
+void deliver(const ReportT& made, const table_arguments& asked, const std::string& plot) {
+  report(made.markdown(), asked.markdown);
+  if (!asked.json.empty()) write_file(asked.json, made.json().dump(1));
+  if (!plot.empty()) write_file(plot, made.plot());
+}
 
 //! A number that must be from `least` to 2^20.
 inline void add_count(CLI::App& app, const std::string& name, int& value, const std::string& help, int least = 1) {

@@ -148,9 +148,7 @@ int run(const arguments& a) {
   const espalier::cost_model costs = bench::pair_costs(models, {});
   measurement(models, a.how, costs, a.threads).run(results, choosing, domains);
   const bench::verifier_report report(results, costs, a.how);
-  bench::report(report.markdown(), a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, report.json().dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, report.plot());
+  bench::deliver(report, a, a.plot);
   return 0;
 }
 
