@@ -49,6 +49,7 @@
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/cost/monotone_grid.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/session.hpp"

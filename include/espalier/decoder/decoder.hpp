@@ -22,6 +22,7 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/session.hpp"
@@ -29,13 +30,6 @@
 #include "espalier/tree_policy/round_start.hpp"
 
 namespace espalier {
-
-struct decoder_options {
-  sampling_options sampling{};               //!< of the target
-  std::uint64_t seed = 0;                    //!< equal seeds write equal texts: give each sample its own
-  node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
-  std::int32_t sequence = 0;                 //!< in the KV store; also a part of the random key
-};
 
 //! For sessions without stop strings: tokens have no text.
 struct no_pieces {
