@@ -45,7 +45,7 @@ int costs(const costs_arguments& a) {
     fmt::print("  {:>6}{:>10.3f}{:>10.3f}\n", rows, 1e3 * found.draft_pass(rows, context),
                1e3 * found.target_pass(rows, context));
   }
-  fmt::print("The first draft pass of a round takes {:.3f} more.\n", 1e3 * found.opening);
+  fmt::print("A round that drafts takes {:.3f} more than its passes.\n", 1e3 * found.opening);
   return 0;
 }
 

@@ -147,7 +147,7 @@ class Roots:
         single = trunk + length.clamp_max(1)
         wide = passes - single
         rows = ((tensors["draft_rows"] * passes - single) / wide.clamp_min(1)).clamp_min(1)
-        opening = entry.get("opening_seconds", 0.0)  # what the first draft pass of a round costs more
+        opening = entry.get("opening_seconds", 0.0)  # of a round that drafts, beside its passes
         self.draft_seconds = (single * draft(torch.ones(1), context) + wide * draft(rows, context)).float()
         self.draft_seconds += opening * (passes > 0)
         self.target_seconds = target(tensors["nodes"] + 1, context).float()

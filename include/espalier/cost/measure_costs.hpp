@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "espalier/backend/checked_forward.hpp"
@@ -86,20 +87,39 @@ class pass_timer {
     propose(root_node, 1);
   }
 
-  // A round: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
-  void turn(std::int32_t rows) {
-    tree_.reset(current().back());
-    for (std::int32_t i = 0; i < rows; ++i)
-      tree_.append(root_node, token_at(i), 0.0F);
-    add(opening_, 1, propose(root_node, 1));
-    add(draft_, rows, propose(1, rows));
-    add(target_samples_, rows, forward(rows));
+  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many. Before
+  // each round there is one of the same kind, for what it leaves in the caches.
+  void drafting_rounds(std::int32_t rows, int n_rounds) {
+    for (int i = 0; i <= n_rounds; ++i) {
+      tree_.reset(current().back());
+      for (std::int32_t u = 0; u < rows; ++u)
+        tree_.append(root_node, token_at(u), 0.0F);
+      const cost_sample opening = sample(1, propose(root_node, 1));
+      const cost_sample draft = sample(rows, propose(1, rows));
+      const cost_sample target = sample(rows, forward(rows));
+      if (i == 0) continue;
+      first_draft_.push_back(opening);
+      later_draft_.push_back(draft);
+      drafted_.push_back(target);
+    }
   }
 
-  // Passes after a pass of the target, and those after one of the drafter.
-  const std::vector<cost_sample>& opening() const { return opening_; }
-  const std::vector<cost_sample>& draft() const { return draft_; }
-  const std::vector<cost_sample>& target() const { return target_samples_; }
+  // The same of rounds in which only the target runs.
+  void plain_rounds(int n_rounds) {
+    forward(1);
+    for (int i = 0; i < n_rounds; ++i)
+      plain_.push_back(sample(1, forward(1)));
+  }
+
+  // What was measured, without names.
+  cost_model costs() {
+    cost_curve draft_pass = cost_curve::fit(later_draft_);
+    const double more_of_target = (std::max)(0.0, -median_beyond(plain_, cost_curve::fit(drafted_)));
+    const double more_of_draft = (std::max)(0.0, median_beyond(first_draft_, draft_pass));
+    for (cost_sample& s : drafted_)
+      s.seconds = (std::max)(0.0, s.seconds - more_of_target);
+    return {{}, {}, {}, std::move(draft_pass), cost_curve::fit(drafted_), more_of_draft + more_of_target};
+  }
 
  private:
   token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
@@ -139,8 +159,18 @@ class pass_timer {
     return time;
   }
 
-  void add(std::vector<cost_sample>& samples, std::int32_t rows, typename ClockT::duration time) {
-    samples.push_back({rows, context_, std::chrono::duration<double>(time).count()});
+  cost_sample sample(std::int32_t rows, typename ClockT::duration time) const {
+    return {rows, context_, std::chrono::duration<double>(time).count()};
+  }
+
+  // By how much the samples of one row exceed a curve.
+  static double median_beyond(const std::vector<cost_sample>& samples, const cost_curve& curve) {
+    std::vector<double> beyond;
+    for (const cost_sample& s : samples)
+      beyond.push_back(s.seconds - curve(1, s.context));
+    const auto middle = beyond.begin() + static_cast<std::ptrdiff_t>(beyond.size() / 2);
+    std::nth_element(beyond.begin(), middle, beyond.end());
+    return *middle;
   }
 
   DrafterT& drafter_;
@@ -155,16 +185,17 @@ class pass_timer {
   forward_batch batch_;
   prefill prefill_;
   std::vector<node_id> nodes_;
-  std::vector<cost_sample> opening_;
-  std::vector<cost_sample> draft_;
-  std::vector<cost_sample> target_samples_;
+  std::vector<cost_sample> first_draft_;  // in a round
+  std::vector<cost_sample> later_draft_;
+  std::vector<cost_sample> drafted_;  // target passes of rounds that draft
+  std::vector<cost_sample> plain_;    // and of those that do not
 };
 
 }  // namespace detail
 
 //! Measures what passes of a drafter and of a target cost by their rows and by the length of the text before them, in
-//! turns as a round has them, each of which drives the other one's weights out of the caches. A few seconds, to be spent once
-//! a machine and pair of models: save_costs keeps what was found.
+//! several rounds of each size, since what a round leaves in the caches is what the next one finds; and what rounds in
+//! which the target runs alone save. A few seconds, to be spent once a machine and pair of models: save_costs keeps what was found.
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
@@ -219,27 +250,21 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
-        // Large passes take most of the time and vary least: they come less often.
+        // Large passes take most of the time and vary least: they come less often, and use nothing that was in the caches.
         if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
                                               detail::in_words(context) + " tokens"));
-        timer.turn(n);
+        timer.drafting_rounds(n, n < 16 ? 3 : 1);
       }
+      timer.plain_rounds(4);
     }
   }
   kv.truncate(options.sequence, 0);
   progress(1.0, std::string_view("measured"));
-  cost_model costs{.hardware = options.hardware,
-                   .target = options.target,
-                   .draft = options.draft,
-                   .draft_pass = cost_curve::fit(timer.draft()),
-                   .target_pass = cost_curve::fit(timer.target())};
-  std::vector<double> more;
-  for (const cost_sample& s : timer.opening())
-    more.push_back(s.seconds - costs.draft_pass(1, s.context));
-  const auto middle = more.begin() + static_cast<std::ptrdiff_t>(more.size() / 2);
-  std::nth_element(more.begin(), middle, more.end());
-  costs.opening = (std::max)(0.0, *middle);
+  cost_model costs = timer.costs();
+  costs.hardware = options.hardware;
+  costs.target = options.target;
+  costs.draft = options.draft;
   return costs;
 }
 
