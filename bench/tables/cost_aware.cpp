@@ -39,7 +39,7 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
   bench::add_count(app, "--tune", a.how.tune, "prompts of each domain that are left out: tuned settings are of them",
                    0);
-  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain");
+  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain at most");
   bench::add_count(
       app, "--repeats", a.how.repeats,
       "times that each text is written: greedy, the median counts; sampled, all count, with seeds of their own");

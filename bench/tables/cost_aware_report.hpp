@@ -21,7 +21,7 @@ namespace bench {
 struct cost_aware_run {
   int tokens = 128;  //!< written after each prompt
   int tune = 5;      //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 5;   //!< prompts of a domain
+  int measure = 12;  //!< prompts of a domain at most
   int repeats = 3;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
 };
 
