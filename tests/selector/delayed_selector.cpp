@@ -33,22 +33,24 @@ TEST_CASE("products of bytes with whole numbers stay within their sums, however 
   std::normal_distribution<float> normal;
   for (const std::size_t n : {64U, 448U, 1024U, 1088U, 8192U}) {
     for (const bool largest : {false, true}) {
-      std::vector<std::int8_t> row(n);
+      std::vector<std::int8_t> rows(detail::layer_rows * n);
       std::vector<float> x(n);
-      for (std::size_t i = 0; i < n; ++i) {
-        row[i] = static_cast<std::int8_t>(largest ? 127 : byte(random));
-        x[i] = largest ? 3.0F : normal(random);
-      }
+      for (float& number : x)
+        number = largest ? 3.0F : normal(random);
+      for (std::int8_t& weight : rows)
+        weight = static_cast<std::int8_t>(largest ? 127 : byte(random));
       std::vector<std::int16_t> whole(n);
       const float scale = detail::to_whole(x.data(), n, whole.data());
-      double expected = 0, size = 0;
-      for (std::size_t i = 0; i < n; ++i) {
-        expected += row[i] * static_cast<double>(x[i]);
-        size += std::abs(row[i] * static_cast<double>(x[i]));
-      }
+      const auto products = detail::products(rows.data(), whole.data(), n);
       INFO(n << " terms");
-      CHECK(std::abs(static_cast<double>(detail::product(row.data(), whole.data(), n) * scale) - expected) <
-            1e-4 * size);
+      for (std::size_t r = 0; r < detail::layer_rows; ++r) {
+        double expected = 0, size = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+          const double term = rows[r * n + i] * static_cast<double>(x[i]);
+          expected += term, size += std::abs(term);
+        }
+        CHECK(std::abs(static_cast<double>(products[r] * scale) - expected) < 1e-4 * size);
+      }
       CHECK(*std::max_element(whole.begin(), whole.end()) <= 16383);
       CHECK(*std::min_element(whole.begin(), whole.end()) >= -16383);
     }

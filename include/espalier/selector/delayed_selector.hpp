@@ -80,6 +80,7 @@ class delayed_selector {
 
   //! The number of the delayed_action.
   std::int32_t choose(const selector_features& features) {
+    detail::fetch(memory_.data(), 0, memory_.size() * sizeof(line), detail::layer_page);
     const std::array<std::span<const float>, n_hidden> states = {features.target_hidden, features.draft_hidden_prev,
                                                                  features.draft_hidden_root};
     for (std::size_t i = 0; i < n_hidden; ++i) {
@@ -189,8 +190,12 @@ class delayed_selector {
     const float* scales = floats(at.scales);
     const std::int8_t* rows = bytes(at.rows);
     const float scale = detail::to_whole(x, n, whole_.data());
-    for (std::size_t r = 0; r < at.outputs; ++r)
-      out[r] = detail::product(rows + r * n, whole_.data(), n) * (scale * scales[r]) + bias[r];
+    for (std::size_t r = 0; r < at.outputs; r += detail::layer_rows) {
+      detail::fetch(rows + r * n, detail::layer_ahead, detail::layer_rows * n, sizeof(line));
+      const auto products = detail::products(rows + r * n, whole_.data(), n);
+      for (std::size_t i = 0; i < detail::layer_rows; ++i)
+        out[r + i] = products[i] * (scale * scales[r + i]) + bias[r + i];
+    }
   }
 
   std::int32_t target_hidden_, draft_hidden_;

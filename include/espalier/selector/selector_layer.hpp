@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -14,6 +15,21 @@ namespace espalier::detail {
 
 // Rows of matrices and their inputs are padded with zeros to whole groups of so many.
 inline constexpr std::size_t layer_lanes = 64;
+
+// Rows whose products are taken together: their sums need not wait for one another. Each layer has a multiple of them.
+inline constexpr std::size_t layer_rows = 4;
+
+// A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: weights
+// are asked for this many bytes before they are read, and one line of each page before all that.
+inline constexpr std::size_t layer_ahead = 16384;
+inline constexpr std::size_t layer_page = 4096;
+
+// Asks for every `step` bytes of what begins `ahead` bytes beyond `from`; there need not be anything.
+inline void fetch(const void* from, std::size_t ahead, std::size_t bytes, std::size_t step) {
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(from) + ahead;
+  for (std::size_t i = 0; i < bytes; i += step)
+    __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, 2);
+}
 
 constexpr std::size_t padded(std::size_t n) {
   return (n + layer_lanes - 1) / layer_lanes * layer_lanes;
@@ -90,20 +106,30 @@ inline float to_whole(const float* x, std::size_t n, std::int16_t* out) {
   return scale;
 }
 
-// Of n terms, a multiple of layer_lanes.
-inline float product(const std::int8_t* row, const std::int16_t* x, std::size_t n) {
+// Of layer_rows rows, one after the other, of n terms each, a multiple of layer_lanes.
+inline std::array<float, layer_rows> products(const std::int8_t* rows, const std::int16_t* x, std::size_t n) {
+  static_assert(layer_rows == 4);
   constexpr std::size_t held = 1024;
-  float total = 0;
+  const std::int8_t *a = rows, *b = a + n, *c = b + n, *d = c + n;
+  std::array<float, layer_rows> total{};
   for (std::size_t begin = 0; begin < n; begin += held) {
     const std::size_t end = (std::min)(n, begin + held);
-    std::int32_t sum = 0;
-    for (std::size_t i = begin; i < end; ++i)
-      sum += std::int16_t{row[i]} * x[i];
-    total += static_cast<float>(sum);
+    std::int32_t of_a = 0, of_b = 0, of_c = 0, of_d = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      of_a += std::int16_t{a[i]} * x[i];
+      of_b += std::int16_t{b[i]} * x[i];
+      of_c += std::int16_t{c[i]} * x[i];
+      of_d += std::int16_t{d[i]} * x[i];
+    }
+    total[0] += static_cast<float>(of_a);
+    total[1] += static_cast<float>(of_b);
+    total[2] += static_cast<float>(of_c);
+    total[3] += static_cast<float>(of_d);
   }
   return total;
 }
 
+// Of n terms, a multiple of layer_lanes.
 inline float product(const float* row, const float* x, std::size_t n) {
   double total = 0;
   for (std::size_t begin = 0; begin < n; begin += mass_block)
