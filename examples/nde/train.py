@@ -5,10 +5,12 @@
     pip install torch
     train.py train --traces DIR --costs FILE --verifier specinfer --out FILE
     train.py train --traces DIR --costs FILE --all --out FOLDER
+    train.py cross --traces DIR --costs FILE --all
     train.py evaluate --traces DIR --costs FILE --selector FILE
 
 Prompts are parted by their traces' `prompt`: those held out are neither trained on nor looked at until the end, and of the others
-some decide when to stop. Training resumes from FILE.checkpoint-SEED when it is started again with the same options."""
+some decide when to stop. cross trains several times, with other prompts held out each time, until each has been once, and tells
+how the selectors do on all of them. Training resumes from FILE.checkpoint-SEED when it is started again with the same options."""
 
 import argparse
 import copy
@@ -122,16 +124,16 @@ def read_traces(folder):
     return tensors, prompts, domains, common
 
 
-def part_of(prompt, heldout, validation):
-    """Which part a prompt belongs to, whatever other prompts there are."""
-    u = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big") / 2**64
+def part_of(prompt, heldout, validation, turn=0):
+    """Which part a prompt belongs to, whatever other prompts there are. 1 / heldout turns hold out each prompt once."""
+    u = (int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big") / 2**64 - turn * heldout) % 1
     return "heldout" if u < heldout else "validation" if u < heldout + validation else "train"
 
 
 class Roots:
     """Roots with what their actions bring and cost."""
 
-    def __init__(self, tensors, prompts, domains, costs, verifier, names):
+    def __init__(self, tensors, prompts, domains, costs, choosing, verifier, names):
         entry, draft, target = costs
         if verifier not in names:
             raise SystemExit(f"there is no verifier {verifier} in the traces; there are {', '.join(names)}.")
@@ -151,8 +153,8 @@ class Roots:
         self.draft_seconds = (single * draft(torch.ones(1), context) + wide * draft(rows, context)).float()
         self.draft_seconds += opening * (passes > 0)
         self.target_seconds = target(tensors["nodes"] + 1, context).float()
-        # A selector asks for the root's row even where it then drafts nothing.
-        self.asked_seconds = torch.where(passes > 0, 0, self.one[:, :1] + opening).float()
+        # A selector takes its time, and asks for the root's row even where it then drafts nothing.
+        self.asked_seconds = choosing + torch.where(passes > 0, 0, self.one[:, :1] + opening).float()
         self.settings = [tuple(s) for s in tensors["scalars"][:, [TEMPERATURE, TOP_P]].tolist()]
 
     def seconds(self, chosen=False):
@@ -212,41 +214,55 @@ def choices(model, roots):
     return model(roots.states, roots.scalars).argmax(1)
 
 
-def figures(chosen, roots, baseline, delayed, one):
-    """Throughput of the chosen actions, as ratios: over all roots, and the mean over sampling settings."""
-    tokens, still, asked = roots.tokens, roots.seconds(), roots.seconds(True)
-    others = {
-        "best undelayed": static_of(baseline, roots),
-        "best delayed": static_of(delayed, roots),
-        "one delayed for all": static_of({None: one}, roots),
-        "oracle": (tokens / asked).argmax(1),
-    }
-    out = {}
-    groups = list(roots.by_setting([]).values())
-    for name, action in others.items():
-        cost = asked if name == "oracle" else still
-        every = throughput(tokens, asked, chosen) / throughput(tokens, cost, action)
-        each = [
-            throughput(tokens[i], asked[i], chosen[i]) / throughput(tokens[i], cost[i], action[i]) for i in groups
-        ]
-        out[name] = (every, sum(each) / len(each))
-    base = static_of(baseline, roots)[:, None]
-    out["tokens a round over best undelayed"] = (
-        (tokens.gather(1, chosen[:, None]).sum() / tokens.gather(1, base).sum()).item(),
-        math.nan,
-    )
-    return out
+def ratio_of(chosen, others, prompts):
+    """Throughput over another one's, both (tokens, seconds) by root, and the standard error of that: prompts are independent."""
+    sums = [x.double().sum() for x in (*chosen, *others)]
+    ratio = (sums[0] / sums[1]) / (sums[2] / sums[3])
+    of_root = chosen[0] / sums[0] - chosen[1] / sums[1] - others[0] / sums[2] + others[1] / sums[3]
+    number = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
+    of_prompt = torch.zeros(len(number), dtype=torch.float64)
+    of_prompt.index_add_(0, torch.tensor([number[p] for p in prompts]), of_root.double())
+    return ratio.item(), (ratio * of_prompt.square().sum().sqrt()).item()
 
 
-def report(model, parts, title):
-    train, heldout = parts["train"], parts["heldout"]
-    baseline, delayed = best_static(train, UNDELAYED), best_static(train, EVERY)
-    print(f"\n{title}: throughput of the chosen trees on {len(heldout.tokens)} roots of held-out prompts\n")
-    print("| over | all roots | mean over sampling settings |\n|---|--:|--:|")
-    found = figures(choices(model, heldout), heldout, baseline, delayed, delayed[None])
-    for name, (every, each) in found.items():
-        print(f"| {name} | {every:.3f} | {'' if math.isnan(each) else f'{each:.3f}'} |")
-    return found
+class Tally:
+    """What chosen trees bring and cost on held-out prompts, beside others; of several turns."""
+
+    def __init__(self):
+        self.prompts, self.actions, self.at = [], [], {}
+
+    def add(self, model, train, heldout):
+        baseline = best_static(train, UNDELAYED)
+        delayed = best_static(train, EVERY)
+        chosen, tokens, still, asked = choices(model, heldout), heldout.tokens, heldout.seconds(), heldout.seconds(True)
+        for name, action, seconds in (
+            ("selector", chosen, asked),
+            ("best undelayed", static_of(baseline, heldout), still),
+            ("best delayed", static_of(delayed, heldout), still),
+            ("one delayed for all", static_of({None: delayed[None]}, heldout), still),
+            ("oracle", (tokens / asked).argmax(1), asked),
+        ):
+            these = torch.cat([x.gather(1, action[:, None]) for x in (tokens, seconds)], 1)
+            self.at.setdefault(name, []).append(these)
+        self.prompts += heldout.prompts
+        self.actions.append(torch.stack([chosen, static_of(baseline, heldout)], 1))
+
+    def report(self, title):
+        at = {name: torch.cat(parts).unbind(1) for name, parts in self.at.items()}
+        chosen, static = torch.cat(self.actions).unbind(1)
+        n = len(set(self.prompts))
+        print(f"\n{title}: throughput of the chosen trees on {len(chosen)} roots of {n} held-out prompts\n")
+        print("| over | ratio | standard error |\n|---|--:|--:|")
+        found = {name: ratio_of(at["selector"], at[name], self.prompts) for name in at if name != "selector"}
+        for name, (ratio, error) in found.items():
+            print(f"| {name} | {ratio:.4f} | {error:.4f} |")
+        tokens = at["selector"][0].sum() / at["best undelayed"][0].sum()
+        same = (chosen == static).float().mean()
+        print(f"\nTokens a round over best undelayed: {tokens:.3f}; the same tree as that: {same:.0%}")
+        common = zip(*map(torch.Tensor.tolist, torch.bincount(chosen, minlength=len(ACTIONS)).topk(8)))
+        print("Most often chosen (paths, trunk, length):", end=" ")
+        print(", ".join(f"{ACTIONS[a]} {n / len(chosen):.1%}" for n, a in common if n), flush=True)
+        return found["best undelayed"]
 
 
 def loss_of(scores, tokens, seconds, base, args):
@@ -288,60 +304,44 @@ def base_of(best, roots, seconds):
 
 
 class Regression:
-    """What actions bring, foretold from the scalars. What four trees bring says little of a root; many like it say more."""
+    """What actions bring, foretold by kernel ridge regression. What four trees bring says little of a root; many like it say
+    more. Roots are alike by their scalars, and more so by their hidden states beside; what is left is linear in all of them."""
 
-    def __init__(self, train, validation, args, seed):
-        torch.manual_seed(seed)
-        x, y = self.inputs(train), train.tokens
-        self.offset, self.deviation = x.mean(0), x.std(0) + 1e-9
-        self.mean, self.spread = y.mean(0), y.std(0) + 1e-6
-        x, y = self.standardised(train), (y - self.mean) / self.spread
-        held = (validation.tokens - self.mean) / self.spread
-        best = (math.inf, None)
-        self.layers = nn.Sequential(
-            nn.Linear(x.shape[1], 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, y.shape[1])
-        )
-        optimizer = torch.optim.AdamW(self.layers.parameters(), lr=2e-3, weight_decay=0.01)
-        for _ in range(args.teacher_epochs):
-            self.layers.train()
-            for index in torch.randperm(len(x)).split(128):
-                loss = F.mse_loss(self.layers(x[index]), y[index])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            self.layers.eval()
-            with torch.no_grad():
-                error = F.mse_loss(self.layers(self.standardised(validation)), held).item()
-            if error < best[0]:
-                best = (error, {k: v.clone() for k, v in self.layers.state_dict().items()})
-        self.layers.load_state_dict(best[1])
-        self.error = best[0]
+    NOISE = 3.0  # variance of what four trees bring, by that of what the kernel explains; 1 to 8 do as well
+
+    def __init__(self, roots, parts):
+        """roots: those to foretell for, all of them; parts: of each, one of the names below."""
+        scalars = roots.scalars[:, : len(SCALARS) - 2]
+        logs = scalars[:, :LENGTH].clamp_min(1e-3).log()
+        known = torch.tensor([part == "train" for part in parts])
+        inputs = [self.standardised(x, known) for x in (torch.cat([scalars, logs], 1), *roots.states)]
+        far = [torch.cdist(x, x) ** 2 for x in inputs]
+        alike, states = (-far[0] / 2).exp(), sum(far[1:]) / len(far[1:])
+        linear = 0.3 * (inputs[0] @ inputs[0].T + sum(x @ x.T for x in inputs[1:]) / len(inputs[1:]))
+        self.kernel, self.prompts, self.parts = alike * (1 + (-states).exp()) + linear, roots.prompts, parts
 
     @staticmethod
-    def inputs(roots):
-        x = roots.scalars[:, : len(SCALARS) - 2]
-        return torch.cat([x, x[:, :LENGTH].clamp_min(1e-3).log()], 1)
+    def standardised(x, known):
+        x = (x - x[known].mean(0)) / (x[known].std(0) + 1e-6)
+        return x.clamp(-6, 6) / math.sqrt(x.shape[1])
 
-    def standardised(self, roots):
-        return ((self.inputs(roots) - self.offset) / self.deviation).clamp(-8, 8)
+    def __call__(self, tokens, folds=5):
+        """Tokens of all roots and actions. A training root is foretold by those of other folds: none is by its own prompt."""
+        each = zip(self.prompts, self.parts)
+        fold = torch.tensor([self.fold(prompt, folds) if part == "train" else -1 for prompt, part in each])
+        out = tokens.clone()
+        for f in range(-1, folds):
+            by, of = ((fold >= 0) & (fold != f)).nonzero()[:, 0], (fold == f).nonzero()[:, 0]
+            mean = tokens[by].mean(0)
+            between = self.kernel[by][:, by]
+            between.diagonal().add_(self.NOISE)
+            weights = torch.cholesky_solve(tokens[by] - mean, torch.linalg.cholesky(between))
+            out[of] = self.kernel[of][:, by] @ weights + mean
+        return out.clamp_min(1)
 
-    @torch.no_grad()
-    def __call__(self, roots):
-        return (self.layers(self.standardised(roots)) * self.spread + self.mean).clamp_min(1)
-
-
-def smoothed(args, parts):
-    """The same roots, with tokens that are the mean of some regressions, as far as --smooth asks."""
-    if args.smooth == 0:
-        return parts
-    teachers = [Regression(parts["train"], parts["validation"], args, seed) for seed in range(args.teachers)]
-    print(f"teachers leave {sum(t.error for t in teachers) / len(teachers):.3f} of the variance", flush=True)
-    out = dict(parts)
-    for name in ("train", "validation"):
-        foretold = sum(teacher(parts[name]) for teacher in teachers) / len(teachers)
-        out[name] = copy.copy(parts[name])
-        out[name].tokens = torch.lerp(parts[name].tokens, foretold, args.smooth)
-    return out
+    @staticmethod
+    def fold(prompt, folds):
+        return hashlib.sha256(prompt.encode()).digest()[8] % folds
 
 
 class Machine:
@@ -409,7 +409,7 @@ def fit(args, parts, seed, checkpoint, origin):
     kept = ("traces", "costs", "out", "run", "command", "all", "verifier", "seeds", "threads", "every")
     settings = {k: v for k, v in vars(args).items() if k not in kept}
     settings |= {"seed": seed, "origin": origin, "seconds": train.seconds().sum().item()}
-    if os.path.exists(checkpoint):
+    if checkpoint and os.path.exists(checkpoint):
         saved = torch.load(checkpoint)
         if saved["settings"] == settings:
             model.load_state_dict(saved["model"])
@@ -446,23 +446,28 @@ def fit(args, parts, seed, checkpoint, origin):
             )
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
             state |= {"epoch": epoch + 1, "settings": settings, "random": torch.get_rng_state()}
-            torch.save(state, checkpoint + ".partial")
-            os.replace(checkpoint + ".partial", checkpoint)
+            if checkpoint:
+                torch.save(state, checkpoint + ".partial")
+                os.replace(checkpoint + ".partial", checkpoint)
     model.load_state_dict(best[2])
     return model.eval(), best[0]
 
 
-def parted(args, verifier, loaded, costs):
-    tensors, prompts, domains, common = loaded
-    names = common["verifiers"].split(",")
-    roots = Roots(tensors, prompts, domains, costs, verifier, names)
-    index = {"train": [], "validation": [], "heldout": []}
-    for i, prompt in enumerate(prompts):
-        index[part_of(prompt, args.heldout, args.validation)].append(i)
-    for part, these in index.items():
-        if not these:
+def parts_of(args, prompts, turn=0):
+    parts = [part_of(prompt, args.heldout, args.validation, turn) for prompt in prompts]
+    for part in ("train", "validation", "heldout"):
+        if part not in parts:
             raise SystemExit(f"there are too few prompts: none of {len(set(prompts))} is in the part \"{part}\".")
-    return {part: roots.take(torch.tensor(these)) for part, these in index.items()}
+    return parts
+
+
+def taken(roots, parts):
+    return {name: roots.take(torch.tensor([i for i, part in enumerate(parts) if part == name])) for name in set(parts)}
+
+
+def roots_of(args, loaded, costs, verifier):
+    tensors, prompts, domains, common = loaded
+    return Roots(tensors, prompts, domains, costs, args.choosing, verifier, common["verifiers"].split(","))
 
 
 def load(args):
@@ -476,32 +481,64 @@ def load(args):
     return costs, loaded
 
 
+def verifiers_of(args, common):
+    if not args.all and not args.verifier:
+        raise SystemExit(f"--verifier or --all is needed; the traces have {common['verifiers']}.")
+    return common["verifiers"].split(",") if args.all else [args.verifier]
+
+
+def trained(args, loaded, costs, out=None, turn=0):
+    """For each verifier: its name, the model, and the parts of the roots. With out(verifier) its file is written."""
+    common = loaded[3]
+    parts, teacher = parts_of(args, loaded[1], turn), None
+    for verifier in verifiers_of(args, common):
+        roots = roots_of(args, loaded, costs, verifier)
+        by_part, taught = taken(roots, parts), roots
+        print(f"{verifier}: " + ", ".join(f"{len(p.tokens)} {name} roots" for name, p in by_part.items()), flush=True)
+        if args.smooth > 0:
+            teacher = teacher or Regression(roots, parts)
+            taught = copy.copy(roots)
+            taught.tokens = torch.lerp(roots.tokens, teacher(roots.tokens), args.smooth)
+        metadata = {key: common[key] for key in ("target", "draft", "vocab")} | {"verifier": verifier}
+        metadata |= {"heldout": str(args.heldout), "validation": str(args.validation)}
+        checkpoints = [out and f"{out(verifier)}.checkpoint-{seed}" for seed in range(args.seeds)]
+        origin = (metadata, fingerprint(by_part))
+        found = [fit(args, taken(taught, parts), seed, checkpoint, origin) for seed, checkpoint in enumerate(checkpoints)]
+        model = min(found, key=lambda entry: entry[1])[0]
+        if out:
+            model.save(out(verifier), metadata, args.float32)
+            for checkpoint in filter(os.path.exists, checkpoints):
+                os.remove(checkpoint)
+            model = Selector.load(out(verifier))[0]
+        yield verifier, model, by_part
+
+
 def train(args):
     torch.set_num_threads(args.threads)
     costs, loaded = load(args)
-    common = loaded[3]
-    if not args.all and not args.verifier:
-        raise SystemExit(f"--verifier or --all is needed; the traces have {common['verifiers']}.")
-    verifiers = common["verifiers"].split(",") if args.all else [args.verifier]
     if args.all:
         os.makedirs(args.out, exist_ok=True)
-    for verifier in verifiers:
-        out = os.path.join(args.out, verifier + ".safetensors") if args.all else args.out
-        parts = parted(args, verifier, loaded, costs)
-        print(f"{verifier}: " + ", ".join(f"{len(p.tokens)} {name} roots" for name, p in parts.items()), flush=True)
-        taught = smoothed(args, parts)
-        checkpoints = [f"{out}.checkpoint-{seed}" for seed in range(args.seeds)]
-        metadata = {key: common[key] for key in ("target", "draft", "vocab")} | {"verifier": verifier}
-        metadata |= {"heldout": str(args.heldout), "validation": str(args.validation)}
-        origin = (metadata, fingerprint(parts))
-        found = [fit(args, taught, seed, checkpoint, origin) for seed, checkpoint in enumerate(checkpoints)]
-        model = min(found, key=lambda entry: entry[1])[0]
-        model.save(out, metadata, args.float32)
-        for checkpoint in filter(os.path.exists, checkpoints):
-            os.remove(checkpoint)
-        model = Selector.load(out)[0]
-        report(model, parts, verifier)
-        print(f"{out}: {os.path.getsize(out)} bytes", flush=True)
+
+    def out(verifier):
+        return os.path.join(args.out, verifier + ".safetensors") if args.all else args.out
+
+    for verifier, model, parts in trained(args, loaded, costs, out):
+        tally = Tally()
+        tally.add(model, parts["train"], parts["heldout"])
+        tally.report(verifier)
+        print(f"{out(verifier)}: {os.path.getsize(out(verifier))} bytes", flush=True)
+
+
+def cross(args):
+    torch.set_num_threads(args.threads)
+    costs, loaded = load(args)
+    tallies = {}
+    for turn in range(round(1 / args.heldout)):
+        for verifier, model, parts in trained(args, loaded, costs, turn=turn):
+            tally = tallies.setdefault(verifier, Tally())
+            tally.add(model, parts["train"], parts["heldout"])
+    for verifier, tally in tallies.items():
+        tally.report(verifier)
 
 
 def evaluate(args):
@@ -515,12 +552,10 @@ def evaluate(args):
             )
     # The prompts that it was not trained on.
     args.heldout, args.validation = (float(metadata[key]) for key in ("heldout", "validation"))
-    parts = parted(args, metadata["verifier"], loaded, costs)
-    report(model, parts, metadata["verifier"])
-    chosen = choices(model, parts["heldout"])
-    common = torch.bincount(chosen, minlength=len(ACTIONS)).topk(8)
-    print("\nMost often chosen (paths, trunk, length):", end=" ")
-    print(", ".join(f"{ACTIONS[a]} {n / len(chosen):.1%}" for n, a in zip(*map(torch.Tensor.tolist, common)) if n))
+    parts = taken(roots_of(args, loaded, costs, metadata["verifier"]), parts_of(args, loaded[1]))
+    tally = Tally()
+    tally.add(model, parts["train"], parts["heldout"])
+    tally.report(metadata["verifier"])
 
 
 def main():
@@ -529,34 +564,36 @@ def main():
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traces", required=True, help="folder of trace-*.safetensors")
     common.add_argument("--costs", required=True, help="what passes cost, JSON")
-    c = commands.add_parser("train", parents=[common])
+    common.add_argument("--choosing", type=float, default=30e-6, help="seconds that a selector takes in each round")
+    learning = argparse.ArgumentParser(add_help=False)
+    learning.add_argument("--verifier", help="name in the registry, one of the traces'")
+    learning.add_argument("--all", action="store_true", help="a selector for every verifier of the traces")
+    learning.add_argument("--heldout", type=float, default=0.1, help="share of prompts that are never trained on")
+    learning.add_argument("--validation", type=float, default=0.1, help="share that decides when to stop")
+    learning.add_argument("--seeds", type=int, default=2, help="how often to train; the best on the validation prompts is kept")
+    learning.add_argument("--epochs", type=int, default=50)
+    learning.add_argument("--patience", type=int, default=15, help="epochs without a better one before it stops")
+    learning.add_argument("--batch", type=int, default=64)
+    learning.add_argument("--rate", type=float, default=2e-3)
+    learning.add_argument("--decay", type=float, default=0.05)
+    learning.add_argument("--dropout", type=float, default=0.1)
+    learning.add_argument("--dropout-input", type=float, default=0.5, help="of the standardised hidden states")
+    learning.add_argument("--objective", choices=("sums", "roots"), default="sums", help="roots: the paper's")
+    learning.add_argument("--smooth", type=float, default=1.0, help="share of the labels that a regression foretells; 0: none")
+    learning.add_argument("--warm", type=int, default=25, help="epochs of cross-entropy with good actions before equation 12")
+    learning.add_argument("--warm-temperature", type=float, default=0.005, help="gain by which an action is e times as good")
+    learning.add_argument("--lambda", dest="penalty", type=float, default=1.0, help="weight of the worst regressions")
+    learning.add_argument("--alpha", type=float, default=0.1, help="share of roots that count as worst")
+    learning.add_argument("--spread", type=float, default=1.5, help="factor by which latencies are varied")
+    learning.add_argument("--scalars-only", action="store_true", help="leave the hidden states out")
+    learning.add_argument("--float32", action="store_true", help="store weights as they are, not as bytes with row scales")
+    learning.add_argument("--threads", type=int, default=1)
+    learning.add_argument("--every", type=int, default=5, help="epochs between progress lines and checkpoints")
+    c = commands.add_parser("train", parents=[common, learning])
     c.add_argument("--out", required=True, help="selector file; with --all a folder")
-    c.add_argument("--verifier", help="name in the registry, one of the traces'")
-    c.add_argument("--all", action="store_true", help="a selector for every verifier of the traces")
-    c.add_argument("--heldout", type=float, default=0.15, help="share of prompts that are never trained on")
-    c.add_argument("--validation", type=float, default=0.15, help="share that decides when to stop")
-    c.add_argument("--seeds", type=int, default=2, help="how often to train; the best on the validation prompts is kept")
-    c.add_argument("--epochs", type=int, default=50)
-    c.add_argument("--patience", type=int, default=15, help="epochs without a better one before it stops")
-    c.add_argument("--batch", type=int, default=64)
-    c.add_argument("--rate", type=float, default=2e-3)
-    c.add_argument("--decay", type=float, default=0.05)
-    c.add_argument("--dropout", type=float, default=0.1)
-    c.add_argument("--dropout-input", type=float, default=0.5, help="of the standardised hidden states")
-    c.add_argument("--objective", choices=("sums", "roots"), default="sums", help="roots: the paper's")
-    c.add_argument("--smooth", type=float, default=1.0, help="share of the labels that regressions foretell; 0: none")
-    c.add_argument("--teachers", type=int, default=4, help="regressions")
-    c.add_argument("--teacher-epochs", type=int, default=50)
-    c.add_argument("--warm", type=int, default=25, help="epochs of cross-entropy with good actions before equation 12")
-    c.add_argument("--warm-temperature", type=float, default=0.005, help="gain by which an action is e times as good")
-    c.add_argument("--lambda", dest="penalty", type=float, default=1.0, help="weight of the worst regressions")
-    c.add_argument("--alpha", type=float, default=0.1, help="share of roots that count as worst")
-    c.add_argument("--spread", type=float, default=1.5, help="factor by which latencies are varied")
-    c.add_argument("--scalars-only", action="store_true", help="leave the hidden states out")
-    c.add_argument("--float32", action="store_true", help="store weights as they are, not as bytes with row scales")
-    c.add_argument("--threads", type=int, default=1)
-    c.add_argument("--every", type=int, default=5, help="epochs between progress lines and checkpoints")
     c.set_defaults(run=train)
+    c = commands.add_parser("cross", parents=[common, learning])
+    c.set_defaults(run=cross)
     c = commands.add_parser("evaluate", parents=[common])
     c.add_argument("--selector", required=True)
     c.set_defaults(run=evaluate)
