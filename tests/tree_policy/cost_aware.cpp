@@ -68,7 +68,7 @@ struct written {
     std::vector<int> level(static_cast<std::size_t>(view.n_nodes) + 1, 0);
     for (int pass = 0; pass < drafter.passes; ++pass)
       seconds += costs.draft_pass(1 + (pass == 0 ? unread : 0), length - 1);
-    seconds += costs.target_pass(view.n_nodes, length - 1);
+    seconds += costs.target_pass(view.n_nodes, length - 1) + (drafter.passes > 0 ? costs.opening : 0);
     const int committed = view.depth[v.accepted] + 1;
     unread = drafter.passes > 0 ? 0 : unread + committed;
     length += committed;
@@ -214,6 +214,77 @@ TEST_CASE("pauses grow until a trial succeeds") {
   pauses.observe(true);
   CHECK(!pauses.paused());
   CHECK(!pauses.holds());
+}
+
+TEST_CASE("the draft is asked until its credit and what it has gained are used up") {
+  draft_pauses pauses;
+  int rounds = 0;
+  for (; !pauses.exhausted(); ++rounds)
+    pauses.observe(false, -0.25);
+  CHECK(rounds == 4);  // one plain round is lost
+  pauses.reset();
+  for (int i = 0; i < 1000; ++i)
+    pauses.observe(true, 1);
+  for (rounds = 0; !pauses.exhausted(); ++rounds)
+    pauses.observe(false, -0.25);
+  CHECK((rounds > 20 && rounds < 50));  // gains fade
+  // A trial that succeeds begins anew.
+  pauses.begin();
+  pauses.observe(false, -1);
+  CHECK(pauses.paused());
+  pauses.observe(true, -1);
+  CHECK(!pauses.paused());
+  CHECK(!pauses.exhausted());
+}
+
+TEST_CASE("the price tells what a round has gained, and whether any can") {
+  cost_model costs{{}, {}, {}, cost_curve::linear(0.5, 0.25), cost_curve::linear(2, 1)};
+  costs.opening = 1;
+  throughput_price price(costs, 8);
+  price.begin_round(8);
+  price.add_pass(1);
+  price.end_round(1);
+  price.observe(2);
+  CHECK(price.gain() == Approx(2 - 4.5 / 2));
+  price.begin_round(8);
+  price.end_round(0);
+  price.observe(1);
+  CHECK(price.gain() == Approx(0));
+  // Each token saves 2 seconds and takes 1.5; a second opens the round.
+  price.begin_round(8);
+  CHECK(!price.can_gain(0));
+  CHECK(!price.can_gain(2));
+  CHECK(price.can_gain(3));
+  costs.opening = 4.5;
+  price = throughput_price(costs, 8);
+  price.begin_round(8);
+  CHECK(!price.can_gain(8));
+}
+
+TEST_CASE("finding out that a draft is useless costs about a plain round, whatever a round with a draft costs") {
+  for (const double opening : {0.0, 0.1, 0.3, 0.6}) {
+    cost_model costs = usual();
+    costs.opening = opening;
+    auto t = text<cost_aware>(costs);
+    t.sureness = 0.6;
+    while (t.tokens < 128)
+      t.round(never);
+    INFO("opening " << opening << ": " << t.asked_rounds << " rounds with a draft, " << t.seconds << " plain rounds");
+    CHECK(t.seconds < 128 + 3 + 2 * opening);  // two trials come later
+    CHECK(t.asked_rounds >= 2);
+  }
+}
+
+TEST_CASE("a draft that gains goes on being asked, though it is unsure and a round with it opens slowly") {
+  cost_model costs = usual();
+  costs.opening = 0.3;
+  auto t = text<cost_aware>(costs);
+  t.sureness = 0.4;
+  for (int i = 0; i < 60; ++i)
+    t.round([](std::int32_t place) { return place % 4 != 0; });
+  INFO(t.asked_rounds << " rounds with a draft, " << t.tokens / t.seconds << " tokens a plain round");
+  CHECK(t.asked_rounds >= 58);
+  CHECK(t.tokens / t.seconds > 1.2);
 }
 
 TEST_CASE("a useless draft costs at most 3 percent of plain decoding, and is tried again") {

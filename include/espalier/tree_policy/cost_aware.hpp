@@ -28,13 +28,14 @@
 namespace espalier {
 
 //! Drafts the prefixes that are most likely to be accepted, as long as each pass, and the target's rows, are expected to gain more
-//! tokens than could be written otherwise in the time that they take; nothing where that holds for no tree at all. What is
-//! expected follows from the draft's probabilities and from what was accepted lately; time is that of the cost model.
+//! tokens than could be written otherwise in the time that they take. What is expected follows from the draft's probabilities
+//! and from what was accepted lately; time is that of the cost model.
 //!
 //! A level is asked about if the best tree then expected, less the price of rows and passes, is better than the best one now: each
-//! asked node is taken to begin a path on which every token is accepted as the best child of a node lately was. A path
-//! of several tokens may pay where its first token alone does not, as where the target's pass takes longer in steps. After the
-//! last level the tree is the n best prefixes, for the n that is worth most.
+//! asked node is taken to begin a path on which as many tokens are accepted as best children lately were. A path of several
+//! tokens may pay where its first token alone does not, as where the target's pass takes longer in steps. After the last level
+//! the tree is the n best prefixes, for the n that is worth most. Whether the draft is asked at all follows from what it has
+//! gained in this text (draft_pauses); it never is where not even a chain of which all is accepted would gain time.
 //!
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation after construction
 //! Law         the tree depends on the options, the costs, the draft's rows and the verdicts of the text's earlier rounds alone. Parents
@@ -62,7 +63,8 @@ class cost_aware {
   //! What was learnt of a text is forgotten: the next one may be of another kind.
   void reset() {
     price_.reset();
-    round_.reset();
+    pauses_.reset();
+    share_ = usual_share;
     first_child_.reset();
     other_child_.reset();
   }
@@ -71,41 +73,38 @@ class cost_aware {
 
   template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
   void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
-    round_.begin_round();
+    pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
-    asks_ = false;
-    if (limit_ > 0 && !round_->pauses.holds()) draft(tree, drafter);
+    asks_ = price_.can_gain((std::min)(limit_, options_.max_depth)) && asks();
+    if (asks_) draft(tree, drafter);
     price_.end_round(tree.size() - 1);
   }
 
   void observe(tree_view tree, verdict v) {
-    round_.keep();
+    pauses_.keep();
     // Where the session has cut the verdict, its token may be one that was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       acceptance_calibration* rank = &first_child_;
       for (const node_id child : tree.draws(u)) {
+        if (rank == &first_child_) share_ += share_weight * ((child == taken ? 1 : 0) - share_);
         rank->observe(std::exp(static_cast<double>(tree.log_prob[child])), child == taken);
         rank = &other_child_;
       }
     }
     price_.observe(tree.depth[v.accepted] + 1);
-    if (asks_) round_->pauses.observe(v.accepted != root_node);
+    if (asks_) pauses_->observe(v.accepted != root_node, price_.gain());
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model.
   double tokens_per_second() const { return price_.tokens_per_second(); }
 
  private:
-  static constexpr std::int32_t max_breadth = 8;    // children of a node
-  static constexpr std::int32_t max_ahead = 8;      // levels that are expected beyond those that were asked about
-  static constexpr double confidence_weight = 0.1;  // of a new node among those that make up the mean
-
-  struct round_state {
-    draft_pauses pauses;
-    double confidence = 0;  // mean log-odds of the first children, by the draft, where nodes were lately asked about
-  };
+  static constexpr std::int32_t max_breadth = 8;  // children of a node
+  static constexpr std::int32_t max_ahead = 8;    // levels that are expected beyond those that were asked about
+  static constexpr double usual_share = 0.8;      // of best children accepted, at the beginning of a text
+  static constexpr double share_weight = 0.05;    // of a best child among those that make up the share
 
   struct prefix : considered_node {
     double reach = 0;  // the probability that it is accepted
@@ -116,19 +115,19 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
+  bool asks() {
+    if (pauses_->holds()) return false;
+    if (pauses_->paused() || !pauses_->exhausted()) return true;
+    pauses_->begin();
+    return false;
+  }
+
   template <class TreeT, class DrafterT>
   void draft(TreeT& tree, DrafterT& drafter) {
     best_.clear();
     n_worth_ = 0;
-    frontier_.assign(1, {1.0, 0});
-    const bool is_trial = round_->pauses.paused();
-    // What is expected is that first children are accepted. Where others are, it shows in the rounds before.
-    const bool goes_on = is_trial || (round_->pauses.succeeded() && price_.can_pay());
-    if (!goes_on && worth_asking(0, 0) == 0) return round_->pauses.begin();
-    asks_ = true;
     asked_.start();
     reach_[0] = 1;
-    const std::int32_t last = is_trial ? 1 : options_.max_depth;
     for (std::int32_t depth = 1;; ++depth) {
       const auto level = asked_.level();
       price_.add_pass(static_cast<std::int32_t>(level.size()));
@@ -136,10 +135,10 @@ class cost_aware {
       for (std::size_t i = 0; i < level.size(); ++i)
         consider_children(level[i], reach_[i], rows.row(static_cast<std::int32_t>(i)), depth);
       const double worth = worth_of_best();
-      if (depth == last || !next_level(tree, depth, worth)) break;
+      if (depth == options_.max_depth || !next_level(tree, depth, worth)) break;
     }
     // A trial needs a token to learn from.
-    if (is_trial && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
+    if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
     asked_.rebuild(tree, drafter, std::span(best_).first(n_worth_));
   }
 
@@ -174,7 +173,6 @@ class cost_aware {
 
   // How many of the frontier, the best first, to ask about; none where nothing better than `worth` is expected of it.
   std::size_t worth_asking(std::int32_t depth, double worth) {
-    const double child = first_child_.at(round_->confidence);
     const std::int32_t levels = (std::min)(options_.max_depth - depth, max_ahead);
     std::size_t best_n = 0;
     for (std::size_t n = 1; n <= frontier_.size() && n <= best_n + 2; ++n) {
@@ -183,9 +181,8 @@ class cost_aware {
         ahead_.push_back(p.reach);
       double share = 1, passes = 0;
       for (std::int32_t level = 1; level <= levels; ++level) {
-        share *= child;
-        const auto n_asked = static_cast<std::int32_t>(n);
-        passes += level == 1 ? price_.of_pass(n_asked) : price_.of_later_pass(n_asked);
+        share *= share_;
+        passes += price_.of_later_pass(static_cast<std::int32_t>(n));
         for (std::size_t i = 0; i < n; ++i)
           expect(frontier_[i].reach * share);
         const double then = worth_of_ahead() - passes;
@@ -223,9 +220,6 @@ class cost_aware {
       const double accepted = (std::min)({left, most, rank.probability(probability)});
       left -= accepted;
       most = accepted;
-      if (i == 0)
-        round_->confidence +=
-            confidence_weight * reach * (acceptance_calibration::log_odds(probability) - round_->confidence);
       prefix p;
       p.token = top[i].token;
       p.log_prob = detail::log_prob_of(probability);
@@ -246,11 +240,13 @@ class cost_aware {
 
   cost_aware_options options_;
   throughput_price price_;
-  provisional<round_state> round_;
-  // Priors: the most probable token is the target's a little more often than the draft says, the others less often.
-  acceptance_calibration first_child_{{0.3, 1.2}};
-  acceptance_calibration other_child_{{-0.5, 1.0}};
+  provisional<draft_pauses> pauses_;
+  // Priors: others are accepted as often as the draft says, the most probable token more often: it is the likeliest to be the
+  // target's most probable one, too.
+  acceptance_calibration first_child_{{0.9, 1.0}};
+  acceptance_calibration other_child_{{0.0, 1.0}};
   asked_nodes asked_;
+  double share_ = usual_share;           // of best children that were accepted lately, where their parents were
   std::vector<double> reach_;            // [budget] of the nodes of the level
   std::vector<prefix> best_;             // the best so far, best first
   std::vector<double> ahead_;            // reaches of what is expected to be the best, best first

@@ -6,9 +6,11 @@
 
 namespace espalier {
 
-//! When a draft that does not pay is tried again: after pauses each of which is four times as long as the one before, until a
-//! trial succeeds. A text on which the draft is useless is thus written at nearly the pace of plain decoding: most of what trials
-//! cost is that the draft must read what was written meanwhile, and a text that ends in a pause spares that.
+//! When the draft is asked: as long as it gains. A text begins with the credit of one plain round, so that finding out that a
+//! draft is useless costs about that much; each round that asks adds what it has gained, or lost, beside plain decoding, and
+//! what came before fades. Once the credit is used up the draft pauses, and is tried again after pauses each of which is
+//! four times as long as the one before, until a trial succeeds: most of what trials cost is that the draft must read what was
+//! written meanwhile, and a text that ends in a pause spares that.
 //!
 //! Complexity  O(1)
 class draft_pauses {
@@ -18,6 +20,9 @@ class draft_pauses {
 
   //! A new text: the draft is asked.
   void reset() { *this = {}; }
+
+  //! Whether what drafting has gained, and the credit of a new text, is used up.
+  bool exhausted() const { return credit_ <= 0; }
 
   //! The draft does not pay: this round is the first of a pause.
   void begin() {
@@ -34,12 +39,13 @@ class draft_pauses {
 
   bool paused() const { return paused_; }
 
-  //! Whether the last round in which the draft was asked accepted a token: it may then go on against expectation.
+  //! Whether the last round in which the draft was asked accepted a token.
   bool succeeded() const { return succeeded_; }
 
-  //! A round in which the draft was asked is over: one of its tokens was accepted, or none.
-  void observe(bool accepted) {
-    if (accepted) reset();
+  //! A round in which the draft was asked is over: whether one of its tokens was accepted, and the tokens that it has gained.
+  void observe(bool accepted, double gain = 0) {
+    credit_ = kept * credit_ + gain;
+    if (accepted && paused_) reset();
     succeeded_ = accepted;
     if (paused_) {
       length_ = (std::min)(4 * length_, longest);
@@ -48,8 +54,11 @@ class draft_pauses {
   }
 
  private:
+  static constexpr double kept = 0.96;  // of the credit, at each round that asks
+
   bool paused_ = false;
   bool succeeded_ = false;
+  double credit_ = 1;  // tokens
   std::int32_t length_ = shortest;
   std::int32_t left_ = 0;  // rounds of the pause
 };

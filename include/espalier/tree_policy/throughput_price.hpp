@@ -32,6 +32,7 @@ class throughput_price {
     tokens_ = 2 * rounds_to_begin_with;
     seconds_ = rounds_to_begin_with * (std::max)(costs_.target_pass(1, 0), least_seconds);
     unread_ = 0;
+    gain_ = 0;
   }
 
   //! Tokens before the pending one.
@@ -42,7 +43,8 @@ class throughput_price {
   //! Pre         limit <= budget
   void begin_round(std::int32_t limit) {
     const double root = costs_.target_pass(1, context_);
-    rate_ = (std::max)(tokens_per_second(), 1 / (std::max)(root, least_seconds));
+    plain_rate_ = 1 / (std::max)(root, least_seconds);
+    rate_ = (std::max)(tokens_per_second(), plain_rate_);
     asked_ = false;
     round_seconds_ = 0;
     rows_[0] = 0;
@@ -70,6 +72,17 @@ class throughput_price {
   //! Pre         the round's limit is 1 or more
   bool can_pay() const { return of_pass(1) + of_rows(1) < 1; }
 
+  //! Whether drafting, token after token, can gain any time at all: whether it does if each of at most n tokens is accepted.
+  //!
+  //! Pre         n is within the limit of the round
+  bool can_gain(std::int32_t n) const {
+    const double draft_pass = costs_.draft_pass(1, context_);
+    for (std::int32_t i = 1; i <= n; ++i) {
+      if (i > plain_rate_ * (costs_.opening + i * draft_pass) + plain_rate_ / rate_ * of_rows(i)) return true;
+    }
+    return false;
+  }
+
   //! The next draft pass was made.
   void add_pass(std::int32_t n) {
     round_seconds_ += seconds_of_pass(n);
@@ -81,6 +94,7 @@ class throughput_price {
 
   //! The round committed so many tokens.
   void observe(std::int32_t n_tokens) {
+    gain_ = n_tokens - plain_rate_ * round_seconds_;
     tokens_ = kept * tokens_ + n_tokens;
     seconds_ = kept * seconds_ + (std::max)(round_seconds_, least_seconds);
     unread_ = asked_ ? 0 : unread_ + n_tokens;
@@ -88,6 +102,9 @@ class throughput_price {
 
   //! Of the last rounds.
   double tokens_per_second() const { return tokens_ / seconds_; }
+
+  //! Tokens that the last round wrote beyond those of plain decoding in the same time; less than 0 where drafting has lost.
+  double gain() const { return gain_; }
 
   //! Of the last round, as predicted.
   double round_seconds() const { return round_seconds_; }
@@ -106,6 +123,8 @@ class throughput_price {
   std::int32_t context_ = 0;
   double tokens_ = 0, seconds_ = 0;  // of the last rounds, faded
   double rate_ = 0;
+  double plain_rate_ = 0;  // of plain decoding
+  double gain_ = 0;        // of the last round
   double round_seconds_ = 0;
   bool asked_ = false;       // in this round
   std::int32_t unread_ = 0;  // tokens written since the draft was asked
