@@ -72,7 +72,7 @@ class cost_aware_draws {
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asked_.clear();
-    if (limit_ > 0 && !round_->pauses.holds()) draft(tree, drafter, chance);
+    if (price_.can_gain((std::min)(limit_, options_.max_depth)) && asks()) draft(tree, drafter, chance);
     price_.end_round(tree.size() - 1);
   }
 
@@ -88,7 +88,7 @@ class cost_aware_draws {
       }
     }
     price_.observe(tree.depth[v.accepted] + 1);
-    if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node);
+    if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, price_.gain());
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model.
@@ -115,11 +115,18 @@ class cost_aware_draws {
     return n_draws == 0 ? first_draw_ : later_draw_;
   }
 
+  // Whether the draft is asked in this round: always as long as it has gained, and in trials.
+  bool asks() {
+    draft_pauses& pauses = round_->pauses;
+    if (pauses.holds()) return false;
+    if (pauses.paused() || !pauses.exhausted()) return true;
+    pauses.begin();
+    return false;
+  }
+
   template <class TreeT, class DrafterT, class ChanceT>
   void draft(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
     const bool is_trial = round_->pauses.paused();
-    const bool goes_on = round_->pauses.succeeded() && price_.can_pay();
-    if (!is_trial && !goes_on && !pays(1, 0, 0, 0)) return round_->pauses.begin();
     const std::int32_t last = is_trial ? 1 : options_.max_depth;
     double reach = 1;
     node_id tip = root_node;
@@ -189,7 +196,7 @@ class cost_aware_draws {
       if (n > drawn && gain > price_.of_rows(n) - price_.of_rows(drawn)) return true;
       if (depth++ == options_.max_depth) return false;
       reach *= child;
-      gain += reach - (n == 0 ? price_.of_pass(1) : price_.of_later_pass(1));
+      gain += reach - price_.of_later_pass(1);
     }
     return false;
   }
@@ -197,9 +204,13 @@ class cost_aware_draws {
   // Draws from a node that was asked about; no_node where its row has given all it can.
   template <class TreeT, class NumberT, class ChanceT>
   node_id draw(TreeT& tree, asked_node& from, std::span<const NumberT> row, ChanceT& chance) {
-    const undrawn left(tree.view(), from.node, row);
-    const bool has_mass = from.n_draws == 0 || detail::mass(left) > 0;
-    const token_id token = has_mass ? chance.pick(left, {from.node, from.n_draws, purpose::draft}) : -1;
+    const place here{from.node, from.n_draws, purpose::draft};
+    token_id token = -1;
+    if (from.n_draws == 0) {
+      token = chance.pick(row, here);
+    } else if (const undrawn left(tree.view(), from.node, row); detail::mass(left) > 0) {
+      token = chance.pick(left, here);
+    }
     from.reach -= expected(from);
     ++from.n_draws;
     if (token < 0) {
