@@ -39,14 +39,10 @@ class draft_pauses {
 
   bool paused() const { return paused_; }
 
-  //! Whether the last round in which the draft was asked accepted a token.
-  bool succeeded() const { return succeeded_; }
-
   //! A round in which the draft was asked is over: whether one of its tokens was accepted, and the tokens that it has gained.
   void observe(bool accepted, double gain = 0) {
     credit_ = kept * credit_ + gain;
     if (accepted && paused_) reset();
-    succeeded_ = accepted;
     if (paused_) {
       length_ = (std::min)(4 * length_, longest);
       left_ = length_ - 1;
@@ -57,7 +53,6 @@ class draft_pauses {
   static constexpr double kept = 0.96;  // of the credit, at each round that asks
 
   bool paused_ = false;
-  bool succeeded_ = false;
   double credit_ = 1;  // tokens
   std::int32_t length_ = shortest;
   std::int32_t left_ = 0;  // rounds of the pause

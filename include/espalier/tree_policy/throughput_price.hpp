@@ -67,11 +67,6 @@ class throughput_price {
   //! Tokens that a pass after that one costs.
   double of_later_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n, context_); }
 
-  //! Whether asking once for a token that is accepted is worth it at all.
-  //!
-  //! Pre         the round's limit is 1 or more
-  bool can_pay() const { return of_pass(1) + of_rows(1) < 1; }
-
   //! Whether drafting, token after token, can gain any time at all: whether it does if each of at most n tokens is accepted.
   //!
   //! Pre         n is within the limit of the round
