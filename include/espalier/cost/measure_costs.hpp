@@ -37,7 +37,7 @@ struct measure_options {
   std::int32_t most_rows = 256;            //!< largest pass, 1 to 65536; no larger than models and caches take
   //! Tokens before a pass. None: three from a few tokens to as many as the models take, but at most 4096.
   std::vector<std::int32_t> contexts{};
-  double seconds = 4;         //!< to spend; longer where that is not enough for four turns of each pass
+  double seconds = 4;         //!< to spend; longer where that is not enough for two turns of each pass
   std::int32_t sequence = 0;  //!< of the target's cache
 };
 
@@ -204,7 +204,7 @@ class pass_timer {
 //! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each turn how much of the time is
 //! spent, from 0 to 1, and what comes next.
 //!
-//! Complexity  options.seconds; longer where sixteen turns take longer, of which every fourth has all sizes
+//! Complexity  options.seconds; longer where eight turns take longer, of which every fourth has all sizes
 //! Law         medians, made monotone: cost_curve's
 //! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; what drafter and backend throw
@@ -238,9 +238,11 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::sort(contexts.begin(), contexts.end(), std::greater<>());
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
 
-  const std::vector<std::int32_t> rows = detail::measured_rows(most_rows);
+  // The largest first: what they leave in the caches matters least to one that is nearly as large.
+  std::vector<std::int32_t> rows = detail::measured_rows(most_rows);
+  std::reverse(rows.begin(), rows.end());
   detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, options.sequence, most_rows);
-  constexpr int least_turns = 16;
+  constexpr int least_turns = 8;
   const auto start = ClockT::now();
   const auto done = [&](int turn) {
     const double spent = std::chrono::duration<double>(ClockT::now() - start).count();
@@ -250,13 +252,13 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
-        // Large passes take most of the time and vary least: they come less often, and use nothing that was in the caches.
+        // Large passes take most of the time and vary least: they come less often, and what is in the caches matters little to them.
         if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
                                               detail::in_words(context) + " tokens"));
-        timer.drafting_rounds(n, n < 16 ? 3 : 1);
+        timer.drafting_rounds(n, n < 16 ? 6 : 1);
       }
-      timer.plain_rounds(4);
+      timer.plain_rounds(6);
     }
   }
   kv.truncate(options.sequence, 0);
