@@ -201,18 +201,16 @@ TEST_CASE("the price is the rate of the last rounds, and that of plain decoding 
 TEST_CASE("pauses grow until a trial succeeds") {
   draft_pauses pauses;
   CHECK(!pauses.holds());
-  pauses.observe(false);  // not every round accepts something
-  CHECK(!pauses.paused());
   pauses.begin();
-  for (const int length : {8, 32, 128, 128}) {
-    int held = length == 8 ? 1 : 0;  // the round that began it
+  for (const int length : {4, 16, 64, 128, 128}) {
+    int held = length == 4 ? 1 : 0;  // the round that began it
     while (pauses.holds())
       ++held;
-    CHECK(held == (length == 8 ? 8 : length - 1));
+    CHECK(held == (length == 4 ? 4 : length - 1));
     CHECK(pauses.paused());
-    pauses.observe(false);
+    pauses.observe(false, -1);
   }
-  pauses.observe(true);
+  pauses.observe(true, -1);
   CHECK(!pauses.paused());
   CHECK(!pauses.holds());
 }
@@ -222,7 +220,7 @@ TEST_CASE("the draft is asked until its credit and what it has gained are used u
   int rounds = 0;
   for (; !pauses.exhausted(); ++rounds)
     pauses.observe(false, -0.25);
-  CHECK(rounds == 4);  // one plain round is lost
+  CHECK((rounds > 5 && rounds < 9));  // two plain rounds are lost; the credit fades, too
   pauses.reset();
   for (int i = 0; i < 1000; ++i)
     pauses.observe(true, 1);
@@ -262,7 +260,7 @@ TEST_CASE("the price tells what a round has gained, and whether any can") {
   CHECK(!price.can_gain(8));
 }
 
-TEST_CASE("finding out that a draft is useless costs about a plain round, whatever a round with a draft costs") {
+TEST_CASE("finding out that a draft is useless costs two plain rounds, whatever a round with a draft costs") {
   for (const double opening : {0.0, 0.1, 0.3, 0.6}) {
     cost_model costs = usual();
     costs.opening = opening;
@@ -271,7 +269,7 @@ TEST_CASE("finding out that a draft is useless costs about a plain round, whatev
     while (t.tokens < 128)
       t.round(never);
     INFO("opening " << opening << ": " << t.asked_rounds << " rounds with a draft, " << t.seconds << " plain rounds");
-    CHECK(t.seconds < 128 + 3 + 2 * opening);  // two trials come later
+    CHECK(t.seconds < 128 + 4 + 4 * opening);  // three trials come later
     CHECK(t.asked_rounds >= 2);
   }
 }

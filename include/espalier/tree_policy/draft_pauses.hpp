@@ -6,8 +6,8 @@
 
 namespace espalier {
 
-//! When the draft is asked: as long as it gains. A text begins with the credit of one plain round, so that finding out that a
-//! draft is useless costs about that much; each round that asks adds what it has gained, or lost, beside plain decoding, and
+//! When the draft is asked: as long as it gains. A text begins with the credit of two plain rounds, so that finding out that a
+//! draft is useless costs about that much, and bad luck in the first rounds seldom counts as it; each round that asks adds what it has gained, or lost, beside plain decoding, and
 //! what came before fades. Once the credit is used up the draft pauses, and is tried again after pauses each of which is
 //! four times as long as the one before, until a trial succeeds: most of what trials cost is that the draft must read what was
 //! written meanwhile, and a text that ends in a pause spares that.
@@ -15,7 +15,7 @@ namespace espalier {
 //! Complexity  O(1)
 class draft_pauses {
  public:
-  static constexpr std::int32_t shortest = 8;  //!< rounds from one trial to the next
+  static constexpr std::int32_t shortest = 4;  //!< rounds from one trial to the next
   static constexpr std::int32_t longest = 128;
 
   //! A new text: the draft is asked.
@@ -40,7 +40,7 @@ class draft_pauses {
   bool paused() const { return paused_; }
 
   //! A round in which the draft was asked is over: whether one of its tokens was accepted, and the tokens that it has gained.
-  void observe(bool accepted, double gain = 0) {
+  void observe(bool accepted, double gain) {
     credit_ = kept * credit_ + gain;
     if (accepted && paused_) reset();
     if (paused_) {
@@ -53,7 +53,7 @@ class draft_pauses {
   static constexpr double kept = 0.96;  // of the credit, at each round that asks
 
   bool paused_ = false;
-  double credit_ = 1;  // tokens
+  double credit_ = 2;  // tokens
   std::int32_t length_ = shortest;
   std::int32_t left_ = 0;  // rounds of the pause
 };
