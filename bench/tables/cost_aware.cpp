@@ -4,17 +4,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cost_aware_methods.hpp"
 #include "cost_aware_prompts.hpp"
 #include "cost_aware_report.hpp"
-#include "pair_costs.hpp"
+#include "model_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "table_program.hpp"
@@ -45,7 +47,7 @@ arguments parse(int argc, char** argv, CLI::App& app) {
       "times that each text is written: greedy, the median counts; sampled, all count, with seeds of their own");
   app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
       ->capture_default_str();
-  app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured first");
+  app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured every ten seconds");
   app.add_option("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
   bench::add_count(app, "--candidates", a.candidates, "prompts among which they are searched");
   app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
@@ -63,7 +65,41 @@ int find_adversarial(models::model_folder& models, const arguments& a) {
   return 0;
 }
 
-bench::cost_aware_results measure(models::model_folder& models, std::string name,
+// What passes cost: from a file, or measured in two seconds, every ten seconds: what else runs on a machine changes within
+// that time, and what passes cost with it.
+class recent_costs {
+ public:
+  recent_costs(models::model_folder& models, const std::string& file)
+      : models_(models),
+        from_file_(!file.empty()),
+        costs_(from_file_ ? models::read_model_costs(models, file) : measured()),
+        since_(clock::now()) {}
+
+  const espalier::cost_model& get() const { return costs_; }
+
+  void refresh() {
+    if (from_file_ || clock::now() - since_ < std::chrono::seconds(10)) return;
+    costs_ = measured();
+    since_ = clock::now();
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  // Of trees and texts as large as they are here.
+  espalier::cost_model measured() {
+    return models::measure_model_costs(
+        models_, {.most_rows = espalier::cost_aware_options{}.budget + 1, .contexts = {64, 256}, .seconds = 2},
+        [](double, std::string_view) {});
+  }
+
+  models::model_folder& models_;
+  bool from_file_;
+  espalier::cost_model costs_;
+  clock::time_point since_;
+};
+
+bench::cost_aware_results measure(models::model_folder& models, recent_costs& costs, std::string name,
                                   std::vector<bench::timed_method> methods, std::vector<bench::prompt_domain> domains,
                                   const arguments& a, bool sampled) {
   std::vector<std::string> names;
@@ -78,6 +114,7 @@ bench::cost_aware_results measure(models::model_folder& models, std::string name
   bench::timed_texts texts(
       methods.size(), domains, sampled ? 1 : a.how.repeats, name.c_str(),
       [&](std::size_t m, std::size_t d, std::size_t p) {
+        if (m == 0) costs.refresh();
         const espalier::sampling_options sampling{.temperature = sampled ? domains[d].temperature : 0.0F};
         return methods[m].write(writer, domains[d].prompts[p], {a.how.tokens, {.sampling = sampling, .seed = p}});
       });
@@ -96,10 +133,10 @@ int run(const arguments& a) {
   for (bench::prompt_domain& domain : domains) {
     if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
   }
-  const espalier::cost_model costs = bench::pair_costs(models, a.costs);
+  recent_costs costs(models, a.costs);
   std::vector<bench::cost_aware_results> regimes;
-  regimes.push_back(measure(models, "greedy", bench::greedy_methods(costs), domains, a, false));
-  regimes.push_back(measure(models, "sampled", bench::sampled_methods(costs), domains, a, true));
+  regimes.push_back(measure(models, costs, "greedy", bench::greedy_methods(costs.get()), domains, a, false));
+  regimes.push_back(measure(models, costs, "sampled", bench::sampled_methods(costs.get()), domains, a, true));
   const bench::cost_aware_report report(regimes, a.how);
   bench::deliver(report, a, a.plot);
   return 0;

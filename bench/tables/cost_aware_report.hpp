@@ -21,8 +21,8 @@ namespace bench {
 struct cost_aware_run {
   int tokens = 128;  //!< written after each prompt
   int tune = 5;      //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 12;  //!< prompts of a domain at most
-  int repeats = 3;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
+  int measure = 8;   //!< prompts of a domain at most
+  int repeats = 2;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
 };
 
 //! What all methods of one regime did. Plain decoding is the first method, the cost-aware policy the last one.
@@ -106,14 +106,15 @@ class cost_aware_report {
     std::string text = fmt::format(
         "## The cost-aware policy beside every static setting\n\n{} Greedy: each figure is of the run of median "
         "duration "
-        "of {}. Sampled: {} texts of each prompt, at temperature 1, adversarial ones at that of their file; the draft "
+        "of {} (of two the shorter). Sampled: {} texts of each prompt, at temperature 1, adversarial ones at that of their file; the draft "
         "samples as the target does.\n\nA *speedup* is the total time of plain decoding over that of a method, over "
         "all "
         "texts of a domain (of {} tokens each); ± is the 95 % interval of the same ratio prompt by prompt. **The best "
         "static setting of a domain is chosen on the very texts that it is compared on**: it knows the domain, and is "
         "favoured by what chance there is in texts and times; no setting chosen beforehand can do better. *Chosen on "
         "other texts*: each half of the texts with the setting that is best on the other half. Where a "
-        "setting was tuned, that was on prompts that are not among these. The cost-aware policy has its defaults.\n",
+        "setting was tuned, that was on prompts that are not among these. The cost-aware policy has its defaults, and "
+        "costs that were measured within the ten seconds before, unless they came from a file.\n",
         setting(), how_.repeats, how_.repeats, how_.tokens);
     text += figure_table();
     for (const cost_aware_results& r : regimes_)

@@ -13,14 +13,14 @@
 
 namespace bench {
 
-//! What passes of the pair cost on this machine: from a file, or measured now, in a minute, where none is named.
+//! What passes of the pair cost on this machine: from a file, or measured now, in 20 seconds, where none is named.
 //!
 //! Errors      models::read_model_costs'
 inline espalier::cost_model pair_costs(models::model_folder& models, const std::string& file) {
   if (!file.empty()) return models::read_model_costs(models, file);
   // Longer than a decoder's warm-up: what else runs on a machine changes within seconds, and a benchmark takes minutes.
   espalier::cost_model costs = models::measure_model_costs(
-      models, {.most_rows = 64, .seconds = 60},
+      models, {.most_rows = 64, .seconds = 20},
       [](double share, std::string_view what) { progress(fmt::format("measuring: {:.0f} %, {}", 100 * share, what)); });
   progress("");
   return costs;

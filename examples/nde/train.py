@@ -9,8 +9,9 @@
     train.py evaluate --traces DIR --costs FILE --selector FILE
 
 Prompts are parted by their traces' `prompt`: those held out are neither trained on nor looked at until the end, and of the others
-some decide when to stop. cross trains several times, with other prompts held out each time, until each has been once, and tells
-how the selectors do on all of them. Training resumes from FILE.checkpoint-SEED when it is started again with the same options."""
+some decide when to stop, by what a regression over other prompts foretells of them (--smooth). cross trains several times, with
+other prompts held out each time, until each has been once, and tells how the selectors do on all of them, in floats; it writes
+no files. train resumes from FILE.checkpoint-SEED when it is started again with the same options."""
 
 import argparse
 import copy
@@ -533,7 +534,10 @@ def cross(args):
     torch.set_num_threads(args.threads)
     costs, loaded = load(args)
     tallies = {}
-    for turn in range(round(1 / args.heldout)):
+    turns = round(1 / args.heldout) if args.heldout > 0 else 0
+    if turns < 2 or abs(turns * args.heldout - 1) > 1e-9:
+        raise SystemExit(f"--heldout {args.heldout:g}: cross needs a half, a third, a fourth or so on, so that each prompt is held out once.")
+    for turn in range(turns):
         for verifier, model, parts in trained(args, loaded, costs, turn=turn):
             tally = tallies.setdefault(verifier, Tally())
             tally.add(model, parts["train"], parts["heldout"])

@@ -36,9 +36,12 @@ struct round_of_training {
   bool accepted;
 };
 
-// One more round of a text, which takes the deepest path of the tree or nothing.
+// One more round of a text, which takes the deepest path of the tree, or the last draw of each node on its way, or nothing.
+enum class takes { deepest, last };
+int went_on = 0;  // rounds whose tree goes on from a later draw of a node
+
 template <class PolicyT>
-round_of_training train(PolicyT& policy, bool accepts, std::uint32_t round) {
+round_of_training train(PolicyT& policy, bool accepts, std::uint32_t round, takes what = takes::deepest) {
   row_drafter drafter(4, [&](std::span<const token_id> path) { return irregular(9 + round % 3, 4, 0, 0)(path); });
   drafter.reserve(most_asked(policy));
   tree<> t(most_asked(policy));
@@ -49,6 +52,17 @@ round_of_training train(PolicyT& policy, bool accepts, std::uint32_t round) {
   node_id deepest = root_node;
   for (node_id u = 1; accepts && u < view.n_nodes; ++u)
     deepest = view.depth[u] > view.depth[deepest] ? u : deepest;
+  if (what == takes::last) {
+    deepest = root_node;
+    for (auto draws = view.draws(deepest); draws.begin() != draws.end(); draws = view.draws(deepest)) {
+      int n = 0;
+      for (const node_id child : draws) {
+        deepest = child;
+        ++n;
+      }
+      went_on += n > 1 && !view.is_leaf(deepest) ? 1 : 0;
+    }
+  }
   policy.observe(view, {deepest, 99});
   return {drafter.passes > 0, deepest != root_node};
 }
@@ -64,6 +78,10 @@ void for_each_state(const cost_aware_options& options, const FunctionT& f) {
   for (std::uint32_t round = 0; round < 6; ++round)
     train(policy, round % 2 == 0, round);
   f(policy, "some accepted");
+  PolicyT later = policy;
+  for (std::uint32_t i = 0; i < 40; ++i)
+    train(later, true, i, takes::last);
+  f(later, "later draws are accepted");
   std::uint32_t round = 0;
   while (train(policy, false, round).drafted) {
     if (++round == 200) return;  // the draft costs too little to do without it
@@ -207,7 +225,9 @@ TEST_CASE("cost_aware writes the target's law in every state") {
 }
 
 TEST_CASE("cost_aware_draws writes the target's law in every state, with every verifier for its draws") {
+  went_on = 0;
   check_rounds<cost_aware_draws>("cost_aware_draws", 3);
+  CHECK(went_on > 10);
   check_decoder<cost_aware_draws>();
 }
 

@@ -87,8 +87,8 @@ class pass_timer {
     propose(root_node, 1);
   }
 
-  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many. Before
-  // each round there is one of the same kind, for what it leaves in the caches.
+  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many. One
+  // of the same kind comes before them, for what it leaves in the caches.
   void drafting_rounds(std::int32_t rows, int n_rounds) {
     for (int i = 0; i <= n_rounds; ++i) {
       tree_.reset(current().back());
@@ -111,7 +111,7 @@ class pass_timer {
       plain_.push_back(sample(1, forward(1)));
   }
 
-  // What was measured, without names.
+  // What was measured, without names. What plain rounds save of the target's pass, over all contexts together, counts as opened.
   cost_model costs() {
     cost_curve draft_pass = cost_curve::fit(later_draft_);
     const double more_of_target = (std::max)(0.0, -median_beyond(plain_, cost_curve::fit(drafted_)));
@@ -201,7 +201,7 @@ class pass_timer {
 //!                                            [](double share, std::string_view what) { show(share, what); });
 //!
 //! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
-//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each turn how much of the time is
+//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each size how much of the time is
 //! spent, from 0 to 1, and what comes next.
 //!
 //! Complexity  options.seconds; longer where eight turns take longer, of which every fourth has all sizes

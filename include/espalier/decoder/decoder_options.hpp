@@ -8,6 +8,7 @@
 
 namespace espalier {
 
+//! Of a decoder, beside its five parts.
 struct decoder_options {
   sampling_options sampling{};               //!< of the target
   std::uint64_t seed = 0;                    //!< equal seeds write equal texts: give each sample its own

@@ -190,6 +190,8 @@ class delayed_selector {
     const float* scales = floats(at.scales);
     const std::int8_t* rows = bytes(at.rows);
     const float scale = detail::to_whole(x, n, whole_.data());
+    // All widths of the network are multiples of the rows that are multiplied at once.
+    static_assert(delayed_action::count % detail::layer_rows == 0);
     for (std::size_t r = 0; r < at.outputs; r += detail::layer_rows) {
       detail::fetch(rows + r * n, detail::layer_ahead, detail::layer_rows * n, sizeof(line));
       const auto products = detail::products(rows + r * n, whole_.data(), n);

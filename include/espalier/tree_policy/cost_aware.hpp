@@ -32,7 +32,7 @@ namespace espalier {
 //! and from what was accepted lately; time is that of the cost model.
 //!
 //! A level is asked about if the best tree then expected, less the price of rows and passes, is better than the best one now: each
-//! asked node is taken to begin a path on which as many tokens are accepted as best children lately were. A path of several
+//! asked node is taken to begin a path each token of which is as likely to be accepted as best children lately were. A path of several
 //! tokens may pay where its first token alone does not, as where the target's pass takes longer in steps. After the last level
 //! the tree is the n best prefixes, for the n that is worth most. Whether the draft is asked at all follows from what it has
 //! gained in this text (draft_pauses); it never is where not even a chain of which all is accepted would gain time.
@@ -64,6 +64,7 @@ class cost_aware {
   void reset() {
     price_.reset();
     pauses_.reset();
+    asks_ = false;
     share_ = usual_share;
     first_child_.reset();
     other_child_.reset();
@@ -76,7 +77,7 @@ class cost_aware {
     pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
-    asks_ = price_.can_gain((std::min)(limit_, options_.max_depth)) && asks();
+    asks_ = price_.can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
     if (asks_) draft(tree, drafter);
     price_.end_round(tree.size() - 1);
   }
@@ -113,13 +114,6 @@ class cost_aware {
 
   static bool is_better(const prefix& a, const prefix& b) {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
-  }
-
-  bool asks() {
-    if (pauses_->holds()) return false;
-    if (pauses_->paused() || !pauses_->exhausted()) return true;
-    pauses_->begin();
-    return false;
   }
 
   template <class TreeT, class DrafterT>
@@ -182,7 +176,7 @@ class cost_aware {
       double share = 1, passes = 0;
       for (std::int32_t level = 1; level <= levels; ++level) {
         share *= share_;
-        passes += price_.of_later_pass(static_cast<std::int32_t>(n));
+        passes += price_.of_pass(static_cast<std::int32_t>(n));
         for (std::size_t i = 0; i < n; ++i)
           expect(frontier_[i].reach * share);
         const double then = worth_of_ahead() - passes;

@@ -26,8 +26,8 @@
 namespace espalier {
 
 //! cost_aware for sampling: a path that is drawn as long as it is expected to gain more tokens than could be written otherwise in
-//! the time that it takes, with further draws without replacement beside it where these are worth their rows; nothing where
-//! the draft does not pay.
+//! the time that it takes, with further draws without replacement beside it where these are worth their rows. Whether the draft
+//! is asked at all follows from what it has gained in this text (draft_pauses).
 //!
 //! The draft is asked about one node at a time, since where both sample, a longer path is nearly always worth more than a
 //! second one. How likely draws are to be accepted follows from the largest probability of the row that they are from, calibrated by
@@ -35,10 +35,11 @@ namespace espalier {
 //! drawn from again at once while the next draw is likelier to be accepted than the one before, as where a draft's first choice
 //! is always wrong; the path goes on from the last one.
 //!
-//! Complexity  one draft pass over one row a level; a draw is one or two passes over a row, one for each further draw of the same
-//!             node, and O(max_depth) beside. No allocation after construction
+//! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first draw, two for a
+//!             further one; O(max_depth) beside. No allocation after construction
 //! Law         a token that was drawn is kept whatever it is; whether and where to draw next follows from rows and counts,
-//!             never from the token about to be drawn. The tree depends on the options, the costs, the rows, the chance and the verdicts of the text's earlier rounds alone
+//!             never from the token about to be drawn. The tree depends on the options, the costs, the rows, the chance and the
+//!             verdicts of the text's earlier rounds alone
 //! Errors      option_error as cost_aware_options::checked()
 //! Source      ours; further draws as DySpec's
 class cost_aware_draws {
@@ -62,6 +63,7 @@ class cost_aware_draws {
     round_.reset();
     first_draw_.reset();
     later_draw_.reset();
+    asked_.clear();
   }
 
   void open(const round_start& start) { price_.open(start.length - 1); }
@@ -72,7 +74,7 @@ class cost_aware_draws {
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asked_.clear();
-    if (price_.can_gain((std::min)(limit_, options_.max_depth)) && asks()) draft(tree, drafter, chance);
+    if (price_.can_gain((std::min)(limit_, options_.max_depth)) && round_->pauses.asks()) draft(tree, drafter, chance);
     price_.end_round(tree.size() - 1);
   }
 
@@ -115,15 +117,6 @@ class cost_aware_draws {
     return n_draws == 0 ? first_draw_ : later_draw_;
   }
 
-  // Whether the draft is asked in this round: always as long as it has gained, and in trials.
-  bool asks() {
-    draft_pauses& pauses = round_->pauses;
-    if (pauses.holds()) return false;
-    if (pauses.paused() || !pauses.exhausted()) return true;
-    pauses.begin();
-    return false;
-  }
-
   template <class TreeT, class DrafterT, class ChanceT>
   void draft(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
     const bool is_trial = round_->pauses.paused();
@@ -145,7 +138,7 @@ class cost_aware_draws {
         tip = child;
         reach = next;
       }
-      if (depth == last || full(tree) || !pays(reach, 0, depth, tree.view().n_draws)) break;
+      if (tip == no_node || depth == last || full(tree) || !pays(reach, 0, depth, tree.view().n_draws)) break;
     }
     fill(tree, drafter, chance);
   }
@@ -165,7 +158,7 @@ class cost_aware_draws {
     return row;
   }
 
-  // Several running maxima, which a compiler keeps in one register.
+  // Several running maxima, which a compiler keeps in registers.
   template <class NumberT>
   static double largest_of(std::span<const NumberT> row) {
     constexpr std::size_t lanes = 16;
@@ -191,12 +184,13 @@ class cost_aware_draws {
     const double first = first_draw_.at(round_->confidence);
     const double second = (1 - first) * later_draw_.at(round_->confidence);
     const double child = (std::max)(first, second);
+    const double pass = price_.of_pass(1);
     double gain = rows * reach;
     for (std::int32_t n = drawn + rows; n <= limit_; n += second > first ? 2 : 1) {
       if (n > drawn && gain > price_.of_rows(n) - price_.of_rows(drawn)) return true;
       if (depth++ == options_.max_depth) return false;
       reach *= child;
-      gain += reach - price_.of_later_pass(1);
+      gain += reach - pass;
     }
     return false;
   }

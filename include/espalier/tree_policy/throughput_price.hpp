@@ -60,12 +60,8 @@ class throughput_price {
   //! Pre         n is within the limit of the round
   double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
 
-  //! Tokens that the next draft pass costs, about n nodes. The first one of a round opens it, and reads what was written since the
-  //! draft was last asked.
-  double of_pass(std::int32_t n) const { return rate_ * seconds_of_pass(n); }
-
-  //! Tokens that a pass after that one costs.
-  double of_later_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n, context_); }
+  //! Tokens that a further draft pass of the round costs, about n nodes.
+  double of_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n, context_); }
 
   //! Whether drafting, token after token, can gain any time at all: whether it does if each of at most n tokens is accepted.
   //!
@@ -78,7 +74,8 @@ class throughput_price {
     return false;
   }
 
-  //! The next draft pass was made.
+  //! The next draft pass was made, about n nodes. The first one of a round opens it, and reads what was written since the draft
+  //! was last asked.
   void add_pass(std::int32_t n) {
     round_seconds_ += seconds_of_pass(n);
     asked_ = true;
