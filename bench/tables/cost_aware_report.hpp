@@ -106,7 +106,8 @@ class cost_aware_report {
     std::string text = fmt::format(
         "## The cost-aware policy beside every static setting\n\n{} Greedy: each figure is of the run of median "
         "duration "
-        "of {} (of two the shorter). Sampled: {} texts of each prompt, at temperature 1, adversarial ones at that of their file; the draft "
+        "of {} (of two the shorter). Sampled: {} texts of each prompt, at temperature 1, adversarial ones at that of "
+        "their file; the draft "
         "samples as the target does.\n\nA *speedup* is the total time of plain decoding over that of a method, over "
         "all "
         "texts of a domain (of {} tokens each); ± is the 95 % interval of the same ratio prompt by prompt. **The best "

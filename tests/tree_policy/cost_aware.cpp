@@ -102,11 +102,13 @@ void check_useless_draft() {
   CHECK(256 / t.seconds >= 0.97);
 }
 
-// To trees of so many drafted tokens: more than a trial has.
+// To trees of five drafted tokens or more: more than a trial has. Draws of a draft as sure as that are accepted nine times in ten,
+// for which the best path is longer than five.
 template <class PolicyT>
-void check_return(std::int32_t drafted) {
+void check_return() {
   for (const int bad : {20, 100, 300}) {
     auto t = text<PolicyT>(usual());
+    t.sureness = 0.9;
     while (t.tokens < bad)
       t.round(never);
     const double seconds = t.seconds;
@@ -115,7 +117,7 @@ void check_return(std::int32_t drafted) {
       t.round(always);
     INFO("after " << bad << " bad tokens: " << (t.tokens - tokens) / (t.seconds - seconds));
     CHECK((t.tokens - tokens) / (t.seconds - seconds) > 1.5);
-    CHECK(*std::max_element(t.sizes.end() - 5, t.sizes.end()) >= drafted);
+    CHECK(*std::max_element(t.sizes.end() - 5, t.sizes.end()) >= 5);
   }
 }
 
@@ -272,7 +274,8 @@ TEST_CASE("the price tells what a round has gained, and whether any can") {
   CHECK(!price.can_gain(8));
 }
 
-TEST_CASE("finding out that a draft is useless, and trying it again, costs a few plain rounds, whatever a round with a draft costs") {
+TEST_CASE(
+    "finding out that a draft is useless, and three trials, cost a few plain rounds, however slowly rounds open") {
   for (const double opening : {0.0, 0.1, 0.3, 0.6}) {
     cost_model costs = usual();
     costs.opening = opening;
@@ -281,7 +284,7 @@ TEST_CASE("finding out that a draft is useless, and trying it again, costs a few
     while (t.tokens < 128)
       t.round(never);
     INFO("opening " << opening << ": " << t.asked_rounds << " rounds with a draft, " << t.seconds << " plain rounds");
-    CHECK(t.seconds < 128 + 4 + 4 * opening);  // three trials come later
+    CHECK(t.seconds < 128 + 3 + 5 * opening);
     CHECK(t.asked_rounds >= 2);
   }
 }
@@ -304,8 +307,8 @@ TEST_CASE("a useless draft costs at most 3 percent of plain decoding, and is tri
 }
 
 TEST_CASE("a draft that becomes good again is found") {
-  check_return<cost_aware>(5);
-  check_return<cost_aware_draws>(3);
+  check_return<cost_aware>();
+  check_return<cost_aware_draws>();
 }
 
 TEST_CASE("nothing is drafted where a draft pass costs as much as the target's") {

@@ -27,7 +27,8 @@ struct cost_model {
   std::string draft;       //!< identity of the draft model
   cost_curve draft_pass;   //!< one call of propose: the draft's pass and the making of its rows
   cost_curve target_pass;  //!< the target's pass over a tree, root included
-  double opening = 0;  //!< of a round that drafts, beside its passes: each model drives the other one's weights out of the caches
+  //! Of a round that drafts, beside its passes: each model drives the other one's weights out of the caches.
+  double opening = 0;
 
   //! Of a round in which the drafter is asked once for each entry, about that many nodes, and the target forwards
   //! target_rows rows after `context` tokens.

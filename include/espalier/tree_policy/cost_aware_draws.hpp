@@ -14,6 +14,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/tree_policy/acceptance_calibration.hpp"
 #include "espalier/tree_policy/cost_aware_options.hpp"
@@ -152,25 +153,11 @@ class cost_aware_draws {
   auto ask(TreeT& tree, DrafterT& drafter, const asked_node& from) {
     price_.add_pass(1);
     const auto row = drafter.propose(tree, std::span(&from.node, 1)).row(0);
-    const double largest = largest_[at(from.node)] = largest_of(row);
+    // Of probabilities here.
+    const double largest = largest_[at(from.node)] = static_cast<double>(max_logit(row, 0));
     round_->confidence +=
         confidence_weight * from.reach * (acceptance_calibration::log_odds(largest) - round_->confidence);
     return row;
-  }
-
-  // Several running maxima, which a compiler keeps in registers.
-  template <class NumberT>
-  static double largest_of(std::span<const NumberT> row) {
-    constexpr std::size_t lanes = 16;
-    NumberT best[lanes] = {};
-    std::size_t i = 0;
-    for (; i + lanes <= row.size(); i += lanes) {
-      for (std::size_t l = 0; l < lanes; ++l)
-        best[l] = (std::max)(best[l], row[i + l]);
-    }
-    for (; i < row.size(); ++i)
-      best[0] = (std::max)(best[0], row[i]);
-    return static_cast<double>(*std::max_element(best, best + lanes));
   }
 
   // The probability that the next draw from a node is looked at and accepted.
