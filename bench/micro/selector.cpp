@@ -119,14 +119,14 @@ int main(int argc, char** argv) {
       "|--:|---|---|--:|--:|--:|--:|\n",
       target_hidden, draft_hidden, rounds);
   for (const std::size_t vocab : {std::size_t{4096}, std::size_t{151936}}) {
-    for (const selector_weights kind : {selector_weights::int8, selector_weights::float32}) {
+    for (const selector_weights kind : {selector_weights::int4, selector_weights::float32}) {
       random_numbers weights;
       delayed_selector selector(target_hidden, draft_hidden, kind);
       selector.read(weights);
       for (const bool cold : {false, true}) {
         const timings t = measure(vocab, selector, cold, cold ? (rounds + 9) / 10 : rounds, allocations);
         std::printf("| %zu | %s | %s | %.1f | %.1f | %.1f | %.1f |\n", vocab,
-                    kind == selector_weights::int8 ? "int8" : "float", cold ? "cold" : "warm", median(t.row),
+                    kind == selector_weights::int4 ? "int4" : "float", cold ? "cold" : "warm", median(t.row),
                     median(t.divergences), median(t.network), median(t.together));
       }
     }

@@ -68,10 +68,28 @@ def write_safetensors(path, metadata, tensors):
     os.replace(path + ".partial", path)
 
 
-def quantise(w):
-    """Symmetric int8 with one scale a row."""
-    scale = w.abs().amax(1).clamp_min(1e-12) / 127.0
-    return torch.round(w / scale[:, None]).clamp(-127, 127).to(torch.int8), scale
+def quantise(x, most):
+    """Whole numbers of -most to most, and what each row of them is to be multiplied by."""
+    scale = x.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
+    return torch.floor(x / scale + 0.5).clamp(-most, most), scale
+
+
+def rounded(x, most):
+    """What quantise leaves of x; gradients pass as if it had left everything."""
+    whole, scale = quantise(x.detach(), most)
+    return x + (whole * scale - x).detach()
+
+
+class Layer(nn.Linear):
+    """With weights of 4 bits and a scale a row, and inputs of 8 bits, unless `whole`."""
+
+    MOST_WEIGHT, MOST_INPUT = 7, 127
+    whole = False
+
+    def forward(self, x):
+        if self.whole:
+            return super().forward(x)
+        return F.linear(rounded(x, self.MOST_INPUT), rounded(self.weight, self.MOST_WEIGHT), self.bias)
 
 
 class Scale(nn.Module):
@@ -96,7 +114,7 @@ class State(nn.Module):
     def __init__(self, n):
         super().__init__()
         self.scale = Scale(n)
-        self.linear = nn.Linear(n, 128)
+        self.linear = Layer(n, 128)
         self.norm = nn.LayerNorm(128)
 
     def forward(self, x):
@@ -106,14 +124,17 @@ class State(nn.Module):
 class Selector(nn.Module):
     """Delayed tree expansion, appendix E, equation 10. The paper standardises the scalars; here the hidden states, too."""
 
-    def __init__(self, target_hidden, draft_hidden, dropout=0.0, dropout_input=0.0):
+    def __init__(self, target_hidden, draft_hidden, dropout=0.0, dropout_input=0.0, float32=False):
+        """float32: weights as they are, not of 4 bits."""
         super().__init__()
         self.states = nn.ModuleList(State(n) for n in (target_hidden, draft_hidden, draft_hidden))
         self.scalars = Scale(len(SCALARS))
-        self.first = nn.Linear(3 * 128 + len(SCALARS), 512)
-        self.second = nn.Linear(512, 32)
-        self.actions = nn.Linear(32, len(ACTIONS))
-        self.dropout, self.dropout_input = dropout, dropout_input
+        self.first = Layer(3 * 128 + len(SCALARS), 512)
+        self.second = Layer(512, 32)
+        self.actions = Layer(32, len(ACTIONS))
+        self.dropout, self.dropout_input, self.float32 = dropout, dropout_input, float32
+        for layer in (m for m in self.modules() if isinstance(m, Layer)):
+            layer.whole = float32
 
     def forward(self, states, scalars):
         def drop(x, p):
@@ -138,13 +159,14 @@ class Selector(nn.Module):
             named |= {name + ".weight": layer.weight, name + ".bias": layer.bias}
         return named
 
-    def save(self, path, metadata, float32=False):
+    def save(self, path, metadata):
         """metadata: target and draft (identities), vocab, verifier; strings."""
         out = {}
         for name, value in self.tensors().items():
             value = value.detach().float()
-            if value.dim() == 2 and not float32:
-                out[name], out[name + "_scale"] = quantise(value)
+            if value.dim() == 2 and not self.float32:
+                whole, scale = quantise(value, Layer.MOST_WEIGHT)
+                out[name], out[name + "_scale"] = whole.to(torch.int8), scale[:, 0]
             else:
                 out[name] = value
         write_safetensors(path, {"format": FORMAT, **metadata}, out)
@@ -156,7 +178,8 @@ class Selector(nn.Module):
         if metadata.get("format") != FORMAT:
             raise SystemExit(f"{path} is no selector: its format is not \"{FORMAT}\".")
         sizes = [len(tensors.get(name + ".mean", ())) for name in STATES[:2]]
-        model = Selector(*sizes)
+        float32 = all(value.dtype == torch.float32 for value in tensors.values())
+        model = Selector(*sizes, float32=float32)
         for name, to in model.tensors().items():
             if name not in tensors or tensors[name].shape != to.shape:
                 raise SystemExit(f"{path} lacks tensor {name} of shape {list(to.shape)}.")

@@ -15,6 +15,7 @@ no files. train resumes from FILE.checkpoint-SEED when it is started again with 
 
 import argparse
 import copy
+import functools
 import hashlib
 import json
 import math
@@ -316,10 +317,13 @@ class Regression:
         logs = scalars[:, :LENGTH].clamp_min(1e-3).log()
         known = torch.tensor([part == "train" for part in parts])
         inputs = [self.standardised(x, known) for x in (torch.cat([scalars, logs], 1), *roots.states)]
-        far = [torch.cdist(x, x) ** 2 for x in inputs]
-        alike, states = (-far[0] / 2).exp(), sum(far[1:]) / len(far[1:])
-        linear = 0.3 * (inputs[0] @ inputs[0].T + sum(x @ x.T for x in inputs[1:]) / len(inputs[1:]))
-        self.kernel, self.prompts, self.parts = alike * (1 + (-states).exp()) + linear, roots.prompts, parts
+        scalars, *states = inputs
+        self.kernel = functools.reduce(torch.Tensor.add_, (torch.cdist(x, x).square_() for x in states))
+        self.kernel.div_(-len(states)).exp_().add_(1)
+        self.kernel.mul_(torch.cdist(scalars, scalars).square_().div_(-2).exp_())
+        for x, weight in ((scalars, 1), *((x, 1 / len(states)) for x in states)):
+            self.kernel.addmm_(x, x.T, alpha=0.3 * weight)
+        self.prompts, self.parts = roots.prompts, parts
 
     @staticmethod
     def standardised(x, known):
@@ -374,7 +378,7 @@ def objective(model, roots, best, args):
 
 def new_model(args, machines):
     train = machines[0].roots
-    model = Selector(train.states[0].shape[1], train.states[1].shape[1], args.dropout, args.dropout_input)
+    model = Selector(train.states[0].shape[1], train.states[1].shape[1], args.dropout, args.dropout_input, args.float32)
     for state, x in zip(model.states, train.states):
         state.scale.fit(x)
         if args.scalars_only:
@@ -507,7 +511,7 @@ def trained(args, loaded, costs, out=None, turn=0):
         found = [fit(args, taken(taught, parts), seed, checkpoint, origin) for seed, checkpoint in enumerate(checkpoints)]
         model = min(found, key=lambda entry: entry[1])[0]
         if out:
-            model.save(out(verifier), metadata, args.float32)
+            model.save(out(verifier), metadata)
             for checkpoint in filter(os.path.exists, checkpoints):
                 os.remove(checkpoint)
             model = Selector.load(out(verifier))[0]
@@ -568,7 +572,7 @@ def main():
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traces", required=True, help="folder of trace-*.safetensors")
     common.add_argument("--costs", required=True, help="what passes cost, JSON")
-    common.add_argument("--choosing", type=float, default=30e-6, help="seconds that a selector takes in each round")
+    common.add_argument("--choosing", type=float, default=20e-6, help="seconds that a selector takes in each round")
     learning = argparse.ArgumentParser(add_help=False)
     learning.add_argument("--verifier", help="name in the registry, one of the traces'")
     learning.add_argument("--all", action="store_true", help="a selector for every verifier of the traces")
@@ -590,7 +594,7 @@ def main():
     learning.add_argument("--alpha", type=float, default=0.1, help="share of roots that count as worst")
     learning.add_argument("--spread", type=float, default=1.5, help="factor by which latencies are varied")
     learning.add_argument("--scalars-only", action="store_true", help="leave the hidden states out")
-    learning.add_argument("--float32", action="store_true", help="store weights as they are, not as bytes with row scales")
+    learning.add_argument("--float32", action="store_true", help="weights of 32 bits, not of 4 with row scales")
     learning.add_argument("--threads", type=int, default=1)
     learning.add_argument("--every", type=int, default=5, help="epochs between progress lines and checkpoints")
     c = commands.add_parser("train", parents=[common, learning])

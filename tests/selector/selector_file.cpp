@@ -26,7 +26,7 @@ const selector_origin origin{"llama 7x24", "llama 2x8", 4096, "specinfer"};
 // Writes what delayed_selector::read asks for.
 struct tensor_writer {
   model_writer::file_text& file;
-  bool whole;
+  bool four_bits;
 
   void vector(const std::string& name, int n, float*) const {
     const std::vector<float> values = made_up(name, static_cast<std::size_t>(n));
@@ -37,14 +37,14 @@ struct tensor_writer {
     const auto n = static_cast<std::size_t>(columns);
     const std::vector<float> values = made_up(name, static_cast<std::size_t>(rows), n);
     const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)};
-    if (!whole) return file.add(name, shape, values);
+    if (!four_bits) return file.add(name, shape, values);
     std::string bytes;
     std::vector<float> scales;
     for (std::size_t first = 0; first < values.size(); first += n) {
       float largest = 0;
       for (std::size_t i = first; i < first + n; ++i)
         largest = std::max(largest, std::abs(values[i]));
-      scales.push_back(largest / 127);
+      scales.push_back(largest / 7);
       for (std::size_t i = first; i < first + n; ++i)
         bytes.push_back(static_cast<char>(std::lround(values[i] / scales.back())));
     }
@@ -53,10 +53,10 @@ struct tensor_writer {
   }
 };
 
-model_writer::file_text written(bool whole) {
+model_writer::file_text written(bool four_bits) {
   model_writer::file_text file;
   delayed_selector shape(target_hidden, draft_hidden, selector_weights::float32);
-  tensor_writer writer{file, whole};
+  tensor_writer writer{file, four_bits};
   shape.read(writer);
   file.header["__metadata__"] = {{"format", "espalier-nde-selector 1"},
                                  {"target", origin.target},
@@ -86,12 +86,13 @@ void put(model_writer::file_text& file, const std::string& tensor, std::size_t i
 }  // namespace
 
 TEST_CASE("a selector that was read from a file is the one that was written, in both forms") {
-  for (const bool whole : {false, true}) {
-    selector_file file = load(written(whole).text());
+  for (const bool four_bits : {false, true}) {
+    selector_file file = load(written(four_bits).text());
     CHECK(file.origin == origin);
     CHECK(file.selector.target_hidden_size() == target_hidden);
     CHECK(file.selector.draft_hidden_size() == draft_hidden);
-    delayed_selector expected(target_hidden, draft_hidden, whole ? selector_weights::int8 : selector_weights::float32);
+    delayed_selector expected(target_hidden, draft_hidden,
+                              four_bits ? selector_weights::int4 : selector_weights::float32);
     made_up_tensors tensors;
     expected.read(tensors);
     for (int number = 0; number < 5; ++number) {
@@ -143,6 +144,13 @@ TEST_CASE("a file that is no selector, lacks something, or has another shape is 
              }),
              "first.weight", "[395, 512]", "make it [512, 395]"));
   CHECK(says(refusal([](file_text& f) { f.header["target_hidden.mean"]["shape"] = {4, 6}; }), "one extent"));
+}
+
+TEST_CASE("bytes that 4 bits do not hold are refused") {
+  model_writer::file_text file = written(true);
+  const auto begin = file.header["second.weight"]["data_offsets"][0].get<std::size_t>();
+  file.data[begin + 3 * 512 + 5] = 8;
+  CHECK(says(message_of<model_error>([&] { load(file.text()); }), "row 3", "second.weight", "-7 to 7"));
 }
 
 TEST_CASE("a file that is cut short is refused") {

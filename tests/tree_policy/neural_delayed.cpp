@@ -178,7 +178,7 @@ TEST_CASE("the tree is the chosen one, and the choice can be read") {
 }
 
 TEST_CASE("no round allocates with the network in it") {
-  delayed_selector network(target_hidden, draft_hidden, selector_weights::int8);
+  delayed_selector network(target_hidden, draft_hidden, selector_weights::int4);
   made_up_tensors tensors;
   network.read(tensors);
   stateful_backend target(target_model, target_hidden), draft(draft_model, draft_hidden);

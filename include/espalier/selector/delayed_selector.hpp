@@ -18,8 +18,9 @@
 
 namespace espalier {
 
-//! How a delayed_selector holds its matrices: as they are, or a byte a weight with one scale a row.
-enum class selector_weights { float32, int8 };
+//! How a delayed_selector holds its matrices: as they are, or 4 bits a weight, -7 to 7, with one scale a row. What such rows are multiplied
+//! with is rounded to bytes.
+enum class selector_weights { float32, int4 };
 
 //! The network that chooses a delayed tree by what is known at the root. Each hidden state is projected to 128 numbers, which
 //! are normalised; with the scalars they go through layers of 512 and 32 to one score for each delayed_action. The choice is
@@ -50,7 +51,7 @@ class delayed_selector {
     memory_.resize(used_);
     const auto widest = static_cast<std::size_t>((std::max)(target_hidden, draft_hidden));
     input_.resize((std::max)(detail::padded(widest), first_.stride()));
-    whole_.resize((std::max)(input_.size(), second_.stride()));
+    whole_.bytes.resize((std::max)(input_.size(), second_.stride()));
     joined_.resize(first_.stride());
     hidden_.resize(second_.stride());
     narrow_.resize(last_.stride());
@@ -80,7 +81,7 @@ class delayed_selector {
 
   //! The number of the delayed_action.
   std::int32_t choose(const selector_features& features) {
-    detail::fetch(memory_.data(), 0, memory_.size() * sizeof(line), detail::layer_page);
+    detail::touch_pages(memory_.data(), memory_.size() * sizeof(line));
     const std::array<std::span<const float>, n_hidden> states = {features.target_hidden, features.draft_hidden_prev,
                                                                  features.draft_hidden_root};
     for (std::size_t i = 0; i < n_hidden; ++i) {
@@ -137,14 +138,16 @@ class delayed_selector {
   }
   layer_place place_layer(std::size_t outputs, std::size_t inputs) {
     layer_place made{outputs, inputs};
-    made.rows = place(outputs * made.stride() * (kind_ == selector_weights::int8 ? 1 : sizeof(float)));
-    if (kind_ == selector_weights::int8) made.scales = place_floats(outputs);
+    const std::size_t padded = (outputs + detail::nibble_rows - 1) / detail::nibble_rows * detail::nibble_rows;
+    made.rows =
+        place(kind_ == selector_weights::int4 ? padded * made.stride() / 2 : outputs * made.stride() * sizeof(float));
+    if (kind_ == selector_weights::int4) made.scales = place_floats(outputs);
     made.bias = place_floats(outputs);
     return made;
   }
 
   float* floats(std::size_t at) { return reinterpret_cast<float*>(memory_.data() + at); }
-  std::int8_t* bytes(std::size_t at) { return reinterpret_cast<std::int8_t*>(memory_.data() + at); }
+  std::uint8_t* bytes(std::size_t at) { return reinterpret_cast<std::uint8_t*>(memory_.data() + at); }
 
   template <class TensorsT>
   void read(TensorsT& tensors, const std::string& name, const input_place& at) {
@@ -163,14 +166,12 @@ class delayed_selector {
       std::copy_n(values, at.inputs, floats(at.rows) + row * at.stride());
       return;
     }
-    float largest = 0;
-    for (std::size_t i = 0; i < at.inputs; ++i)
-      largest = (std::max)(largest, std::abs(values[i]));
-    const float scale = largest / 127;
+    const float scale = detail::nibble_scale(std::span(values, at.inputs));
     floats(at.scales)[row] = scale;
-    std::int8_t* to = bytes(at.rows) + row * at.stride();
-    for (std::size_t i = 0; i < at.inputs; ++i)
-      to[i] = static_cast<std::int8_t>(scale > 0 ? std::clamp(std::lround(values[i] / scale), -127L, 127L) : 0);
+    for (std::size_t i = 0; i < at.inputs; ++i) {
+      const int weight = scale > 0 ? static_cast<int>(std::lround(values[i] / scale)) : 0;
+      detail::set_nibble(bytes(at.rows), at.stride(), row, i, weight);
+    }
   }
 
   void standardise(const input_place& at, const float* x, float* out) {
@@ -188,15 +189,14 @@ class delayed_selector {
       return;
     }
     const float* scales = floats(at.scales);
-    const std::int8_t* rows = bytes(at.rows);
-    const float scale = detail::to_whole(x, n, whole_.data());
-    // All widths of the network are multiples of the rows that are multiplied at once.
-    static_assert(delayed_action::count % detail::layer_rows == 0);
-    for (std::size_t r = 0; r < at.outputs; r += detail::layer_rows) {
-      detail::fetch(rows + r * n, detail::layer_ahead, detail::layer_rows * n, sizeof(line));
-      const auto products = detail::products(rows + r * n, whole_.data(), n);
-      for (std::size_t i = 0; i < detail::layer_rows; ++i)
-        out[r + i] = products[i] * (scale * scales[r + i]) + bias[r + i];
+    const std::uint8_t* weights = bytes(at.rows);
+    whole_.set(x, n);
+    for (std::size_t first = 0; first < at.outputs; first += detail::nibble_rows) {
+      std::int32_t products[detail::nibble_rows];
+      detail::products(weights + first * n / 2, whole_, n, products);
+      const std::size_t end = (std::min)(at.outputs, first + detail::nibble_rows);
+      for (std::size_t r = first; r < end; ++r)
+        out[r] = static_cast<float>(products[r - first]) * (whole_.scale * scales[r]) + bias[r];
     }
   }
 
@@ -208,7 +208,7 @@ class delayed_selector {
   layer_place first_, second_, last_;
   std::vector<line> memory_;
   std::vector<float> input_;                     // a hidden state, standardised and padded
-  std::vector<std::int16_t> whole_;              // the inputs of a layer as whole numbers
+  detail::whole_numbers whole_;                  // the inputs of a layer
   std::vector<float> joined_, hidden_, narrow_;  // the inputs of the last three layers, padded
   std::vector<float> scores_;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,7 @@ struct selector_tensors {
   tensor_reader& reader;
   const std::string& where;
   bool only_check;
+  bool four_bits;
 
   void vector(const std::string& name, int n, float* to) {
     reader.vector(name, n, to);
@@ -49,8 +51,20 @@ struct selector_tensors {
       for (int i = 0; i < columns; ++i) {
         if (!std::isfinite(values[i])) refuse(name, values[i], false);
       }
+      if (four_bits) check_bits(name, row, std::span(values, static_cast<std::size_t>(columns)));
       visit(row, values);
     });
+  }
+
+  // Nothing is to be lost where bytes are held in 4 bits.
+  void check_bits(const std::string& name, int row, std::span<const float> values) const {
+    const float scale = nibble_scale(values);
+    for (const float value : values) {
+      if (scale > 0 && std::abs(value / scale - std::round(value / scale)) > 1e-3F) {
+        raise<model_error>(where, ": row ", row, " of tensor \"", name,
+                           "\" has more than 4 bits; bytes must be -7 to 7, with one of either in each row.");
+      }
+    }
   }
 
   [[noreturn]] void refuse(const std::string& name, float value, bool deviation) const {
@@ -92,7 +106,8 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 
 //! A delayed_selector and what it was trained for: a safetensors file of examples/nde.
 //!
-//! Its metadata has format ("espalier-nde-selector 1"), target, draft, vocab and verifier. Its tensors are delayed_selector's; matrices F32, F16 or BF16, or I8 with row scales, and are then held so.
+//! Its metadata has format ("espalier-nde-selector 1"), target, draft, vocab and verifier. Its tensors are delayed_selector's; matrices F32, F16 or BF16, and are then held as
+//! floats, or I8 of -7 to 7 with row scales, held in 4 bits.
 //!
 //!     const auto file = load_selector("specinfer.safetensors");
 //!     require_origin(file, {model_identity("target"), model_identity("draft"), 4096, "specinfer"});
@@ -116,15 +131,15 @@ inline selector_file load_selector(safetensors_file file) {
   const std::int32_t target_hidden = detail::length_of(file, "target_hidden.mean"),
                      draft_hidden = detail::length_of(file, "draft_hidden_prev.mean");
   const safetensors_entry* largest = file.find("first.weight");
-  const bool whole = largest != nullptr && largest->dtype == "I8";
+  const bool four_bits = largest != nullptr && largest->dtype == "I8";
   selector_file loaded{
-      delayed_selector(target_hidden, draft_hidden, whole ? selector_weights::int8 : selector_weights::float32),
+      delayed_selector(target_hidden, draft_hidden, four_bits ? selector_weights::int4 : selector_weights::float32),
       {detail::selector_entry(file, "target"), detail::selector_entry(file, "draft"),
        detail::selector_number(file, "vocab"), detail::selector_entry(file, "verifier")},
       file.where()};
   for (const bool only_check : {true, false}) {
     detail::tensor_reader reader(file, only_check, "the selector's other tensors make");
-    detail::selector_tensors tensors{reader, file.where(), only_check};
+    detail::selector_tensors tensors{reader, file.where(), only_check, four_bits};
     loaded.selector.read(tensors);
   }
   return loaded;

@@ -2,33 +2,32 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
 
-#include "espalier/core/sums.hpp"
+#if defined(__AVX512VNNI__)
+#include <immintrin.h>
+#endif
+
+#include "espalier/core/weights.hpp"
 
 //! The layers of a selector's network, for one row at a time. Loops that vectorise as they are.
 namespace espalier::detail {
 
 // Rows of matrices and their inputs are padded with zeros to whole groups of so many.
-inline constexpr std::size_t layer_lanes = 64;
+inline constexpr std::size_t layer_lanes = 8;
 
-// Rows whose products are taken together: their sums need not wait for one another. Each layer has a multiple of them.
-inline constexpr std::size_t layer_rows = 4;
-
-// A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: weights
-// are asked for this many bytes before they are read, and one line of each page before all that.
-inline constexpr std::size_t layer_ahead = 16384;
-inline constexpr std::size_t layer_page = 4096;
-
-// Asks for every `step` bytes of what begins `ahead` bytes beyond `from`; there need not be anything.
-inline void fetch(const void* from, std::size_t ahead, std::size_t bytes, std::size_t step) {
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(from) + ahead;
-  for (std::size_t i = 0; i < bytes; i += step)
-    __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, 2);
+// A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: asks for one
+// line of each.
+inline void touch_pages(const void* from, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  for (std::size_t i = 0; i < bytes; i += page)
+    __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
 constexpr std::size_t padded(std::size_t n) {
@@ -74,67 +73,124 @@ inline void standardise(const float* x, const float* mean, const float* deviatio
 // x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias
 inline void normalise_layer(float* x, const float* scale, const float* bias, std::size_t n) {
   const auto count = static_cast<double>(n);
-  double sum = 0, squares = 0;
+  const auto mean = static_cast<float>(sum_of(n, [&](std::size_t i) { return x[i]; }) / count);
   for (std::size_t i = 0; i < n; ++i)
-    sum += static_cast<double>(x[i]);
-  const auto mean = static_cast<float>(sum / count);
-  for (std::size_t i = 0; i < n; ++i) {
     x[i] -= mean;
-    squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
+  const double squares = sum_of(n, [&](std::size_t i) { return x[i] * x[i]; });
   const auto factor = static_cast<float>(1.0 / std::sqrt(squares / count + 1e-5));
   for (std::size_t i = 0; i < n; ++i)
     x[i] = x[i] * factor * scale[i] + bias[i];
 }
 
-// Writes numbers as whole numbers of 15 bits, so that sums of 1024 products with bytes are held by 32 bits; returns what they
-// are to be multiplied by. That is not finite where a number is not, and then nothing is that is made of them.
-inline float to_whole(const float* x, std::size_t n, std::int16_t* out) {
-  constexpr std::int32_t most = 16383;
-  std::int32_t largest = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    largest = (std::max)(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
-  const float scale = std::bit_cast<float>(largest) / static_cast<float>(most);
-  const float factor = 1.0F / scale;
-  if (!std::isfinite(scale) || !std::isfinite(factor)) {
-    std::fill_n(out, n, std::int16_t{0});
-    return scale;
-  }
-  constexpr float above = static_cast<float>(most + 1);
-  for (std::size_t i = 0; i < n; ++i)
-    out[i] = static_cast<std::int16_t>(static_cast<std::int32_t>(x[i] * factor + (above + 0.5F)) - (most + 1));
-  return scale;
-}
+// Numbers as bytes of -127 to 127, and what these are to be multiplied by.
+struct whole_numbers {
+  std::vector<std::int8_t> bytes;
+  std::int32_t sum = 0;  // of the bytes
+  float scale = 0;       // not finite where a number is not; then nothing is that is made of them
 
-// Of layer_rows rows, one after the other, of n terms each, a multiple of layer_lanes.
-inline std::array<float, layer_rows> products(const std::int8_t* rows, const std::int16_t* x, std::size_t n) {
-  static_assert(layer_rows == 4);
-  constexpr std::size_t held = 1024;
-  const std::int8_t *a = rows, *b = a + n, *c = b + n, *d = c + n;
-  std::array<float, layer_rows> total{};
-  for (std::size_t begin = 0; begin < n; begin += held) {
-    const std::size_t end = (std::min)(n, begin + held);
-    std::int32_t of_a = 0, of_b = 0, of_c = 0, of_d = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      of_a += std::int16_t{a[i]} * x[i];
-      of_b += std::int16_t{b[i]} * x[i];
-      of_c += std::int16_t{c[i]} * x[i];
-      of_d += std::int16_t{d[i]} * x[i];
+  void set(const float* x, std::size_t n) {
+    constexpr std::int32_t most = 127;
+    std::int32_t largest = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      largest = (std::max)(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
+    scale = std::bit_cast<float>(largest) / static_cast<float>(most);
+    const float factor = 1.0F / scale;
+    std::int8_t* to = bytes.data();
+    std::int32_t total = 0;
+    if (!std::isfinite(scale) || !std::isfinite(factor)) {
+      sum = 0;
+      std::fill_n(to, n, std::int8_t{0});
+      return;
     }
-    total[0] += static_cast<float>(of_a);
-    total[1] += static_cast<float>(of_b);
-    total[2] += static_cast<float>(of_c);
-    total[3] += static_cast<float>(of_d);
+    constexpr float above = static_cast<float>(most + 1);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t whole = static_cast<std::int32_t>(x[i] * factor + (above + 0.5F)) - (most + 1);
+      to[i] = static_cast<std::int8_t>(whole);
+      total += whole;
+    }
+    sum = total;
   }
-  return total;
+};
+
+// Weights of 4 bits, -7 to 7, are held with 8 added, so that processors can multiply them with signed bytes, four at a time. 16 rows
+// are held together, 8 inputs of all of them in 64 bytes: a row's first four in the low halves of its 4 bytes, the others in the
+// high ones.
+inline constexpr std::size_t nibble_rows = 16, nibble_bytes = nibble_rows * layer_lanes / 2;
+inline constexpr int nibble_most = 7, nibble_zero = 8;
+
+// What a row of weights is to be multiplied by; 0 where all are.
+inline float nibble_scale(std::span<const float> weights) {
+  float largest = 0;
+  for (const float weight : weights)
+    largest = (std::max)(largest, std::abs(weight));
+  return largest / nibble_most;
 }
 
-// Of n terms, a multiple of layer_lanes.
+// n: inputs, padded.
+inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, std::size_t i, int weight) {
+  const std::size_t group = row / nibble_rows * (n / layer_lanes) + i / layer_lanes;
+  std::uint8_t& byte = weights[group * nibble_bytes + row % nibble_rows * 4 + i % 4];
+  const int whole = weight + nibble_zero;
+  byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
+}
+
+// Adds to the sums of 16 rows the products of 8 inputs, x [8].
+#if defined(__AVX512VNNI__)
+struct nibble_sums {
+  __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
+
+  void add(const std::uint8_t* weights, const std::int8_t* x) {
+    const __m512i both = _mm512_loadu_si512(weights), mask = _mm512_set1_epi8(15);
+    std::int32_t first, second;
+    std::memcpy(&first, x, 4);
+    std::memcpy(&second, x + 4, 4);
+    low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, mask), _mm512_set1_epi32(first));
+    high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask), _mm512_set1_epi32(second));
+  }
+  void store(std::int32_t* to) const { _mm512_storeu_si512(to, _mm512_add_epi32(low, high)); }
+};
+#else
+struct nibble_sums {
+  static constexpr std::size_t parts = 4;                                           // vectors that most processors have
+  typedef std::uint16_t halves __attribute__((vector_size(nibble_bytes / parts)));  // two for each row
+  typedef std::int32_t wholes __attribute__((vector_size(nibble_bytes / parts)));
+
+  wholes sums[parts] = {};
+
+  void add(const std::uint8_t* weights, const std::int8_t* x) {
+    const halves a = pairs(x[0], x[2]), b = pairs(x[4], x[6]), c = pairs(x[1], x[3]), d = pairs(x[5], x[7]);
+    for (std::size_t part = 0; part < parts; ++part) {
+      halves both;
+      std::memcpy(&both, weights + part * sizeof both, sizeof both);
+      // A sum of four products of at most 15 * 127 has 16 bits.
+      const halves four = (both & 15) * a + (both >> 4 & 15) * b + (both >> 8 & 15) * c + (both >> 12) * d;
+      const wholes two = std::bit_cast<wholes>(four);
+      sums[part] += (two << 16 >> 16) + (two >> 16);
+    }
+  }
+  void store(std::int32_t* to) const { std::memcpy(to, sums, sizeof sums); }
+
+ private:
+  static halves pairs(std::int32_t first, std::int32_t second) {
+    const wholes both = wholes{} + ((first & 0xFFFF) | second * 65536);
+    return std::bit_cast<halves>(both);
+  }
+};
+#endif
+
+// Of 16 rows of n weights with as many bytes; below 2^31 for 2^20 of them.
+inline void products(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
+  nibble_sums sums;
+  for (std::size_t i = 0; i < n; i += layer_lanes, weights += nibble_bytes)
+    sums.add(weights, x.bytes.data() + i);
+  sums.store(out);
+  for (std::size_t r = 0; r < nibble_rows; ++r)
+    out[r] -= nibble_zero * x.sum;
+}
+
+// Of n terms.
 inline float product(const float* row, const float* x, std::size_t n) {
-  double total = 0;
-  for (std::size_t begin = 0; begin < n; begin += mass_block)
-    total += block_mass([&](std::size_t i) { return row[i] * x[i]; }, begin, (std::min)(n, begin + mass_block));
-  return static_cast<float>(total);
+  return static_cast<float>(sum_of(n, [&](std::size_t i) { return row[i] * x[i]; }));
 }
 
 }  // namespace espalier::detail

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Writes golden.json: what PyTorch's selector makes of made-up weights and inputs, in float and with dequantised bytes.
+"""Writes golden.json: what PyTorch's selector makes of made-up weights and inputs, with weights of 32 bits and of 4.
 
     make_golden.py > golden.json
 
@@ -13,7 +13,7 @@ import sys
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../examples/nde"))
-from selector import SCALARS, STATES, Selector, quantise  # noqa: E402
+from selector import SCALARS, STATES, Selector  # noqa: E402
 
 TARGET_HIDDEN, DRAFT_HIDDEN, INPUTS, EVERY = 1100, 40, 20, 9
 MASK = 2**64 - 1
@@ -51,19 +51,15 @@ def scores(model, number):
 
 def main():
     torch.set_num_threads(1)
-    model = Selector(TARGET_HIDDEN, DRAFT_HIDDEN).eval()
-    whole = Selector(TARGET_HIDDEN, DRAFT_HIDDEN).eval()
-    for (name, a), b in zip(model.tensors().items(), whole.tensors().values()):
-        a.data.copy_(made_up(name, a.shape))
-        b.data.copy_(a)
-        if a.dim() == 2:
-            rows, scale = quantise(a.data)
-            b.data.copy_(rows.float() * scale[:, None])
+    models = {kind: Selector(TARGET_HIDDEN, DRAFT_HIDDEN, float32=kind == "float32").eval() for kind in ("float32", "int4")}
+    for model in models.values():
+        for name, values in model.tensors().items():
+            values.data.copy_(made_up(name, values.shape))
     out = {"target_hidden": TARGET_HIDDEN, "draft_hidden": DRAFT_HIDDEN, "every": EVERY, "rows": []}
     for number in range(INPUTS):
         row = {}
-        for kind, network in (("float32", model), ("int8", whole)):
-            found = scores(network, number)
+        for kind, model in models.items():
+            found = scores(model, number)
             row[kind] = [round(x, 6) for x in found[::EVERY].tolist()]
             row[kind + "_choice"] = int(found.argmax())
         out["rows"].append(row)
