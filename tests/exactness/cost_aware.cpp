@@ -79,7 +79,7 @@ void for_each_state(const cost_aware_options& options, const FunctionT& f) {
     train(policy, round % 2 == 0, round);
   f(policy, "some accepted");
   PolicyT later = policy;
-  for (std::uint32_t i = 0; i < 40; ++i)
+  for (std::uint32_t i = 0; i < 80; ++i)
     train(later, true, i, takes::last);
   f(later, "later draws are accepted");
   std::uint32_t round = 0;

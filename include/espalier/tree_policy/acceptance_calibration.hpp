@@ -18,6 +18,7 @@ class acceptance_calibration {
   struct line {
     double bias;
     double slope;
+    double weight = 0.5;  //!< of the bias, in units of information: an observation has 0.25 at most
   };
 
   explicit acceptance_calibration(line prior) : prior_(prior) { reset(); }
@@ -25,7 +26,7 @@ class acceptance_calibration {
   //! Forgets what was observed.
   void reset() {
     now_ = prior_;
-    bias_weight_ = prior_bias_weight;
+    bias_weight_ = prior_.weight;
     cross_weight_ = 0;
     slope_weight_ = prior_slope_weight;
   }
@@ -46,10 +47,11 @@ class acceptance_calibration {
   void observe(double draft_probability, bool accepted) {
     const double x = log_odds(draft_probability), a = at(x);
     const double information = (std::max)(a * (1 - a), 0.02), error = (accepted ? 1 : 0) - a;
-    bias_weight_ = fade(bias_weight_, prior_bias_weight) + information;
+    bias_weight_ = fade(bias_weight_, prior_.weight) + information;
     cross_weight_ = fade(cross_weight_, 0) + information * x;
     slope_weight_ = fade(slope_weight_, prior_slope_weight) + information * x * x;
-    const double along_bias = error + (1 - kept) * prior_bias_weight * (prior_.bias - now_.bias);
+    const double pull = std::clamp(prior_.bias - now_.bias, -farthest, farthest);
+    const double along_bias = error + (1 - kept) * prior_.weight * pull;
     const double along_slope = error * x + (1 - kept) * prior_slope_weight * (prior_.slope - now_.slope);
     const double determinant = bias_weight_ * slope_weight_ - cross_weight_ * cross_weight_;
     const double bias_step = (slope_weight_ * along_bias - cross_weight_ * along_slope) / determinant;
@@ -59,9 +61,9 @@ class acceptance_calibration {
   }
 
  private:
-  static constexpr double kept = 0.98;              // of the weight of what was observed before, at each observation
-  static constexpr double prior_bias_weight = 0.5;  // that of two or three observations
+  static constexpr double kept = 0.98;  // of the weight of what was observed before, at each observation
   static constexpr double prior_slope_weight = 30;
+  static constexpr double farthest = 0.5;  // log-odds from which on the prior pulls no harder
 
   static double fade(double weight, double prior) { return kept * weight + (1 - kept) * prior; }
 
