@@ -16,7 +16,7 @@ SCALARS = (
 ).split()
 PATHS, TRUNKS, LENGTHS = 4, 9, 9
 ACTIONS = [(k, t, n) for k in range(1, PATHS + 1) for t in range(TRUNKS) for n in range(LENGTHS)]
-FORMAT = "espalier-nde-selector 1"
+FORMAT = "espalier-nde-selector 2"
 KINDS = {"F32": torch.float32, "I8": torch.int8}
 
 
@@ -70,8 +70,8 @@ def write_safetensors(path, metadata, tensors):
 
 def quantise(x, most):
     """Whole numbers of -most to most, and what each row of them is to be multiplied by."""
-    scale = x.abs().amax(1, keepdim=True).clamp_min(1e-12) / most
-    return torch.floor(x / scale + 0.5).clamp(-most, most), scale
+    scale = x.abs().amax(1, keepdim=True) / most
+    return torch.floor(x / torch.where(scale > 0, scale, 1) + 0.5).clamp(-most, most), scale
 
 
 def rounded(x, most):
@@ -81,13 +81,13 @@ def rounded(x, most):
 
 
 class Layer(nn.Linear):
-    """With weights of 4 bits and a scale a row, and inputs of 8 bits, unless `whole`."""
+    """With weights of 4 bits and a scale a row, and inputs of 8 bits, unless float32."""
 
     MOST_WEIGHT, MOST_INPUT = 7, 127
-    whole = False
+    float32 = False
 
     def forward(self, x):
-        if self.whole:
+        if self.float32:
             return super().forward(x)
         return F.linear(rounded(x, self.MOST_INPUT), rounded(self.weight, self.MOST_WEIGHT), self.bias)
 
@@ -134,7 +134,7 @@ class Selector(nn.Module):
         self.actions = Layer(32, len(ACTIONS))
         self.dropout, self.dropout_input, self.float32 = dropout, dropout_input, float32
         for layer in (m for m in self.modules() if isinstance(m, Layer)):
-            layer.whole = float32
+            layer.float32 = float32
 
     def forward(self, states, scalars):
         def drop(x, p):
@@ -173,18 +173,20 @@ class Selector(nn.Module):
 
     @staticmethod
     def load(path):
-        """The network of a file, with dequantised weights, and its metadata."""
+        """The network of a file, and its metadata."""
         metadata, tensors = read_safetensors(path)
         if metadata.get("format") != FORMAT:
             raise SystemExit(f"{path} is no selector: its format is not \"{FORMAT}\".")
         sizes = [len(tensors.get(name + ".mean", ())) for name in STATES[:2]]
-        float32 = all(value.dtype == torch.float32 for value in tensors.values())
-        model = Selector(*sizes, float32=float32)
+        first = tensors.get("first.weight", torch.empty(0))
+        model = Selector(*sizes, float32=first.dtype != torch.int8)
         for name, to in model.tensors().items():
             if name not in tensors or tensors[name].shape != to.shape:
                 raise SystemExit(f"{path} lacks tensor {name} of shape {list(to.shape)}.")
             value = tensors[name].float()
             if tensors[name].dtype == torch.int8:
+                if value.abs().max() > Layer.MOST_WEIGHT:
+                    raise SystemExit(f"{path}: tensor {name} has more than 4 bits; its bytes must be -7 to 7.")
                 value = value * tensors[name + "_scale"][:, None]
             to.data.copy_(value)
         return model.eval(), metadata

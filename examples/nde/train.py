@@ -10,7 +10,7 @@
 
 Prompts are parted by their traces' `prompt`: those held out are neither trained on nor looked at until the end, and of the others
 some decide when to stop, by what a regression over other prompts foretells of them (--smooth). cross trains several times, with
-other prompts held out each time, until each has been once, and tells how the selectors do on all of them, in floats; it writes
+other prompts held out each time, until each has been once, and tells how the selectors do on all of them; it writes
 no files. train resumes from FILE.checkpoint-SEED when it is started again with the same options."""
 
 import argparse
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from selector import ACTIONS, LENGTHS, SCALARS, STATES, Selector, read_safetensors
+from selector import ACTIONS, FORMAT, LENGTHS, SCALARS, STATES, Selector, read_safetensors
 
 TRACES = "espalier-nde-traces 1"
 SAME = ("target", "draft", "vocab", "verifiers")  # of all traces that are used together
@@ -317,12 +317,13 @@ class Regression:
         logs = scalars[:, :LENGTH].clamp_min(1e-3).log()
         known = torch.tensor([part == "train" for part in parts])
         inputs = [self.standardised(x, known) for x in (torch.cat([scalars, logs], 1), *roots.states)]
-        scalars, *states = inputs
+        scalars, *states = inputs  # standardised
         self.kernel = functools.reduce(torch.Tensor.add_, (torch.cdist(x, x).square_() for x in states))
         self.kernel.div_(-len(states)).exp_().add_(1)
         self.kernel.mul_(torch.cdist(scalars, scalars).square_().div_(-2).exp_())
-        for x, weight in ((scalars, 1), *((x, 1 / len(states)) for x in states)):
-            self.kernel.addmm_(x, x.T, alpha=0.3 * weight)
+        self.kernel.addmm_(scalars, scalars.T, alpha=0.3)
+        for x in states:
+            self.kernel.addmm_(x, x.T, alpha=0.3 / len(states))
         self.prompts, self.parts = roots.prompts, parts
 
     @staticmethod
@@ -338,10 +339,10 @@ class Regression:
         for f in range(-1, folds):
             by, of = ((fold >= 0) & (fold != f)).nonzero()[:, 0], (fold == f).nonzero()[:, 0]
             mean = tokens[by].mean(0)
-            between = self.kernel[by][:, by]
+            between = self.kernel[by[:, None], by]
             between.diagonal().add_(self.NOISE)
             weights = torch.cholesky_solve(tokens[by] - mean, torch.linalg.cholesky(between))
-            out[of] = self.kernel[of][:, by] @ weights + mean
+            out[of] = self.kernel[of[:, None], by] @ weights + mean
         return out.clamp_min(1)
 
     @staticmethod
@@ -413,7 +414,7 @@ def fit(args, parts, seed, checkpoint, origin):
     best, begun_at, begun = (math.inf, -1, None), 0, time.time()
     kept = ("traces", "costs", "out", "run", "command", "all", "verifier", "seeds", "threads", "every")
     settings = {k: v for k, v in vars(args).items() if k not in kept}
-    settings |= {"seed": seed, "origin": origin, "seconds": train.seconds().sum().item()}
+    settings |= {"format": FORMAT, "seed": seed, "origin": origin, "seconds": train.seconds().sum().item()}
     if checkpoint and os.path.exists(checkpoint):
         saved = torch.load(checkpoint)
         if saved["settings"] == settings:

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocations.hpp"
@@ -70,7 +72,7 @@ TEST_CASE("products of weights of 4 bits with bytes are exact, however long the 
       }
       for (std::size_t first = 0; first < rows; first += detail::nibble_rows) {
         std::int32_t products[detail::nibble_rows];
-        detail::products(weights.data() + first * n / 2, x, n, products);
+        detail::multiply_nibbles(weights.data() + first * n / 2, x, n, products);
         for (std::size_t r = 0; r < detail::nibble_rows; ++r) {
           std::int32_t expected = 0;
           for (std::size_t i = 0; i < n; ++i)
@@ -115,6 +117,64 @@ TEST_CASE("the network gives what PyTorch's gives, with weights of 32 bits and o
     // What lies in the middle between two bytes may become either, by the last bit of a sum.
     CHECK(worst[worst.size() / 4] < 1e-5);
     CHECK(worst.back() < (four_bits ? 0.05 : 1e-4));
+  }
+}
+
+namespace {
+
+// Matrices that 4 bits hold exactly, some of their rows all zero.
+struct coarse_tensors : made_up_tensors {
+  template <class VisitT>
+  void matrix(const std::string& name, int rows, int columns, VisitT&& set_row) const {
+    made_up_tensors::matrix(name, rows, columns, [&](int row, const float* values) {
+      std::vector<float> coarse(values, values + columns);
+      float largest = 0;
+      for (const float value : coarse)
+        largest = std::max(largest, std::abs(value));
+      for (float& value : coarse)
+        value = row % 10 == 3 ? 0 : std::round(value / largest * 7) * largest / 7;
+      set_row(row, coarse.data());
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("hidden states of any size give what floats give, but for what their rounding to bytes changes") {
+  for (const auto& [target, draft] : {std::pair{1, 3}, {7, 65}, {8, 1}, {130, 16}}) {
+    coarse_tensors tensors;
+    delayed_selector exact(target, draft, selector_weights::float32), rounded(target, draft, selector_weights::int4);
+    exact.read(tensors);
+    rounded.read(tensors);
+    double difference = 0, size = 0;
+    for (int number = 0; number < 10; ++number) {
+      const made_up_features inputs(number, target, draft);
+      exact.choose(inputs.features);
+      rounded.choose(inputs.features);
+      for (std::size_t i = 0; i < exact.scores().size(); ++i) {
+        const double score = exact.scores()[i];
+        difference += std::abs(rounded.scores()[i] - score);
+        size += std::abs(score);
+      }
+    }
+    INFO("hidden states of " << target << " and " << draft << ": " << difference / size);
+    CHECK(difference < 0.02 * size);
+  }
+}
+
+TEST_CASE("hidden states that are not finite make some choice") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const auto weights : {selector_weights::float32, selector_weights::int4}) {
+    delayed_selector selector(24, 8, weights);
+    made_up_tensors tensors;
+    selector.read(tensors);
+    for (const float bad : {infinity, -infinity, std::nanf("")}) {
+      made_up_features inputs(1, 24, 8);
+      std::vector<float> hidden(24, bad);
+      inputs.features.target_hidden = hidden;
+      const std::int32_t choice = selector.choose(inputs.features);
+      CHECK((choice >= 0 && choice < delayed_action::count));
+    }
   }
 }
 

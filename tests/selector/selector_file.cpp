@@ -27,6 +27,7 @@ const selector_origin origin{"llama 7x24", "llama 2x8", 4096, "specinfer"};
 struct tensor_writer {
   model_writer::file_text& file;
   bool four_bits;
+  std::string of_floats;  // a matrix that is not
 
   void vector(const std::string& name, int n, float*) const {
     const std::vector<float> values = made_up(name, static_cast<std::size_t>(n));
@@ -37,7 +38,7 @@ struct tensor_writer {
     const auto n = static_cast<std::size_t>(columns);
     const std::vector<float> values = made_up(name, static_cast<std::size_t>(rows), n);
     const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)};
-    if (!four_bits) return file.add(name, shape, values);
+    if (!four_bits || name == of_floats) return file.add(name, shape, values);
     std::string bytes;
     std::vector<float> scales;
     for (std::size_t first = 0; first < values.size(); first += n) {
@@ -53,12 +54,12 @@ struct tensor_writer {
   }
 };
 
-model_writer::file_text written(bool four_bits) {
+model_writer::file_text written(bool four_bits, const std::string& of_floats = "") {
   model_writer::file_text file;
   delayed_selector shape(target_hidden, draft_hidden, selector_weights::float32);
-  tensor_writer writer{file, four_bits};
+  tensor_writer writer{file, four_bits, of_floats};
   shape.read(writer);
-  file.header["__metadata__"] = {{"format", "espalier-nde-selector 1"},
+  file.header["__metadata__"] = {{"format", "espalier-nde-selector 2"},
                                  {"target", origin.target},
                                  {"draft", origin.draft},
                                  {"vocab", "4096"},
@@ -151,6 +152,8 @@ TEST_CASE("bytes that 4 bits do not hold are refused") {
   const auto begin = file.header["second.weight"]["data_offsets"][0].get<std::size_t>();
   file.data[begin + 3 * 512 + 5] = 8;
   CHECK(says(message_of<model_error>([&] { load(file.text()); }), "row 3", "second.weight", "-7 to 7"));
+  const std::string mixed = written(true, "second.weight").text();
+  CHECK(says(message_of<model_error>([&] { load(mixed); }), "row 0", "second.weight", "all matrices must be"));
 }
 
 TEST_CASE("a file that is cut short is refused") {

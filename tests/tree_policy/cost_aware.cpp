@@ -166,6 +166,19 @@ TEST_CASE("a few failures at the beginning of a text are enough to doubt the dra
   CHECK(c.probability(0.9) < 0.35);
 }
 
+TEST_CASE("a prior that weighs more yields later, but yields") {
+  acceptance_calibration light({1.5, 0.3}), heavy({1.5, 0.3}, 6);
+  CHECK(heavy.probability(0.9) == light.probability(0.9));
+  for (int i = 0; i < 5; ++i) {
+    light.observe(0.9, false);
+    heavy.observe(0.9, false);
+  }
+  CHECK(heavy.probability(0.9) > light.probability(0.9) + 0.1);
+  for (int i = 0; i < 300; ++i)
+    heavy.observe(0.9, false);
+  CHECK(heavy.probability(0.9) < 0.15);
+}
+
 TEST_CASE("the price is the rate of the last rounds, and that of plain decoding at least") {
   const cost_model costs{{}, {}, {}, cost_curve::linear(0.5, 0.25), cost_curve::linear(2, 1)};
   throughput_price price(costs, 8);

@@ -18,8 +18,8 @@
 
 namespace espalier {
 
-//! How a delayed_selector holds its matrices: as they are, or 4 bits a weight, -7 to 7, with one scale a row. What such rows are multiplied
-//! with is rounded to bytes.
+//! How a delayed_selector holds its matrices: as they are, or rounded to 4 bits a weight, -7 to 7, with one scale a row. What
+//! such rows are multiplied with is rounded to bytes.
 enum class selector_weights { float32, int4 };
 
 //! The network that chooses a delayed tree by what is known at the root. Each hidden state is projected to 128 numbers, which
@@ -50,8 +50,8 @@ class delayed_selector {
     last_ = place_layer(delayed_action::count, second_width);
     memory_.resize(used_);
     const auto widest = static_cast<std::size_t>((std::max)(target_hidden, draft_hidden));
-    input_.resize((std::max)(detail::padded(widest), first_.stride()));
-    whole_.bytes.resize((std::max)(input_.size(), second_.stride()));
+    input_.resize(detail::padded(widest));
+    whole_.bytes.resize((std::max)({input_.size(), first_.stride(), second_.stride()}));
     joined_.resize(first_.stride());
     hidden_.resize(second_.stride());
     narrow_.resize(last_.stride());
@@ -81,7 +81,7 @@ class delayed_selector {
 
   //! The number of the delayed_action.
   std::int32_t choose(const selector_features& features) {
-    detail::touch_pages(memory_.data(), memory_.size() * sizeof(line));
+    detail::prefetch_pages(memory_.data(), memory_.size() * sizeof(line));
     const std::array<std::span<const float>, n_hidden> states = {features.target_hidden, features.draft_hidden_prev,
                                                                  features.draft_hidden_root};
     for (std::size_t i = 0; i < n_hidden; ++i) {
@@ -138,10 +138,10 @@ class delayed_selector {
   }
   layer_place place_layer(std::size_t outputs, std::size_t inputs) {
     layer_place made{outputs, inputs};
-    const std::size_t padded = (outputs + detail::nibble_rows - 1) / detail::nibble_rows * detail::nibble_rows;
-    made.rows =
-        place(kind_ == selector_weights::int4 ? padded * made.stride() / 2 : outputs * made.stride() * sizeof(float));
-    if (kind_ == selector_weights::int4) made.scales = place_floats(outputs);
+    const bool four_bits = kind_ == selector_weights::int4;
+    made.rows = place(four_bits ? detail::padded(outputs, detail::nibble_rows) * made.stride() / 2
+                                : outputs * made.stride() * sizeof(float));
+    if (four_bits) made.scales = place_floats(outputs);
     made.bias = place_floats(outputs);
     return made;
   }
@@ -169,8 +169,9 @@ class delayed_selector {
     const float scale = detail::nibble_scale(std::span(values, at.inputs));
     floats(at.scales)[row] = scale;
     for (std::size_t i = 0; i < at.inputs; ++i) {
-      const int weight = scale > 0 ? static_cast<int>(std::lround(values[i] / scale)) : 0;
-      detail::set_nibble(bytes(at.rows), at.stride(), row, i, weight);
+      const float weight = scale > 0 ? std::floor(values[i] / scale + 0.5F) : 0;
+      constexpr float most = detail::nibble_most;
+      detail::set_nibble(bytes(at.rows), at.stride(), row, i, static_cast<int>(std::clamp(weight, -most, most)));
     }
   }
 
@@ -192,11 +193,11 @@ class delayed_selector {
     const std::uint8_t* weights = bytes(at.rows);
     whole_.set(x, n);
     for (std::size_t first = 0; first < at.outputs; first += detail::nibble_rows) {
-      std::int32_t products[detail::nibble_rows];
-      detail::products(weights + first * n / 2, whole_, n, products);
+      std::int32_t whole[detail::nibble_rows];
+      detail::multiply_nibbles(weights + first * n / 2, whole_, n, whole);
       const std::size_t end = (std::min)(at.outputs, first + detail::nibble_rows);
       for (std::size_t r = first; r < end; ++r)
-        out[r] = static_cast<float>(products[r - first]) * (whole_.scale * scales[r]) + bias[r];
+        out[r] = static_cast<float>(whole[r - first]) * (whole_.scale * scales[r]) + bias[r];
     }
   }
 

@@ -61,8 +61,10 @@ struct selector_tensors {
     const float scale = nibble_scale(values);
     for (const float value : values) {
       if (scale > 0 && std::abs(value / scale - std::round(value / scale)) > 1e-3F) {
-        raise<model_error>(where, ": row ", row, " of tensor \"", name,
-                           "\" has more than 4 bits; bytes must be -7 to 7, with one of either in each row.");
+        raise<model_error>(
+            where, ": row ", row, " of tensor \"", name,
+            "\" does not go into 4 bits as it is; where \"first.weight\" is I8, all matrices must be, each row "
+            "0 or of -7 to 7 with a 7 or a -7.");
       }
     }
   }
@@ -106,8 +108,8 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 
 //! A delayed_selector and what it was trained for: a safetensors file of examples/nde.
 //!
-//! Its metadata has format ("espalier-nde-selector 1"), target, draft, vocab and verifier. Its tensors are delayed_selector's; matrices F32, F16 or BF16, and are then held as
-//! floats, or I8 of -7 to 7 with row scales, held in 4 bits.
+//! Its metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are delayed_selector's;
+//! matrices F32, F16 or BF16, and then held as floats, or I8 of -7 to 7 with row scales, and then held in 4 bits.
 //!
 //!     const auto file = load_selector("specinfer.safetensors");
 //!     require_origin(file, {model_identity("target"), model_identity("draft"), 4096, "specinfer"});
@@ -123,15 +125,15 @@ struct selector_file {
 //! Errors      model_error that names the file and what of it is missing, of another shape, not finite, cut short, or of another
 //!             format
 inline selector_file load_selector(safetensors_file file) {
-  constexpr const char* format = "espalier-nde-selector 1";
+  constexpr const char* format = "espalier-nde-selector 2";
   if (detail::selector_entry(file, "format") != format) {
     raise<model_error>(file.where(), " is no selector: its format is \"", file.metadata().at("format"),
                        "\", but must be \"", format, "\".");
   }
   const std::int32_t target_hidden = detail::length_of(file, "target_hidden.mean"),
                      draft_hidden = detail::length_of(file, "draft_hidden_prev.mean");
-  const safetensors_entry* largest = file.find("first.weight");
-  const bool four_bits = largest != nullptr && largest->dtype == "I8";
+  const safetensors_entry* first = file.find("first.weight");
+  const bool four_bits = first != nullptr && first->dtype == "I8";
   selector_file loaded{
       delayed_selector(target_hidden, draft_hidden, four_bits ? selector_weights::int4 : selector_weights::float32),
       {detail::selector_entry(file, "target"), detail::selector_entry(file, "draft"),

@@ -16,22 +16,22 @@
 
 #include "espalier/core/weights.hpp"
 
-//! The layers of a selector's network, for one row at a time. Loops that vectorise as they are.
+//! The layers of a selector's network, for one row at a time.
 namespace espalier::detail {
 
-// Rows of matrices and their inputs are padded with zeros to whole groups of so many.
+// Rows of matrices and their inputs are padded to whole groups of so many; the inputs with zeros.
 inline constexpr std::size_t layer_lanes = 8;
 
 // A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: asks for one
 // line of each.
-inline void touch_pages(const void* from, std::size_t bytes) {
+inline void prefetch_pages(const void* from, std::size_t bytes) {
   constexpr std::size_t page = 4096;
   for (std::size_t i = 0; i < bytes; i += page)
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-constexpr std::size_t padded(std::size_t n) {
-  return (n + layer_lanes - 1) / layer_lanes * layer_lanes;
+constexpr std::size_t padded(std::size_t n, std::size_t to = layer_lanes) {
+  return (n + to - 1) / to * to;
 }
 
 // Error below 5e-7. Source of the rational function: Eigen's and XLA's erf of float.
@@ -86,8 +86,9 @@ inline void normalise_layer(float* x, const float* scale, const float* bias, std
 struct whole_numbers {
   std::vector<std::int8_t> bytes;
   std::int32_t sum = 0;  // of the bytes
-  float scale = 0;       // not finite where a number is not; then nothing is that is made of them
+  float scale = 0;       // infinite or NaN where a number is: so is all that is made of them
 
+  // n numbers; there are as many bytes at least.
   void set(const float* x, std::size_t n) {
     constexpr std::int32_t most = 127;
     std::int32_t largest = 0;
@@ -95,13 +96,13 @@ struct whole_numbers {
       largest = (std::max)(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
     scale = std::bit_cast<float>(largest) / static_cast<float>(most);
     const float factor = 1.0F / scale;
-    std::int8_t* to = bytes.data();
-    std::int32_t total = 0;
     if (!std::isfinite(scale) || !std::isfinite(factor)) {
       sum = 0;
-      std::fill_n(to, n, std::int8_t{0});
+      std::fill_n(bytes.data(), n, std::int8_t{0});
       return;
     }
+    std::int8_t* to = bytes.data();
+    std::int32_t total = 0;
     constexpr float above = static_cast<float>(most + 1);
     for (std::size_t i = 0; i < n; ++i) {
       const std::int32_t whole = static_cast<std::int32_t>(x[i] * factor + (above + 0.5F)) - (most + 1);
@@ -116,7 +117,8 @@ struct whole_numbers {
 // are held together, 8 inputs of all of them in 64 bytes: a row's first four in the low halves of its 4 bytes, the others in the
 // high ones.
 inline constexpr std::size_t nibble_rows = 16, nibble_bytes = nibble_rows * layer_lanes / 2;
-inline constexpr int nibble_most = 7, nibble_zero = 8;
+inline constexpr int nibble_most = 7, nibble_added = 8;
+static_assert(layer_lanes == 8 && std::endian::native == std::endian::little);
 
 // What a row of weights is to be multiplied by; 0 where all are.
 inline float nibble_scale(std::span<const float> weights) {
@@ -126,11 +128,11 @@ inline float nibble_scale(std::span<const float> weights) {
   return largest / nibble_most;
 }
 
-// n: inputs, padded.
+// n: inputs, padded; -7 <= weight <= 7.
 inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, std::size_t i, int weight) {
   const std::size_t group = row / nibble_rows * (n / layer_lanes) + i / layer_lanes;
   std::uint8_t& byte = weights[group * nibble_bytes + row % nibble_rows * 4 + i % 4];
-  const int whole = weight + nibble_zero;
+  const int whole = weight + nibble_added;
   byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
 }
 
@@ -145,7 +147,7 @@ struct nibble_sums {
     std::memcpy(&first, x, 4);
     std::memcpy(&second, x + 4, 4);
     low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, mask), _mm512_set1_epi32(first));
-    high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask), _mm512_set1_epi32(second));
+    high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi32(both, 4), mask), _mm512_set1_epi32(second));
   }
   void store(std::int32_t* to) const { _mm512_storeu_si512(to, _mm512_add_epi32(low, high)); }
 };
@@ -155,7 +157,7 @@ struct nibble_sums {
   typedef std::uint16_t halves __attribute__((vector_size(nibble_bytes / parts)));  // two for each row
   typedef std::int32_t wholes __attribute__((vector_size(nibble_bytes / parts)));
 
-  wholes sums[parts] = {};
+  wholes total[parts] = {};
 
   void add(const std::uint8_t* weights, const std::int8_t* x) {
     const halves a = pairs(x[0], x[2]), b = pairs(x[4], x[6]), c = pairs(x[1], x[3]), d = pairs(x[5], x[7]);
@@ -165,10 +167,10 @@ struct nibble_sums {
       // A sum of four products of at most 15 * 127 has 16 bits.
       const halves four = (both & 15) * a + (both >> 4 & 15) * b + (both >> 8 & 15) * c + (both >> 12) * d;
       const wholes two = std::bit_cast<wholes>(four);
-      sums[part] += (two << 16 >> 16) + (two >> 16);
+      total[part] += (two << 16 >> 16) + (two >> 16);
     }
   }
-  void store(std::int32_t* to) const { std::memcpy(to, sums, sizeof sums); }
+  void store(std::int32_t* to) const { std::memcpy(to, total, sizeof total); }
 
  private:
   static halves pairs(std::int32_t first, std::int32_t second) {
@@ -178,14 +180,15 @@ struct nibble_sums {
 };
 #endif
 
-// Of 16 rows of n weights with as many bytes; below 2^31 for 2^20 of them.
-inline void products(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
-  nibble_sums sums;
+// The products of 16 rows of weights with the first n numbers, n padded, at most 2^20. What was added to the weights is taken
+// off.
+inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
+  nibble_sums total;
   for (std::size_t i = 0; i < n; i += layer_lanes, weights += nibble_bytes)
-    sums.add(weights, x.bytes.data() + i);
-  sums.store(out);
+    total.add(weights, x.bytes.data() + i);
+  total.store(out);
   for (std::size_t r = 0; r < nibble_rows; ++r)
-    out[r] -= nibble_zero * x.sum;
+    out[r] -= nibble_added * x.sum;
 }
 
 // Of n terms.

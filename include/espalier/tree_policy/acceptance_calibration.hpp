@@ -11,22 +11,23 @@ namespace espalier {
 //!
 //! Complexity  O(1)
 //! Law         non-decreasing in the draft's probability. Nothing but observe() and reset() changes it
-//! Source      Platt's scaling; fitted by one Newton step an observation. What was observed fades, the prior does not
+//! Source      Platt's scaling; fitted by a step an observation: Newton's, shorter where the bias is far from its prior. What was
+//!             observed fades; the prior does not, but pulls no harder from half a unit of log-odds on (Huber)
 class acceptance_calibration {
  public:
   //! Log-odds of acceptance, before anything was observed: bias + slope * log-odds of the draft.
   struct line {
     double bias;
     double slope;
-    double weight = 0.5;  //!< of the bias, in units of information: an observation has 0.25 at most
   };
 
-  explicit acceptance_calibration(line prior) : prior_(prior) { reset(); }
+  //! `weight` is that of the prior's bias, in units of information: an observation has 0.25 at most.
+  explicit acceptance_calibration(line prior, double weight = 0.5) : prior_(prior), prior_weight_(weight) { reset(); }
 
   //! Forgets what was observed.
   void reset() {
     now_ = prior_;
-    bias_weight_ = prior_.weight;
+    bias_weight_ = prior_weight_;
     cross_weight_ = 0;
     slope_weight_ = prior_slope_weight;
   }
@@ -47,11 +48,11 @@ class acceptance_calibration {
   void observe(double draft_probability, bool accepted) {
     const double x = log_odds(draft_probability), a = at(x);
     const double information = (std::max)(a * (1 - a), 0.02), error = (accepted ? 1 : 0) - a;
-    bias_weight_ = fade(bias_weight_, prior_.weight) + information;
+    bias_weight_ = fade(bias_weight_, prior_weight_) + information;
     cross_weight_ = fade(cross_weight_, 0) + information * x;
     slope_weight_ = fade(slope_weight_, prior_slope_weight) + information * x * x;
     const double pull = std::clamp(prior_.bias - now_.bias, -farthest, farthest);
-    const double along_bias = error + (1 - kept) * prior_.weight * pull;
+    const double along_bias = error + (1 - kept) * prior_weight_ * pull;
     const double along_slope = error * x + (1 - kept) * prior_slope_weight * (prior_.slope - now_.slope);
     const double determinant = bias_weight_ * slope_weight_ - cross_weight_ * cross_weight_;
     const double bias_step = (slope_weight_ * along_bias - cross_weight_ * along_slope) / determinant;
@@ -68,6 +69,7 @@ class acceptance_calibration {
   static double fade(double weight, double prior) { return kept * weight + (1 - kept) * prior; }
 
   line prior_;
+  double prior_weight_;
   line now_{};
   double bias_weight_ = 0, cross_weight_ = 0, slope_weight_ = 0;  // second derivatives of the loss
 };

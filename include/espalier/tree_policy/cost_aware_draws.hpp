@@ -218,8 +218,9 @@ class cost_aware_draws {
   cost_aware_options options_;
   throughput_price price_;
   provisional<round_state> round_;
-  // Priors: of what two language models of one kind do at temperature 1. Texts differ less in it than some tens of draws tell.
-  acceptance_calibration first_draw_{{1.5, 0.3, 6}};  // of a first draw, by the largest probability of its row
+  // Priors: of what two language models of one kind do at temperature 1. Texts of one pair differ little in first draws: there
+  // the prior weighs as much as some thirty of them.
+  acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
   acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, where those before it have failed
   std::vector<double> largest_;    // [budget + 1] probability of a node's row, where it was asked for
   std::vector<asked_node> asked_;  // in this round
