@@ -21,8 +21,8 @@ namespace bench {
 struct cost_aware_run {
   int tokens = 128;  //!< written after each prompt
   int tune = 5;      //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 8;   //!< prompts of a domain at most
-  int repeats = 2;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
+  int measure = 10;  //!< prompts of a domain at most
+  int repeats = 3;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
 };
 
 //! What all methods of one regime did. Plain decoding is the first method, the cost-aware policy the last one.
