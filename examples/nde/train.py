@@ -159,6 +159,13 @@ class Roots:
         self.asked_seconds = choosing + torch.where(passes > 0, 0, self.one[:, :1] + opening).float()
         self.settings = [tuple(s) for s in tensors["scalars"][:, [TEMPERATURE, TOP_P]].tolist()]
 
+    def weigh(self, foretold):
+        """Roots lie at equal distances in a text, rounds do not: fewer begin where more tokens are accepted. From here on a root
+        counts as much as rounds begin near it, by the tokens foretold of a path."""
+        weight = 1 / foretold[:, PATH, None]
+        for name in ("tokens", "draft_seconds", "target_seconds", "asked_seconds"):
+            setattr(self, name, getattr(self, name) * weight)
+
     def seconds(self, chosen=False):
         """Of all actions [roots][actions]: of static trees, or of trees that a selector chose."""
         return self.draft_seconds + self.target_seconds + (self.asked_seconds if chosen else 0)
@@ -199,6 +206,7 @@ def static_of(best, roots):
     return torch.tensor([best.get(s, best[None]) for s in roots.settings])
 
 
+PATH = ACTIONS.index((1, 0, LENGTHS - 1))
 UNDELAYED = [i for i, (_, trunk, _) in enumerate(ACTIONS) if trunk == 0]
 EVERY = list(range(len(ACTIONS)))
 # Of trees that are the same only the first is ever chosen.
@@ -499,12 +507,13 @@ def trained(args, loaded, costs, out=None, turn=0):
     parts, teacher = parts_of(args, loaded[1], turn), None
     for verifier in verifiers_of(args, common):
         roots = roots_of(args, loaded, costs, verifier)
-        by_part, taught = taken(roots, parts), roots
+        teacher = teacher or Regression(roots, parts)
+        foretold, taught = teacher(roots.tokens), copy.copy(roots)
+        taught.tokens = torch.lerp(roots.tokens, foretold, args.smooth)
+        roots.weigh(foretold)
+        taught.weigh(foretold)
+        by_part = taken(roots, parts)
         print(f"{verifier}: " + ", ".join(f"{len(p.tokens)} {name} roots" for name, p in by_part.items()), flush=True)
-        if args.smooth > 0:
-            teacher = teacher or Regression(roots, parts)
-            taught = copy.copy(roots)
-            taught.tokens = torch.lerp(roots.tokens, teacher(roots.tokens), args.smooth)
         metadata = {key: common[key] for key in ("target", "draft", "vocab")} | {"verifier": verifier}
         metadata |= {"heldout": str(args.heldout), "validation": str(args.validation)}
         checkpoints = [out and f"{out(verifier)}.checkpoint-{seed}" for seed in range(args.seeds)]
@@ -561,9 +570,11 @@ def evaluate(args):
             )
     # The prompts that it was not trained on.
     args.heldout, args.validation = (float(metadata[key]) for key in ("heldout", "validation"))
-    parts = taken(roots_of(args, loaded, costs, metadata["verifier"]), parts_of(args, loaded[1]))
+    parts, roots = parts_of(args, loaded[1]), roots_of(args, loaded, costs, metadata["verifier"])
+    roots.weigh(Regression(roots, parts)(roots.tokens))
+    by_part = taken(roots, parts)
     tally = Tally()
-    tally.add(model, parts["train"], parts["heldout"])
+    tally.add(model, by_part["train"], by_part["heldout"])
     tally.report(metadata["verifier"])
 
 
