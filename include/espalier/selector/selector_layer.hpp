@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #endif
 
@@ -137,7 +137,7 @@ inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, st
 }
 
 // Adds to the sums of 16 rows the products of 8 inputs, x [8].
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 struct nibble_sums {
   __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
 
@@ -147,7 +147,7 @@ struct nibble_sums {
     std::memcpy(&first, x, 4);
     std::memcpy(&second, x + 4, 4);
     low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, mask), _mm512_set1_epi32(first));
-    high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi32(both, 4), mask), _mm512_set1_epi32(second));
+    high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask), _mm512_set1_epi32(second));
   }
   void store(std::int32_t* to) const { _mm512_storeu_si512(to, _mm512_add_epi32(low, high)); }
 };
