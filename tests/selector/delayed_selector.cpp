@@ -93,30 +93,26 @@ TEST_CASE("the network gives what PyTorch's gives, with weights of 32 bits and o
     delayed_selector selector(target, draft, four_bits ? selector_weights::int4 : selector_weights::float32);
     made_up_tensors tensors;
     selector.read(tensors);
-    std::vector<double> worst;  // of each input
-    for (std::size_t i = 0; i < golden["rows"].size(); ++i) {
-      const made_up_features inputs(static_cast<int>(i), target, draft);
-      const auto& row = golden["rows"][i];
+    double worst = 0;
+    int compared = 0;
+    for (const auto& row : golden["rows"]) {
+      const int number = row["input"];
+      const made_up_features inputs(number, target, draft);
       const std::vector<double> expected = row[kind];
-      REQUIRE(expected.size() == 36);
       const std::int32_t choice = selector.choose(inputs.features);
       const std::int32_t expected_choice = row[std::string(kind) + "_choice"];
-      worst.push_back(0);
-      for (std::size_t k = 0; k < expected.size(); ++k) {
+      for (std::size_t k = 0; k < expected.size(); ++k, ++compared) {
         const std::size_t action = k * static_cast<std::size_t>(golden["every"]);
-        worst.back() = std::max(worst.back(), std::abs(static_cast<double>(selector.scores()[action]) - expected[k]));
+        worst = std::max(worst, std::abs(static_cast<double>(selector.scores()[action]) - expected[k]));
       }
-      INFO(kind << ", input " << i);
+      INFO(kind << ", input " << number);
       CHECK(choice == expected_choice);
       CHECK(selector.scores()[static_cast<std::size_t>(choice)] ==
             *std::max_element(selector.scores().begin(), selector.scores().end()));
     }
     INFO(kind);
-    REQUIRE(worst.size() == 20);
-    std::sort(worst.begin(), worst.end());
-    // What lies in the middle between two bytes may become either, by the last bit of a sum.
-    CHECK(worst[worst.size() / 4] < 1e-5);
-    CHECK(worst.back() < (four_bits ? 0.05 : 1e-4));
+    CHECK(worst < (four_bits ? 1e-3 : 1e-4));
+    CHECK(compared == 20 * 36);
   }
 }
 

@@ -49,12 +49,11 @@ class delayed_selector {
     second_ = place_layer(second_width, first_width);
     last_ = place_layer(delayed_action::count, second_width);
     memory_.resize(used_);
-    const auto widest = static_cast<std::size_t>((std::max)(target_hidden, draft_hidden));
-    input_.resize(detail::padded(widest));
-    whole_.bytes.resize((std::max)({input_.size(), first_.stride(), second_.stride()}));
-    joined_.resize(first_.stride());
-    hidden_.resize(second_.stride());
-    narrow_.resize(last_.stride());
+    input_.resize((std::max)(states_[0].projection.stride, states_[1].projection.stride));
+    whole_.bytes.resize((std::max)({input_.size(), first_.stride, second_.stride}));
+    joined_.resize(first_.stride);
+    hidden_.resize(second_.stride);
+    narrow_.resize(last_.stride);
     scores_.resize(delayed_action::count);
   }
 
@@ -92,7 +91,7 @@ class delayed_selector {
       }
       float* out = joined_.data() + i * projected;
       standardise(at.scale, states[i].data(), input_.data());
-      std::fill_n(input_.data() + at.scale.n, at.projection.stride() - at.scale.n, 0.0F);
+      std::fill_n(input_.data() + at.scale.n, at.projection.stride - at.scale.n, 0.0F);
       apply(at.projection, input_.data(), out);
       detail::normalise_layer(out, floats(at.norm_scale), floats(at.norm_bias), projected);
     }
@@ -119,8 +118,7 @@ class delayed_selector {
     std::size_t n = 0, mean = 0, deviation = 0;
   };
   struct layer_place {
-    std::size_t outputs = 0, inputs = 0, rows = 0, scales = 0, bias = 0;
-    std::size_t stride() const { return detail::padded(inputs); }
+    std::size_t outputs = 0, inputs = 0, stride = 0, rows = 0, scales = 0, bias = 0;
   };
   struct state_place {
     input_place scale;
@@ -137,10 +135,10 @@ class delayed_selector {
     return {n, mean, place_floats(n)};
   }
   layer_place place_layer(std::size_t outputs, std::size_t inputs) {
-    layer_place made{outputs, inputs};
     const bool four_bits = kind_ == selector_weights::int4;
-    made.rows = place(four_bits ? detail::padded(outputs, detail::nibble_rows) * made.stride() / 2
-                                : outputs * made.stride() * sizeof(float));
+    layer_place made{outputs, inputs, detail::padded(inputs, four_bits ? detail::nibble_inputs : detail::mass_lanes)};
+    made.rows = place(four_bits ? detail::padded(outputs, detail::nibble_rows) * made.stride / 2
+                                : outputs * made.stride * sizeof(float));
     if (four_bits) made.scales = place_floats(outputs);
     made.bias = place_floats(outputs);
     return made;
@@ -163,7 +161,7 @@ class delayed_selector {
 
   void set_row(const layer_place& at, std::size_t row, const float* values) {
     if (kind_ == selector_weights::float32) {
-      std::copy_n(values, at.inputs, floats(at.rows) + row * at.stride());
+      std::copy_n(values, at.inputs, floats(at.rows) + row * at.stride);
       return;
     }
     const float scale = detail::nibble_scale(std::span(values, at.inputs));
@@ -171,7 +169,7 @@ class delayed_selector {
     for (std::size_t i = 0; i < at.inputs; ++i) {
       const float weight = scale > 0 ? std::floor(values[i] / scale + 0.5F) : 0;
       constexpr float most = detail::nibble_most;
-      detail::set_nibble(bytes(at.rows), at.stride(), row, i, static_cast<int>(std::clamp(weight, -most, most)));
+      detail::set_nibble(bytes(at.rows), at.stride, row, i, static_cast<int>(std::clamp(weight, -most, most)));
     }
   }
 
@@ -181,7 +179,7 @@ class delayed_selector {
 
   // x [stride], zero beyond the inputs; out [outputs].
   void apply(const layer_place& at, const float* x, float* out) {
-    const std::size_t n = at.stride();
+    const std::size_t n = at.stride;
     const float* bias = floats(at.bias);
     if (kind_ == selector_weights::float32) {
       const float* rows = floats(at.rows);

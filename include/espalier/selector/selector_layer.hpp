@@ -14,13 +14,11 @@
 #include <immintrin.h>
 #endif
 
+#include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
 //! The layers of a selector's network, for one row at a time.
 namespace espalier::detail {
-
-// Rows of matrices and their inputs are padded to whole groups of so many; the inputs with zeros.
-inline constexpr std::size_t layer_lanes = 8;
 
 // A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: asks for one
 // line of each.
@@ -30,7 +28,8 @@ inline void prefetch_pages(const void* from, std::size_t bytes) {
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-constexpr std::size_t padded(std::size_t n, std::size_t to = layer_lanes) {
+// Rows of matrices and their inputs are padded to whole groups; the inputs with zeros.
+constexpr std::size_t padded(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
 }
 
@@ -116,9 +115,9 @@ struct whole_numbers {
 // Weights of 4 bits, -7 to 7, are held with 8 added, so that processors can multiply them with signed bytes, four at a time. 16 rows
 // are held together, 8 inputs of all of them in 64 bytes: a row's first four in the low halves of its 4 bytes, the others in the
 // high ones.
-inline constexpr std::size_t nibble_rows = 16, nibble_bytes = nibble_rows * layer_lanes / 2;
+inline constexpr std::size_t nibble_rows = 16, nibble_inputs = 8, nibble_bytes = nibble_rows * nibble_inputs / 2;
 inline constexpr int nibble_most = 7, nibble_added = 8;
-static_assert(layer_lanes == 8 && std::endian::native == std::endian::little);
+static_assert(std::endian::native == std::endian::little);
 
 // What a row of weights is to be multiplied by; 0 where all are.
 inline float nibble_scale(std::span<const float> weights) {
@@ -130,7 +129,7 @@ inline float nibble_scale(std::span<const float> weights) {
 
 // n: inputs, padded; -7 <= weight <= 7.
 inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, std::size_t i, int weight) {
-  const std::size_t group = row / nibble_rows * (n / layer_lanes) + i / layer_lanes;
+  const std::size_t group = row / nibble_rows * (n / nibble_inputs) + i / nibble_inputs;
   std::uint8_t& byte = weights[group * nibble_bytes + row % nibble_rows * 4 + i % 4];
   const int whole = weight + nibble_added;
   byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
@@ -184,16 +183,19 @@ struct nibble_sums {
 // off.
 inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
   nibble_sums total;
-  for (std::size_t i = 0; i < n; i += layer_lanes, weights += nibble_bytes)
+  for (std::size_t i = 0; i < n; i += nibble_inputs, weights += nibble_bytes)
     total.add(weights, x.bytes.data() + i);
   total.store(out);
   for (std::size_t r = 0; r < nibble_rows; ++r)
     out[r] -= nibble_added * x.sum;
 }
 
-// Of n terms.
+// Of n terms. Rows are short: a sum for rows of the vocabulary would take as long to begin.
 inline float product(const float* row, const float* x, std::size_t n) {
-  return static_cast<float>(sum_of(n, [&](std::size_t i) { return row[i] * x[i]; }));
+  double total = 0;
+  for (std::size_t begin = 0; begin < n; begin += mass_block)
+    total += block_mass([&](std::size_t i) { return row[i] * x[i]; }, begin, (std::min)(n, begin + mass_block));
+  return static_cast<float>(total);
 }
 
 }  // namespace espalier::detail
