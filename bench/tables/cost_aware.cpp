@@ -42,9 +42,10 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   bench::add_count(app, "--tune", a.how.tune, "prompts of each domain that are left out: tuned settings are of them",
                    0);
   bench::add_count(app, "--measure", a.how.measure, "prompts of each domain at most");
-  bench::add_count(
-      app, "--repeats", a.how.repeats,
-      "times that each text is written: greedy, the median counts; sampled, all count, with seeds of their own");
+  bench::add_count(app, "--finalists", a.how.finalists,
+                   "static settings of each domain, the best in one text of each prompt, that are measured again");
+  bench::add_count(app, "--repeats", a.how.repeats,
+                   "texts that these write after each prompt: greedy, the median time counts; sampled, all count");
   app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
       ->capture_default_str();
   app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured every ten seconds");
@@ -53,7 +54,7 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
   app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
   app.parse(argc, argv);
-  if (a.quick) a.how = {.tokens = 64, .tune = 5, .measure = 1, .repeats = 1};
+  if (a.quick) a.how = {.tokens = 64, .tune = 5, .measure = 1, .finalists = 1, .repeats = 1};
   return a;
 }
 
@@ -100,25 +101,42 @@ class recent_costs {
 };
 
 bench::cost_aware_results measure(models::model_folder& models, recent_costs& costs, std::string name,
-                                  std::vector<bench::timed_method> methods, std::vector<bench::prompt_domain> domains,
-                                  const arguments& a, bool sampled) {
+                                  const std::vector<bench::timed_method>& methods,
+                                  std::vector<bench::prompt_domain> domains, int tokens, int repeats, bool sampled,
+                                  std::uint64_t first_seed) {
   std::vector<std::string> names;
   for (const bench::timed_method& method : methods)
     names.push_back(method.name);
   for (bench::prompt_domain& domain : domains) {
     const std::vector<std::vector<espalier::token_id>> once = domain.prompts;
-    for (int i = 1; sampled && i < a.how.repeats; ++i)
+    for (int i = 1; sampled && i < repeats; ++i)
       domain.prompts.insert(domain.prompts.end(), once.begin(), once.end());
   }
   bench::text_writer writer(models);
   bench::timed_texts texts(
-      methods.size(), domains, sampled ? 1 : a.how.repeats, name.c_str(),
-      [&](std::size_t m, std::size_t d, std::size_t p) {
+      methods.size(), domains, sampled ? 1 : repeats, name.c_str(), [&](std::size_t m, std::size_t d, std::size_t p) {
         if (m == 0) costs.refresh();
         const espalier::sampling_options sampling{.temperature = sampled ? domains[d].temperature : 0.0F};
-        return methods[m].write(writer, domains[d].prompts[p], {a.how.tokens, {.sampling = sampling, .seed = p}});
+        return methods[m].write(writer, domains[d].prompts[p],
+                                {tokens, {.sampling = sampling, .seed = first_seed + p}});
       });
-  return {std::move(name), std::move(names), std::move(domains), std::move(texts)};
+  return {std::move(name), std::move(names), std::move(domains), static_cast<std::size_t>(sampled ? repeats : 1),
+          std::move(texts)};
+}
+
+// Every method once, and then those that may be the best ones again, on texts and times of their own.
+bench::cost_aware_regime measure(models::model_folder& models, recent_costs& costs, const std::string& name,
+                                 const std::vector<bench::timed_method>& methods,
+                                 const std::vector<bench::prompt_domain>& domains, const bench::cost_aware_run& how,
+                                 bool sampled) {
+  bench::cost_aware_results all =
+      measure(models, costs, name + ", all methods", methods, domains, how.tokens, 1, sampled, 0);
+  std::vector<bench::timed_method> finalists;
+  for (const std::size_t m : all.finalists(how.finalists))
+    finalists.push_back(methods[m]);
+  bench::cost_aware_results finals =
+      measure(models, costs, name, finalists, domains, how.tokens, how.repeats, sampled, 1'000'000);
+  return {std::move(all), std::move(finals)};
 }
 
 int run(const arguments& a) {
@@ -134,9 +152,9 @@ int run(const arguments& a) {
     if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
   }
   recent_costs costs(models, a.costs);
-  std::vector<bench::cost_aware_results> regimes;
-  regimes.push_back(measure(models, costs, "greedy", bench::greedy_methods(costs.get()), domains, a, false));
-  regimes.push_back(measure(models, costs, "sampled", bench::sampled_methods(costs.get()), domains, a, true));
+  std::vector<bench::cost_aware_regime> regimes;
+  regimes.push_back(measure(models, costs, "greedy", bench::greedy_methods(costs.get()), domains, a.how, false));
+  regimes.push_back(measure(models, costs, "sampled", bench::sampled_methods(costs.get()), domains, a.how, true));
   const bench::cost_aware_report report(regimes, a.how);
   bench::deliver(report, a, a.plot);
   return 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,11 @@ namespace bench {
 
 //! How much is measured.
 struct cost_aware_run {
-  int tokens = 128;  //!< written after each prompt
-  int tune = 5;      //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 10;  //!< prompts of a domain at most
-  int repeats = 3;   //!< of each: greedy, the median counts; sampled, all count, with seeds of their own
+  int tokens = 128;   //!< written after each prompt
+  int tune = 5;       //!< prompts of a domain that are left out: settings were chosen by them
+  int measure = 10;   //!< prompts of a domain at most
+  int finalists = 3;  //!< static settings of each domain, the best in one text of each prompt, that are measured again
+  int repeats = 10;   //!< texts of each prompt by these: greedy, the median time counts; sampled, all do
 };
 
 //! What all methods of one regime did. Plain decoding is the first method, the cost-aware policy the last one.
@@ -30,6 +32,7 @@ struct cost_aware_results {
   std::string name;
   std::vector<std::string> methods;
   std::vector<prompt_domain> domains;  //!< the adversarial one last, where there is one
+  std::size_t copies;                  //!< of each prompt, one list of all after the other
   timed_texts texts;
 
   std::size_t own() const { return methods.size() - 1; }
@@ -55,101 +58,121 @@ struct cost_aware_results {
     }
     return best;
   }
-  //! Tokens a second of the fastest of all other methods where it is chosen on every other text, and timed on the rest.
-  double held_out_rate(std::size_t first, std::size_t last) const {
-    espalier::statistics sum;
-    for (const std::size_t half : {0, 1}) {
-      std::size_t best = 0;
-      for (std::size_t m = 0; m < own(); ++m) {
-        if (half_total(m, first, last, 1 - half).throughput() > half_total(best, first, last, 1 - half).throughput())
-          best = m;
-      }
-      sum += half_total(best, first, last, half);
+  //! Plain decoding, what else is among the n fastest of a domain, or of several together, and the cost-aware policy.
+  std::vector<std::size_t> finalists(int n) const {
+    std::vector<char> chosen(methods.size(), 0);
+    chosen.front() = chosen.back() = 1;
+    const auto choose = [&](std::size_t first, std::size_t last) {
+      std::vector<std::size_t> order(own());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::stable_sort(order.begin(), order.end(),
+                       [&](auto a, auto b) { return rate(a, first, last) > rate(b, first, last); });
+      for (std::size_t i = 0; i < order.size() && i < static_cast<std::size_t>(n); ++i)
+        chosen[order[i]] = 1;
+    };
+    for (std::size_t d = 0; d < n_usual(); ++d)
+      choose(d, d + 1);
+    choose(0, n_usual());
+    choose(0, domains.size());
+    std::vector<std::size_t> out;
+    for (std::size_t m = 0; m < methods.size(); ++m) {
+      if (chosen[m] != 0) out.push_back(m);
     }
-    return sum.throughput();
+    return out;
   }
-  //! The cost-aware policy over another method, prompt by prompt: mean of these domains.
+  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts.
   interval own_over(std::size_t method, std::size_t first, std::size_t last) const {
-    const std::vector<interval> all = texts.speedups(own(), method);
-    return mean_of({all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)});
-  }
-
- private:
-  espalier::statistics half_total(std::size_t method, std::size_t first, std::size_t last, std::size_t half) const {
-    espalier::statistics sum;
+    std::vector<double> others, owns;
     for (std::size_t d = first; d < last; ++d) {
-      for (std::size_t p = half; p < domains[d].prompts.size(); p += 2)
-        sum += texts.at(method, d, p);
+      const std::size_t n = domains[d].prompts.size() / copies;
+      for (std::size_t p = 0; p < n; ++p) {
+        double other = 0, own_seconds = 0;
+        for (std::size_t copy = p; copy < domains[d].prompts.size(); copy += n) {
+          other += texts.at(method, d, copy).seconds.total();
+          own_seconds += texts.at(own(), d, copy).seconds.total();
+        }
+        others.push_back(other);
+        owns.push_back(own_seconds);
+      }
     }
-    return sum;
+    return ratio_of_sums(others, owns);
+  }
+};
+
+//! All methods, and the finalists among them on texts and times of their own.
+struct cost_aware_regime {
+  cost_aware_results all;
+  cost_aware_results finals;
+
+  //! Which one of the finalists was the fastest static setting before.
+  std::size_t chosen_before(std::size_t first, std::size_t last) const {
+    const std::string& name = all.methods[all.best_static(first, last)];
+    return static_cast<std::size_t>(std::find(finals.methods.begin(), finals.methods.end(), name) -
+                                    finals.methods.begin());
   }
 };
 
 //! The tables of the cost-aware policy as Markdown, JSON and a plot.
 class cost_aware_report {
  public:
-  cost_aware_report(const std::vector<cost_aware_results>& regimes, const cost_aware_run& how)
+  cost_aware_report(const std::vector<cost_aware_regime>& regimes, const cost_aware_run& how)
       : regimes_(regimes), how_(how) {
-    for (const cost_aware_results& r : regimes_) {
-      for (std::size_t d = 0; d < r.domains.size(); ++d) {
-        const bool usual = d < r.n_usual();
-        const std::size_t reference = usual ? r.best_static(d, d + 1) : 0;
-        figures_.push_back({&r, r.domains[d].name, reference, d, d + 1, usual ? 0.98 : 0.97});
-      }
-      figures_.push_back({&r, "all but adversarial", r.best_static(0, r.n_usual()), 0, r.n_usual(), 1.05});
+    for (const cost_aware_regime& regime : regimes_) {
+      const cost_aware_results& r = regime.finals;
+      const auto add = [&](const std::string& domains, std::size_t first, std::size_t last, double asked) {
+        figures_.push_back(
+            {&r, domains, r.best_static(first, last), regime.chosen_before(first, last), first, last, asked});
+      };
+      for (std::size_t d = 0; d < r.n_usual(); ++d)
+        add(r.domains[d].name, d, d + 1, 0.98);
       if (r.has_adversarial())
-        figures_.push_back({&r, "all", r.best_static(0, r.domains.size()), 0, r.domains.size(), 1.05});
+        figures_.push_back({&r, r.domains.back().name, 0, 0, r.n_usual(), r.domains.size(), 0.97});
+      add("all but adversarial", 0, r.n_usual(), 1.05);
+      if (r.has_adversarial()) add("all", 0, r.domains.size(), 1.05);
     }
   }
 
   std::string markdown() const {
     std::string text = fmt::format(
-        "## The cost-aware policy beside every static setting\n\n{} Greedy: each figure is of the run of median "
-        "duration "
-        "of {} (of two the shorter). Sampled: {} texts of each prompt, at temperature 1, adversarial ones at that of "
-        "their file; the draft "
-        "samples as the target does.\n\nA *speedup* is the total time of plain decoding over that of a method, over "
-        "all "
-        "texts of a domain (of {} tokens each); ± is the 95 % interval of the same ratio prompt by prompt. **The best "
-        "static setting of a domain is chosen on the very texts that it is compared on**: it knows the domain, and is "
-        "favoured by what chance there is in texts and times; no setting chosen beforehand can do better. *Chosen on "
-        "other texts*: each half of the texts with the setting that is best on the other half. Where a "
-        "setting was tuned, that was on prompts that are not among these. The cost-aware policy has its defaults, and "
-        "costs that were measured within the ten seconds before, unless they came from a file.\n",
-        setting(), how_.repeats, how_.repeats, how_.tokens);
+        "## The cost-aware policy beside every static setting\n\n"
+        "{} After that the finals: plain decoding, the best static settings of each domain and of all together "
+        "({} each), and the cost-aware policy write again, {} texts after each prompt. Greedy, these are the same texts, "
+        "and the run of median duration counts (of two the shorter); sampled, they are other ones, at temperature "
+        "1, adversarial ones at that of their file, and the draft samples as the target does.\n\n"
+        "A *speedup* is the total time of plain decoding over that of a method, over all texts of a domain (of {} "
+        "tokens each); ± is the 95 % interval over prompts. **The best static setting is the fastest finalist on "
+        "the very texts that it is compared on**: it knows the domain, and is favoured by what chance there is in "
+        "texts and times. *The best before*: the one that was the fastest when all methods wrote, timed in the "
+        "finals. Where a setting was tuned, that was on prompts that are not among these. The cost-aware policy "
+        "has its defaults, and costs that were measured within the ten seconds before, unless they came from a "
+        "file.\n",
+        setting(), how_.finalists, how_.repeats, how_.tokens);
     text += figure_table();
-    for (const cost_aware_results& r : regimes_)
-      text += method_table(r);
+    for (const cost_aware_regime& r : regimes_)
+      text += method_table(r.finals) + method_table(r.all);
     return text;
   }
 
   nlohmann::json json() const {
-    nlohmann::json out = {{"bench", "cost_aware"}, {"tokens_each", how_.tokens}, {"repeats", how_.repeats}};
+    nlohmann::json out = {{"bench", "cost_aware"},
+                          {"tokens_each", how_.tokens},
+                          {"finalists", how_.finalists},
+                          {"repeats", how_.repeats}};
     for (const figure& f : figures_) {
-      const interval by_prompt = f.of->own_over(f.reference, f.first, f.last);
+      const interval ratio = f.ratio(f.reference), before = f.ratio(f.before);
       out["figures"].push_back({{"regime", f.of->name},
                                 {"domains", f.domains},
                                 {"reference", f.of->methods[f.reference]},
                                 {"reference_speedup", f.of->speedup(f.reference, f.first, f.last)},
                                 {"speedup", f.of->speedup(f.of->own(), f.first, f.last)},
-                                {"ratio", f.ratio()},
-                                {"ratio_chosen_on_other_texts", f.held_out_ratio()},
-                                {"ratio_by_prompt", {by_prompt.mean, by_prompt.half_width}},
+                                {"ratio", {ratio.mean, ratio.half_width}},
+                                {"best_before", f.of->methods[f.before]},
+                                {"ratio_to_best_before", {before.mean, before.half_width}},
                                 {"asked", f.asked}});
     }
-    for (const cost_aware_results& r : regimes_) {
-      for (std::size_t m = 0; m < r.methods.size(); ++m) {
-        nlohmann::json& entry = out["methods"][r.name][r.methods[m]];
-        for (std::size_t d = 0; d < r.domains.size(); ++d) {
-          const espalier::statistics sum = r.texts.total(m, d);
-          entry[r.domains[d].name] = {{"texts", r.domains[d].prompts.size()},
-                                      {"tokens_per_second", sum.throughput()},
-                                      {"speedup", r.speedup(m, d, d + 1)},
-                                      {"tokens_per_round", sum.tokens_per_round()},
-                                      {"drafted_per_round", sum.drafted_per_round()},
-                                      {"overhead", sum.overhead()}};
-        }
-      }
+    for (const cost_aware_regime& regime : regimes_) {
+      for (const cost_aware_results* r : {&regime.finals, &regime.all})
+        out["methods"][r->name] = methods_of(*r);
     }
     return out;
   }
@@ -159,7 +182,8 @@ class cost_aware_report {
     const std::vector<std::string> names = {"best single setting", "best of the domain", "cost-aware",
                                             "plain decoding"};
     std::vector<plot_panel> panels;
-    for (const cost_aware_results& r : regimes_) {
+    for (const cost_aware_regime& regime : regimes_) {
+      const cost_aware_results& r = regime.finals;
       const std::size_t n = r.domains.size(), single = r.best_static(0, n);
       plot_panel panel{fmt::format("{}: speedup over plain decoding", r.name),
                        fmt::format("domain; the best single setting is {}", r.methods[single]),
@@ -184,26 +208,40 @@ class cost_aware_report {
  private:
   static constexpr std::size_t series[] = {0, 1, 2, 3};
 
-  // The cost-aware policy against another method.
+  // The cost-aware policy against the best other method, and against the one that was the best before.
   struct figure {
     const cost_aware_results* of;
     std::string domains;
-    std::size_t reference;
+    std::size_t reference, before;
     std::size_t first, last;
     double asked;
-    double ratio() const { return of->rate(of->own(), first, last) / of->rate(reference, first, last); }
-    // Where the reference is not plain decoding, but chosen.
-    double held_out_ratio() const { return of->rate(of->own(), first, last) / of->held_out_rate(first, last); }
+    interval ratio(std::size_t other) const { return of->own_over(other, first, last); }
   };
+
+  static nlohmann::json methods_of(const cost_aware_results& r) {
+    nlohmann::json out;
+    for (std::size_t m = 0; m < r.methods.size(); ++m) {
+      for (std::size_t d = 0; d < r.domains.size(); ++d) {
+        const espalier::statistics sum = r.texts.total(m, d);
+        out[r.methods[m]][r.domains[d].name] = {{"texts", r.domains[d].prompts.size()},
+                                                {"tokens_per_second", sum.throughput()},
+                                                {"speedup", r.speedup(m, d, d + 1)},
+                                                {"tokens_per_round", sum.tokens_per_round()},
+                                                {"drafted_per_round", sum.drafted_per_round()},
+                                                {"overhead", sum.overhead()}};
+      }
+    }
+    return out;
+  }
 
   std::string setting() const {
     std::string text;
-    for (const cost_aware_results& r : regimes_) {
+    for (const cost_aware_regime& r : regimes_) {
       std::size_t n = 0;
-      for (const prompt_domain& domain : r.domains)
+      for (const prompt_domain& domain : r.all.domains)
         n += domain.prompts.size();
-      text +=
-          fmt::format("{}{}: {} texts by each of {} methods", text.empty() ? "" : "; ", r.name, n, r.methods.size());
+      text += fmt::format("{}{}: {} texts by each of {} methods", text.empty() ? "" : "; ", r.finals.name, n,
+                          r.all.methods.size());
     }
     return text + ", the methods taking turns prompt by prompt.";
   }
@@ -211,15 +249,15 @@ class cost_aware_report {
   std::string figure_table() const {
     markdown_table text(
         "The cost-aware policy over the best static setting; over plain decoding on adversarial prompts",
-        {"against", "its speedup", "cost-aware", "ratio", "prompt by prompt", "asked", "", "chosen on other texts"},
-        "regime, domains");
+        {"against", "its speedup", "cost-aware", "ratio", "asked", "", "the best before", "ratio"}, "regime, domains");
     for (const figure& f : figures_) {
-      text.row(
-          fmt::format("{}, {}", f.of->name, f.domains),
-          {f.of->methods[f.reference], fmt::format("{:.3f}", f.of->speedup(f.reference, f.first, f.last)),
-           fmt::format("{:.3f}", f.of->speedup(f.of->own(), f.first, f.last)), fmt::format("{:.3f}", f.ratio()),
-           in_words(f.of->own_over(f.reference, f.first, f.last), 3), fmt::format("{:.2f}", f.asked),
-           f.ratio() >= f.asked ? "met" : "missed", f.asked < 0.98 ? "" : fmt::format("{:.3f}", f.held_out_ratio())});
+      const interval ratio = f.ratio(f.reference);
+      const bool chosen = f.before != 0;
+      text.row(fmt::format("{}, {}", f.of->name, f.domains),
+               {f.of->methods[f.reference], fmt::format("{:.3f}", f.of->speedup(f.reference, f.first, f.last)),
+                fmt::format("{:.3f}", f.of->speedup(f.of->own(), f.first, f.last)), in_words(ratio, 3),
+                fmt::format("{:.2f}", f.asked), ratio.mean >= f.asked ? "met" : "missed",
+                chosen ? f.of->methods[f.before] : "", chosen ? in_words(f.ratio(f.before), 3) : ""});
     }
     return text.text();
   }
@@ -257,7 +295,7 @@ class cost_aware_report {
     return text.text();
   }
 
-  const std::vector<cost_aware_results>& regimes_;
+  const std::vector<cost_aware_regime>& regimes_;
   cost_aware_run how_;
   std::vector<figure> figures_;
 };

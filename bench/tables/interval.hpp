@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 namespace bench {
@@ -54,6 +55,21 @@ inline interval mean_of(const std::vector<interval>& groups) {
     if (g.degrees >= 1) variance += std::pow(g.half_width / student_t(g.degrees) / n, 2);
   }
   result.half_width = student_t(result.degrees) * std::sqrt(variance);
+  return result;
+}
+
+//! Of the ratio of two sums, by the first order of its error.
+//!
+//! Shapes      numerators, denominators [samples], in pairs; samples are independent of each other
+inline interval ratio_of_sums(const std::vector<double>& numerators, const std::vector<double>& denominators) {
+  const double numerator = std::accumulate(numerators.begin(), numerators.end(), 0.0);
+  const double denominator = std::accumulate(denominators.begin(), denominators.end(), 0.0);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < numerators.size(); ++i)
+    errors.push_back(numerators[i] / numerator - denominators[i] / denominator);
+  interval result = interval_of(errors);
+  result.mean = numerator / denominator;
+  result.half_width *= static_cast<double>(errors.size()) * result.mean;
   return result;
 }
 
