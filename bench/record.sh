@@ -4,7 +4,7 @@
 #
 #   bench/record.sh [NAME...]        default: all of them; ./run bench list names them
 #
-# Builds as ./run bench does; BUILD, JOBS, CXX and NO_INSTALL mean the same. Takes most of an hour on two cores,
+# Builds as ./run bench does; BUILD, JOBS, CXX and NO_INSTALL mean the same. Takes some two hours on two cores,
 # which should have nothing else to do.
 set -eu
 cd "$(dirname "$0")/.."

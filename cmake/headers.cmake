@@ -121,6 +121,7 @@ set(espalier_headers
   include/espalier/cost/cost_curve.hpp
   include/espalier/cost/cost_model.hpp
   include/espalier/cost/hardware_name.hpp
+  include/espalier/cost/mean_costs.hpp
   include/espalier/cost/measure_costs.hpp
   include/espalier/cost/monotone_grid.hpp
   include/espalier/decoder/decoder.hpp

@@ -16,6 +16,10 @@
 #include "cost_aware_methods.hpp"
 #include "cost_aware_prompts.hpp"
 #include "cost_aware_report.hpp"
+#include "espalier/cost/cost_curve.hpp"
+#include "espalier/cost/cost_model.hpp"
+#include "espalier/cost/mean_costs.hpp"
+#include "espalier/tree_policy/cost_aware_options.hpp"
 #include "model_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
@@ -45,10 +49,11 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   bench::add_count(app, "--finalists", a.how.finalists,
                    "static settings of each domain, the best in one text of each prompt, that are measured again");
   bench::add_count(app, "--repeats", a.how.repeats,
-                   "texts that these write after each prompt: greedy, the median time counts; sampled, all count");
+                   "texts that finalists write after each prompt: greedy, the median time counts; sampled, all count");
   app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
       ->capture_default_str();
-  app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured every ten seconds");
+  app.add_option("--costs", a.costs,
+                 "what passes cost, as a file; without it, measured every ten seconds: the mean of a minute");
   app.add_option("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
   bench::add_count(app, "--candidates", a.candidates, "prompts among which they are searched");
   app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
@@ -66,37 +71,43 @@ int find_adversarial(models::model_folder& models, const arguments& a) {
   return 0;
 }
 
-// What passes cost: from a file, or measured in two seconds, every ten seconds: what else runs on a machine changes within
-// that time, and what passes cost with it.
+// What passes cost: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a little more apart
+// (the first six at once): what else runs on a machine changes from second to second, and what passes cost with it.
 class recent_costs {
  public:
-  recent_costs(models::model_folder& models, const std::string& file)
-      : models_(models),
-        from_file_(!file.empty()),
-        costs_(from_file_ ? models::read_model_costs(models, file) : measured()),
-        since_(clock::now()) {}
+  recent_costs(models::model_folder& models, const std::string& file) : models_(models), from_file_(!file.empty()) {
+    if (from_file_) last_.push_back(models::read_model_costs(models, file));
+    while (!from_file_ && last_.size() < kept)
+      last_.push_back(measured());
+    mean_ = espalier::mean_costs(last_);
+  }
 
-  const espalier::cost_model& get() const { return costs_; }
+  const espalier::cost_model& get() const { return mean_; }
 
   void refresh() {
     if (from_file_ || clock::now() - since_ < std::chrono::seconds(10)) return;
-    costs_ = measured();
-    since_ = clock::now();
+    last_.erase(last_.begin());
+    last_.push_back(measured());
+    mean_ = espalier::mean_costs(last_);
   }
 
  private:
   using clock = std::chrono::steady_clock;
+  static constexpr std::size_t kept = 6;
 
   // Of trees and texts as large as they are here.
   espalier::cost_model measured() {
-    return models::measure_model_costs(
+    espalier::cost_model costs = models::measure_model_costs(
         models_, {.most_rows = espalier::cost_aware_options{}.budget + 1, .contexts = {64, 256}, .seconds = 2},
         [](double, std::string_view) {});
+    since_ = clock::now();
+    return costs;
   }
 
   models::model_folder& models_;
   bool from_file_;
-  espalier::cost_model costs_;
+  std::vector<espalier::cost_model> last_;
+  espalier::cost_model mean_{{}, {}, {}, espalier::cost_curve::linear(0, 0), espalier::cost_curve::linear(0, 0)};
   clock::time_point since_;
 };
 
@@ -124,7 +135,7 @@ bench::cost_aware_results measure(models::model_folder& models, recent_costs& co
           std::move(texts)};
 }
 
-// Every method once, and then those that may be the best ones again, on texts and times of their own.
+// Every method once, and then those that may be the best ones again: on times of their own and, where they sample, texts.
 bench::cost_aware_regime measure(models::model_folder& models, recent_costs& costs, const std::string& name,
                                  const std::vector<bench::timed_method>& methods,
                                  const std::vector<bench::prompt_domain>& domains, const bench::cost_aware_run& how,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "interval.hpp"
 #include "line_plot.hpp"
 #include "markdown_table.hpp"
+#include "prompt_set.hpp"
 #include "timed_texts.hpp"
 
 namespace bench {
@@ -80,7 +82,8 @@ struct cost_aware_results {
     }
     return out;
   }
-  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts.
+  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts, as if they all were of
+  //! one kind.
   interval own_over(std::size_t method, std::size_t first, std::size_t last) const {
     std::vector<double> others, owns;
     for (std::size_t d = first; d < last; ++d) {
@@ -99,7 +102,7 @@ struct cost_aware_results {
   }
 };
 
-//! All methods, and the finalists among them on texts and times of their own.
+//! All methods, and the finalists among them on times of their own and, where they sample, texts.
 struct cost_aware_regime {
   cost_aware_results all;
   cost_aware_results finals;
@@ -126,7 +129,7 @@ class cost_aware_report {
       for (std::size_t d = 0; d < r.n_usual(); ++d)
         add(r.domains[d].name, d, d + 1, 0.98);
       if (r.has_adversarial())
-        figures_.push_back({&r, r.domains.back().name, 0, 0, r.n_usual(), r.domains.size(), 0.97});
+        figures_.push_back({&r, r.domains.back().name, 0, {}, r.n_usual(), r.domains.size(), 0.97});
       add("all but adversarial", 0, r.n_usual(), 1.05);
       if (r.has_adversarial()) add("all", 0, r.domains.size(), 1.05);
     }
@@ -135,18 +138,19 @@ class cost_aware_report {
   std::string markdown() const {
     std::string text = fmt::format(
         "## The cost-aware policy beside every static setting\n\n"
-        "{} After that the finals: plain decoding, the best static settings of each domain and of all together "
-        "({} each), and the cost-aware policy write again, {} texts after each prompt. Greedy, these are the same texts, "
-        "and the run of median duration counts (of two the shorter); sampled, they are other ones, at temperature "
-        "1, adversarial ones at that of their file, and the draft samples as the target does.\n\n"
+        "{}; the methods take turns prompt by prompt. After that the finals: plain decoding, the best settings of "
+        "each domain but the adversarial one and of all together ({} each; some adapt, but know nothing of time), "
+        "and the cost-aware policy write again, {} texts after each of the same prompts. Greedy, these are the "
+        "same texts, and the run of median duration counts (of two the shorter); sampled, they are drawn anew, at "
+        "temperature 1, adversarial ones at that of their file, and the draft samples as the target does.\n\n"
         "A *speedup* is the total time of plain decoding over that of a method, over all texts of a domain (of {} "
         "tokens each); ± is the 95 % interval over prompts. **The best static setting is the fastest finalist on "
         "the very texts that it is compared on**: it knows the domain, and is favoured by what chance there is in "
         "texts and times. *The best before*: the one that was the fastest when all methods wrote, timed in the "
         "finals. Where a setting was tuned, that was on prompts that are not among these. The cost-aware policy "
-        "has its defaults, and costs that were measured within the ten seconds before, unless they came from a "
-        "file.\n",
-        setting(), how_.finalists, how_.repeats, how_.tokens);
+        "has its defaults, and the mean of the last six measurements of what passes cost, made every ten seconds "
+        "(the two seconds that each takes are not counted), unless they came from a file.\n",
+        setting(&cost_aware_regime::all), how_.finalists, how_.repeats, how_.tokens);
     text += figure_table();
     for (const cost_aware_regime& r : regimes_)
       text += method_table(r.finals) + method_table(r.all);
@@ -159,16 +163,20 @@ class cost_aware_report {
                           {"finalists", how_.finalists},
                           {"repeats", how_.repeats}};
     for (const figure& f : figures_) {
-      const interval ratio = f.ratio(f.reference), before = f.ratio(f.before);
-      out["figures"].push_back({{"regime", f.of->name},
-                                {"domains", f.domains},
-                                {"reference", f.of->methods[f.reference]},
-                                {"reference_speedup", f.of->speedup(f.reference, f.first, f.last)},
-                                {"speedup", f.of->speedup(f.of->own(), f.first, f.last)},
-                                {"ratio", {ratio.mean, ratio.half_width}},
-                                {"best_before", f.of->methods[f.before]},
-                                {"ratio_to_best_before", {before.mean, before.half_width}},
-                                {"asked", f.asked}});
+      const interval ratio = f.ratio(f.reference);
+      nlohmann::json& entry = out["figures"].emplace_back();
+      entry = {{"regime", f.of->name},
+               {"domains", f.domains},
+               {"reference", f.of->methods[f.reference]},
+               {"reference_speedup", f.of->speedup(f.reference, f.first, f.last)},
+               {"speedup", f.of->speedup(f.of->own(), f.first, f.last)},
+               {"ratio", {ratio.mean, ratio.half_width}},
+               {"asked", f.asked}};
+      if (f.before) {
+        const interval before = f.ratio(*f.before);
+        entry["best_before"] = f.of->methods[*f.before];
+        entry["ratio_to_best_before"] = {before.mean, before.half_width};
+      }
     }
     for (const cost_aware_regime& regime : regimes_) {
       for (const cost_aware_results* r : {&regime.finals, &regime.all})
@@ -202,7 +210,8 @@ class cost_aware_report {
         panel.lines.push_back({series[i], lines[i]});
       panels.push_back(panel);
     }
-    return line_plot("The cost-aware policy beside static settings", setting(), names, panels);
+    return line_plot("The cost-aware policy beside static settings", setting(&cost_aware_regime::finals), names,
+                     panels);
   }
 
  private:
@@ -212,7 +221,8 @@ class cost_aware_report {
   struct figure {
     const cost_aware_results* of;
     std::string domains;
-    std::size_t reference, before;
+    std::size_t reference;
+    std::optional<std::size_t> before;  // none where nothing was chosen
     std::size_t first, last;
     double asked;
     interval ratio(std::size_t other) const { return of->own_over(other, first, last); }
@@ -234,16 +244,17 @@ class cost_aware_report {
     return out;
   }
 
-  std::string setting() const {
+  std::string setting(cost_aware_results cost_aware_regime::*stage) const {
     std::string text;
     for (const cost_aware_regime& r : regimes_) {
+      const cost_aware_results& of = r.*stage;
       std::size_t n = 0;
-      for (const prompt_domain& domain : r.all.domains)
+      for (const prompt_domain& domain : of.domains)
         n += domain.prompts.size();
-      text += fmt::format("{}{}: {} texts by each of {} methods", text.empty() ? "" : "; ", r.finals.name, n,
-                          r.all.methods.size());
+      text +=
+          fmt::format("{}{}: {} texts by each of {} methods", text.empty() ? "" : "; ", of.name, n, of.methods.size());
     }
-    return text + ", the methods taking turns prompt by prompt.";
+    return text;
   }
 
   std::string figure_table() const {
@@ -252,12 +263,11 @@ class cost_aware_report {
         {"against", "its speedup", "cost-aware", "ratio", "asked", "", "the best before", "ratio"}, "regime, domains");
     for (const figure& f : figures_) {
       const interval ratio = f.ratio(f.reference);
-      const bool chosen = f.before != 0;
       text.row(fmt::format("{}, {}", f.of->name, f.domains),
                {f.of->methods[f.reference], fmt::format("{:.3f}", f.of->speedup(f.reference, f.first, f.last)),
                 fmt::format("{:.3f}", f.of->speedup(f.of->own(), f.first, f.last)), in_words(ratio, 3),
                 fmt::format("{:.2f}", f.asked), ratio.mean >= f.asked ? "met" : "missed",
-                chosen ? f.of->methods[f.before] : "", chosen ? in_words(f.ratio(f.before), 3) : ""});
+                f.before ? f.of->methods[*f.before] : "", f.before ? in_words(f.ratio(*f.before), 3) : ""});
     }
     return text.text();
   }

@@ -195,7 +195,8 @@ class pass_timer {
 
 //! Measures what passes of a drafter and of a target cost by their rows and by the length of the text before them, in
 //! several rounds of each size, since what a round leaves in the caches is what the next one finds; and what rounds in
-//! which the target runs alone save. A few seconds, to be spent once a machine and pair of models: save_costs keeps what was found.
+//! which the target runs alone save. A few seconds, to be spent once a machine and pair of models, and save_costs
+//! keeps what was found; several times where others share the machine (mean_costs).
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
