@@ -31,7 +31,7 @@
 namespace {
 
 struct arguments : bench::table_arguments {
-  bench::verifier_run how{.tokens = 128, .spacing = 16, .trials = 2, .tune = 3, .decode = 6};
+  bench::verifier_run how{.tokens = 128, .spacing = 16, .trials = 2, .tune = 3, .decode = 12};
   std::vector<std::string> verifiers{"target-only", "naive-tree", "spectr", "specinfer", "khisti"};
   std::string selectors = ESPALIER_BENCH_MODELS "/selector";
   std::string costs;
