@@ -16,7 +16,6 @@
 #include "cost_aware_methods.hpp"
 #include "cost_aware_prompts.hpp"
 #include "cost_aware_report.hpp"
-#include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/mean_costs.hpp"
 #include "espalier/tree_policy/cost_aware_options.hpp"
@@ -53,7 +52,7 @@ arguments parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
       ->capture_default_str();
   app.add_option("--costs", a.costs,
-                 "what passes cost, as a file; without it, measured every ten seconds: the mean of a minute");
+                 "what passes cost, as a file; without it, measured every ten seconds: the mean of the last six");
   app.add_option("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
   bench::add_count(app, "--candidates", a.candidates, "prompts among which they are searched");
   app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
@@ -75,12 +74,8 @@ int find_adversarial(models::model_folder& models, const arguments& a) {
 // (the first six at once): what else runs on a machine changes from second to second, and what passes cost with it.
 class recent_costs {
  public:
-  recent_costs(models::model_folder& models, const std::string& file) : models_(models), from_file_(!file.empty()) {
-    if (from_file_) last_.push_back(models::read_model_costs(models, file));
-    while (!from_file_ && last_.size() < kept)
-      last_.push_back(measured());
-    mean_ = espalier::mean_costs(last_);
-  }
+  recent_costs(models::model_folder& models, const std::string& file)
+      : models_(models), from_file_(!file.empty()), last_(first(file)), mean_(espalier::mean_costs(last_)) {}
 
   const espalier::cost_model& get() const { return mean_; }
 
@@ -93,7 +88,14 @@ class recent_costs {
 
  private:
   using clock = std::chrono::steady_clock;
-  static constexpr std::size_t kept = 6;
+
+  std::vector<espalier::cost_model> first(const std::string& file) {
+    if (from_file_) return {models::read_model_costs(models_, file)};
+    std::vector<espalier::cost_model> six;
+    while (six.size() < 6)
+      six.push_back(measured());
+    return six;
+  }
 
   // Of trees and texts as large as they are here.
   espalier::cost_model measured() {
@@ -106,9 +108,9 @@ class recent_costs {
 
   models::model_folder& models_;
   bool from_file_;
-  std::vector<espalier::cost_model> last_;
-  espalier::cost_model mean_{{}, {}, {}, espalier::cost_curve::linear(0, 0), espalier::cost_curve::linear(0, 0)};
   clock::time_point since_;
+  std::vector<espalier::cost_model> last_;
+  espalier::cost_model mean_;
 };
 
 bench::cost_aware_results measure(models::model_folder& models, recent_costs& costs, std::string name,

@@ -3,6 +3,7 @@
 #include "espalier/cost/mean_costs.hpp"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -12,22 +13,18 @@ using namespace espalier;
 
 namespace {
 
+cost_model costs_of(cost_curve draft_pass, cost_curve target_pass, double opening) {
+  return {"machine", "target", "draft", std::move(draft_pass), std::move(target_pass), opening};
+}
+
 cost_model slow() {
-  return {.hardware = "machine",
-          .target = "target",
-          .draft = "draft",
-          .draft_pass = cost_curve::of_grid({1, 64}, {0, 100}, {1, 2, 64, 65}),
-          .target_pass = cost_curve::of_grid({1, 4, 8}, {0}, {1000, 1001, 1500}),
-          .opening = 0.5};
+  return costs_of(cost_curve::of_grid({1, 64}, {0, 100}, {1, 2, 64, 65}),
+                  cost_curve::of_grid({1, 4, 8}, {0}, {1000, 1001, 1500}), 0.5);
 }
 
 cost_model fast() {
-  return {.hardware = "machine",
-          .target = "target",
-          .draft = "draft",
-          .draft_pass = cost_curve::of_grid({1, 64}, {0, 100}, {3, 3, 8, 9}),
-          .target_pass = cost_curve::of_grid({1, 4, 8}, {0}, {400, 600, 600}),
-          .opening = 2};
+  return costs_of(cost_curve::of_grid({1, 64}, {0, 100}, {3, 3, 8, 9}),
+                  cost_curve::of_grid({1, 4, 8}, {0}, {400, 600, 600}), 2);
 }
 
 }  // namespace

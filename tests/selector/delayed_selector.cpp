@@ -93,17 +93,18 @@ TEST_CASE("the network gives what PyTorch's gives, with weights of 32 bits and o
     delayed_selector selector(target, draft, four_bits ? selector_weights::int4 : selector_weights::float32);
     made_up_tensors tensors;
     selector.read(tensors);
-    double worst = 0;
-    int compared = 0;
+    std::vector<double> worst;  // of each input
     for (const auto& row : golden["rows"]) {
       const int number = row["input"];
       const made_up_features inputs(number, target, draft);
       const std::vector<double> expected = row[kind];
+      REQUIRE(expected.size() == 36);
       const std::int32_t choice = selector.choose(inputs.features);
       const std::int32_t expected_choice = row[std::string(kind) + "_choice"];
-      for (std::size_t k = 0; k < expected.size(); ++k, ++compared) {
+      worst.push_back(0);
+      for (std::size_t k = 0; k < expected.size(); ++k) {
         const std::size_t action = k * static_cast<std::size_t>(golden["every"]);
-        worst = std::max(worst, std::abs(static_cast<double>(selector.scores()[action]) - expected[k]));
+        worst.back() = std::max(worst.back(), std::abs(static_cast<double>(selector.scores()[action]) - expected[k]));
       }
       INFO(kind << ", input " << number);
       CHECK(choice == expected_choice);
@@ -111,8 +112,10 @@ TEST_CASE("the network gives what PyTorch's gives, with weights of 32 bits and o
             *std::max_element(selector.scores().begin(), selector.scores().end()));
     }
     INFO(kind);
-    CHECK(worst < (four_bits ? 1e-3 : 1e-4));
-    CHECK(compared == 20 * 36);
+    REQUIRE(worst.size() == 20);
+    std::sort(worst.begin(), worst.end());
+    CHECK(worst[worst.size() / 4] < 1e-5);
+    CHECK(worst.back() < (four_bits ? 1e-3 : 1e-4));
   }
 }
 
