@@ -5,8 +5,9 @@ include(FetchContent)
 # espalier_dependency(<package> TARGET <target> [VERSION <v>] HINT <debian package>
 #                     [URL <archive> SHA256 <hash> [HEADERS <folder>]])
 #
-# Makes <target> exist, or stops with a sentence that says what to install. A fetched archive is built as part
-# of this project, or, with HEADERS, serves only its include folder.
+# Makes <target> exist, or stops with a sentence that says what to install; sets <package>_VERSION where it was found. A
+# fetched archive is built as part of this project, or, with HEADERS, serves only its include folder, which
+# cmake/install.cmake installs with the library.
 function(espalier_dependency package)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;VERSION;HINT;URL;SHA256;HEADERS" "")
   if(TARGET ${arg_TARGET})
@@ -14,6 +15,7 @@ function(espalier_dependency package)
   endif()
   find_package(${package} ${arg_VERSION} QUIET GLOBAL)
   if(TARGET ${arg_TARGET})
+    set(${package}_VERSION "${${package}_VERSION}" PARENT_SCOPE)
     return()
   endif()
   if(NOT arg_URL)
@@ -37,6 +39,7 @@ function(espalier_dependency package)
   if(arg_HEADERS)
     add_library(${arg_TARGET} INTERFACE IMPORTED GLOBAL)
     target_include_directories(${arg_TARGET} SYSTEM INTERFACE "${${name}_SOURCE_DIR}/${arg_HEADERS}")
+    set_property(GLOBAL PROPERTY espalier_fetched_${package} "${${name}_SOURCE_DIR}/${arg_HEADERS}")
   endif()
 endfunction()
 
@@ -75,11 +78,24 @@ macro(espalier_find_llama)
   espalier_dependency(Threads TARGET Threads::Threads HINT g++)
 endmacro()
 
-macro(espalier_find_catch2)
+# Tests see Catch2 and the major version that was found here, 2 or 3: headers of the other may lie beside it on the system.
+function(espalier_find_catch2)
+  if(TARGET espalier_catch2)
+    return()
+  endif()
   espalier_dependency(Catch2 TARGET Catch2::Catch2 HINT catch2
     URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.6.0.tar.gz
     SHA256 485932259a75c7c6b72d4b874242c489ea5155d17efa345eb8cc72159f49f356)
-endmacro()
+  if(NOT Catch2_VERSION AND Catch2_SOURCE_DIR)
+    get_directory_property(Catch2_VERSION DIRECTORY "${Catch2_SOURCE_DIR}" DEFINITION PROJECT_VERSION)
+  endif()
+  if(NOT Catch2_VERSION MATCHES "^([23])\\.")
+    message(FATAL_ERROR "The tests need Catch2 2.13 or 3, but what CMake found has the version \"${Catch2_VERSION}\".")
+  endif()
+  add_library(espalier_catch2 INTERFACE)
+  target_link_libraries(espalier_catch2 INTERFACE Catch2::Catch2)
+  target_compile_definitions(espalier_catch2 INTERFACE ESPALIER_CATCH2=${CMAKE_MATCH_1})
+endfunction()
 
 macro(espalier_find_benchmark)
   set(BENCHMARK_ENABLE_TESTING OFF)

@@ -1,21 +1,27 @@
 # Every public header, by the target that offers it. Never globbed: a header that is not listed here is
 # neither installed nor tested, and the test headers.rules names it.
 
-# espalier::espalier: the standard library and Boost.Hana. include/espalier/espalier.hpp includes all of these.
-set(espalier_headers
+# espalier::core: the standard library alone. include/espalier/espalier.hpp includes all of these.
+set(espalier_core_headers
   include/espalier/espalier.hpp
   include/espalier/version.hpp
   include/espalier/config.hpp
+  include/espalier/core/byte_reader.hpp
+  include/espalier/core/byte_writer.hpp
   include/espalier/core/chance.hpp
   include/espalier/core/enumerating_chance.hpp
   include/espalier/core/error.hpp
-  include/espalier/core/float_block.hpp
   include/espalier/core/forward_batch.hpp
   include/espalier/core/forward_batch_view.hpp
+  include/espalier/core/known_value.hpp
   include/espalier/core/mask_blocks.hpp
+  include/espalier/core/option.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
+  include/espalier/core/require_token.hpp
+  include/espalier/core/row_origin.hpp
   include/espalier/core/row_view.hpp
+  include/espalier/core/sampling_options.hpp
   include/espalier/core/script_chance.hpp
   include/espalier/core/status.hpp
   include/espalier/core/sums.hpp
@@ -31,10 +37,12 @@ set(espalier_headers
   include/espalier/concepts/drafter.hpp
   include/espalier/concepts/kv_store.hpp
   include/espalier/concepts/regime.hpp
+  include/espalier/concepts/round_start.hpp
   include/espalier/concepts/tree_policy.hpp
   include/espalier/concepts/verifier.hpp
   include/espalier/sampling/exponential.hpp
   include/espalier/sampling/lazy_rows.hpp
+  include/espalier/sampling/log_prob.hpp
   include/espalier/sampling/nucleus.hpp
   include/espalier/sampling/sampler.hpp
   include/espalier/sampling/softmax.hpp
@@ -42,104 +50,105 @@ set(espalier_headers
   include/espalier/sampling/top_k.hpp
   include/espalier/sampling/top_tokens.hpp
   include/espalier/sampling/undrawn.hpp
+  include/espalier/forward/checked_forward.hpp
+  include/espalier/forward/held_prefix.hpp
+  include/espalier/forward/prefill.hpp
+  include/espalier/kv_store/contiguous.hpp
+  include/espalier/kv_store/memory/float_block.hpp
+  include/espalier/kv_store/memory/kv_shape.hpp
+  include/espalier/kv_store/memory/serialize_rows.hpp
+  include/espalier/kv_store/page_ledger.hpp
+  include/espalier/kv_store/paged.hpp
+  include/espalier/kv_store/saved_sequence.hpp
+  include/espalier/kv_store/slot_ledger.hpp
+  include/espalier/kv_store/token_kv.hpp
+  include/espalier/kv_store/token_ledger.hpp
   include/espalier/drafter/autoregressive.hpp
+  include/espalier/core/model_state.hpp
   include/espalier/drafter/block_diffusion.hpp
   include/espalier/drafter/factorised.hpp
   include/espalier/drafter/joint.hpp
-  include/espalier/drafter/model_state.hpp
+  include/espalier/drafter/lookup/ngram_index.hpp
   include/espalier/drafter/ngram.hpp
-  include/espalier/drafter/ngram_index.hpp
   include/espalier/drafter/no_drafter.hpp
+  include/espalier/drafter/nodes/renumber.hpp
+  include/espalier/drafter/nodes/require_askable.hpp
   include/espalier/drafter/prompt_lookup.hpp
-  include/espalier/drafter/renumber.hpp
-  include/espalier/selector/delayed_action.hpp
-  include/espalier/selector/delayed_selector.hpp
-  include/espalier/selector/row_divergence.hpp
-  include/espalier/selector/selector_features.hpp
-  include/espalier/selector/selector_layer.hpp
-  include/espalier/tree_policy/acceptance_calibration.hpp
-  include/espalier/tree_policy/adaptive_chain.hpp
-  include/espalier/tree_policy/asked_nodes.hpp
-  include/espalier/tree_policy/best_first.hpp
-  include/espalier/tree_policy/cascade.hpp
-  include/espalier/tree_policy/chain.hpp
-  include/espalier/tree_policy/cost_aware.hpp
-  include/espalier/tree_policy/cost_aware_draws.hpp
-  include/espalier/tree_policy/cost_aware_options.hpp
-  include/espalier/tree_policy/delayed.hpp
-  include/espalier/tree_policy/draft_pauses.hpp
-  include/espalier/tree_policy/dynatree.hpp
-  include/espalier/tree_policy/dynatree_rule.hpp
-  include/espalier/tree_policy/dyspec_greedy.hpp
-  include/espalier/tree_policy/dyspec_threshold.hpp
-  include/espalier/tree_policy/eagle2.hpp
-  include/espalier/tree_policy/fixed.hpp
-  include/espalier/tree_policy/iid_paths.hpp
-  include/espalier/tree_policy/layer.hpp
-  include/espalier/tree_policy/log_prob.hpp
-  include/espalier/tree_policy/marginal_heap.hpp
-  include/espalier/tree_policy/neural_delayed.hpp
-  include/espalier/tree_policy/plain.hpp
-  include/espalier/tree_policy/provisional.hpp
-  include/espalier/tree_policy/round_start.hpp
-  include/espalier/tree_policy/sampled_chain.hpp
-  include/espalier/tree_policy/sequoia.hpp
-  include/espalier/tree_policy/sequoia_shapes.hpp
-  include/espalier/tree_policy/specinfer_static.hpp
-  include/espalier/tree_policy/throughput_price.hpp
-  include/espalier/verifier/block.hpp
-  include/espalier/verifier/greedy.hpp
-  include/espalier/verifier/k_seq.hpp
-  include/espalier/verifier/khisti.hpp
-  include/espalier/verifier/naive.hpp
-  include/espalier/verifier/naive_tree.hpp
-  include/espalier/verifier/pair_select.hpp
-  include/espalier/verifier/remaining_draft.hpp
-  include/espalier/verifier/residual.hpp
-  include/espalier/verifier/residual_walk.hpp
-  include/espalier/verifier/specinfer.hpp
-  include/espalier/verifier/spectr.hpp
-  include/espalier/verifier/target_only.hpp
-  include/espalier/verifier/traversal.hpp
-  include/espalier/verifier/traversed_node.hpp
-  include/espalier/verifier/walk.hpp
-  include/espalier/verifier/window_flow.hpp
-  include/espalier/analysis/acceptance_by_rank.hpp
-  include/espalier/analysis/acceptance_rate.hpp
-  include/espalier/analysis/block_efficiency.hpp
-  include/espalier/analysis/branching.hpp
-  include/espalier/analysis/optimal_rate.hpp
-  include/espalier/kv_store/contiguous.hpp
-  include/espalier/kv_store/page_ledger.hpp
-  include/espalier/kv_store/paged.hpp
-  include/espalier/kv_store/slot_ledger.hpp
-  include/espalier/kv_store/token_kv.hpp
-  include/espalier/backend/callable.hpp
-  include/espalier/backend/checked_forward.hpp
-  include/espalier/backend/prefill.hpp
-  include/espalier/backend/text.hpp
   include/espalier/cost/cost_curve.hpp
   include/espalier/cost/cost_model.hpp
   include/espalier/cost/hardware_name.hpp
   include/espalier/cost/mean_costs.hpp
   include/espalier/cost/measure_costs.hpp
   include/espalier/cost/monotone_grid.hpp
+  include/espalier/tree_policy/adaptive_chain.hpp
+  include/espalier/tree_policy/best_first.hpp
+  include/espalier/tree_policy/best_first/marginal_heap.hpp
+  include/espalier/tree_policy/cascade.hpp
+  include/espalier/tree_policy/chain.hpp
+  include/espalier/tree_policy/cost_aware.hpp
+  include/espalier/tree_policy/cost_aware/acceptance_calibration.hpp
+  include/espalier/tree_policy/cost_aware/cost_aware_options.hpp
+  include/espalier/tree_policy/cost_aware/draft_pauses.hpp
+  include/espalier/tree_policy/cost_aware/throughput_price.hpp
+  include/espalier/tree_policy/cost_aware_draws.hpp
+  include/espalier/tree_policy/delayed.hpp
+  include/espalier/tree_policy/dynatree.hpp
+  include/espalier/tree_policy/dynatree/dynatree_rule.hpp
+  include/espalier/tree_policy/dyspec_greedy.hpp
+  include/espalier/tree_policy/dyspec_threshold.hpp
+  include/espalier/tree_policy/eagle2.hpp
+  include/espalier/tree_policy/fixed.hpp
+  include/espalier/tree_policy/growth/asked_nodes.hpp
+  include/espalier/tree_policy/growth/layer.hpp
+  include/espalier/tree_policy/growth/provisional.hpp
+  include/espalier/tree_policy/iid_paths.hpp
+  include/espalier/tree_policy/plain.hpp
+  include/espalier/tree_policy/sampled_chain.hpp
+  include/espalier/tree_policy/sequoia.hpp
+  include/espalier/tree_policy/sequoia/sequoia_shapes.hpp
+  include/espalier/tree_policy/specinfer_static.hpp
+  include/espalier/verifier/block_verification.hpp
+  include/espalier/verifier/greedy.hpp
+  include/espalier/verifier/khisti.hpp
+  include/espalier/verifier/khisti/pair_select.hpp
+  include/espalier/verifier/khisti/window_flow.hpp
+  include/espalier/verifier/naive.hpp
+  include/espalier/verifier/naive_tree.hpp
+  include/espalier/verifier/residual_walk.hpp
+  include/espalier/verifier/specinfer.hpp
+  include/espalier/verifier/spectr.hpp
+  include/espalier/verifier/spectr/k_seq.hpp
+  include/espalier/verifier/target_only.hpp
+  include/espalier/verifier/traversal.hpp
+  include/espalier/verifier/traversal/traversed_node.hpp
+  include/espalier/verifier/walk/remaining_draft.hpp
+  include/espalier/verifier/walk/residual.hpp
+  include/espalier/verifier/walk/walk.hpp
+  include/espalier/backend/callable.hpp
+  include/espalier/backend/text.hpp
   include/espalier/decoder/decoder.hpp
+  include/espalier/decoder/check_parts.hpp
+  include/espalier/decoder/check_growth.hpp
+  include/espalier/decoder/check_round.hpp
   include/espalier/decoder/decoder_options.hpp
+  include/espalier/decoder/fresh_seed.hpp
+  include/espalier/decoder/grow.hpp
+  include/espalier/decoder/log_probs.hpp
   include/espalier/decoder/observer.hpp
   include/espalier/decoder/round.hpp
-  include/espalier/decoder/session.hpp
+  include/espalier/decoder/round_batch.hpp
+  include/espalier/decoder/saved_text.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/stop.hpp
-  include/espalier/report/timeline.hpp
-  include/espalier/report/token_label.hpp
-  include/espalier/report/tree_recorder.hpp
-  include/espalier/report/utf8.hpp
-  include/espalier/report/xml_escaped.hpp
-  include/espalier/registry.hpp
-  include/espalier/registry/known_value.hpp
-  include/espalier/registry/option.hpp
-  include/espalier/registry/part.hpp
+  include/espalier/decoder/stopwatch.hpp
+  include/espalier/decoder/text.hpp
+  include/espalier/decoder/text_cache.hpp
+  include/espalier/decoder/text_options.hpp
+  include/espalier/analysis/acceptance_by_rank.hpp
+  include/espalier/analysis/acceptance_rate.hpp
+  include/espalier/analysis/block_efficiency.hpp
+  include/espalier/analysis/branching.hpp
+  include/espalier/analysis/optimal_rate.hpp
   include/espalier/interop/dense_mask.hpp
   include/espalier/interop/flashinfer_mask.hpp
   include/espalier/interop/medusa_tree.hpp
@@ -148,9 +157,48 @@ set(espalier_headers
   include/espalier/interop/sglang_mask.hpp
   include/espalier/interop/sglang_tree.hpp
   include/espalier/interop/tensorrt_tree.hpp
+  include/espalier/report/timeline.hpp
+  include/espalier/report/token_label.hpp
+  include/espalier/report/tree_recorder.hpp
+  include/espalier/report/utf8.hpp
+  include/espalier/report/xml_escaped.hpp
 )
 
-# espalier::views: adds range-v3.
+# espalier::testing: the standard library alone. include/espalier/testing.hpp includes all of these.
+set(espalier_testing_headers
+  include/espalier/testing.hpp
+  include/espalier/testing/backend_laws.hpp
+  include/espalier/testing/kv_store_laws.hpp
+  include/espalier/testing/law_error.hpp
+  include/espalier/testing/lossless.hpp
+  include/espalier/testing/places.hpp
+  include/espalier/testing/random_tree.hpp
+  include/espalier/testing/row_drafter.hpp
+  include/espalier/testing/sequence_drafter_laws.hpp
+  include/espalier/testing/step_drafter_laws.hpp
+  include/espalier/testing/text_distribution.hpp
+  include/espalier/testing/tiny_model.hpp
+  include/espalier/testing/tree_policy_laws.hpp
+  include/espalier/testing/verifier_laws.hpp
+)
+
+# espalier::selector: the standard library alone.
+set(espalier_selector_headers
+  include/espalier/selector/delayed_action.hpp
+  include/espalier/selector/delayed_selector.hpp
+  include/espalier/selector/neural_delayed.hpp
+  include/espalier/selector/row_divergence.hpp
+  include/espalier/selector/selector_features.hpp
+  include/espalier/selector/selector_layer.hpp
+)
+
+# espalier::espalier: core, selector and the registry of all parts, with Boost.Hana.
+set(espalier_registry_headers
+  include/espalier/registry.hpp
+  include/espalier/registry/part.hpp
+)
+
+# espalier::views: adds range-v3 to core.
 set(espalier_views_headers
   include/espalier/views.hpp
   include/espalier/report/committed_path.hpp
@@ -160,56 +208,42 @@ set(espalier_views_headers
   include/espalier/report/tree_layout.hpp
 )
 
-# espalier::llama: adds nlohmann-json and threads.
-set(espalier_llama_headers
-  include/espalier/backend/llama.hpp
-  include/espalier/backend/llama/attention.hpp
-  include/espalier/backend/llama/attention_tasks.hpp
-  include/espalier/backend/llama/batch_check.hpp
-  include/espalier/backend/llama/block_draft_config.hpp
-  include/espalier/backend/llama/block_draft_model.hpp
-  include/espalier/backend/llama/block_draft_target.hpp
-  include/espalier/backend/llama/block_draft_tensors.hpp
-  include/espalier/backend/llama/block_draft_weights.hpp
-  include/espalier/backend/llama/elementwise.hpp
-  include/espalier/backend/llama/host_kv_store.hpp
-  include/espalier/backend/llama/json_reader.hpp
-  include/espalier/backend/llama/matrix_product.hpp
-  include/espalier/backend/llama/model_config.hpp
-  include/espalier/backend/llama/model_identity.hpp
-  include/espalier/backend/llama/model_tensors.hpp
-  include/espalier/backend/llama/model_weights.hpp
-  include/espalier/backend/llama/packed_matrix.hpp
-  include/espalier/backend/llama/rotary_table.hpp
-  include/espalier/backend/llama/safetensors_file.hpp
-  include/espalier/backend/llama/simd.hpp
-  include/espalier/backend/llama/tensor_reader.hpp
-  include/espalier/backend/llama/thread_team.hpp
+# espalier::files: adds nlohmann-json to core and selector.
+set(espalier_files_headers
+  include/espalier/model/files/cost_file.hpp
+  include/espalier/model/files/json_reader.hpp
+  include/espalier/model/files/safetensors_file.hpp
+  include/espalier/model/files/tensor_reader.hpp
   include/espalier/selector/selector_file.hpp
-  include/espalier/cost/cost_file.hpp
 )
 
-# espalier::cuda: adds the CUDA runtime and CUB. include/espalier/cuda.cuh includes all of these.
+# espalier::llama: adds threads to files.
+set(espalier_llama_headers
+  include/espalier/model/llama/attention.hpp
+  include/espalier/model/llama/attention_tasks.hpp
+  include/espalier/model/llama/batch_check.hpp
+  include/espalier/model/llama/block_draft_config.hpp
+  include/espalier/model/llama/block_draft_model.hpp
+  include/espalier/model/llama/block_draft_target.hpp
+  include/espalier/model/llama/block_draft_tensors.hpp
+  include/espalier/model/llama/block_draft_weights.hpp
+  include/espalier/model/llama/elementwise.hpp
+  include/espalier/model/llama/host_kv_store.hpp
+  include/espalier/model/llama/llama_backend.hpp
+  include/espalier/model/llama/matrix_product.hpp
+  include/espalier/model/llama/model_config.hpp
+  include/espalier/model/llama/model_identity.hpp
+  include/espalier/model/llama/model_tensors.hpp
+  include/espalier/model/llama/model_weights.hpp
+  include/espalier/model/llama/packed_matrix.hpp
+  include/espalier/model/llama/rotary_table.hpp
+  include/espalier/model/llama/simd.hpp
+  include/espalier/model/llama/thread_team.hpp
+)
+
+# espalier::cuda: adds the CUDA runtime and CUB to core. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh
-  include/espalier/cuda/backend/attention.cuh
-  include/espalier/cuda/backend/attention/attention_arguments.cuh
-  include/espalier/cuda/backend/attention/attention_merge.cuh
-  include/espalier/cuda/backend/attention/attention_plan.cuh
-  include/espalier/cuda/backend/attention/attention_shape.cuh
-  include/espalier/cuda/backend/attention/attention_tile.cuh
-  include/espalier/cuda/backend/attention/attention_tuning.cuh
-  include/espalier/cuda/backend/attention/plain_attention.cuh
-  include/espalier/cuda/backend/attention/tile_attention.cuh
-  include/espalier/cuda/backend/callable.cuh
-  include/espalier/cuda/backend/forward_bucket.cuh
-  include/espalier/cuda/backend/on_host.cuh
-  include/espalier/cuda/backend/on_host/batch_copy.cuh
-  include/espalier/cuda/backend/prefill.cuh
-  include/espalier/cuda/concepts/backend.cuh
-  include/espalier/cuda/concepts/drafter.cuh
-  include/espalier/cuda/concepts/kv_store.cuh
-  include/espalier/cuda/concepts/tree_policy.cuh
   include/espalier/cuda/core/context_bucket.cuh
   include/espalier/cuda/core/device_array.cuh
   include/espalier/cuda/core/error.cuh
@@ -231,70 +265,92 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/core/tree_source.cuh
-  include/espalier/cuda/decoder/decoder.cuh
-  include/espalier/cuda/decoder/round_kernels.cuh
-  include/espalier/cuda/drafter/autoregressive.cuh
-  include/espalier/cuda/drafter/block_diffusion.cuh
-  include/espalier/cuda/drafter/draft_batch.cuh
-  include/espalier/cuda/drafter/no_drafter.cuh
-  include/espalier/cuda/drafter/state_rows.cuh
-  include/espalier/cuda/interop/dense_mask.cuh
-  include/espalier/cuda/interop/flashinfer_mask.cuh
-  include/espalier/cuda/interop/packed_bytes.cuh
-  include/espalier/cuda/interop/sglang_mask.cuh
-  include/espalier/cuda/interop/sglang_tree.cuh
-  include/espalier/cuda/interop/tensorrt_tree.cuh
-  include/espalier/cuda/kv_store/compaction.cuh
-  include/espalier/cuda/kv_store/contiguous.cuh
-  include/espalier/cuda/kv_store/kv_shape.cuh
-  include/espalier/cuda/kv_store/kv_view.cuh
-  include/espalier/cuda/kv_store/on_host_kv.cuh
-  include/espalier/cuda/kv_store/paged.cuh
-  include/espalier/cuda/registry.cuh
+  include/espalier/cuda/concepts/backend.cuh
+  include/espalier/cuda/concepts/drafter.cuh
+  include/espalier/cuda/concepts/kv_store.cuh
+  include/espalier/cuda/concepts/state_rows.cuh
+  include/espalier/cuda/concepts/tree_policy.cuh
   include/espalier/cuda/sampling/argmax.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
   include/espalier/cuda/sampling/row_selection.cuh
-  include/espalier/cuda/sampling/row_team.cuh
   include/espalier/cuda/sampling/row_tuning.cuh
   include/espalier/cuda/sampling/sampler.cuh
   include/espalier/cuda/sampling/team_nucleus.cuh
   include/espalier/cuda/sampling/team_sampler.cuh
   include/espalier/cuda/sampling/top_children.cuh
   include/espalier/cuda/sampling/top_tokens.cuh
+  include/espalier/cuda/forward/prefill.cuh
+  include/espalier/cuda/kv_store/compaction.cuh
+  include/espalier/cuda/kv_store/contiguous.cuh
+  include/espalier/cuda/kv_store/kv_view.cuh
+  include/espalier/cuda/kv_store/on_host_kv.cuh
+  include/espalier/cuda/kv_store/paged.cuh
+  include/espalier/cuda/drafter/autoregressive.cuh
+  include/espalier/cuda/drafter/autoregressive/draft_batch.cuh
+  include/espalier/cuda/drafter/block_diffusion.cuh
+  include/espalier/cuda/drafter/no_drafter.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
+  include/espalier/cuda/tree_policy/best_first/prefix_heap.cuh
+  include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
+  include/espalier/cuda/tree_policy/best_first/prefix_nodes.cuh
   include/espalier/cuda/tree_policy/chain.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
   include/espalier/cuda/tree_policy/dynatree.cuh
   include/espalier/cuda/tree_policy/dyspec_greedy.cuh
   include/espalier/cuda/tree_policy/dyspec_threshold.cuh
+  include/espalier/cuda/tree_policy/growth/append_draws.cuh
+  include/espalier/cuda/tree_policy/growth/draw_queue.cuh
+  include/espalier/cuda/tree_policy/growth/grow_level.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh
   include/espalier/cuda/tree_policy/plain.cuh
-  include/espalier/cuda/tree_policy/prefix_heap.cuh
-  include/espalier/cuda/tree_policy/prefix_levels.cuh
-  include/espalier/cuda/tree_policy/prefix_nodes.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
-  include/espalier/cuda/tree_policy/threshold_level.cuh
-  include/espalier/cuda/tree_policy/undrawn_draw.cuh
+  include/espalier/cuda/verifier/verify.cuh
+  include/espalier/cuda/verifier/verify/team_rows.cuh
+  include/espalier/cuda/backend/callable.cuh
+  include/espalier/cuda/backend/on_host.cuh
+  include/espalier/cuda/backend/on_host/batch_copy.cuh
+  include/espalier/cuda/decoder/accepted_path.cuh
+  include/espalier/cuda/decoder/decoder.cuh
+  include/espalier/cuda/decoder/grow.cuh
+  include/espalier/cuda/decoder/round_kernels.cuh
+  include/espalier/cuda/interop/dense_mask.cuh
+  include/espalier/cuda/interop/flashinfer_mask.cuh
+  include/espalier/cuda/interop/packed_bytes.cuh
+  include/espalier/cuda/interop/sglang_mask.cuh
+  include/espalier/cuda/interop/sglang_tree.cuh
+  include/espalier/cuda/interop/tensorrt_tree.cuh
+  include/espalier/cuda/model/attention/attention_arguments.cuh
+  include/espalier/cuda/model/attention/attention_merge.cuh
+  include/espalier/cuda/model/attention/attention_plan.cuh
+  include/espalier/cuda/model/attention/attention_shape.cuh
+  include/espalier/cuda/model/attention/attention_tile.cuh
+  include/espalier/cuda/model/attention/attention_tuning.cuh
+  include/espalier/cuda/model/attention/plain_attention.cuh
+  include/espalier/cuda/model/attention/tile_attention.cuh
+  include/espalier/cuda/model/attention/tree_attention.cuh
 )
 
-# espalier::cuda_llama: adds cuBLASLt and what espalier::llama needs.
+# espalier::cuda_registry: cuda and espalier.
+set(espalier_cuda_registry_headers
+  include/espalier/cuda/registry.cuh
+)
+
+# espalier::cuda_llama: adds cuBLASLt to cuda and llama.
 set(espalier_cuda_llama_headers
-  include/espalier/cuda/backend/llama.cuh
-  include/espalier/cuda/backend/llama/activate.cuh
-  include/espalier/cuda/backend/llama/array_pieces.cuh
-  include/espalier/cuda/backend/llama/block_draft_model.cuh
-  include/espalier/cuda/backend/llama/block_draft_rows.cuh
-  include/espalier/cuda/backend/llama/block_draft_weights.cuh
-  include/espalier/cuda/backend/llama/embed.cuh
-  include/espalier/cuda/backend/llama/lt_object.cuh
-  include/espalier/cuda/backend/llama/matrix_products.cuh
-  include/espalier/cuda/backend/llama/model_weights.cuh
-  include/espalier/cuda/backend/llama/normalise.cuh
-  include/espalier/cuda/backend/llama/number.cuh
-  include/espalier/cuda/backend/llama/rotate.cuh
-  include/espalier/cuda/backend/llama/row_upload.cuh
-  include/espalier/cuda/verifier/accepted_path.cuh
-  include/espalier/cuda/verifier/team_rows.cuh
-  include/espalier/cuda/verifier/verify.cuh
+  include/espalier/cuda/model/llama/activate.cuh
+  include/espalier/cuda/model/llama/array_pieces.cuh
+  include/espalier/cuda/model/llama/block_draft_model.cuh
+  include/espalier/cuda/model/llama/block_draft_rows.cuh
+  include/espalier/cuda/model/llama/block_draft_weights.cuh
+  include/espalier/cuda/model/llama/embed.cuh
+  include/espalier/cuda/model/llama/forward_bucket.cuh
+  include/espalier/cuda/model/llama/llama_backend.cuh
+  include/espalier/cuda/model/llama/lt_object.cuh
+  include/espalier/cuda/model/llama/matrix_products.cuh
+  include/espalier/cuda/model/llama/model_weights.cuh
+  include/espalier/cuda/model/llama/normalise.cuh
+  include/espalier/cuda/model/llama/number.cuh
+  include/espalier/cuda/model/llama/rotate.cuh
+  include/espalier/cuda/model/llama/row_upload.cuh
 )

@@ -1,10 +1,16 @@
-# espalier::espalier  the library: the standard library and Boost.Hana, nothing else
-# espalier::views     range-v3 views over trees
-# espalier::llama     the bundled host transformer: nlohmann-json, threads
-# espalier::cuda      the round on the device: CUDA runtime, CUB
-# espalier::cuda_llama  the bundled transformer on the device: cuBLASLt, nlohmann-json, threads
+# espalier::core           the library: the standard library, nothing else
+# espalier::testing        laws that parts of one's own must keep, for their tests: nothing else
+# espalier::selector       a network that chooses trees: nothing else, either
+# espalier::espalier       core, selector and the registry of all parts: Boost.Hana
+# espalier::views          range-v3 views over trees
+# espalier::files          JSON and safetensors files: nlohmann-json
+# espalier::llama          the library's own transformer on the host: files, threads
+# espalier::cuda           the round on the device: CUDA runtime, CUB
+# espalier::cuda_registry  the registry on the device: cuda, espalier
+# espalier::cuda_llama     the library's own transformer on the device: cuBLASLt, cuda, llama
 #
-# All but the first are defined without looking for what they need, so that whoever does not use them needs nothing.
+# They are defined without looking for what they need, so that whoever does not use them needs nothing. A target that knows another
+# one links it, and the components of an installed package follow the same lines: espalier-config.cmake.in.
 
 function(espalier_target name headers)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "EXPORT_NAME" "LINK")
@@ -17,13 +23,18 @@ function(espalier_target name headers)
   target_link_libraries(${name} INTERFACE ${arg_LINK})
 endfunction()
 
-espalier_target(espalier "${espalier_headers}" EXPORT_NAME espalier LINK Boost::headers)
-espalier_target(espalier_views "${espalier_views_headers}" EXPORT_NAME views
-  LINK espalier::espalier range-v3::range-v3)
-espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama
-  LINK espalier::espalier nlohmann_json::nlohmann_json Threads::Threads)
-espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::espalier CUDA::cudart)
+espalier_target(espalier_core "${espalier_core_headers}" EXPORT_NAME core)
+espalier_target(espalier_testing "${espalier_testing_headers}" EXPORT_NAME testing LINK espalier::core)
+espalier_target(espalier_selector "${espalier_selector_headers}" EXPORT_NAME selector LINK espalier::core)
+espalier_target(espalier "${espalier_registry_headers}" EXPORT_NAME espalier LINK espalier::core espalier::selector Boost::headers)
+espalier_target(espalier_views "${espalier_views_headers}" EXPORT_NAME views LINK espalier::core range-v3::range-v3)
+espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
+  LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
+espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
+espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::core CUDA::cudart)
 # As an option, because CMake 3.25 does not know that nvcc has C++20.
 target_compile_options(espalier_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+espalier_target(espalier_cuda_registry "${espalier_cuda_registry_headers}" EXPORT_NAME cuda_registry
+  LINK espalier::cuda espalier::espalier)
 espalier_target(espalier_cuda_llama "${espalier_cuda_llama_headers}" EXPORT_NAME cuda_llama
   LINK espalier::cuda espalier::llama CUDA::cublasLt)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#if __has_include(<catch2/catch_session.hpp>)
+#if ESPALIER_CATCH2 == 3
 #include <catch2/catch_session.hpp>
 
 int main(int argc, char** argv) {

@@ -2,10 +2,11 @@
 #include "espalier/registry.hpp"
 
 #include <algorithm>
-#include <boost/hana/size.hpp>
 #include <boost/hana/type.hpp>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "option_ranges.hpp"
 
 namespace {
 
@@ -38,7 +40,9 @@ constexpr int members() {
 
 template <class OptionsT>
 constexpr int described() {
-  return static_cast<int>(decltype(hana::size(espalier::options_of<OptionsT>))::value);
+  int n = 0;
+  OptionsT::describe([&](const auto&) { ++n; });
+  return n;
 }
 
 bool is_flag_name(std::string_view name) {
@@ -48,20 +52,11 @@ bool is_flag_name(std::string_view name) {
   });
 }
 
-// The value next to a bound, on the side that is not allowed.
-template <class ValueT>
-ValueT beyond(double bound, double direction) {
-  if constexpr (std::is_integral_v<ValueT>) {
-    return static_cast<ValueT>(bound + direction);
-  } else {
-    return std::nextafter(static_cast<ValueT>(bound), static_cast<ValueT>(direction * 1e9));
-  }
-}
-
 // Calls check(part name, options, build) for each struct whose part validates it; build(options) makes the part.
 template <class CheckT>
 void for_each_options_struct(const CheckT& check) {
-  hana::for_each(espalier::tree_policies, [&](const auto& policy) {
+  hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& policy) {
+    if constexpr (std::is_same_v<typename PartT::options_type, espalier::no_options>) return;
     check(policy.name, policy.options, [&](const auto& options) {
       auto changed = policy;
       changed.options = options;
@@ -78,10 +73,26 @@ void for_each_options_struct(const CheckT& check) {
         [](const auto& options) { (void)espalier::sampler(options); });
 }
 
-// Prefers a token that depends on the place and the last tokens; with a longer reach it often agrees with one of shorter.
+enum class holes { none, grammar };
+
+// Prefers a token that depends on the place and the last tokens; with a longer reach it often agrees with one of
+// shorter. Tokens from n_tokens on do not exist: a vocabulary that is larger is padded. By the grammar, tokens of the
+// other parity follow.
 struct mixing_model {
   int reach;
+  token_id n_tokens = 24;
+  holes mask = holes::none;
+
+  bool allows(token_id before, token_id next) const {
+    return next < n_tokens && (mask == holes::none || (before + next) % 2 == 1);
+  }
   void operator()(std::span<const token_id> text, std::span<float> logits) const {
+    fill(text, logits);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (!allows(text.back(), static_cast<token_id>(i))) logits[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  void fill(std::span<const token_id> text, std::span<float> logits) const {
     unsigned state = static_cast<unsigned>(text.size());
     for (const token_id t : text.last((std::min)(text.size(), static_cast<std::size_t>(reach))))
       state = state * 31U + static_cast<unsigned>(t);
@@ -90,46 +101,54 @@ struct mixing_model {
       logits[i] = static_cast<float>(mixed >> 20U) / 1024.0F;
     }
     if (reach > 2) {  // the target agrees with the draft two times in three
-      if (state % 3 != 0) mixing_model{2}(text, logits);
+      if (state % 3 != 0) mixing_model{2}.fill(text, logits);
     }
   }
 };
 
+// The models of a decoder, and what its parts are told.
+struct setting {
+  mixing_model target{3}, draft{2};
+  std::int32_t vocab = 24;
+  espalier::decoder_options options{.text = {.seed = 0}};
+  espalier::sampling_options drafted{.temperature = 1};
+};
+
+// What a decoder writes. Nothing is drafted that the draft rules out, nor written that the target does.
 template <class PolicyT, class VerifierT>
-std::vector<token_id> write(PolicyT policy, VerifierT verifier, espalier::decoder_options options = {}) {
+std::vector<token_id> write(PolicyT policy, VerifierT verifier, const setting& s = {}, std::int32_t max_tokens = 100) {
   espalier::token_kv kv(256);
   espalier::token_kv draft_kv(256);
-  espalier::text_backend target(24, mixing_model{3});
-  espalier::text_backend draft(24, mixing_model{2});
-  espalier::autoregressive drafter(draft, draft_kv);
-  auto decode = espalier::make_decoder(drafter, policy, verifier, kv, target, options);
+  espalier::text_backend target(s.vocab, s.target);
+  espalier::text_backend draft(s.vocab, s.draft);
+  espalier::autoregressive drafter(draft, draft_kv, s.drafted);
+  auto decode = espalier::make_decoder(drafter, policy, verifier, kv, target, s.options);
   const std::vector<token_id> prompt{1, 2, 3};
-  const auto written = decode.generate(prompt, {.max_tokens = 100});
-  return {written.begin(), written.end()};
+  decode.begin(prompt, {.max_tokens = max_tokens});
+  bool possible = true;
+  while (decode.step()) {
+    const espalier::tree_view tree = decode.last_round().tree;
+    for (espalier::node_id u = 1; u < tree.n_nodes; ++u)
+      possible = possible && s.draft.allows(tree.token[tree.parent[u]], tree.token[u]);
+  }
+  const auto text = decode.current().tokens();
+  for (std::size_t i = prompt.size(); i < text.size(); ++i)
+    possible = possible && s.target.allows(text[i - 1], text[i]);
+  CHECK(possible);
+  return {text.begin() + 3, text.end()};
 }
+
+// The greedy verifier knows no other temperature than 0.
+template <class VerifierT>
+constexpr float warm = espalier::ArgmaxVerifier<VerifierT> ? 0.0F : 1.0F;
 
 }  // namespace
 
-TEST_CASE("every field of the options of a part is described, in its place", "[registry]") {
-  CHECK(described<espalier::chain_options>() == members<espalier::chain_options>());
-  CHECK(described<espalier::fixed_options>() == members<espalier::fixed_options>());
-  CHECK(described<espalier::dynatree_options>() == members<espalier::dynatree_options>());
-  CHECK(described<espalier::sampled_chain_options>() == members<espalier::sampled_chain_options>());
-  CHECK(described<espalier::iid_paths_options>() == members<espalier::iid_paths_options>());
-  CHECK(described<espalier::khisti_options>() == members<espalier::khisti_options>());
-  CHECK(described<espalier::dyspec_greedy_options>() == members<espalier::dyspec_greedy_options>());
-  CHECK(described<espalier::dyspec_threshold_options>() == members<espalier::dyspec_threshold_options>());
-  CHECK(described<espalier::adaptive_chain_options>() == members<espalier::adaptive_chain_options>());
-  CHECK(described<espalier::best_first_options>() == members<espalier::best_first_options>());
-  CHECK(described<espalier::eagle2_options>() == members<espalier::eagle2_options>());
-  CHECK(described<espalier::sequoia_options>() == members<espalier::sequoia_options>());
-  CHECK(described<espalier::specinfer_static_options>() == members<espalier::specinfer_static_options>());
-  CHECK(described<espalier::delayed_options>() == members<espalier::delayed_options>());
-  CHECK(described<espalier::cost_aware_options>() == members<espalier::cost_aware_options>());
-  CHECK(described<espalier::neural_delayed_options>() == members<espalier::neural_delayed_options>());
-  CHECK(described<espalier::prompt_lookup_options>() == members<espalier::prompt_lookup_options>());
-  CHECK(described<espalier::ngram_options>() == members<espalier::ngram_options>());
-  CHECK(described<espalier::sampling_options>() == members<espalier::sampling_options>());
+TEST_CASE("every field of the options of a part is described", "[registry]") {
+  for_each_options_struct([]<class OptionsT>(std::string_view part, const OptionsT&, const auto&) {
+    INFO(part);
+    CHECK(described<OptionsT>() == members<OptionsT>());
+  });
 }
 
 TEST_CASE("options have names, ranges and help", "[registry]") {
@@ -138,44 +157,27 @@ TEST_CASE("options have names, ranges and help", "[registry]") {
     std::set<const void*> places;
     espalier::for_each_option(options, [&](const auto& option, const auto& value) {
       INFO(part << "." << option.name);
+      CHECK((option.high_name().empty() || names.count(option.high_name()) == 1));
       CHECK(names.insert(option.name).second);
       CHECK(places.insert(&value).second);
-      CHECK(option.low < option.high);
+      CHECK(option.low < option.high());
       CHECK_FALSE(option.help.empty());
       CHECK(option.help.back() != '.');
-      CHECK(static_cast<double>(value) >= option.low);
-      CHECK(static_cast<double>(value) <= option.high);
     });
+    CHECK_NOTHROW(espalier::require_options(options));
   });
 }
 
-TEST_CASE("the ranges are those that the parts check", "[registry]") {
+TEST_CASE("parts take their options at both ends of their ranges, and refuse what lies beyond", "[registry]") {
   for_each_options_struct([](std::string_view part, const auto& defaults, const auto& build) {
-    auto lowest = defaults;
-    auto highest = defaults;
-    espalier::for_each_option(lowest, [](const auto& option, auto& value) {
-      value = static_cast<std::remove_reference_t<decltype(value)>>(option.low);
-    });
-    espalier::for_each_option(highest, [](const auto& option, auto& value) {
-      value = static_cast<std::remove_reference_t<decltype(value)>>(option.high);
-    });
     INFO(part);
-    CHECK_NOTHROW(build(lowest));
-    CHECK_NOTHROW(build(highest));
-
-    auto options = defaults;
-    espalier::for_each_option(options, [&](const auto& option, auto& value) {
-      using value_type = std::remove_reference_t<decltype(value)>;
-      if constexpr (!std::is_same_v<value_type, bool>) {
-        INFO(part << "." << option.name);
-        const value_type before = value;
-        value = beyond<value_type>(option.low, -1);
-        CHECK_THROWS_AS(build(options), espalier::option_error);
-        value = beyond<value_type>(option.high, 1);
-        CHECK_THROWS_AS(build(options), espalier::option_error);
-        value = before;
-      }
-    });
+    check_ranges(defaults, build);
+  });
+  check_ranges(espalier::decoder_options{}, [](const espalier::decoder_options& options) {
+    (void)write(espalier::plain(), espalier::greedy(), {.options = options}, 1);
+  });
+  check_ranges(espalier::stop_conditions{}, [](const espalier::stop_conditions& stop) {
+    (void)write(espalier::plain(), espalier::greedy(), {}, stop.max_tokens);
   });
 }
 
@@ -199,8 +201,8 @@ TEST_CASE("only plain decoding needs no drafter", "[registry]") {
     using policy_type = typename std::decay_t<decltype(part)>::type;
     CHECK(espalier::drafts<policy_type> == (part.name != "plain"));
   });
-  CHECK(espalier::is_argmax_only<espalier::greedy>);
-  CHECK_FALSE(espalier::is_argmax_only<espalier::target_only>);
+  CHECK(espalier::ArgmaxVerifier<espalier::greedy>);
+  CHECK_FALSE(espalier::ArgmaxVerifier<espalier::target_only>);
 }
 
 TEST_CASE("values of enumerations have names, the default first", "[registry]") {
@@ -224,11 +226,51 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   espalier::for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
     for (const auto& order : espalier::known_values<espalier::node_order>) {
       INFO(policy.name << " with " << verifier.name << ", " << order.name);
-      CHECK(write(policy.make(), verifier.make(), {.order = order.value}) == expected);
+      CHECK(write(policy.make(), verifier.make(), {.options = {.order = order.value}}) == expected);
     }
     ++pairs;
   });
-  // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the target
-  // alone, independent paths with all but those for a single path, draws without replacement with four.
+  // Plain decoding and a single sampled path go with every verifier, deterministic trees with the two that ask the
+  // target alone, independent paths with all but those for a single path, draws without replacement with four.
   CHECK(pairs == 11 + 11 + 8 * 2 + 4 * 9 + 5 * 4);
+}
+
+TEST_CASE("a padded vocabulary changes no text of any pair", "[registry]") {
+  const std::vector<token_id> expected = write(espalier::plain(), espalier::greedy());
+  espalier::for_each_compatible_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    for (const espalier::sampling_options& sampling :
+         {espalier::sampling_options{.temperature = 1},
+          {.temperature = 1, .top_k = 30, .top_p = 0.9F, .min_p = 0.02F}}) {
+      setting s{.drafted = sampling};
+      CHECK(write(policy.make(), verifier.make(), {.vocab = 40, .drafted = sampling}) == expected);
+      s.options.text = {.sampling = sampling, .seed = 0};
+      s.options.text.sampling.temperature = warm<typename VerifierT::type>;
+      const std::vector<token_id> drawn = write(policy.make(), verifier.make(), s);
+      s.vocab = 40;
+      CHECK(write(policy.make(), verifier.make(), s) == drawn);
+    }
+  });
+}
+
+TEST_CASE("where a grammar masks half of the tokens, every pair writes what it allows", "[registry]") {
+  for (const holes of_draft : {holes::none, holes::grammar}) {
+    setting s{.target{3, 20, holes::grammar}, .draft{2, 22, of_draft}, .vocab = 30};
+    const std::vector<token_id> expected = write(espalier::plain(), espalier::greedy(), s);
+    REQUIRE(std::set<token_id>(expected.begin(), expected.end()).size() > 8);
+    espalier::for_each_compatible_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+      INFO(policy.name << " with " << verifier.name);
+      s.options.text = {};
+      s.drafted = {.temperature = 1};
+      CHECK(write(policy.make(), verifier.make(), s) == expected);
+      for (const espalier::sampling_options& sampling : {espalier::sampling_options{.temperature = 1},
+                                                         {.temperature = 1, .top_k = 25},
+                                                         {.temperature = 1, .top_p = 0.9F}}) {
+        s.drafted = sampling;
+        s.options.text = {.sampling = sampling, .seed = 0};
+        s.options.text.sampling.temperature = warm<typename VerifierT::type>;
+        CHECK(write(policy.make(), verifier.make(), s).size() == 100);
+      }
+    });
+  }
 }

@@ -15,21 +15,14 @@
 #include "espalier/core/status.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/testing/tiny_model.hpp"
 
 namespace models {
 
 using espalier::token_id;
 
-inline std::uint64_t mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
-
-inline double unit(std::uint64_t x) {
-  return static_cast<double>(mix(x) >> 11) * 0x1.0p-53;
-}
+using espalier::testing::mixed;
+using espalier::testing::mixed_unit;
 
 // Logits that are a fixed, irregular function of the text. One type for all models: what differs are numbers.
 struct text_model {
@@ -41,18 +34,18 @@ struct text_model {
   bool blind = false;       // every logit the same
 
   void operator()(std::span<const token_id> text, std::span<float> logits) const {
-    std::uint64_t key = mix(seed ^ (text.size() << 20));
+    std::uint64_t key = mixed(seed ^ (text.size() << 20));
     for (const token_id t : text.last(std::min(order, text.size())))
-      key = mix(key ^ static_cast<std::uint64_t>(t));
+      key = mixed(key ^ static_cast<std::uint64_t>(t));
     for (std::size_t v = 0; v < logits.size(); ++v) {
-      double x = unit(key + v);
-      if (noise != 0) x += noise * (unit(mix(key) + v) - 0.5);
+      double x = mixed_unit(key + v);
+      if (noise != 0) x += noise * (mixed_unit(mixed(key) + v) - 0.5);
       logits[v] = blind ? 0.0F : static_cast<float>(offset + scale * x);
     }
   }
 };
 
-enum class fault { none, throws, nan, infinite };
+enum class fault { none, throws, nan, infinite, impossible };
 
 // A text_backend that keeps count, and fails on one of its calls.
 struct probe_backend {
@@ -81,8 +74,9 @@ struct probe_backend {
     const espalier::logits_view logits = inner.forward(kv, batch);
     if (!fails || kind == fault::none) return logits;
     spoilt.assign(logits.data, logits.data + static_cast<std::ptrdiff_t>(logits.n_rows) * logits.vocab);
+    if (kind == fault::impossible) std::fill(spoilt.begin(), spoilt.end(), -INFINITY);
     const float bad = kind == fault::nan ? std::numeric_limits<float>::quiet_NaN() : INFINITY;
-    for (std::int32_t r = 0; r < logits.n_rows; ++r)
+    for (std::int32_t r = 0; r < logits.n_rows && kind != fault::impossible; ++r)
       spoilt[static_cast<std::size_t>((r + 1) * logits.vocab - 1)] = bad;
     return {spoilt.data(), logits.n_rows, logits.vocab};
   }

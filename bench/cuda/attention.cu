@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree are rows.
-// attention_torch.py measures the same shapes.
+// Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree
+// are rows. attention_torch.py measures the same shapes.
 #include <cuda_bf16.h>
 
 #include <array>
@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "espalier/cuda/backend/attention.cuh"
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "grown_tree.cuh"
 #include "program.cuh"
 #include "random_numbers.cuh"

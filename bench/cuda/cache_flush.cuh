@@ -29,8 +29,8 @@ inline void read_pass(const void* from, std::size_t bytes, std::uint32_t* sink, 
                          static_cast<const uint4*>(from), bytes / sizeof(uint4), sink);
 }
 
-//! Puts other data into the caches of the device: it reads four times as much as the second-level cache holds, and writes
-//! nothing, so that nothing has to be written back while the next measurement runs.
+//! Puts other data into the caches of the device: it reads four times as much as the second-level cache holds, and
+//! writes nothing, so that nothing has to be written back while the next measurement runs.
 class cache_flush {
  public:
   explicit cache_flush(const cudaDeviceProp& card, bool tiny)

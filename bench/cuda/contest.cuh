@@ -27,8 +27,8 @@ struct entry {
   int times = 1;     //!< replays in a row that share one measurement
 };
 
-//! Measures entries by turns: each repetition goes over all of them, so that whatever slows the device down for a while slows
-//! all of them.
+//! Measures entries by turns: each repetition goes over all of them, so that whatever slows the device down for a while
+//! slows all of them.
 class contest {
  public:
   contest(const cache_flush& flush, int repetitions) : flush_(flush), repetitions_(repetitions) {}

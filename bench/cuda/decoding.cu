@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Text end to end on the device with the bundled pair in bfloat16: tokens a second and a round by method, over the prompts of
-// prompts.jsonl, and whether greedy texts are those of plain decoding.
+// Text end to end on the device with the bundled pair in bfloat16: tokens a second and a round by method, over the
+// prompts of prompts.jsonl, and whether greedy texts are those of plain decoding.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -14,14 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/block_draft_config.hpp"
-#include "espalier/cuda/backend/llama.cuh"
-#include "espalier/cuda/backend/llama/block_draft_model.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/model/llama/block_draft_model.cuh"
+#include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
@@ -29,7 +28,8 @@
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
-#include "espalier/verifier/block.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/target_only.hpp"
@@ -90,9 +90,9 @@ method method_of(std::string name, model& target, DrafterT drafter, PolicyT poli
   using made =
       device::decoder<DrafterT, PolicyT, VerifierT, device::contiguous_kv<number>&, device::llama_backend<number>&>;
   return {std::move(name), temperature,
-          writing_with(std::make_shared<made>(std::move(drafter), std::move(policy), std::move(verifier), target.kv,
-                                              target.backend,
-                                              decoder_options{.sampling = {.temperature = temperature}, .seed = 11}))};
+          writing_with(std::make_shared<made>(
+              std::move(drafter), std::move(policy), std::move(verifier), target.kv, target.backend,
+              decoder_options{.text = {.sampling = {.temperature = temperature}, .seed = 11}}))};
 }
 
 using block_model = device::block_draft_model<number>;
@@ -110,8 +110,8 @@ std::vector<method> all_methods(model& target, model& draft, block_model& block_
   all.push_back(method_of("best_first of 64 over the block (DDTree)", target, device::block_diffusion(block_draft),
                           device::best_first({.budget = 64}), greedy(), 0));
   all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), target_only(), 1));
-  all.push_back(
-      method_of("sampled chain of 5, block", target, drafter(), device::sampled_chain({.length = 5}), block(), 1));
+  all.push_back(method_of("sampled chain of 5, block verification", target, drafter(),
+                          device::sampled_chain({.length = 5}), block_verification(), 1));
   all.push_back(method_of("DynaTree, target only", target, drafter(), device::dynatree(), target_only(), 1));
   all.push_back(method_of("2 paths of 4, traversal", target, drafter(), device::iid_paths({.paths = 2, .length = 4}),
                           traversal(), 1));
@@ -189,7 +189,7 @@ void measure(bench::bench_run& run) {
     auto drafter = device::autoregressive(draft.backend, draft.kv);
     device::dynatree policy;
     bench::round_stations round(drafter, policy, greedy(), target.kv, target.backend, prompts.front(),
-                                {.sampling = {.temperature = 0.0F}});
+                                {.text = {.sampling = {.temperature = 0.0F}}});
     bench::measure_stations(run, round, "decoding.station",
                             std::string("A round of DynaTree with the bundled pair, ") + run.card.name,
                             run.options.inputs.empty() ? "" : run.options.inputs + "/decoding.svg");

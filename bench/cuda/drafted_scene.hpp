@@ -16,8 +16,8 @@ namespace bench {
 //! How the draws of a tree were made.
 enum class drafted_as { single_path, independent, without_replacement };
 
-//! A tree of drawn tokens with the rows of both models by node: softmax of irregular logits for the draft, of which the target's are
-//! a disturbed copy. One path; or four paths, parted at the root.
+//! A tree of drawn tokens with the rows of both models by node: softmax of irregular logits for the draft, of which the
+//! target's are a disturbed copy. One path; or four paths, parted at the root.
 //!
 //! Shapes      target_logits, draft_rows: [budget + 1][vocab]
 struct drafted_scene {

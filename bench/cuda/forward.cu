@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a pass of a transformer costs by the size of the tree: random weights of Qwen3-8B's shape in bfloat16, made on the device.
+// What a pass of a transformer costs by the size of the tree: random weights of Qwen3-8B's shape in bfloat16, made on
+// the device.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -11,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/model_config.hpp"
-#include "espalier/cuda/backend/llama.cuh"
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/model/llama/llama_backend.cuh"
+#include "espalier/model/llama/model_config.hpp"
 #include "grown_tree.cuh"
 #include "program.cuh"
 #include "random_numbers.cuh"

@@ -14,7 +14,7 @@ MOST_BYTES = 60 << 20
 LIBRARIES = [
     ("Boost", "Boost::headers", ["libboost1.74-dev", "libboost1.83-dev", "libboost1.81-dev"], ["boost/hana", "boost/hana.hpp", "boost/version.hpp"], ""),
     ("range-v3", "range-v3::range-v3", ["librange-v3-dev"], ["range", "concepts", "meta", "std"], ""),
-    ("Catch2", "Catch2::Catch2", ["catch2"], ["catch2"], ""),
+    ("Catch2", "Catch2::Catch2", ["catch2"], ["catch2/catch.hpp"], ""),  # version 2.13: 3 is more than headers
     ("nlohmann_json", "nlohmann_json::nlohmann_json", ["nlohmann-json3-dev"], ["nlohmann"], ""),
     ("CLI11", "CLI11::CLI11", ["libcli11-dev"], ["CLI"], ""),
     ("fmt", "fmt::fmt", ["libfmt-dev"], ["fmt"], "FMT_HEADER_ONLY=1"),
@@ -71,6 +71,9 @@ def version_of(name, include, archive_version):
         with open(os.path.join(include, "boost/version.hpp")) as file:
             text = re.search(r'BOOST_LIB_VERSION "([0-9_]+)"', file.read()).group(1)
         return text.replace("_", ".")
+    if name == "Catch2":
+        with open(os.path.join(include, "catch2/catch.hpp")) as file:
+            return re.search(r"Catch v([0-9.]+)", file.read()).group(1)
     return re.sub(r"^[0-9]+:|[+-].*$", "", archive_version or "") or "0"
 
 

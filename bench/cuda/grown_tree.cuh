@@ -27,8 +27,9 @@ class grown_tree {
     const espalier::cuda::device_array<espalier::token_id> tokens{std::span<const espalier::token_id>(lists.tokens)};
     const espalier::cuda::device_array<float> log_probs{std::span<const float>(lists.log_probs)};
     const espalier::cuda::best_first policy({.budget = budget});
-    policy.take(tree_.writer(),
-                {.tokens = tokens.data(), .log_probs = log_probs.data(), .n_rows = n_rows, .n_ranks = budget}, nullptr);
+    policy.take_best(tree_.writer(),
+                     {.tokens = tokens.data(), .log_probs = log_probs.data(), .n_rows = n_rows, .n_ranks = budget},
+                     nullptr);
     espalier::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   espalier::tree_writer writer() const { return tree_.writer(); }

@@ -16,7 +16,8 @@
 
 namespace bench {
 
-//! Rows of logits: a bell of deviation 2.5, and 30 tokens of each row that stand out of it, as in those of a language model.
+//! Rows of logits: a bell of deviation 2.5, and 30 tokens of each row that stand out of it, as in those of a language
+//! model.
 inline std::vector<float> bell_logits(std::size_t n_rows, std::size_t vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 2.5F);
@@ -36,7 +37,8 @@ inline std::vector<float> bell_logits(std::size_t n_rows, std::size_t vocab, std
   return rows;
 }
 
-//! Rows of logits in which the token of rank i is about as probable as i to the power of -1.5, the most probable ones anywhere.
+//! Rows of logits in which the token of rank i is about as probable as i to the power of -1.5, the most probable ones
+//! anywhere.
 inline std::vector<float> power_law_logits(std::size_t n_rows, std::size_t vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 0.5F);

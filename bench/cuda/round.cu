@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A whole round without the models' passes: 15 rows of the draft's logits to a tree of 256 nodes, its batch and masks, greedy
-// verification over the target's logits, and the compaction of the cache, as one graph; station by station; and through the decoder,
-// with the calls of the CUDA runtime that the host makes. round_torch.py does the same steps in PyTorch on the same inputs.
+// A whole round without the models' passes: 15 rows of the draft's logits to a tree of 256 nodes, its batch and masks,
+// greedy verification over the target's logits, and the compaction of the cache, as one graph; station by station; and
+// through the decoder, with the calls of the CUDA runtime that the host makes. round_torch.py does the same steps in
+// PyTorch on the same inputs.
 #include <cuda_bf16.h>
 
 #include <chrono>
@@ -23,6 +24,7 @@
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "given_block.cuh"
@@ -45,8 +47,8 @@ struct sizes {
   std::int32_t row_size = 1024;
 };
 
-// Logits of both models. The target's favourite after a node is the draft's after its position: so it follows one path of the tree, as far
-// as that goes.
+// Logits of both models. The target's favourite after a node is the draft's after its position: so it follows one path
+// of the tree, as far as that goes.
 struct round_inputs {
   std::vector<float> draft;   // [n_rows][vocab]
   std::vector<float> target;  // [budget + 1][vocab], by node
@@ -58,7 +60,7 @@ struct round_inputs {
     bench::given_block_on_host block{draft, of.n_rows, of.vocab};
     philox_chance chance(0, 0, 0);
     grown.reset(1);
-    policy.grow(grown, block, chance);
+    grow(policy, grown, block, chance);
     target = bench::bell_logits(at(of.budget + 1), at(of.vocab), 22);
     const tree_view view = grown;
     std::vector<token_id> favourites;
@@ -88,12 +90,13 @@ void write_inputs(const std::string& folder, const sizes& of, const round_inputs
 
 using store = device::contiguous_kv<__nv_bfloat16>;
 
-// The decoder's own round over the same logits, as the host sees it: what it calls, and how long a step takes from one to the next.
+// The decoder's own round over the same logits, as the host sees it: what it calls, and how long a step takes from one
+// to the next.
 template <class ModelT>
 void measure_decoder(bench::bench_run& run, const sizes& of, bench::given_block& block, ModelT& model) {
   store kv(of.layers, of.row_size, 1, model.max_positions());
   auto decode = device::make_decoder(block, device::best_first({.budget = of.budget}), greedy(), kv, model,
-                                     {.sampling = {.temperature = 0.0F}, .order = node_order::insertion});
+                                     {.text = {.sampling = {.temperature = 0.0F}}, .order = node_order::insertion});
   const std::vector<token_id> prompt(static_cast<std::size_t>(of.prefix), 1);
   decode.begin(prompt);
   for (int i = 0; i < 3; ++i)
@@ -140,7 +143,8 @@ void measure(bench::bench_run& run) {
     bench::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     device::best_first policy({.budget = of.budget});
     const std::vector<token_id> text(static_cast<std::size_t>(of.prefix + 1), 1);
-    bench::round_stations round(block, policy, greedy(), kv, model, text, {.sampling = {.temperature = 0.0F}});
+    bench::round_stations round(block, policy, greedy(), kv, model, text,
+                                {.text = {.sampling = {.temperature = 0.0F}}});
     auto race = run.race();
     race.add({.key = "cold", .work = [&](cudaStream_t s) { round.enqueue(s); }});
     race.add({.key = "warm", .work = [&](cudaStream_t s) { round.enqueue(s); }, .cold = false});

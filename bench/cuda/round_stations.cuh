@@ -15,14 +15,15 @@
 
 #include "counted_graph.cuh"
 #include "device_text.cuh"
-#include "espalier/cuda/backend/prefill.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
-#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/cuda/decoder/grow.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/report/timeline.hpp"
@@ -31,8 +32,8 @@
 
 namespace bench {
 
-//! The work of one round of the decoder, station by station, from the same text again and again: what is committed joins the caches, but not
-//! the text. Parts are kept by reference.
+//! The work of one round of the decoder, station by station, from the same text again and again: what is committed
+//! joins the caches, but not the text. Parts are kept by reference.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
 class round_stations {
   using number = typename BackendT::number;
@@ -51,9 +52,9 @@ class round_stations {
         budget_(policy.max_nodes()),
         last_(text.back()),
         context_(static_cast<std::int32_t>(text.size()) + budget_ + 1),
-        tree_(most_asked(policy)),
+        tree_(budget_),
         compiler_(budget_, options.order),
-        verification_(std::move(verifier), options.sampling, budget_ + 1, backend.vocab_size()),
+        verification_(std::move(verifier), options.text.sampling, budget_ + 1, backend.vocab_size()),
         path_(budget_ + 1),
         text_(text, context_ + 1),
         found_(1) {
@@ -72,17 +73,17 @@ class round_stations {
   template <class AfterT>
   void enqueue(cudaStream_t s, const AfterT& after) {
     const espalier::tree_writer tree = tree_.writer();
-    const espalier::cuda::chance_source chance{0, 0, text_.view().state};
+    const espalier::cuda::chance_source chance{text_.view().state};
     reset_tree(tree, tree_.capacity(), s, last_);
     after(0);
-    policy_.grow(tree, drafter_, chance, s);
+    grow(policy_, tree, drafter_, chance, s);
     after(1);
     const auto batch = compiler_.compile({tree, text_.view()}, budget_ + 1, context_, s);
     after(2);
     const espalier::vocab_rows<number> logits = backend_.forward(kv_, batch, s);
     after(3);
-    verification_.run(tree, espalier::cuda::detail::draft_rows(drafter_), logits, compiler_.rows(), chance,
-                      found_.data(), s);
+    verification_.run(tree, espalier::detail::draft_rows(drafter_), logits, compiler_.rows(), 0, chance, found_.data(),
+                      s);
     after(4);
     const espalier::cuda::path_view path =
         path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
@@ -106,11 +107,6 @@ class round_stations {
   }
 
  private:
-  static std::int32_t most_asked(const PolicyT& policy) {
-    if constexpr (requires { policy.max_asked(); }) return policy.max_asked();
-    return policy.max_nodes();
-  }
-
   DrafterT& drafter_;
   PolicyT& policy_;
   KVStoreT& kv_;
@@ -127,8 +123,8 @@ class round_stations {
   const std::int32_t* n_path_ = nullptr;
 };
 
-//! Where the time of such a round goes: its graph has events between the stations. Adds a figure for each, and draws them to `picture`
-//! unless that is empty.
+//! Where the time of such a round goes: its graph has events between the stations. Adds a figure for each, and draws
+//! them to `picture` unless that is empty.
 template <class RoundT>
 void measure_stations(bench_run& run, RoundT& round, const std::string& key, const std::string& title,
                       const std::string& picture) {

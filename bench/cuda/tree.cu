@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trees on the device: best_first from lists that are there, by every method, and the compilation of the tree in every order.
+// Trees on the device: best_first from lists that are there, by every method, and the compilation of the tree in every
+// order.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -63,13 +64,13 @@ void measure_one(bench::bench_run& run, const asked& of) {
   // The lists have just been written when a round comes here: the caches hold them.
   for (const way& w : ways) {
     race.add({.key = w.name,
-              .work = [&](cudaStream_t s) { w.policy.take(w.tree.writer(), lists, s); },
+              .work = [&](cudaStream_t s) { w.policy.take_best(w.tree.writer(), lists, s); },
               .prepare = [&](cudaStream_t s) { bench::reset_tree(w.tree.writer(), of.budget, s); },
               .cold = false});
   }
   const device::tree grown(of.budget);
   bench::reset_tree(grown.writer(), of.budget, race.in());
-  ways.back().policy.take(grown.writer(), lists, race.in());
+  ways.back().policy.take_best(grown.writer(), lists, race.in());
   for (const ordered& o : orders) {
     race.add({.key = o.name,
               .work =

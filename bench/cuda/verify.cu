@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading of the rows that it visits:
-// those that the host's verifier asks for, given the same rows and random numbers.
+// Verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading of the rows
+// that it visits: those that the host's verifier asks for, given the same rows and random numbers.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/sampling/lazy_rows.hpp"
-#include "espalier/verifier/block.hpp"
+#include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
@@ -76,8 +76,8 @@ class verified {
     race.add({.key = name_, .work = [this](cudaStream_t s) {
                 work_.run(scene_.tree.writer(),
                           node_rows<float>{{scene_.draft.data(), n_rows(), vocab_}, scene_.rows.data()},
-                          vocab_rows<float>{scene_.target.data(), n_rows(), vocab_}, scene_.rows.data(),
-                          device::chance_source{seed, 0, scene_.text.view().state}, scene_.found.data(), s);
+                          vocab_rows<float>{scene_.target.data(), n_rows(), vocab_}, scene_.rows.data(), 0,
+                          device::chance_source{scene_.text.view().state}, scene_.found.data(), s);
               }});
   }
 
@@ -88,7 +88,7 @@ class verified {
     std::vector<std::int32_t> same(static_cast<std::size_t>(n_rows()));
     for (std::size_t u = 0; u < same.size(); ++u)
       same[u] = static_cast<std::int32_t>(u);
-    rows.open({scene_.host.target_logits.data(), n_rows(), vocab_}, same);
+    rows.open({scene_.host.target_logits.data(), n_rows(), vocab_}, same, 0);
     VerifierT verifier;
     if constexpr (requires { verifier.reserve(n_rows(), vocab_); }) verifier.reserve(n_rows(), vocab_);
     philox_chance chance(seed, 0, 0);
@@ -131,7 +131,7 @@ void measure(bench::bench_run& run) {
   verified<naive_tree> by_naive_tree("naive_tree", paths, vocab, 1);
   verified<spectr> by_spectr("spectr", paths, vocab, 1);
   verified<specinfer> by_specinfer("specinfer", paths, vocab, 1);
-  verified<block> by_block("block", single, vocab, 1);
+  verified<block_verification> by_block("block_verification", single, vocab, 1);
   verified<traversal> by_traversal("traversal", paths, vocab, 1);
   verified<residual_walk> by_walk("residual_walk", distinct, vocab, 1);
   auto race = run.race();

@@ -4,9 +4,9 @@
 //
 //   bench_micro_block_sparsity [ROUNDS]
 //
-// Trees are uniform random recursive ones: the parent of each node is any of the nodes before it, each as likely. Counts are
-// compared with DySpec, Table 5, whose trees these reproduce. Times are medians; the orders take turns, so that what disturbs
-// the machine disturbs all alike. Prints Markdown. Fails if a count is off by more than 5 percent.
+// Trees are uniform random recursive ones: the parent of each node is any of the nodes before it, each as likely.
+// Counts are compared with DySpec, Table 5, whose trees these reproduce. Times are medians; the orders take turns, so
+// that what disturbs the machine disturbs all alike. Prints Markdown. Fails if a count is off by more than 5 percent.
 
 #include <algorithm>
 #include <array>
@@ -18,13 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "espalier/backend/llama.hpp"
-#include "espalier/backend/llama/attention_tasks.hpp"
+#include "../program.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/mask_blocks.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 
 namespace {
 
@@ -211,8 +212,13 @@ void print_times(int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? (std::max)(1, std::atoi(argv[1])) : 31;
-  const bool fine = print_counts();
-  print_times(rounds);
-  return fine ? 0 : 1;
+  bench::program program("bench_micro_block_sparsity",
+                         "Blocks of a mask that attention reads, and what they cost, by the order of rows.");
+  int rounds = 31;
+  program.add("--rounds", rounds, "times that each is measured; the median counts");
+  return program.run(argc, argv, [&] {
+    const bool fine = print_counts();
+    print_times(rounds);
+    return fine ? 0 : 1;
+  });
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// How well the cost model tells what rounds take: a warm-up with measure_costs, then rounds of many sizes, each against the
-// price of its tree.
+// How well the cost model tells what rounds take: a warm-up with measure_costs, then rounds of many sizes, each against
+// the price of its tree.
 //
-//   bench_micro_cost_model [--models FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model, prompts.jsonl
+//   bench_micro_cost_model [--models FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model,
+//                                                              prompts.jsonl
 //
 // Exits with 1 if half of the trees are further than 10 % from what they took.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,13 +19,14 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/model_identity.hpp"
+#include "../program.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/fixed.hpp"
@@ -47,10 +48,10 @@ class counted_drafter : public espalier::autoregressive<espalier::llama_backend&
  public:
   using espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>::autoregressive;
 
-  auto propose(espalier::tree_view tree, std::span<const node_id> nodes) {
+  void propose(espalier::tree_view tree, std::span<const node_id> nodes) {
     if (nodes.size() == 1 && nodes[0] == espalier::root_node) passes.clear();
     passes.push_back(static_cast<std::int32_t>(nodes.size()));
-    return autoregressive::propose(tree, nodes);
+    autoregressive::propose(tree, nodes);
   }
 
   std::vector<std::int32_t> passes;
@@ -93,11 +94,11 @@ class round_writer {
              std::uint64_t seed) {
     counted_drafter drafter(models_.draft, draft_kv_, {.temperature = 1.0F});
     auto decode = espalier::make_decoder(drafter, policy, verifier, target_kv_, models_.target,
-                                         {.sampling = {.temperature = temperature}, .seed = seed});
+                                         {.text = {.sampling = {.temperature = temperature}, .seed = seed}});
     constexpr int rounds = 7;
     decode.begin(text, {.max_tokens = rounds * 20});
     for (int i = 0; i < rounds; ++i) {
-      const auto context = static_cast<std::int32_t>(decode.current().text().size()) - 1;
+      const auto context = static_cast<std::int32_t>(decode.current().tokens().size()) - 1;
       if (!decode.step()) return;
       const espalier::round_record& round = decode.last_round();
       // The first round reads the text, and there is no tree where no token may be drafted.
@@ -164,68 +165,67 @@ void print_line(const char* name, const std::vector<measured_round>& rounds, con
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  CLI::App app{"How well the cost model tells what rounds take."};
+int main(int argc, char** argv) {
+  bench::program program("bench_micro_cost_model", "How well the cost model tells what rounds take.");
   std::string folder = ESPALIER_BENCH_MODELS;
   int threads = 0;
-  app.add_option("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl")
-      ->capture_default_str();
-  app.add_option("--threads", threads, "threads of a forward pass; 0: one a processor")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  auto models = models::model_folder::load(folder, {.threads = threads, .max_rows = most_nodes + 64});
-  espalier::measure_options options{.target = espalier::model_identity(folder + "/target"),
-                                    .draft = espalier::model_identity(folder + "/draft"),
-                                    .hardware = espalier::hardware_name(threads),
-                                    .most_rows = most_nodes + 1};
-  const std::vector<token_id> text = text_of(folder, models);
-  round_writer writer(models);
-  // What else the machine does changes by the minute: each stretch of rounds has a warm-up of its own.
-  std::vector<espalier::cost_model> measured;
-  std::size_t first = 0;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    for (const std::size_t context : {60U, 150U, 300U, 600U}) {
-      measured.push_back(writer.measure(options));
-      write_all(writer, std::span<const token_id>(text).subspan(first, context), seed);
-      first = (first + context) % (text.size() - 700);
+  program.add("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
+  program.add("--threads", threads, "threads of a forward pass; 0: one a processor", 0, 256);
+  return program.run(argc, argv, [&] {
+    auto models = models::model_folder::load(folder, {.threads = threads, .max_rows = most_nodes + 64});
+    espalier::measure_options options{.target = espalier::model_identity(folder + "/target"),
+                                      .draft = espalier::model_identity(folder + "/draft"),
+                                      .hardware = espalier::hardware_name(threads),
+                                      .most_rows = most_nodes + 1};
+    const std::vector<token_id> text = text_of(folder, models);
+    round_writer writer(models);
+    // What else the machine does changes by the minute: each stretch of rounds has a warm-up of its own.
+    std::vector<espalier::cost_model> measured;
+    std::size_t first = 0;
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      for (const std::size_t context : {60U, 150U, 300U, 600U}) {
+        measured.push_back(writer.measure(options));
+        write_all(writer, std::span<const token_id>(text).subspan(first, context), seed);
+        first = (first + context) % (text.size() - 700);
+      }
     }
-  }
-  const espalier::cost_model& costs = measured.back();
-  std::printf("## What the cost model says of rounds\n\n%s; target %s; draft %s\n\nThe last of %zu warm-ups:\n\n",
-              costs.hardware.c_str(), costs.target.c_str(), costs.draft.c_str(), measured.size());
-  const auto print_curve = [](const char* name, const espalier::cost_curve& curve) {
-    for (const std::int32_t context : curve.contexts()) {
-      std::printf("| %s, after %d tokens |", name, context);
-      for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256})
-        std::printf(" %.3f |", 1e3 * curve(rows, context));
-      std::puts("");
-    }
-  };
-  std::puts("| ms by rows | 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 256 |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
-  print_curve("draft pass", costs.draft_pass);
-  print_curve("target pass", costs.target_pass);
+    const espalier::cost_model& costs = measured.back();
+    std::printf("## What the cost model says of rounds\n\n%s; target %s; draft %s\n\nThe last of %zu warm-ups:\n\n",
+                costs.hardware.c_str(), costs.target.c_str(), costs.draft.c_str(), measured.size());
+    const auto print_curve = [](const char* name, const espalier::cost_curve& curve) {
+      for (const std::int32_t context : curve.contexts()) {
+        std::printf("| %s, after %d tokens |", name, context);
+        for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256})
+          std::printf(" %.3f |", 1e3 * curve(rows, context));
+        std::puts("");
+      }
+    };
+    std::puts("| ms by rows | 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 256 |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    print_curve("draft pass", costs.draft_pass);
+    print_curve("target pass", costs.target_pass);
 
-  std::puts(
-      "\nA tree alone is priced as grown level by level, with a draft pass over the nodes of each level that have "
-      "children. best_first asks about nodes that it does not keep: the last column prices the passes that were made.\n"
-      "\n| drafted tokens | rounds | median ms | predicted / measured | median error, tree alone | 9 of 10 below | "
-      "median error, passes |\n|---|--:|--:|--:|--:|--:|--:|");
-  std::int32_t from = 1;
-  for (const std::int32_t to : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
-    const std::string name = from == to ? std::to_string(to) : std::to_string(from) + " to " + std::to_string(to);
-    print_line(name.c_str(), writer.results, [&](const measured_round& r) { return r.nodes >= from && r.nodes <= to; });
-    from = to + 1;
-  }
-  for (const std::string_view kind : {"best_first", "fixed", "delayed"})
-    print_line(kind.data(), writer.results, [&](const measured_round& r) { return r.kind == kind; });
-  print_line("all", writer.results, [](const measured_round&) { return true; });
-  std::vector<double> errors;
-  for (const measured_round& r : writer.results)
-    errors.push_back(std::abs(r.by_tree / r.seconds - 1));
-  const double error = median(errors);
-  std::printf("\nMedian error of the price of a tree, 1 to %d drafted tokens: %.1f %% (asked: %.0f %%).\n", most_nodes,
-              100 * error, 100 * asked);
-  return error <= asked ? 0 : 1;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "bench_micro_cost_model: %s\n", error.what());
-  return 2;
+    std::puts(
+        "\nA tree alone is priced as grown level by level, with a draft pass over the nodes of each level that have "
+        "children. best_first asks about nodes that it does not keep: the last column prices the passes that were "
+        "made.\n"
+        "\n| drafted tokens | rounds | median ms | predicted / measured | median error, tree alone | 9 of 10 below | "
+        "median error, passes |\n|---|--:|--:|--:|--:|--:|--:|");
+    std::int32_t from = 1;
+    for (const std::int32_t to : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+      const std::string name = from == to ? std::to_string(to) : std::to_string(from) + " to " + std::to_string(to);
+      print_line(name.c_str(), writer.results,
+                 [&](const measured_round& r) { return r.nodes >= from && r.nodes <= to; });
+      from = to + 1;
+    }
+    for (const std::string_view kind : {"best_first", "fixed", "delayed"})
+      print_line(kind.data(), writer.results, [&](const measured_round& r) { return r.kind == kind; });
+    print_line("all", writer.results, [](const measured_round&) { return true; });
+    std::vector<double> errors;
+    for (const measured_round& r : writer.results)
+      errors.push_back(std::abs(r.by_tree / r.seconds - 1));
+    const double error = median(errors);
+    std::printf("\nMedian error of the price of a tree, 1 to %d drafted tokens: %.1f %% (asked: %.0f %%).\n",
+                most_nodes, 100 * error, 100 * asked);
+    return error <= asked ? 0 : 1;
+  });
 }

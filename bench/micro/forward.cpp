@@ -4,9 +4,9 @@
 //
 //   bench_micro_forward [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]
 //
-// DIR holds a model folder, or folders target and draft. Prints Markdown. Everything is measured in turns, N rounds, and
-// given as the median. Cold: no weights in a cache before the pass; this is the state that models larger than the cache
-// are always in. Warm: after other passes.
+// DIR holds a model folder, or folders target and draft. Prints Markdown. Everything is measured in turns, N rounds,
+// and given as the median. Cold: no weights in a cache before the pass; this is the state that models larger than the
+// cache are always in. Warm: after other passes.
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -27,10 +27,11 @@
 #include <thread>
 #include <vector>
 
-#include "espalier/backend/llama.hpp"
-#include "espalier/core/float_block.hpp"
+#include "../program.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 #include "matrix_products.hpp"
 
 namespace {
@@ -360,8 +361,8 @@ long code_kilobytes() {
   return 0;
 }
 
-//! In a fresh process: what it held before, then loading, a prompt that fills the cache, trees of every size, the logits
-//! of each node.
+//! In a fresh process: what it held before, then loading, a prompt that fills the cache, trees of every size, the
+//! logits of each node.
 int report_memory(const std::string& folder, const settings& s) {
   const long before = peak_kilobytes(), code_before = code_kilobytes();
   settings full = s;
@@ -401,26 +402,16 @@ json measure_memory(const char* program, const std::string& title, const std::st
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  bench::program program("bench_micro_forward", "Forward passes of the host transformer, and its matrix products.");
   settings s;
   std::string memory_of;
-  const std::map<std::string, std::function<void(const char*)>> options = {
-      {"--models", [&](const char* v) { s.models = v; }},
-      {"--json", [&](const char* v) { s.json_file = v; }},
-      {"--rounds", [&](const char* v) { s.rounds = std::max(1, std::atoi(v)); }},
-      {"--context", [&](const char* v) { s.context = std::max(0, std::atoi(v)); }},
-      {"--threads", [&](const char* v) { s.threads = std::max(1, std::atoi(v)); }},
-      {"--memory-of", [&](const char* v) { memory_of = v; }},
-  };
-  for (int i = 1; i < argc; i += 2) {
-    const auto option = options.find(argv[i]);
-    if (option == options.end() || i + 1 == argc) {
-      std::fprintf(stderr, "usage: %s [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]\n",
-                   argv[0]);
-      return 2;
-    }
-    option->second(argv[i + 1]);
-  }
-  try {
+  program.add("--models", s.models, "folder of a model, or with target/ and draft/");
+  program.add("--json", s.json_file, "also write every figure to this file");
+  program.add("--rounds", s.rounds, "times that each is measured; the median counts");
+  program.add("--context", s.context, "tokens before a pass", 0);
+  program.add("--threads", s.threads, "threads of a forward pass", 1, 256);
+  program.add("--memory-of", memory_of, "print only what memory a pass of this model takes");
+  return program.run(argc, argv, [&] {
     if (!memory_of.empty()) return report_memory(memory_of, s);
     std::vector<std::pair<std::string, std::string>> folders;
     for (const char* name : {"target", "draft"}) {
@@ -444,9 +435,6 @@ int main(int argc, char** argv) {
     for (const auto& [title, folder] : folders)
       result["memory"][title] = measure_memory(argv[0], title, folder, s);
     if (!s.json_file.empty()) std::ofstream(s.json_file) << result.dump(2) << "\n";
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/matrix_product.hpp"
-#include "espalier/backend/llama/thread_team.hpp"
-#include "espalier/core/float_block.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/llama/matrix_product.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 
 #if defined(ESPALIER_BENCH_OPENBLAS)
 #include <cblas.h>

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "../program.hpp"
 #include "allocations.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
@@ -171,7 +172,7 @@ void print_steps(std::size_t vocab) {
     return std::span<const float>(v).subspan(vocab * (next++ % rows), vocab);
   };
   token_id sink = 0;
-  // A comparison for the maximum and two operations to see that the number is finite.
+  // A comparison for the maximum, and two operations to see that the number is below plus infinity.
   print_step(m, {"argmax of logits", 4 * n, 0, 3 * n, seconds_of([&] {
                    sink += espalier::argmax(row(logits), 0);
                    touch(&sink);
@@ -376,26 +377,23 @@ model_rounds print_model_rounds(const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  const std::string folder = argc > 1 ? argv[1] : ESPALIER_BENCH_MODELS;
-  if (argc > 2 || folder.starts_with("-")) {
-    std::puts("usage: bench_micro_round [MODELS]    a folder with target/, draft/, tokenizer.model and prompts.jsonl");
-    return folder == "--help" || folder == "-h" ? 0 : 2;
-  }
-  std::puts("## What a round costs beside its forward passes");
-  constexpr std::int32_t large = 151936;  // Qwen3's
-  print_steps(4096);
-  print_steps(large);
-  print_compile();
-  std::int64_t allocations = print_free_rounds(4096);
-  allocations += print_free_rounds(large);
-  const model_rounds with_models = print_model_rounds(folder);
-  allocations += with_models.allocations;
-  std::printf(
-      "\nBeside forward passes, at most: %.2f %% of a round (asked: 3 %%). Allocations in steady rounds: %lld.\n",
-      100 * with_models.overhead, static_cast<long long>(allocations));
-  return allocations == 0 && with_models.overhead <= 0.03 ? 0 : 1;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "bench_micro_round: %s\n", error.what());
-  return 2;
+int main(int argc, char** argv) {
+  bench::program program("bench_micro_round", "What a round costs beside its forward passes.");
+  std::string folder = ESPALIER_BENCH_MODELS;
+  program.add("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
+  return program.run(argc, argv, [&] {
+    std::puts("## What a round costs beside its forward passes");
+    constexpr std::int32_t large = 151936;  // Qwen3's
+    print_steps(4096);
+    print_steps(large);
+    print_compile();
+    std::int64_t allocations = print_free_rounds(4096);
+    allocations += print_free_rounds(large);
+    const model_rounds with_models = print_model_rounds(folder);
+    allocations += with_models.allocations;
+    std::printf(
+        "\nBeside forward passes, at most: %.2f %% of a round (asked: 3 %%). Allocations in steady rounds: %lld.\n",
+        100 * with_models.overhead, static_cast<long long>(allocations));
+    return allocations == 0 && with_models.overhead <= 0.03 ? 0 : 1;
+  });
 }

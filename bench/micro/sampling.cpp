@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "../program.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "reading_pass.hpp"
@@ -126,19 +127,19 @@ std::size_t kept(std::span<const float> logits) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 31;
-  if (rounds < 1) {
-    std::fprintf(stderr, "The number of rounds must be at least 1.\n");
-    return 1;
-  }
-  const row_set rows = make_rows();
-  std::printf(
-      "## What it costs to make a row of probabilities\n\n"
-      "Rows of %zu floats on one core; medians of %d rounds. Top-p 0.9 keeps %zu tokens of a peaked row and %zu of a "
-      "flat one. Rows that are written count as passes only where nothing else is done with them. From the caches, "
-      "exponentials are bound by arithmetic, not by reading.\n",
-      vocab, rounds, kept(std::span(rows.peaked).first(vocab)), kept(std::span(rows.flat).first(vocab)));
-  measure(rows, tree_rows, rounds, "64 rows in turn, as of a tree of 64 nodes: from memory");
-  measure(rows, 1, rounds, "The same row again and again: from the caches");
-  return 0;
+  bench::program program("bench_micro_sampling", "What it costs to make a row of probabilities.");
+  int rounds = 31;
+  program.add("--rounds", rounds, "times that each is measured; the median counts");
+  return program.run(argc, argv, [&] {
+    const row_set rows = make_rows();
+    std::printf(
+        "## What it costs to make a row of probabilities\n\n"
+        "Rows of %zu floats on one core; medians of %d rounds. Top-p 0.9 keeps %zu tokens of a peaked row and %zu of a "
+        "flat one. Rows that are written count as passes only where nothing else is done with them. From the caches, "
+        "exponentials are bound by arithmetic, not by reading.\n",
+        vocab, rounds, kept(std::span(rows.peaked).first(vocab)), kept(std::span(rows.flat).first(vocab)));
+    measure(rows, tree_rows, rounds, "64 rows in turn, as of a tree of 64 nodes: from memory");
+    measure(rows, 1, rounds, "The same row again and again: from the caches");
+    return 0;
+  });
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to choose a tree: the features of a round's root and the selector's network, for hidden states of the bundled
-// pair.
+// What it costs to choose a tree: the features of a round's root and the selector's network, for hidden states of the
+// bundled pair.
 //
 //   bench_micro_selector [ROUNDS]     default 501
 //
-// Warm is with everything in the caches; cold after 128 MB were read in between, as a target's pass does. Medians, on one core.
-// Exits with 1 if a call allocates.
+// Warm is with everything in the caches; cold after 128 MB were read in between, as a target's pass does. Medians, on
+// one core. Exits with 1 if a call allocates.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "../program.hpp"
 #include "allocations.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/selector/delayed_selector.hpp"
@@ -106,31 +107,31 @@ timings measure(std::size_t vocab, delayed_selector& selector, bool cold, int ro
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 501;
-  if (rounds < 1) {
-    std::fprintf(stderr, "The number of rounds must be at least 1.\n");
-    return 1;
-  }
-  std::int64_t allocations = 0;
-  std::printf(
-      "## What it costs to choose a tree\n\n"
-      "Hidden states of %d and %d numbers; medians of %d rounds, microseconds on one core.\n\n"
-      "| vocabulary | weights | caches | the target's row | divergences | network | together |\n"
-      "|--:|---|---|--:|--:|--:|--:|\n",
-      target_hidden, draft_hidden, rounds);
-  for (const std::size_t vocab : {std::size_t{4096}, std::size_t{151936}}) {
-    for (const selector_weights kind : {selector_weights::int4, selector_weights::float32}) {
-      random_numbers weights;
-      delayed_selector selector(target_hidden, draft_hidden, kind);
-      selector.read(weights);
-      for (const bool cold : {false, true}) {
-        const timings t = measure(vocab, selector, cold, cold ? (rounds + 9) / 10 : rounds, allocations);
-        std::printf("| %zu | %s | %s | %.1f | %.1f | %.1f | %.1f |\n", vocab,
-                    kind == selector_weights::int4 ? "int4" : "float", cold ? "cold" : "warm", median(t.row),
-                    median(t.divergences), median(t.network), median(t.together));
+  bench::program program("bench_micro_selector", "What it costs to choose a tree by a network.");
+  int rounds = 501;
+  program.add("--rounds", rounds, "times that each is measured; the median counts");
+  return program.run(argc, argv, [&] {
+    std::int64_t allocations = 0;
+    std::printf(
+        "## What it costs to choose a tree\n\n"
+        "Hidden states of %d and %d numbers; medians of %d rounds, microseconds on one core.\n\n"
+        "| vocabulary | weights | caches | the target's row | divergences | network | together |\n"
+        "|--:|---|---|--:|--:|--:|--:|\n",
+        target_hidden, draft_hidden, rounds);
+    for (const std::size_t vocab : {std::size_t{4096}, std::size_t{151936}}) {
+      for (const selector_weights kind : {selector_weights::int4, selector_weights::float32}) {
+        random_numbers weights;
+        delayed_selector selector(target_hidden, draft_hidden, kind);
+        selector.read(weights);
+        for (const bool cold : {false, true}) {
+          const timings t = measure(vocab, selector, cold, cold ? (rounds + 9) / 10 : rounds, allocations);
+          std::printf("| %zu | %s | %s | %.1f | %.1f | %.1f | %.1f |\n", vocab,
+                      kind == selector_weights::int4 ? "int4" : "float", cold ? "cold" : "warm", median(t.row),
+                      median(t.divergences), median(t.network), median(t.together));
+        }
       }
     }
-  }
-  if (allocations > 0) std::fprintf(stderr, "%lld allocations\n", static_cast<long long>(allocations));
-  return allocations > 0 ? 1 : 0;
+    if (allocations > 0) std::fprintf(stderr, "%lld allocations\n", static_cast<long long>(allocations));
+    return allocations > 0 ? 1 : 0;
+  });
 }

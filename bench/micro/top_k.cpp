@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to find the k most probable tokens of rows of logits and the sum that they are normalised by, beside one
-// reading pass over the same floats.
+// What it costs to find the k most probable tokens of rows of logits and the sum that they are normalised by, beside
+// one reading pass over the same floats.
 //
 //   bench_micro_top_k [ROUNDS]     default: 9
 //
@@ -21,7 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "espalier/core/float_block.hpp"
+#include "../program.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/top_tokens.hpp"
 #include "reading_pass.hpp"
@@ -208,28 +209,29 @@ void measure(const row_sets& rows, int rounds, bool from_memory, row_kind kind, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
-  if (rounds < 1) {
-    std::fprintf(stderr, "The number of rounds must be at least 1.\n");
-    return 1;
-  }
-  std::printf(
-      "## The k most probable tokens of %zu rows of logits, with log probabilities\n\n"
-      "Rows of %zu floats; one thread where nothing else is said; medians of %d rounds of 4 sets of rows. From memory: "
-      "%zu "
-      "sets in turn, %.0f MB. Peaked rows are a bell of deviation 2.5 and 30 tokens that stand out, flat ones a bell "
-      "of "
-      "deviation 0.3.\n",
-      set_rows, vocab, rounds, n_sets, static_cast<double>(vocab * set_rows * n_sets) * 4e-6);
-  row_sets rows;
-  fill(rows, 2.5F, 30);
-  measure(rows, rounds, true, row_kind::logits_with_peers, "Peaked rows, from memory");
-  measure(rows, rounds, false, row_kind::logits, "One peaked row again and again, from the caches");
-  for (float& x : rows.all())
-    x = std::exp(x - 20);
-  measure(rows, rounds, true, row_kind::probabilities, "Peaked rows of probabilities, from memory");
-  measure(rows, rounds, false, row_kind::probabilities, "One peaked row of probabilities, from the caches");
-  fill(rows, 0.3F, 0);
-  measure(rows, rounds, true, row_kind::logits, "Flat rows, from memory");
-  return 0;
+  bench::program program("bench_micro_top_k", "The k most probable tokens of rows of logits.");
+  int rounds = 9;
+  program.add("--rounds", rounds, "times that each is measured; the median counts");
+  return program.run(argc, argv, [&] {
+    std::printf(
+        "## The k most probable tokens of %zu rows of logits, with log probabilities\n\n"
+        "Rows of %zu floats; one thread where nothing else is said; medians of %d rounds of 4 sets of rows. From "
+        "memory: "
+        "%zu "
+        "sets in turn, %.0f MB. Peaked rows are a bell of deviation 2.5 and 30 tokens that stand out, flat ones a bell "
+        "of "
+        "deviation 0.3.\n",
+        set_rows, vocab, rounds, n_sets, static_cast<double>(vocab * set_rows * n_sets) * 4e-6);
+    row_sets rows;
+    fill(rows, 2.5F, 30);
+    measure(rows, rounds, true, row_kind::logits_with_peers, "Peaked rows, from memory");
+    measure(rows, rounds, false, row_kind::logits, "One peaked row again and again, from the caches");
+    for (float& x : rows.all())
+      x = std::exp(x - 20);
+    measure(rows, rounds, true, row_kind::probabilities, "Peaked rows of probabilities, from memory");
+    measure(rows, rounds, false, row_kind::probabilities, "One peaked row of probabilities, from the caches");
+    fill(rows, 0.3F, 0);
+    measure(rows, rounds, true, row_kind::logits, "Flat rows, from memory");
+    return 0;
+  });
 }

@@ -4,8 +4,8 @@
 //
 //   bench_micro_tree [ROUNDS]     default 401
 //
-// Each round has rows of its own; everything that is measured takes its turn in each. Figures are medians over the rounds.
-// Prints Markdown; exits with 1 if a steady call allocates.
+// Each round has rows of its own; everything that is measured takes its turn in each. Figures are medians over the
+// rounds. Prints Markdown; exits with 1 if a steady call allocates.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,12 +22,14 @@
 #include <utility>
 #include <vector>
 
+#include "../program.hpp"
 #include "allocations.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 
@@ -55,7 +57,8 @@ struct lists {
     std::normal_distribution<double> normal;
     std::vector<double> logits(vocab);
     for (std::int32_t r = 0; r < n_rows; ++r) {
-      // The token of rank i is about as probable as i to the power of -1.5; in one shape the first positions are nearly sure.
+      // The token of rank i is about as probable as i to the power of -1.5; in one shape the first positions are nearly
+      // sure.
       const double sharpness = s == shape::sharpening ? 6.0 / (1 + r) : 0;
       double total = 0;
       for (std::size_t t = 0; t < vocab; ++t) {
@@ -243,7 +246,7 @@ bool measure_blocks(int rounds) {
       const allocation_count count;
       start = clock_type::now();
       trees[i].reset(0);
-      policies[i].grow(trees[i], block, chance);
+      espalier::grow(policies[i], trees[i], block, chance);
       const double time = microseconds(start);
       if (round < 0) continue;
       allocations += count.so_far();
@@ -260,32 +263,37 @@ bool measure_blocks(int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 401;
-  std::printf(
-      "## Trees from marginals\n\nThe most probable prefixes from lists of the most probable tokens of %d marginals "
-      "over "
-      "a vocabulary of %zu, one thread; medians of %d rounds in microseconds. Plain: the paper's algorithm as it "
-      "stands "
-      "there, rank tuples in the standard library's priority queue. Tree: the same nodes by best_first, linked as a "
-      "tree. "
-      "Then, of that tree, by the order of its rows: order, masks and forward batch.\n\n",
-      n_rows, vocab, rounds);
-  std::printf("| rows | budget | depth | plain us | tree us |");
-  for (const auto& known : known_values<node_order>)
-    std::printf(" %s us |", std::string(known.name).c_str());
-  std::printf(" allocations |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-  bool fine = true;
-  for (const auto& [s, name] : shapes) {
-    for (const std::int32_t budget : budgets)
-      fine = measure(budget, s, name, rounds) && fine;
-  }
-  std::printf(
-      "\n## Trees from logits\n\nbest_first over a block of %d rows of %d logits, all that it does: the most probable "
-      "tokens of each row with their log-probabilities, and the tree; one thread, medians of %d rounds. A reading is "
-      "one "
-      "pass over the same logits, 9 MB that stay in the caches.\n\n| budget | grow ms | reading ms | ratio | "
-      "allocations |\n|--:|--:|--:|--:|--:|\n",
-      n_rows, logits_block::large_vocab, rounds / 8);
-  fine = measure_blocks(rounds / 8) && fine;
-  return fine ? 0 : 1;
+  bench::program program("bench_micro_tree", "Trees from marginals and from logits.");
+  int rounds = 401;
+  program.add("--rounds", rounds, "times that each is measured; the median counts");
+  return program.run(argc, argv, [&] {
+    std::printf(
+        "## Trees from marginals\n\nThe most probable prefixes from lists of the most probable tokens of %d marginals "
+        "over "
+        "a vocabulary of %zu, one thread; medians of %d rounds in microseconds. Plain: the paper's algorithm as it "
+        "stands "
+        "there, rank tuples in the standard library's priority queue. Tree: the same nodes by best_first, linked as a "
+        "tree. "
+        "Then, of that tree, by the order of its rows: order, masks and forward batch.\n\n",
+        n_rows, vocab, rounds);
+    std::printf("| rows | budget | depth | plain us | tree us |");
+    for (const auto& known : known_values<node_order>)
+      std::printf(" %s us |", std::string(known.name).c_str());
+    std::printf(" allocations |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    bool fine = true;
+    for (const auto& [s, name] : shapes) {
+      for (const std::int32_t budget : budgets)
+        fine = measure(budget, s, name, rounds) && fine;
+    }
+    std::printf(
+        "\n## Trees from logits\n\nbest_first over a block of %d rows of %d logits, all that it does: the most "
+        "probable "
+        "tokens of each row with their log-probabilities, and the tree; one thread, medians of %d rounds. A reading is "
+        "one "
+        "pass over the same logits, 9 MB that stay in the caches.\n\n| budget | grow ms | reading ms | ratio | "
+        "allocations |\n|--:|--:|--:|--:|--:|\n",
+        n_rows, logits_block::large_vocab, rounds / 8);
+    fine = measure_blocks(rounds / 8) && fine;
+    return fine ? 0 : 1;
+  });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to verify a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading passes over
-// rows that the algorithm needs at least.
+// What it costs to verify a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading
+// passes over rows that the algorithm needs at least.
 //
 //   bench_micro_verify [ROUNDS]     default 200
 //
@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "../program.hpp"
 #include "allocations.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/registry.hpp"
@@ -122,7 +123,7 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
   const std::int32_t end = tree.is_leaf(accepted) ? 1 : 2;
   if (verifier == "target-only") return tree.depth[accepted] + 1;
   // Both rows of each node of the path but root and leaf, for its acceptance.
-  if (verifier == "block") return 2 * (c.tested - 1) + end;
+  if (verifier == "block-verification") return 2 * (c.tested - 1) + end;
   // Both rows of the parent for each rejection of a node that could have been accepted.
   if (verifier.find("traversal") == 0) return 2 * (c.rejected - c.hopeless) + end;
   std::map<node_id, std::int32_t> rejected;
@@ -137,8 +138,8 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
     if (verifier == "khisti") reads += 2;
   }
   for (const node_id u : draft_rows) {
-    // Each stage ranks by p, law and draft, then writes the next law from the last one and the draft; the first law is the
-    // draft. The winner's rejection reads p and its law.
+    // Each stage ranks by p, law and draft, then writes the next law from the last one and the draft; the first law is
+    // the draft. The winner's rejection reads p and its law.
     if (verifier == "khisti" && draws_of(tree, u) > 1) reads += 4 + 6 * (draws_of(tree, u) - 2);
     // The search for the factor: as many steps as it took, but no more than six.
     if (verifier == "spectr" && draws_of(tree, u) > 1)
@@ -223,32 +224,37 @@ bool measure(const PartT& part, const std::vector<scene>& scenes, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 200;
-  std::printf(
-      "## Verification\n\nTrees of %d drawn tokens, rows of %d floats, one thread, rows near; medians of %d trees and "
-      "chances. A reading is one pass over one row by the sum that verifiers use; readings needed at least: see the "
-      "head "
-      "of bench/micro/verify.cpp. Softmax over the target's rows is not included.\n\n",
-      budget, vocab, rounds);
-  std::printf(
-      "| verifier | accepted | readings at least | verify us | readings us | ratio | allocations "
-      "|\n|---|--:|--:|--:|--:|--:|--:|\n");
-  bool fine = true;
-  const auto single = [](tree_view, node_id) { return 1; };
-  // Four paths of 16 tokens, parted at the root; without replacement: four children, then two, then one each.
-  const auto four = [](tree_view tree, node_id u) { return u == 0 ? 4 : tree.depth[u] < 2 ? 2 : 1; };
-  std::vector<scene> chains, paths, distinct;
-  for (std::uint32_t seed = 0; seed < 3; ++seed) {
-    chains.emplace_back(seed, single, false);
-    paths.emplace_back(seed + 10, four, false);
-    distinct.emplace_back(seed + 20, four, true);
-  }
-  hana::for_each(verifiers, [&](const auto& part) {
-    using verifier_type = typename std::decay_t<decltype(part)>::type;
-    if constexpr (is_argmax_only<verifier_type>) return;
-    const bool wants_distinct = compatible(regime::without_replacement, verifier_type::lossless);
-    const bool wants_single = !compatible(regime::iid, verifier_type::lossless);
-    fine = measure(part, wants_single ? chains : wants_distinct ? distinct : paths, rounds) && fine;
+  bench::program program("bench_micro_verify", "What verification costs, by verifier.");
+  int rounds = 200;
+  program.add("--rounds", rounds, "trees and chances that each is measured with; the median counts");
+  return program.run(argc, argv, [&] {
+    std::printf(
+        "## Verification\n\nTrees of %d drawn tokens, rows of %d floats, one thread, rows near; medians of %d trees "
+        "and "
+        "chances. A reading is one pass over one row by the sum that verifiers use; readings needed at least: see the "
+        "head "
+        "of bench/micro/verify.cpp. Softmax over the target's rows is not included.\n\n",
+        budget, vocab, rounds);
+    std::printf(
+        "| verifier | accepted | readings at least | verify us | readings us | ratio | allocations "
+        "|\n|---|--:|--:|--:|--:|--:|--:|\n");
+    bool fine = true;
+    const auto single = [](tree_view, node_id) { return 1; };
+    // Four paths of 16 tokens, parted at the root; without replacement: four children, then two, then one each.
+    const auto four = [](tree_view tree, node_id u) { return u == 0 ? 4 : tree.depth[u] < 2 ? 2 : 1; };
+    std::vector<scene> chains, paths, distinct;
+    for (std::uint32_t seed = 0; seed < 3; ++seed) {
+      chains.emplace_back(seed, single, false);
+      paths.emplace_back(seed + 10, four, false);
+      distinct.emplace_back(seed + 20, four, true);
+    }
+    hana::for_each(verifiers, [&](const auto& part) {
+      using verifier_type = typename std::decay_t<decltype(part)>::type;
+      if constexpr (ArgmaxVerifier<verifier_type>) return;
+      const bool wants_distinct = compatible(regime::without_replacement, verifier_type::lossless);
+      const bool wants_single = !compatible(regime::iid, verifier_type::lossless);
+      fine = measure(part, wants_single ? chains : wants_distinct ? distinct : paths, rounds) && fine;
+    });
+    return fine ? 0 : 1;
   });
-  return fine ? 0 : 1;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The cost-aware policy beside every static setting, on prompts of all domains and on adversarial ones; greedy and sampled.
+// The cost-aware policy beside every static setting, on prompts of all domains and on adversarial ones; greedy and
+// sampled.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -18,11 +18,11 @@
 #include "cost_aware_report.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/mean_costs.hpp"
-#include "espalier/tree_policy/cost_aware_options.hpp"
+#include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "model_costs.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 
@@ -38,28 +38,22 @@ struct arguments : bench::table_arguments {
   bool quick = false;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain that are left out: tuned settings are of them",
-                   0);
-  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain at most");
-  bench::add_count(app, "--finalists", a.how.finalists,
-                   "static settings of each domain, the best in one text of each prompt, that are measured again");
-  bench::add_count(app, "--repeats", a.how.repeats,
-                   "texts that finalists write after each prompt: greedy, the median time counts; sampled, all count");
-  app.add_option("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none")
-      ->capture_default_str();
-  app.add_option("--costs", a.costs,
-                 "what passes cost, as a file; without it, measured every ten seconds: the mean of the last six");
-  app.add_option("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
-  bench::add_count(app, "--candidates", a.candidates, "prompts among which they are searched");
-  app.add_flag("--quick", a.quick, "a few prompts: less than a minute");
-  app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
-  app.parse(argc, argv);
-  if (a.quick) a.how = {.tokens = 64, .tune = 5, .measure = 1, .finalists = 1, .repeats = 1};
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  program.add("--tune", a.how.tune, "prompts of each domain that are left out: tuned settings are of them", 0);
+  program.add("--measure", a.how.measure, "prompts of each domain at most");
+  program.add("--finalists", a.how.finalists,
+              "static settings of each domain, the best in one text of each prompt, that are measured again");
+  program.add("--repeats", a.how.repeats,
+              "texts that finalists write after each prompt: greedy, the median time counts; sampled, all count");
+  program.add("--adversarial", a.adversarial, "prompts on which the draft is useless; empty: none");
+  program.add("--costs", a.costs,
+              "what passes cost, as a file; without it, measured every ten seconds: the mean of the last six");
+  program.add("--find-adversarial", a.find, "search adversarial prompts, write them to this file, and end");
+  program.add("--candidates", a.candidates, "prompts among which they are searched");
+  program.add("--quick", a.quick, "a few prompts: less than a minute");
+  program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
 }
 
 int find_adversarial(models::model_folder& models, const arguments& a) {
@@ -70,8 +64,9 @@ int find_adversarial(models::model_folder& models, const arguments& a) {
   return 0;
 }
 
-// What passes cost: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a little more apart
-// (the first six at once): what else runs on a machine changes from second to second, and what passes cost with it.
+// What passes cost: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a little
+// more apart (the first six at once): what else runs on a machine changes from second to second, and what passes cost
+// with it.
 class recent_costs {
  public:
   recent_costs(models::model_folder& models, const std::string& file)
@@ -131,13 +126,14 @@ bench::cost_aware_results measure(models::model_folder& models, recent_costs& co
         if (m == 0) costs.refresh();
         const espalier::sampling_options sampling{.temperature = sampled ? domains[d].temperature : 0.0F};
         return methods[m].write(writer, domains[d].prompts[p],
-                                {tokens, {.sampling = sampling, .seed = first_seed + p}});
+                                {tokens, {.text = {.sampling = sampling, .seed = first_seed + p}}});
       });
   return {std::move(name), std::move(names), std::move(domains), static_cast<std::size_t>(sampled ? repeats : 1),
           std::move(texts)};
 }
 
-// Every method once, and then those that may be the best ones again: on times of their own and, where they sample, texts.
+// Every method once, and then those that may be the best ones again: on times of their own and, where they sample,
+// texts.
 bench::cost_aware_regime measure(models::model_folder& models, recent_costs& costs, const std::string& name,
                                  const std::vector<bench::timed_method>& methods,
                                  const std::vector<bench::prompt_domain>& domains, const bench::cost_aware_run& how,
@@ -176,9 +172,14 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
+  bench::program program(
       "bench_tables_cost_aware",
       "The cost-aware policy beside static settings: chains, fixed and best-first trees, both\n"
-      "DynaTrees, paths and DySpec's trees, by domain and on prompts on which the draft is useless.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+      "DynaTrees, paths and DySpec's trees, by domain and on prompts on which the draft is useless.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] {
+    if (a.quick) a.how = {.tokens = 64, .tune = 5, .measure = 1, .finalists = 1, .repeats = 1};
+    return run(a);
+  });
 }

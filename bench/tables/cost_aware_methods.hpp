@@ -66,8 +66,8 @@ timed_method plain_method(VerifierT verifier) {
           }};
 }
 
-//! Plain decoding first, then every static setting and the policies that adapt but know nothing of time; the cost-aware one last.
-//! costs are looked at whenever that begins a text.
+//! Plain decoding first, then every static setting and the policies that adapt but know nothing of time; the cost-aware
+//! one last. costs are looked at whenever that begins a text.
 inline std::vector<timed_method> greedy_methods(const espalier::cost_model& costs) {
   const espalier::greedy verifier;
   std::vector<timed_method> list{plain_method(verifier)};
@@ -104,7 +104,8 @@ inline std::vector<timed_method> greedy_methods(const espalier::cost_model& cost
   return list;
 }
 
-//! The same where the target samples. Traversal verification takes most tokens of each: with one path it is block verification.
+//! The same where the target samples. Traversal verification takes most tokens of each: with one path it is block
+//! verification.
 inline std::vector<timed_method> sampled_methods(const espalier::cost_model& costs) {
   const espalier::traversal verifier;
   const espalier::traversal_without_replacement distinct;

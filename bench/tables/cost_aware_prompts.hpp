@@ -39,8 +39,8 @@ struct adversarial_candidate {
   double worst() const { return std::max(greedy, sampled); }
 };
 
-//! Searches prompts after which the target writes what the draft cannot guess: runs of tokens that mean nothing, once or
-//! again and again. After many of them the target falls into a loop that the draft follows; those are dropped.
+//! Searches prompts after which the target writes what the draft cannot guess: runs of tokens that mean nothing, once
+//! or again and again. After many of them the target falls into a loop that the draft follows; those are dropped.
 class adversarial_search {
  public:
   static constexpr int tokens = 256;
@@ -172,7 +172,7 @@ class adversarial_search {
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       sum += writer_
                  .write(writer_.draft(sampling), espalier::sampled_chain({.length = 1}), espalier::naive(), c.tokens,
-                        {tokens, {.sampling = sampling, .seed = seed}})
+                        {tokens, {.text = {.sampling = sampling, .seed = seed}}})
                  .stats;
     }
     return sum.acceptance_rate();

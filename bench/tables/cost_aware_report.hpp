@@ -82,8 +82,8 @@ struct cost_aware_results {
     }
     return out;
   }
-  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts, as if they all were of
-  //! one kind.
+  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts, as if they all
+  //! were of one kind.
   interval own_over(std::size_t method, std::size_t first, std::size_t last) const {
     std::vector<double> others, owns;
     for (std::size_t d = first; d < last; ++d) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The table of DDTree (Table 1), its budget curve (Figure 3) and its histogram (Figure 4) on the models of this machine.
+// The table of DDTree (Table 1), its budget curve (Figure 3) and its histogram (Figure 4) on the models of this
+// machine.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,11 +13,11 @@
 #include "ddtree_methods.hpp"
 #include "ddtree_report.hpp"
 #include "ddtree_results.hpp"
-#include "espalier/backend/prefill.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 
@@ -29,23 +29,17 @@ struct arguments : bench::table_arguments {
   std::string plot;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which lengths and budgets are chosen");
-  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain that the tables are of");
-  bench::add_count(app, "--curve", a.how.curve, "prompts of each domain, of these, that are written with every budget");
-  bench::add_count(app, "--curve-tokens", a.how.curve_tokens,
-                   "tokens of each of these texts, and of those to choose by", 2);
-  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
-  app.add_option("--largest", a.how.largest, "largest budget")->check(CLI::Range(4, 1024))->capture_default_str();
-  app.add_flag("--quick", a.quick, "budgets up to 64 and a few prompts: less than half a minute");
-  app.add_option("--plot", a.plot, "also draw the curves to this file, as SVG");
-  app.parse(argc, argv);
-  if (a.quick)
-    a.how = {.tokens = 32, .tune = 1, .measure = 2, .curve = 1, .curve_tokens = 16, .repeats = 1, .largest = 64};
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  program.add("--tune", a.how.tune, "prompts of each domain by which lengths and budgets are chosen");
+  program.add("--measure", a.how.measure, "prompts of each domain that the tables are of");
+  program.add("--curve", a.how.curve, "prompts of each domain, of these, that are written with every budget");
+  program.add("--curve-tokens", a.how.curve_tokens, "tokens of each of these texts, and of those to choose by", 2);
+  program.add("--repeats", a.how.repeats, "times that each text is written; the median counts");
+  program.add("--largest", a.how.largest, "largest budget", 4, 1024);
+  program.add("--quick", a.quick, "budgets up to 64 and a few prompts: less than half a minute");
+  program.add("--plot", a.plot, "also draw the curves to this file, as SVG");
 }
 
 // The same for all that is done after one prompt.
@@ -79,7 +73,7 @@ class measurement {
       bench::block_method& method, std::size_t t, const std::vector<espalier::token_id>& prompt, int tokens,
       std::uint64_t seed, const bench::round_watcher& watch = [](const espalier::round_record&) {}) {
     const espalier::sampling_options sampling{.temperature = bench::ddtree_temperatures[t]};
-    return method.write(writer_, prompt, {tokens, {.sampling = sampling, .seed = seed}}, watch);
+    return method.write(writer_, prompt, {tokens, {.text = {.sampling = sampling, .seed = seed}}}, watch);
   }
 
   // The fastest setting; once one has less than 0.6 of the greatest speed, larger ones are not tried.
@@ -147,7 +141,7 @@ class measurement {
 
 int run(const arguments& a) {
   auto models = models::model_folder::load(
-      a.models, {.threads = a.threads, .max_rows = a.how.largest + espalier::prefill::chunk});
+      a.models, {.threads = a.threads, .max_rows = a.how.largest + espalier::prefill::default_chunk});
   if (!models.block) {
     espalier::raise<espalier::input_error>("the model folder ", a.models,
                                            " has no block draft; these tables need the folder block, too.");
@@ -170,9 +164,15 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
+  bench::program program(
       "bench_tables_ddtree",
       "DDTree's table on a target with a block draft: chains and best-first trees over its marginals,\n"
-      "over every budget, and beside them what the smaller model drafts.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+      "over every budget, and beside them what the smaller model drafts.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] {
+    if (a.quick)
+      a.how = {.tokens = 32, .tune = 1, .measure = 2, .curve = 1, .curve_tokens = 16, .repeats = 1, .largest = 64};
+    return run(a);
+  });
 }

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/block_draft_model.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -49,8 +49,8 @@ block_method block_method_of(std::string settings, MakeDrafterT make_drafter, Po
           }};
 }
 
-//! What the tables compare. Only the last one draws its tokens; the trees of the others are no matter of chance, so that
-//! the target draws from its own rows.
+//! What the tables compare. Only the last one draws its tokens; the trees of the others are no matter of chance, so
+//! that the target draws from its own rows.
 enum ddtree_row : std::size_t {
   plain_row,
   whole_chain_row,

@@ -2,7 +2,6 @@
 // The tables of DynaTree (second paper, Tables 1 to 4) on a pair of models on this machine.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -17,7 +16,7 @@
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "speedup_plot.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 #include "tuning.hpp"
 
@@ -34,16 +33,13 @@ struct arguments : bench::table_arguments {
   std::string plot;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--repeats", a.repeats, "times that everything is run; the median counts");
-  bench::add_count(app, "--tune", a.tune,
-                   "prompts of each domain on which the best chain and trees are chosen; the tables are of the others");
-  app.add_option("--plot", a.plot, "also draw the speedups to this file, as SVG");
-  app.parse(argc, argv);
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.tokens, "tokens to write after each prompt", 2);
+  program.add("--repeats", a.repeats, "times that everything is run; the median counts");
+  program.add("--tune", a.tune,
+              "prompts of each domain on which the best chain and trees are chosen; the tables are of the others");
+  program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
 }
 
 std::string describe(const decoding_method& method) {
@@ -102,7 +98,7 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
     throughput.row(name, bench::cells(rate, 0));
     speedup.row(name, bench::cells(gain, 2));
     tokens_a_round.row(name, bench::cells(length, 2));
-    const double texts = static_cast<double>(sum.sessions);
+    const double texts = static_cast<double>(sum.texts);
     efficiency.row(name, {fmt::format("{:.1f}", sum.drafted_per_round()),
                           m == plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
                           fmt::format("{:.2f}", sum.acceptance_length()), fmt::format("{:.1f}", sum.depth()),
@@ -204,9 +200,11 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
+  bench::program program(
       "bench_tables_dynatree",
       "The tables of DynaTree on a pair of models: plain decoding, chains, a fixed tree, both DynaTrees,\n"
-      "with settings as published and as chosen on prompts that are not reported on.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+      "with settings as published and as chosen on prompts that are not reported on.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] { return run(a); });
 }

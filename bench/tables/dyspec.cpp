@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) on a pair of models on this machine.
+// The tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) on a pair of models on this
+// machine.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "espalier/verifier/target_only.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 #include "tree_rounds.hpp"
@@ -34,35 +34,22 @@ struct arguments : bench::table_arguments {
   std::string plot;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--spacing", a.how.spacing, "tokens from one place of single rounds to the next");
-  bench::add_count(app, "--trials", a.how.trials, "verifications of each tree");
-  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which settings are chosen");
-  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain that the tables are of");
-  bench::add_count(app, "--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
-  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
-  app.add_option("--budgets", a.how.budgets, "drafted tokens a round")->delimiter(',')->check(CLI::Range(1, 256));
-  app.add_flag("--quick", a.quick, "two budgets and a few prompts: less than half a minute");
-  app.add_option("--plot", a.plot, "also draw them to this file, as SVG");
-  app.parse(argc, argv);
-  if (a.quick) {
-    a.how = {.tokens = 48,
-             .spacing = 24,
-             .trials = 2,
-             .tune = 1,
-             .measure = 2,
-             .decode = 1,
-             .repeats = 1,
-             .budgets = {8, 32},
-             .thresholds = {0.03}};
-  }
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  program.add("--spacing", a.how.spacing, "tokens from one place of single rounds to the next");
+  program.add("--trials", a.how.trials, "verifications of each tree");
+  program.add("--tune", a.how.tune, "prompts of each domain by which settings are chosen");
+  program.add("--measure", a.how.measure, "prompts of each domain that the tables are of");
+  program.add("--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
+  program.add("--repeats", a.how.repeats, "times that each text is written; the median counts");
+  program.add("--budgets", a.how.budgets, "drafted tokens a round", 1, 256);
+  program.add("--quick", a.quick, "two budgets and a few prompts: less than half a minute");
+  program.add("--plot", a.plot, "also draw them to this file, as SVG");
 }
 
-// The same for all that is done after one prompt: methods differ in what they decide, not in the numbers they decide by.
+// The same for all that is done after one prompt: methods differ in what they decide, not in the numbers they decide
+// by.
 std::uint64_t seed_of(float temperature, std::size_t domain, std::size_t prompt, bool choosing) {
   return ((static_cast<std::uint64_t>(temperature * 10) * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
 }
@@ -108,7 +95,7 @@ class measurement {
         const std::uint64_t seed = seed_of(temperature, d, p, choosing);
         const auto more =
             writer_.write(writer_.draft(), espalier::sampled_chain({.length = 5}), espalier::residual_walk(), text,
-                          {how_.tokens, {.sampling = sampling, .seed = seed}});
+                          {how_.tokens, {.text = {.sampling = sampling, .seed = seed}}});
         text.insert(text.end(), more.tokens.begin(), more.tokens.end());
         rounds.begin(sampling, seed);
         for (std::size_t end = written; end < text.size(); end += static_cast<std::size_t>(spacing)) {
@@ -241,7 +228,8 @@ class measurement {
           const std::size_t t = is_plain ? m - results.plain_text_of(0) : m / n_methods / n_budgets;
           const float temperature = bench::dyspec_temperatures[t];
           const bench::text_options how{
-              how_.tokens, {.sampling = {.temperature = temperature}, .seed = seed_of(temperature, d, p, false)}};
+              how_.tokens,
+              {.text = {.sampling = {.temperature = temperature}, .seed = seed_of(temperature, d, p, false)}}};
           const auto& prompt = domains[d].prompts[p];
           if (is_plain)
             return writer_.write(espalier::no_drafter(), espalier::plain(), espalier::target_only(), prompt, how).stats;
@@ -278,9 +266,23 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
-      "bench_tables_dyspec",
-      "DySpec's tables on a pair of models: its trees against Sequoia's and SpecInfer's of as many\n"
-      "nodes, tokens a round and time a token, and how much of a budget a threshold uses.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+  bench::program program("bench_tables_dyspec",
+                         "DySpec's tables on a pair of models: its trees against Sequoia's and SpecInfer's of as many\n"
+                         "nodes, tokens a round and time a token, and how much of a budget a threshold uses.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] {
+    if (a.quick) {
+      a.how = {.tokens = 48,
+               .spacing = 24,
+               .trials = 2,
+               .tune = 1,
+               .measure = 2,
+               .decode = 1,
+               .repeats = 1,
+               .budgets = {8, 32},
+               .thresholds = {0.03}};
+    }
+    return run(a);
+  });
 }

@@ -83,9 +83,9 @@ inline tree_method specinfer_method(int budget, const branch_counts& n) {
 //! Draws less likely to be needed are not made.
 inline constexpr double dyspec_thresholds[] = {0.3, 0.1, 0.03, 0.01};
 
-//! SpecInfer's trees for a budget: K paths of L tokens, as Sequoia's authors compare with, and others that branch more often
-//! or later, as SpecInfer's own of 20 nodes (1, 1, 3, 1, 1, 1, 1, 1) does. Some would need more draws than the budget has if
-//! no two of a node were the same; what is beyond the budget is cut off.
+//! SpecInfer's trees for a budget: K paths of L tokens, as Sequoia's authors compare with, and others that branch more
+//! often or later, as SpecInfer's own of 20 nodes (1, 1, 3, 1, 1, 1, 1, 1) does. Some would need more draws than the
+//! budget has if no two of a node were the same; what is beyond the budget is cut off.
 inline std::vector<branch_counts> specinfer_shapes(int budget) {
   constexpr branch_counts all[] = {{1, 1, 1, 1, 1, 1, 1, 1},
                                    {4, 1},

@@ -2,7 +2,6 @@
 // Greedy equality: every method writes, token for token, what plain decoding writes.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cstddef>
@@ -15,18 +14,18 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/block_draft_model.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/joint.hpp"
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "text_writer.hpp"
 
 namespace {
@@ -123,13 +122,10 @@ std::vector<setting> settings_of(std::size_t n_methods, bool all_orders) {
   return settings;
 }
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.tokens, "tokens to write after each prompt");
-  app.add_flag("--all-orders", a.all_orders, "also the other three orders of the tree's rows");
-  app.parse(argc, argv);
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.tokens, "tokens to write after each prompt");
+  program.add("--all-orders", a.all_orders, "also the other three orders of the tree's rows");
 }
 
 int run(const arguments& a) {
@@ -204,8 +200,10 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program("bench_tables_greedy_equality",
-                            "Greedy equality: every method writes, token for token, what plain decoding writes.\n"
-                            "Exits with 1 if one does not, and names the first difference.",
-                            [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+  bench::program program("bench_tables_greedy_equality",
+                         "Greedy equality: every method writes, token for token, what plain decoding writes.\n"
+                         "Exits with 1 if one does not, and names the first difference.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] { return run(a); });
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The neural selectors of delayed trees beside static trees and Traversal (Delayed tree expansion, Tables 4 to 7), on a pair
-// of models on this machine.
+// The neural selectors of delayed trees beside static trees and Traversal (Delayed tree expansion, Tables 4 to 7), on a
+// pair of models on this machine.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -23,7 +22,7 @@
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 #include "verifier_results.hpp"
@@ -39,25 +38,19 @@ struct arguments : bench::table_arguments {
   bool quick = false;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--spacing", a.how.spacing, "tokens from one root of offline rounds to the next");
-  bench::add_count(app, "--trials", a.how.trials, "offline verifications of each tree");
-  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which static trees are chosen");
-  bench::add_count(app, "--decode", a.how.decode, "other prompts of each domain, which the tables are of");
-  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
-  app.add_option("--verifiers", a.verifiers, "those whose selectors are measured")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--selectors", a.selectors, "folder with a file VERIFIER.safetensors for each")->capture_default_str();
-  app.add_option("--costs", a.costs, "what passes cost, as a file; without it, measured first");
-  app.add_flag("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
-  app.add_option("--plot", a.plot, "also draw what the selectors chose to this file, as SVG");
-  app.parse(argc, argv);
-  if (a.quick) a.how = {.tokens = 48, .spacing = 24, .trials = 1, .tune = 1, .decode = 1, .repeats = 1};
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  program.add("--spacing", a.how.spacing, "tokens from one root of offline rounds to the next");
+  program.add("--trials", a.how.trials, "offline verifications of each tree");
+  program.add("--tune", a.how.tune, "prompts of each domain by which static trees are chosen");
+  program.add("--decode", a.how.decode, "other prompts of each domain, which the tables are of");
+  program.add("--repeats", a.how.repeats, "times that each text is written; the median counts");
+  program.add("--verifiers", a.verifiers, "those whose selectors are measured");
+  program.add("--selectors", a.selectors, "folder with a file VERIFIER.safetensors for each");
+  program.add("--costs", a.costs, "what passes cost, as a file; without it, measured first");
+  program.add("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
+  program.add("--plot", a.plot, "also draw what the selectors chose to this file, as SVG");
 }
 
 class measurement {
@@ -101,7 +94,7 @@ class measurement {
       bench::for_each_sampled_verifier([&](const auto& part, std::size_t v) {
         const auto selector = std::find(results.neural.begin(), results.neural.end(), v);
         const bool measured = selector != results.neural.end();
-        if (!measured && part.name != "traversal" && part.name != "block") return;
+        if (!measured && part.name != "traversal" && part.name != "block-verification") return;
         std::array<std::size_t, 3>& place = results.method[s][v];
         const auto chosen = [&](bench::tree_kind kind) {
           return settings.trees[settings.choose(s, v, bench::goal::throughput, {.kind = kind, .drafts = 1}).tree];
@@ -140,7 +133,7 @@ class measurement {
     bench::timed_neural_delayed& policy = policies_.emplace_back(first, load(std::string(part.name)), costs_, record);
     return add(s, [this, part, sampling, &policy, &record](const auto& prompt, std::uint64_t seed) {
       return bench::write_neurally(writer_, part, policy, record, prompt,
-                                   {a_.how.tokens, {.sampling = sampling, .seed = seed}});
+                                   {a_.how.tokens, {.text = {.sampling = sampling, .seed = seed}}});
     });
   }
 
@@ -195,9 +188,14 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
+  bench::program program(
       "bench_tables_nde",
       "Delayed trees that a neural selector chooses in each round beside the best static ones of the same verifier,\n"
-      "and beside Traversal: block efficiency, tokens a second, and what the selectors take and choose.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+      "and beside Traversal: block efficiency, tokens a second, and what the selectors take and choose.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] {
+    if (a.quick) a.how = {.tokens = 48, .spacing = 24, .trials = 1, .tune = 1, .decode = 1, .repeats = 1};
+    return run(a);
+  });
 }

@@ -100,7 +100,8 @@ class nde_report {
     return out;
   }
 
-  //! For each selector, how often it chose each trunk and length, all numbers of paths together, and each number of paths.
+  //! For each selector, how often it chose each trunk and length, all numbers of paths together, and each number of
+  //! paths.
   std::string plot() const {
     constexpr double cell = 24, left = 52, top = 84, gap = 76;
     constexpr int trunks = espalier::delayed_action::most_trunk + 1,
@@ -213,7 +214,7 @@ class nde_report {
   std::vector<row> rows() const {
     std::vector<row> list{{"traversal, undelayed", traversal(), nde_kind::undelayed},
                           {"traversal, delayed", traversal(), nde_kind::delayed},
-                          {"block", r_.verifier("block"), nde_kind::undelayed}};
+                          {"block-verification", r_.verifier("block-verification"), nde_kind::undelayed}};
     for (const std::size_t v : r_.neural) {
       list.push_back({name_of(v) + ", undelayed", v, nde_kind::undelayed});
       list.push_back({name_of(v) + ", delayed", v, nde_kind::delayed});
@@ -294,12 +295,12 @@ class nde_report {
   std::string over_traversal_table() const {
     std::vector<std::string> columns = domains_;
     columns.push_back("over Traversal's delayed, average");
-    columns.push_back("over block, average");
+    columns.push_back("over block verification, average");
     markdown_table text("Tokens a second of NDE over Traversal's best static undelayed tree", columns, "verifier, NDE");
     for (const std::size_t v : r_.neural) {
       std::vector<std::string> line = cells(over(v, nde_kind::undelayed, traversal(), rate), 3);
       line.push_back(in_words(over(v, nde_kind::delayed, traversal(), rate).back(), 3));
-      line.push_back(in_words(over(v, nde_kind::undelayed, r_.verifier("block"), rate).back(), 3));
+      line.push_back(in_words(over(v, nde_kind::undelayed, r_.verifier("block-verification"), rate).back(), 3));
       text.row(name_of(v), line);
     }
     return text.text();

@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_folder.hpp"
 #include "root_trees.hpp"
@@ -43,7 +43,8 @@ struct offline_sums {
   }
 };
 
-//! Verifies every static tree with every verifier at roots along given texts: one target pass a root and way of drafting.
+//! Verifies every static tree with every verifier at roots along given texts: one target pass a root and way of
+//! drafting.
 //!
 //! Source      Delayed tree expansion, section 5 (offline trees at roots of fixed spacing)
 class offline_rounds {
@@ -62,8 +63,8 @@ class offline_rounds {
 
   const std::vector<static_tree>& shapes() const { return shapes_; }
 
-  //! The first root is after `written` tokens of the text, the next ones `spacing` further each. One result for each way of
-  //! drafting; the target's is the last argument but the seed.
+  //! The first root is after `written` tokens of the text, the next ones `spacing` further each. One result for each
+  //! way of drafting; the target's is the last argument but the seed.
   std::vector<offline_sums> run(std::span<const espalier::token_id> text, std::size_t written, std::size_t spacing,
                                 const std::vector<espalier::sampling_options>& drafts,
                                 const espalier::sampling_options& sampling, std::uint64_t seed) {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/registry.hpp"
 #include "model_folder.hpp"
 #include "offline_rounds.hpp"
@@ -21,7 +21,8 @@
 
 namespace bench {
 
-//! The same for all that is done after one prompt: verifiers differ in what they decide, not in the numbers they decide by.
+//! The same for all that is done after one prompt: verifiers differ in what they decide, not in the numbers they decide
+//! by.
 inline std::uint64_t seed_of(std::size_t sampling, std::size_t domain, std::size_t prompt, bool choosing) {
   return ((sampling * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
 }

@@ -15,8 +15,8 @@
 
 namespace bench {
 
-//! All static trees at one root, drawn at once: a path of 16 tokens, and from each of its first 9 nodes three paths more of 8
-//! tokens. The trees overlap, each has the law of its own policy, and one target pass gives the rows of all.
+//! All static trees at one root, drawn at once: a path of 16 tokens, and from each of its first 9 nodes three paths
+//! more of 8 tokens. The trees overlap, each has the law of its own policy, and one target pass gives the rows of all.
 //!
 //! Complexity  16 draft passes
 class root_trees {
@@ -35,11 +35,10 @@ class root_trees {
         side(depth, path, 0) = main_[at(depth)];
       asked_.assign(1, main_[at(depth)]);
       for_each_side(depth, [&](int trunk, int path) { ask(side(trunk, path, depth - trunk)); });
-      const auto rows = drafter.propose(tree_, asked_);
+      drafter.propose(tree_, asked_);
+      const auto rows = drafter.rows();
       const auto extend = [&](espalier::node_id u, int slot) {
-        const auto row =
-            rows.row(static_cast<std::int32_t>(std::find(asked_.begin(), asked_.end(), u) - asked_.begin()));
-        return tree_.draw(u, chance.pick(row, {u, slot, espalier::purpose::draft}), 0.0F);
+        return tree_.draw(u, chance.pick(rows.row(u), {u, slot, espalier::purpose::draft}), 0.0F);
       };
       main_[at(depth + 1)] = extend(main_[at(depth)], 0);
       for_each_side(depth, [&](int trunk, int path) {

@@ -21,7 +21,7 @@ inline constexpr bool takes_paths = espalier::compatible(espalier::delayed::samp
 //! The registry's verifiers for a sampled path or sampled paths.
 inline constexpr auto sampled_verifiers = boost::hana::filter(espalier::verifiers, []<class PartT>(const PartT&) {
   using verifier = typename PartT::type;
-  return boost::hana::bool_c < !espalier::is_argmax_only<verifier> &&
+  return boost::hana::bool_c < !espalier::ArgmaxVerifier<verifier> &&
          espalier::compatible(espalier::sampled_chain::sampling, verifier::lossless) > ;
 });
 

@@ -53,7 +53,7 @@ class sampled_writer {
                            const espalier::sampling_options& sampling, std::span<const espalier::token_id> prompt,
                            int max_tokens, std::uint64_t seed) {
     const written_text written =
-        writer_.write(drafter, policy, verifier, prompt, {max_tokens, {.sampling = sampling, .seed = seed}});
+        writer_.write(drafter, policy, verifier, prompt, {max_tokens, {.text = {.sampling = sampling, .seed = seed}}});
     text_.assign(prompt.begin(), prompt.end());
     text_.insert(text_.end(), written.tokens.begin(), written.tokens.end());
     return written.stats;

@@ -27,7 +27,8 @@ struct text_options {
   espalier::commit_mode commit = espalier::commit_mode::compact;
 };
 
-//! Decodes with any drafter, policy and verifier, and the target of a folder of models; no model has seen the prompt before.
+//! Decodes with any drafter, policy and verifier, and the target of a folder of models; no model has seen the prompt
+//! before.
 class text_writer {
  public:
   explicit text_writer(models::model_folder& models)

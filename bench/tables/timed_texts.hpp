@@ -28,8 +28,8 @@ inline espalier::statistics median_run(std::vector<espalier::statistics> runs) {
 //! What several methods did after the same prompts.
 class timed_texts {
  public:
-  //! Methods take turns prompt by prompt, so that what disturbs the machine disturbs all alike; of several runs the one of
-  //! median duration counts. write(method, domain, prompt) -> statistics
+  //! Methods take turns prompt by prompt, so that what disturbs the machine disturbs all alike; of several runs the one
+  //! of median duration counts. write(method, domain, prompt) -> statistics
   template <class WriteT>
   timed_texts(std::size_t n_methods, const std::vector<prompt_domain>& domains, int repeats, const char* what,
               const WriteT& write)
@@ -54,7 +54,8 @@ class timed_texts {
     return runs_[method][domain][prompt];
   }
 
-  //! An interval over the prompts of each domain, and of the mean of the domains last. figure(statistics, domain, prompt)
+  //! An interval over the prompts of each domain, and of the mean of the domains last. figure(statistics, domain,
+  //! prompt)
   template <class FigureT>
   std::vector<interval> by_domain(std::size_t method, const FigureT& figure) const {
     return intervals_by_domain(n_prompts_,

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/backend/prefill.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "model_folder.hpp"
 
@@ -29,7 +29,9 @@ class tree_pass {
   void begin() { kv_.truncate(0, 0); }
 
   //! Goes on to the end of a longer beginning of the text.
-  void advance(std::span<const espalier::token_id> text) { prefill_.run(models_.target, kv_, 0, text, 1); }
+  void advance(std::span<const espalier::token_id> text) {
+    prefill_.run(models_.target, kv_, 0, text.first(text.size() - 1), 0, [](std::int32_t, std::int32_t) {});
+  }
 
   //! Row u holds the logits after node u; valid until the next pass.
   espalier::vocab_rows<float> forward(espalier::tree_view tree) {

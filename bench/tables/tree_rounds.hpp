@@ -9,6 +9,7 @@
 
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "model_folder.hpp"
@@ -34,8 +35,8 @@ struct round_sums {
   }
 };
 
-//! Single rounds of any policy and verifier at given places of a text, none of which is committed: all methods see the same
-//! contexts, however far each would have come.
+//! Single rounds of any policy and verifier at given places of a text, none of which is committed: all methods see the
+//! same contexts, however far each would have come.
 class tree_rounds {
  public:
   //! Trees of up to max_nodes nodes, root included.
@@ -72,7 +73,7 @@ class tree_rounds {
     const std::int64_t passes = drafter_.n_passes;
     tree_.reset(last_, std::min(tree_.capacity(), drafter_.capacity() - static_cast<int>(root_)));
     espalier::philox_chance chance(seed_, root_, 0);
-    policy.grow(tree_, drafter_, chance);
+    espalier::grow(policy, tree_, drafter_, chance);
     return {.rounds = 1,
             .drafted = static_cast<double>(tree_.view().n_draws),
             .draft_passes = static_cast<double>(drafter_.n_passes - passes)};
@@ -83,7 +84,7 @@ class tree_rounds {
   round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
     round_sums sums = draft(policy);
     const espalier::tree_view tree = tree_;
-    target_->open(pass_.forward(tree), pass_.rows());
+    target_->open(pass_.forward(tree), pass_.rows(), 0);
     if constexpr (requires { verifier.reserve(max_nodes_, vocab_); }) verifier.reserve(max_nodes_, vocab_);
     for (int trial = 1; trial <= trials_; ++trial) {
       espalier::philox_chance chance(seed_, root_, static_cast<std::uint32_t>(trial));
@@ -104,9 +105,9 @@ class tree_rounds {
     using autoregressive::autoregressive;
     std::int64_t n_passes = 0;
 
-    auto propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
+    void propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
       ++n_passes;
-      return autoregressive::propose(tree, nodes);
+      autoregressive::propose(tree, nodes);
     }
   };
 

@@ -2,7 +2,6 @@
 // The tables of Delayed tree expansion (Tables 2, 3, 8 to 15 and Figure 1) on a pair of models on this machine.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -18,7 +17,7 @@
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
-#include "table_program.hpp"
+#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 #include "verifier_report.hpp"
 #include "verifier_results.hpp"
@@ -33,21 +32,17 @@ struct arguments : bench::table_arguments {
   std::string plot;
 };
 
-arguments parse(int argc, char** argv, CLI::App& app) {
-  arguments a;
-  a.add_to(app);
-  bench::add_count(app, "--tokens", a.how.tokens, "tokens to write after each prompt", 2);
-  bench::add_count(app, "--spacing", a.how.spacing, "tokens from one root to the next");
-  bench::add_count(app, "--trials", a.how.trials, "verifications of each tree");
-  bench::add_count(app, "--tune", a.how.tune, "prompts of each domain by which settings are chosen");
-  bench::add_count(app, "--measure", a.how.measure, "prompts of each domain that the tables are of");
-  bench::add_count(app, "--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
-  bench::add_count(app, "--repeats", a.how.repeats, "times that each text is written; the median counts");
-  app.add_flag("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
-  app.add_option("--plot", a.plot, "also draw them to this file, as SVG");
-  app.parse(argc, argv);
-  if (a.quick) a.how = {.tokens = 48, .spacing = 16, .trials = 2, .tune = 2, .measure = 2, .decode = 1, .repeats = 1};
-  return a;
+void add_arguments(bench::program& program, arguments& a) {
+  a.add_to(program);
+  program.add("--tokens", a.how.tokens, "tokens to write after each prompt", 2);
+  program.add("--spacing", a.how.spacing, "tokens from one root to the next");
+  program.add("--trials", a.how.trials, "verifications of each tree");
+  program.add("--tune", a.how.tune, "prompts of each domain by which settings are chosen");
+  program.add("--measure", a.how.measure, "prompts of each domain that the tables are of");
+  program.add("--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
+  program.add("--repeats", a.how.repeats, "times that each text is written; the median counts");
+  program.add("--quick", a.quick, "three sampling settings and a few prompts: less than a minute");
+  program.add("--plot", a.plot, "also draw them to this file, as SVG");
 }
 
 class measurement {
@@ -155,9 +150,14 @@ int run(const arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(
+  bench::program program(
       "bench_tables_verifiers",
       "Every verifier for sampled trees on a pair of models, at its best static tree, with and without delayed\n"
-      "expansion: block efficiency, tokens a second, acceptance against depth, over sampling settings.",
-      [&](CLI::App& app) { return run(parse(argc, argv, app)); });
+      "expansion: block efficiency, tokens a second, acceptance against depth, over sampling settings.");
+  arguments a;
+  add_arguments(program, a);
+  return program.run(argc, argv, [&] {
+    if (a.quick) a.how = {.tokens = 48, .spacing = 16, .trials = 2, .tune = 2, .measure = 2, .decode = 1, .repeats = 1};
+    return run(a);
+  });
 }

@@ -9,6 +9,7 @@
 #include <boost/hana/for_each.hpp>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <type_traits>
@@ -23,6 +24,7 @@ namespace generate {
 namespace {
 
 namespace hana = boost::hana;
+using espalier::option_of;
 
 std::string flag_name(std::string_view prefix, std::string_view name) {
   std::string flag = fmt::format("--{}{}{}", prefix, prefix.empty() ? "" : ".", name);
@@ -32,20 +34,21 @@ std::string flag_name(std::string_view prefix, std::string_view name) {
 
 // The shortest text that reads back as the same number: 0.03 of a float, and not 0.029999999.
 template <class ValueT>
-std::string in_words(double value) {
-  if constexpr (std::is_integral_v<ValueT>) return std::to_string(static_cast<long long>(value));
+std::string in_words(ValueT value) {
+  if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
   return fmt::format("{}", static_cast<float>(value));
 }
 
-template <class ValueT>
-std::string range_in_words(double low, double high) {
-  if (high >= (1 << 30)) return fmt::format("{} and more", in_words<ValueT>(low));
-  return fmt::format("{} to {}", in_words<ValueT>(low), in_words<ValueT>(high));
+template <class OptionT>
+std::string range_in_words(const OptionT& option) {
+  if (option.high() >= (1 << 30)) return in_words(option.low) + " and more";
+  const std::string_view high = option.high_name();
+  return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));
 }
 
 // Reads all of the text as a number in [low, high]; anything else, NaN too, is refused.
 template <class ValueT>
-bool read_number(const std::string& text, double low, double high, ValueT& value) {
+bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value) {
   const char* end = text.data() + text.size();
   if constexpr (std::is_integral_v<ValueT>) {
     const auto [stopped, error] = std::from_chars(text.data(), end, value);
@@ -55,7 +58,7 @@ bool read_number(const std::string& text, double low, double high, ValueT& value
     value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
     if (text.empty() || stopped != end) return false;
   }
-  return static_cast<double>(value) >= low && static_cast<double>(value) <= high;
+  return value >= low && value <= high;
 }
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& allowed, const std::string& given) {
@@ -83,11 +86,8 @@ void read_option(const std::string& flag, const OptionT& option, const std::stri
       names += (names.empty() ? "" : ", ") + std::string(known.name);
     }
     refuse(flag, fmt::format("one of {}", names), text);
-  } else if (!read_number(text, option.low, option.high, value)) {
-    refuse(flag,
-           (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") +
-               range_in_words<ValueT>(option.low, option.high),
-           text);
+  } else if (!read_number(text, option.low, option.high(), value)) {
+    refuse(flag, (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words(option), text);
   }
 }
 
@@ -103,8 +103,7 @@ std::string option_help(const OptionT& option, const ValueT& value) {
       help += entry(known.name, known.summary);
     return help;
   } else {
-    return help + ", " + range_in_words<ValueT>(option.low, option.high) +
-           bracketed(in_words<ValueT>(static_cast<double>(value)));
+    return help + ", " + range_in_words(option) + bracketed(in_words(value));
   }
 }
 
@@ -119,14 +118,9 @@ class flags {
  public:
   explicit flags(CLI::App& app) : app_(app) {}
 
-  // A flag that is no part's option; described as one.
-  template <class ValueT>
-  void add_value(const std::string& group, const std::string& flag, ValueT& value, double low, double high,
-                 std::string_view help) {
-    struct {
-      std::string_view help;
-      double low, high;
-    } const option{help, low, high};
+  template <class OptionT, class ValueT>
+  void add_option(const std::string& group, std::string_view prefix, const OptionT& option, ValueT& value) {
+    const std::string flag = flag_name(prefix, option.name);
     add(group, flag, type_in_words<ValueT>(), option_help(option, value),
         [=, &value](const std::string& text) { read_option(flag, option, text, value); });
   }
@@ -134,16 +128,12 @@ class flags {
   // One flag for each described field of an options struct.
   template <class OptionsT>
   void add_options(const std::string& group, std::string_view prefix, OptionsT& options) {
-    espalier::for_each_option(options, [&]<class OptionT, class ValueT>(const OptionT& option, ValueT& value) {
-      const std::string flag = flag_name(prefix, option.name);
-      add(group, flag, type_in_words<ValueT>(), option_help(option, value),
-          [=, &value](const std::string& text) { read_option(flag, option, text, value); });
-    });
+    espalier::for_each_option(options,
+                              [&](const auto& option, auto& value) { add_option(group, prefix, option, value); });
   }
 
-  template <class ReadT>
   CLI::Option* add(const std::string& group, const std::string& flag, const std::string& type, const std::string& help,
-                   ReadT read) {
+                   const std::function<void(const std::string& text)>& read) {
     CLI::Option* option = app_.add_option(
         flag,
         [read](const CLI::results_t& texts) {
@@ -173,7 +163,7 @@ void add_text(CLI::App& app, arguments& result) {
         [&](const std::string& text) { result.prompts_file = text; });
   f.add(group, "--models", "DIR", "folder with target, draft and tokenizer.model" + bracketed(result.models),
         [&](const std::string& text) { result.models = text; });
-  f.add_value(group, "--max-tokens", result.max_tokens, 1, 1 << 30, "tokens to write at most");
+  f.add_option(group, "", option_of(&espalier::stop_conditions::max_tokens), result.max_tokens);
   f.add(group, "--stop", "TEXT", "stop after this text; may be given several times", [&](const std::string& text) {
     if (text.empty()) throw usage_error("--stop must not be empty.");
     result.stop.push_back(text);
@@ -195,7 +185,7 @@ void add_parts(flags& f, const std::string& flag, const PartsT& parts, const std
       const std::size_t end = (std::min)(list.find(',', begin), list.size());
       const std::string name = list.substr(begin, end - begin);
       if (std::find(names.begin(), names.end(), name) == names.end())
-        refuse(flag, fmt::format("one of {}", detail::listed(names)), name);
+        refuse(flag, fmt::format("one of {}", listed(names)), name);
       if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) chosen.push_back(name);
       begin = end + 1;
     }
@@ -209,9 +199,8 @@ void add_method(CLI::App& app, arguments& result) {
             "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; best-first or "
             "chain where --drafter asks for it; to compare all]",
             result.methods);
-  f.add_value(group, "--drafter", result.drafter, 0, 0,
-              "what proposes tokens; the last two, which know no probabilities, go with chain");
-  f.add_value(group, "--device", result.device, 0, 0, "where models and rounds run");
+  f.add_option(group, "", option_of(&arguments::drafter), result.drafter);
+  f.add_option(group, "", option_of(&arguments::device), result.device);
   add_parts(f, "--verifier", espalier::verifiers,
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
             "Verifiers below]",
@@ -224,49 +213,64 @@ void add_method(CLI::App& app, arguments& result) {
         "networks for neural-delayed, VERIFIER.safetensors; specinfer's serves verifiers that have none [selector in "
         "the model folder]",
         [&](const std::string& path) { result.selectors = path; });
-  f.add_value(group, "--commit", result.commit, 0, 0, "how the cache keeps an accepted path");
+  f.add_option(group, "", option_of(&arguments::commit), result.commit);
+  f.add_option(group, "", option_of(&arguments::seed), result.seed);
   f.add_options(group, "", result.target);
-  f.add_value(group, "--threads", result.threads, 0, 256, "threads of a forward pass; 0: one for each processor");
+  f.add_option(group, "", option_of(&arguments::threads), result.threads);
 }
 
-// Options of methods: --chain.length is that of chain alone, --length that of whatever method is used. The latter are kept
-// until the methods are known.
-void add_method_options(CLI::App& app, arguments& result, std::map<std::string, std::string>& unprefixed) {
-  hana::for_each(espalier::tree_policies, [&](const auto& known) {
-    hana::for_each(result.policies, [&](auto& part) {
-      if (part.name != known.name) return;
-      flags(app).add_options(fmt::format("{}: {}", part.name, part.summary), part.name, part.options);
-      espalier::for_each_option(part.options, [&](const auto& option, auto&) {
-        const std::string flag = flag_name("", option.name);
-        if (app.get_option_no_throw(flag) != nullptr) return;
-        flags(app).add("", flag, "VALUE", "", [&, flag](const std::string& text) {
-          if (text.compare(0, 2, "--") == 0) throw usage_error(flag + " needs a value.");
-          unprefixed[flag] = text;
-        });
-      });
+// An option of a method, and how the text of a flag is read into it.
+struct method_option {
+  std::string method;
+  std::string flag;  // with the method's name
+  std::function<void(const std::string& flag, const std::string& text)> read;
+};
+
+// The options of all methods, by their flags without a method's name: --chain.length is that of chain alone, --length
+// that of whatever method is used. The latter are kept until the methods are known.
+struct method_options {
+  std::multimap<std::string, method_option> by_flag;
+  std::map<std::string, std::string> given;  // texts of such flags
+};
+
+void add_method_options(CLI::App& app, arguments& result, method_options& options) {
+  hana::for_each(result.policies, [&](auto& part) {
+    flags(app).add_options(fmt::format("{}: {}", part.name, part.summary), part.name, part.options);
+    espalier::for_each_option(part.options, [&](const auto& option, auto& value) {
+      options.by_flag.emplace(flag_name("", option.name),
+                              method_option{std::string(part.name), flag_name(part.name, option.name),
+                                            [option, &value](const std::string& flag, const std::string& text) {
+                                              read_option(flag, option, text, value);
+                                            }});
     });
   });
+  for (const auto& [flag, option] : options.by_flag) {
+    if (app.get_option_no_throw(flag) != nullptr) continue;
+    flags(app).add("", flag, "VALUE", "", [&options, &flag = flag](const std::string& text) {
+      if (text.compare(0, 2, "--") == 0) throw usage_error(flag + " needs a value.");
+      options.given[flag] = text;
+    });
+  }
 }
 
-void set_method_options(const CLI::App& app, const std::map<std::string, std::string>& unprefixed, arguments& result) {
+void set_method_options(const CLI::App& app, const method_options& options, const arguments& result) {
   const std::vector<pairing> used = pairings(result);
-  for (const auto& [flag, text] : unprefixed) {
+  for (const auto& [flag, text] : options.given) {
     bool found = false;
     std::vector<std::string> owners;
-    hana::for_each(result.policies, [&, &flag = flag, &text = text](auto& part) {
-      espalier::for_each_option(part.options, [&](const auto& option, auto& value) {
-        if (flag_name("", option.name) != flag) return;
-        owners.emplace_back(part.name);
-        const bool is_used =
-            std::any_of(used.begin(), used.end(), [&](const pairing& p) { return p.method == part.name; });
-        if (!is_used) return;
-        found = true;
-        if (app.get_option(flag_name(part.name, option.name))->count() == 0) read_option(flag, option, text, value);
-      });
-    });
+    const auto [begin, end] = options.by_flag.equal_range(flag);
+    for (auto at = begin; at != end; ++at) {
+      const method_option& option = at->second;
+      owners.push_back(option.method);
+      const bool is_used =
+          std::any_of(used.begin(), used.end(), [&](const pairing& p) { return p.method == option.method; });
+      if (!is_used) continue;
+      found = true;
+      if (app.get_option(option.flag)->count() == 0) option.read(flag, text);
+    }
     if (!found) {
       throw usage_error(
-          fmt::format("{} is an option of {}, not of --method {}.", flag, detail::listed(owners), used.front().method));
+          fmt::format("{} is an option of {}, not of --method {}.", flag, listed(owners), used.front().method));
     }
   }
 }
@@ -288,16 +292,16 @@ void refuse_options_of_others(const CLI::App& app, const arguments& result) {
 // Which verifiers fit which methods: methods that share them on one line, the default first.
 std::string verifiers_in_words() {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, methods
-  hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
-    if (!espalier::drafts<typename PartT::type>) return;
-    const std::string verifiers = detail::listed(verifiers_for(std::string(part.name), true));
+  for (const known_method& method : known_methods()) {
+    if (!method.drafts) continue;
+    const std::string verifiers = listed(method.sampling_verifiers);
     const auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == verifiers; });
     if (same == lines.end()) {
-      lines.emplace_back(verifiers, part.name);
+      lines.emplace_back(verifiers, method.name);
     } else {
-      same->second += fmt::format(", {}", part.name);
+      same->second += fmt::format(", {}", method.name);
     }
-  });
+  }
   std::string text =
       "Verifiers: which keep the distribution of the text, by method, the default first\n"
       "  at temperature 0: greedy for every method, or any of those below\n";
@@ -312,7 +316,7 @@ void add_output(CLI::App& app, arguments& result) {
   app.add_flag("--compare", result.compare,
                "write each text with every method, and compare; at temperature 0 exit with 1 if texts differ")
       ->group(group);
-  f.add_value(group, "--repeats", result.repeats, 1, 1000, "runs of each method to compare; the median counts");
+  f.add_option(group, "", option_of(&arguments::repeats), result.repeats);
   app.add_flag("--show-tree", result.show_tree, "draw the tree of every round")->group(group);
   app.add_flag("--ascii", result.ascii, "draw with ASCII only")->group(group);
   f.add(group, "--svg", "FILE", "draw a round's tree as a picture",
@@ -325,7 +329,8 @@ void add_output(CLI::App& app, arguments& result) {
   app.add_flag("--json", result.json, "write one JSON object instead: text, tokens, statistics, options")->group(group);
 }
 
-// CLI11's own complaints, as sentences. It does not name a flag that --help does not list; such a one is the last argument.
+// CLI11's own complaints, as sentences. It does not name a flag that --help does not list; such a one is the last
+// argument.
 std::string sentence(const CLI::ParseError& error, const std::string& last) {
   const std::string what = error.what();
   if (what.compare(0, 2, ": ") == 0) return last + " needs a value.";
@@ -369,7 +374,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   app.set_help_flag();
   add_text(app, result);
   add_method(app, result);
-  flags(app).add_options("Sampling: how the target chooses a token", "", result.target.sampling);
+  flags(app).add_options("Sampling: how the target chooses a token", "", result.target.text.sampling);
   add_output(app, result);
   app.set_help_flag("-h,--help", "print this")->group("Output");
   flags(app).add_options(
@@ -377,8 +382,8 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
       result.draft);
   flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
   flags(app).add_options("Drafter ngram", "ngram", result.ngram);
-  std::map<std::string, std::string> unprefixed;
-  add_method_options(app, result, unprefixed);
+  method_options options;
+  add_method_options(app, result, options);
   app.footer(verifiers_in_words() +
              "\nEvery option of a method may be given without the method's name: --length 4 is\n"
              "--chain.length 4 with --method chain, and with --compare the length of all methods that\n"
@@ -407,7 +412,8 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   });
   check(result);
   refuse_options_of_others(app, result);
-  set_method_options(app, unprefixed, result);
+  set_method_options(app, options, result);
+  result.target.text.seed = result.seed;
   return result;
 }
 

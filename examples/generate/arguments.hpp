@@ -8,12 +8,14 @@
 #include <type_traits>
 #include <vector>
 
+#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/registry.hpp"
-#include "espalier/registry/known_value.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace generate {
@@ -64,7 +66,8 @@ struct arguments {
 
   espalier::prompt_lookup_options prompt_lookup;
   espalier::ngram_options ngram;
-  espalier::decoder_options target;  //!< with the target's sampling
+  std::uint64_t seed = 0;
+  espalier::decoder_options target;  //!< with the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
   std::vector<std::string> draft_options;  //!< names of those that flags have set: see draft_sampling
   std::remove_const_t<decltype(espalier::tree_policies)> policies =
@@ -81,6 +84,18 @@ struct arguments {
   std::string svg;
   std::string dot;
   std::int32_t round = -1;  //!< drawn by svg and dot; -1: the one whose accepted path is deepest
+
+  static constexpr void describe(auto see) {
+    using espalier::option;
+    see(option{"drafter", &arguments::drafter,
+               "what proposes tokens; the last two, which know no probabilities, go with chain"});
+    see(option{"device", &arguments::device, "where models and rounds run"});
+    see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
+    see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
+               espalier::thread_team::most_threads});
+    see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
+    see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
+  }
 };
 
 //! A command line that cannot be used; what() is a sentence.

@@ -52,8 +52,8 @@ struct contestant {
 
 // Plain decoding first, as the measure of the others.
 std::vector<contestant> contestants(const arguments& arguments) {
-  const bool draws_text = arguments.target.sampling.temperature > 0;
-  std::vector<contestant> all{{{"plain", verifiers_for("plain", draws_text).front()}}};
+  const bool draws_text = arguments.target.text.sampling.temperature > 0;
+  std::vector<contestant> all{{{"plain", default_verifier("plain", draws_text)}}};
   for (const pairing& parts : pairings(arguments)) {
     if (parts.method != "plain") all.push_back({parts});
   }
@@ -150,7 +150,7 @@ json to_json(const arguments& arguments, const std::vector<contestant>& all, con
 }  // namespace
 
 bool compare(models::model_folder& models, const arguments& arguments, std::ostream& out) {
-  const bool samples = arguments.target.sampling.temperature > 0.0F;
+  const bool samples = arguments.target.text.sampling.temperature > 0.0F;
   const std::vector<models::prompt> prompts = collect_prompts(arguments, models.text);
   std::vector<contestant> all = contestants(arguments);
   const auto dynatree =

@@ -9,16 +9,15 @@ namespace generate {
 
 written_text write_from_model(const assignment& work) {
   written_text result;
-  with_parts(work.arguments, work.method, work.verifier,
-             [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
-               if constexpr (espalier::drafts<typename PolicyT::type>) {
-                 espalier::contiguous_kv kv = work.models.make_cache(work.models.draft, work.arguments.commit);
-                 espalier::autoregressive drafter(work.models.draft, kv, draft_sampling(work.arguments, work.method));
-                 result = write_with(drafter, policy_of(policy, work), verifier.make(), work);
-               } else {
-                 result = write_with(espalier::no_drafter(), policy.make(), verifier.make(), work);
-               }
-             });
+  with_policy(work.arguments, work.method, [&]<class PartT>(const PartT& part) {
+    if constexpr (espalier::drafts<typename PartT::type>) {
+      espalier::contiguous_kv kv = work.models.make_cache(work.models.draft, work.arguments.commit);
+      espalier::autoregressive drafter(work.models.draft, kv, draft_sampling(work.arguments, work.method));
+      result = write_with(drafter, policy_of(part, work), work);
+    } else {
+      result = write_with(espalier::no_drafter(), part.make(), work);
+    }
+  });
   return result;
 }
 

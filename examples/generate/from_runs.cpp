@@ -7,15 +7,13 @@ namespace generate {
 
 written_text write_from_runs(const assignment& work) {
   written_text result;
-  with_parts(
-      work.arguments, work.method, work.verifier, [&]<class PolicyT>(const PolicyT& policy, const auto& verifier) {
-        if constexpr (espalier::TreePolicy<typename PolicyT::type, espalier::prompt_lookup, espalier::philox_chance>) {
-          result = work.arguments.drafter == drafter_kind::ngram
-                       ? write_with(espalier::ngram(work.arguments.ngram), policy.make(), verifier.make(), work)
-                       : write_with(espalier::prompt_lookup(work.arguments.prompt_lookup), policy.make(),
-                                    verifier.make(), work);
-        }
-      });
+  with_policy(work.arguments, work.method, [&]<class PartT>(const PartT& part) {
+    if constexpr (espalier::TreePolicy<typename PartT::type, espalier::prompt_lookup, espalier::philox_chance>) {
+      result = work.arguments.drafter == drafter_kind::ngram
+                   ? write_with(espalier::ngram(work.arguments.ngram), part.make(), work)
+                   : write_with(espalier::prompt_lookup(work.arguments.prompt_lookup), part.make(), work);
+    }
+  });
   return result;
 }
 

@@ -1,81 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <fmt/format.h>
-
-#include <boost/hana/for_each.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <type_traits>
 
 #include "arguments.hpp"
-#include "draft_sampling.hpp"
 #include "espalier/decoder/statistics.hpp"
-#include "espalier/registry.hpp"
-#include "pairings.hpp"
-#include "stations.hpp"
 
 namespace generate {
 
 using json = nlohmann::ordered_json;
 
-//! The described fields of an options struct.
-template <class OptionsT>
-json options_to_json(const OptionsT& options) {
-  json object = json::object();
-  espalier::for_each_option(options, [&]<class ValueT>(const auto& option, const ValueT& value) {
-    json& field = object[std::string(option.name)];
-    if constexpr (std::is_enum_v<ValueT>) {
-      field = std::string(espalier::name_of(value));
-    } else if constexpr (std::is_same_v<ValueT, float>) {
-      field = std::stod(fmt::format("{}", value));  // 0.8 and not 0.800000012
-    } else {
-      field = value;
-    }
-  });
-  return object;
-}
-
 //! The options that have a part in what a method writes.
-inline json method_options_to_json(const arguments& arguments, const std::string& method) {
-  json object = options_to_json(arguments.target);
-  object["device"] = std::string(espalier::name_of(arguments.device));
-  object["commit"] = std::string(espalier::name_of(arguments.commit));
-  object["max_tokens"] = arguments.max_tokens;
-  object["stop"] = arguments.stop;
-  object["sampling"] = options_to_json(arguments.target.sampling);
-  boost::hana::for_each(arguments.policies, [&]<class PartT>(const PartT& part) {
-    if (part.name != method) return;
-    if constexpr (espalier::drafts<typename PartT::type>) {
-      object["drafter"] = std::string(espalier::name_of(arguments.drafter));
-      if (!is_sequence(arguments.drafter)) object["draft"] = options_to_json(draft_sampling(arguments, method));
-    }
-    object[method] = options_to_json(part.options);
-  });
-  return object;
-}
+json method_options_to_json(const arguments& arguments, const std::string& method);
 
-inline json statistics_to_json(const espalier::statistics& s) {
-  json seconds = json::object();
-  for (const station& station : stations)
-    seconds[std::string(station.name)] = s.seconds.*(station.seconds);
-  return {{"tokens", s.tokens},
-          {"rounds", s.rounds},
-          {"drafted", s.drafted},
-          {"accepted", s.accepted},
-          {"tokens_per_second", s.throughput()},
-          {"tokens_per_round", s.tokens_per_round()},
-          {"acceptance_rate", s.acceptance_rate()},
-          {"drafted_per_round", s.drafted_per_round()},
-          {"depth", s.depth()},
-          {"time_to_first_token", s.time_to_first_token()},
-          {"time_per_token", s.time_per_token()},
-          {"seconds", seconds}};
-}
+json statistics_to_json(const espalier::statistics& s);
 
 //! Indented by two; bytes that are no UTF-8 as U+FFFD.
-inline std::string to_text(const json& object) {
-  return object.dump(2, ' ', false, json::error_handler_t::replace);
-}
+std::string to_text(const json& object);
 
 }  // namespace generate

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <boost/hana/for_each.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
 
-#include "espalier/backend/prefill.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/registry.hpp"
 #include "on_device.hpp"
 #include "pairings.hpp"
@@ -14,25 +16,25 @@
 namespace generate {
 
 void check_method(const arguments& arguments, const std::string& method, const std::string& verifier) {
-  with_parts(arguments, method, verifier, [&]<class VerifierT>(const auto& policy, const VerifierT& part) {
+  with_policy(arguments, method, [&](const auto& part) {
     try {
-      (void)policy.make();
       (void)part.make();
     } catch (const espalier::option_error& error) {
       throw usage_error(fmt::format("--method {}: {}", method, error.what()));
     }
-    if (espalier::is_argmax_only<typename VerifierT::type> && arguments.target.sampling.temperature > 0.0F) {
-      throw usage_error(
-          fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.", part.name));
-    }
   });
+  const std::vector<std::string>& sampling = find_method(method).sampling_verifiers;
+  if (arguments.target.text.sampling.temperature > 0.0F &&
+      std::find(sampling.begin(), sampling.end(), verifier) == sampling.end()) {
+    throw usage_error(
+        fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.", verifier));
+  }
 }
 
 std::int32_t longest_pass(const arguments& arguments, const std::string& method) {
   std::int32_t rows = 0;
-  boost::hana::for_each(arguments.policies, [&](const auto& policy) {
-    if (policy.name == method) rows = policy.make().max_nodes() + espalier::prefill::chunk;
-  });
+  with_policy(arguments, method,
+              [&](const auto& part) { rows = part.make().max_nodes() + espalier::prefill::default_chunk; });
   return rows;
 }
 

@@ -5,19 +5,20 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "draft_sampling.hpp"
-#include "espalier/backend/llama/block_draft_config.hpp"
-#include "espalier/backend/llama/model_config.hpp"
-#include "espalier/cuda/backend/llama.cuh"
-#include "espalier/cuda/backend/llama/block_draft_model.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/model/llama/block_draft_model.cuh"
+#include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/model_config.hpp"
 #include "on_device.hpp"
 #include "text_task.hpp"
 
@@ -97,29 +98,33 @@ std::vector<std::string> methods_on_device(drafter_kind drafter) {
 written_text write_on_device(const text_task& work) {
   written_text result;
   bool found = false;
-  with_parts(work.arguments, work.method, work.verifier,
-             [&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
-               using policy_type = typename PolicyT::type;
-               if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
-                 auto grown = cuda::make_on_device(policy);
-                 device_models& models = models_of(work.arguments.models, (std::max)(grown.max_nodes() + 1, 64));
-                 cache kv = models.make_cache(models.target);
-                 const auto write = [&](auto&& drafter) {
-                   found = true;
-                   auto decode =
-                       cuda::make_decoder(drafter, grown, verifier.make(), kv, models.target, work.arguments.target);
-                   result = write_by(decode, work);
-                 };
-                 if constexpr (!espalier::drafts<policy_type>) {
-                   write(cuda::no_drafter());
-                 } else if (work.arguments.drafter == drafter_kind::block) {
-                   if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
-                 } else if constexpr (grows_from<policy_type, model_drafter>()) {
-                   cache draft_kv = models.make_cache(models.draft);
-                   write(model_drafter(models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
-                 }
-               }
-             });
+  const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
+    using policy_type = typename PartT::type;
+    if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
+      auto grown = cuda::make_on_device(policy);
+      device_models& models = models_of(work.arguments.models, (std::max)(grown.max_nodes() + 1, 64));
+      cache kv = models.make_cache(models.target);
+      const auto write = [&](auto&& drafter) {
+        found = true;
+        auto decode =
+            cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target, work.arguments.target);
+        result = write_by(decode, work);
+      };
+      if constexpr (!espalier::drafts<policy_type>) {
+        write(cuda::no_drafter());
+      } else if (work.arguments.drafter == drafter_kind::block) {
+        if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
+      } else if constexpr (grows_from<policy_type, model_drafter>()) {
+        cache draft_kv = models.make_cache(models.draft);
+        write(model_drafter(models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
+      }
+    }
+  };
+  espalier::for_each_compatible_pair(work.arguments.policies, espalier::verifiers,
+                                     [&](const auto& policy, const auto& verifier) {
+                                       if (policy.name == work.method && verifier.name == work.verifier)
+                                         write_with(policy, verifier);
+                                     });
   if (!found) throw usage_error("--verifier " + work.verifier + " does not run on --device cuda.");
   return result;
 }

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "../models/model_costs.hpp"
-#include "espalier/backend/llama/model_identity.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/model/llama/model_identity.hpp"
+#include "espalier/selector/neural_delayed.hpp"
 #include "espalier/selector/selector_file.hpp"
-#include "espalier/tree_policy/neural_delayed.hpp"
 #include "terminal.hpp"
 #include "write_with.hpp"
 

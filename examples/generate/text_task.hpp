@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <boost/hana/for_each.hpp>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -38,16 +39,12 @@ struct text_task {
   const models::tokenizer& text;
 };
 
-//! Calls f(policy, verifier) for the pair of these names.
-//!
-//! Pre         the verifier is lossless for the method
+//! Calls f(part) for the policy of this name, with its options from the flags.
 template <class FunctionT>
-void with_parts(const arguments& arguments, const std::string& method, const std::string& verifier, FunctionT&& f) {
-  espalier::for_each_compatible_pair(arguments.policies, espalier::verifiers,
-                                     [&](const auto& policy_part, const auto& verifier_part) {
-                                       if (policy_part.name == method && verifier_part.name == verifier)
-                                         f(policy_part, verifier_part);
-                                     });
+void with_policy(const arguments& arguments, const std::string& method, FunctionT&& f) {
+  boost::hana::for_each(arguments.policies, [&](const auto& part) {
+    if (part.name == method) f(part);
+  });
 }
 
 //! Writes with a decoder of the host or of a device.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include "chosen_verifier.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "methods.hpp"
@@ -13,15 +14,17 @@ struct assignment : text_task {
   models::model_folder& models;
 };
 
-template <class DrafterT, class PolicyT, class VerifierT>
-written_text write_with(DrafterT&& drafter, PolicyT policy, VerifierT verifier, const assignment& work) {
+template <class DrafterT, class PolicyT>
+written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& work) {
   models::model_folder& models = work.models;
+  chosen_verifier<PolicyT::sampling> verifier(work.verifier);
   espalier::contiguous_kv kv = models.make_cache(models.target, work.arguments.commit);
   auto decode = espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target);
   return write_by(decode, work);
 }
 
-//! A file each: every method over the smaller model, or none for plain decoding; over the block draft; over runs of tokens.
+//! A file each: every method over the smaller model, or none for plain decoding; over the block draft; over runs of
+//! tokens.
 written_text write_from_model(const assignment& work);
 written_text write_from_block(const assignment& work);
 written_text write_from_runs(const assignment& work);

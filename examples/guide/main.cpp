@@ -21,6 +21,7 @@
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/sampling/top_k.hpp"
+#include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -29,8 +30,8 @@
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/greedy.hpp"
-#include "espalier/verifier/residual.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "espalier/verifier/walk/residual.hpp"
 
 using namespace espalier;
 
@@ -87,27 +88,30 @@ class caterpillar {
 
   std::int32_t max_nodes() const { return 2 * length_; }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) const {
-    node_id u = root_node;
-    for (std::int32_t i = 0; i < length_ && !tree.full(); ++i) {
-      const auto row = drafter.propose(tree, std::span(&u, 1)).row(0);
-      candidate<float> best[2];
-      const std::int32_t found = top_k(row, std::span(best));
-      node_id next = no_node;
-      for (std::int32_t c = 0; c < found; ++c) {
-        const node_id child = tree.append(u, best[c].token, std::log(best[c].probability));
-        if (c == 0) next = child;
-      }
-      if (next == no_node) return;
-      u = next;
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    u_ = root_node;
+    return tree.full() ? std::span<const node_id>() : std::span(&u_, 1);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    candidate<NumberT> best[2];
+    const std::int32_t found = top_k(rows.row(u_), std::span(best));
+    const node_id parent = u_;
+    for (std::int32_t c = 0; c < found && !tree.full(); ++c) {
+      const node_id child = tree.append(parent, best[c].token, std::log(best[c].probability));
+      if (c == 0) u_ = child;
     }
+    const bool ends = found == 0 || tree.full() || tree.view().depth[u_] == length_;
+    return ends ? std::span<const node_id>() : std::span(&u_, 1);
   }
 
   void observe(tree_view, verdict) const {}
 
  private:
   std::int32_t length_;
+  node_id u_ = root_node;  // the end of the chain
 };
 // [policy]
 
@@ -169,17 +173,20 @@ std::string sample(std::uint64_t seed, statistics& stats) {
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024), sampling);
   token_kv cache(1024);
   auto decode = make_decoder(drafter, iid_paths({.paths = 2, .length = 4}), traversal(), cache, copying_backend{8, {}},
-                             {.sampling = sampling, .seed = seed});
+                             {.text = {.sampling = sampling, .seed = seed}});
   // [sampling]
   const auto tokens = decode.generate(prompt, {.max_tokens = 100}, stats);
   return {tokens.begin(), tokens.end()};
 }
 
 std::string sample_one_path() {
+  // [prove]
+  testing::check_lossless(sampled_chain({.length = 3}), one_path());
+  // [prove]
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024), {.temperature = 0.6F});
   token_kv cache(1024);
   auto decode = make_decoder(drafter, sampled_chain(), one_path(), cache, copying_backend{8, {}},
-                             {.sampling = {.temperature = 0.6F}});
+                             {.text = {.sampling = {.temperature = 0.6F}}});
   const auto tokens = decode.generate(prompt, {.max_tokens = 100});
   return {tokens.begin(), tokens.end()};
 }

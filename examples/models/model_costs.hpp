@@ -4,12 +4,12 @@
 #include <iostream>
 #include <string>
 
-#include "espalier/backend/llama/model_identity.hpp"
-#include "espalier/cost/cost_file.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/model/files/cost_file.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_folder.hpp"
 

@@ -7,17 +7,17 @@
 #include <string>
 #include <utility>
 
-#include "espalier/backend/llama.hpp"
-#include "espalier/backend/llama/block_draft_config.hpp"
-#include "espalier/backend/llama/block_draft_model.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 #include "tokenizer.hpp"
 
 namespace models {
 
-//! A target model, its draft model and their tokenizer: DIR/target, DIR/draft, DIR/tokenizer.model. Where there is a folder
-//! DIR/block, a block draft, too; the target then keeps the hidden states that it reads.
+//! A target model, its draft model and their tokenizer: DIR/target, DIR/draft, DIR/tokenizer.model. Where there is a
+//! folder DIR/block, a block draft, too; the target then keeps the hidden states that it reads.
 //!
 //!     models::model_folder folder = models::model_folder::load("examples/models", {.max_rows = 288});
 //!     espalier::contiguous_kv kv = folder.make_cache(folder.target);

@@ -17,7 +17,7 @@
 #include "../models/prompts_file.hpp"
 #include "arguments.hpp"
 #include "collector.hpp"
-#include "espalier/backend/llama/model_identity.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
 #include "trace_file.hpp"
 

@@ -9,12 +9,12 @@
 
 #include "../models/model_folder.hpp"
 #include "collection.hpp"
-#include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/traversal.hpp"
 #include "ot_verifiers.hpp"
@@ -111,7 +111,7 @@ class collector {
     std::vector<espalier::token_id> text(prompt.begin(), prompt.end());
     auto decode = espalier::make_decoder(espalier::autoregressive(models_.draft, draft_kv_, sampling),
                                          espalier::sampled_chain({.length = 5}), espalier::traversal(), target_kv_,
-                                         models_.target, {.sampling = sampling, .seed = seed});
+                                         models_.target, {.text = {.sampling = sampling, .seed = seed}});
     const auto written = decode.generate(prompt, {.max_tokens = how_.tokens});
     text.insert(text.end(), written.begin(), written.end());
     return text;

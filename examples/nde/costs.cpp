@@ -8,11 +8,11 @@
 
 #include "../models/model_folder.hpp"
 #include "arguments.hpp"
-#include "espalier/backend/llama/model_identity.hpp"
-#include "espalier/cost/cost_file.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/model/files/cost_file.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
 
 namespace nde {

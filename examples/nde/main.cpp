@@ -9,6 +9,9 @@
 #include <thread>
 
 #include "arguments.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/cost/measure_costs.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "sampling_setting.hpp"
 
 namespace nde {
@@ -23,7 +26,7 @@ void add_count(CLI::App& app, const std::string& name, int& value, const std::st
 
 void model_arguments::add_to(CLI::App& app) {
   app.add_option("--models", models, "folder with target/, draft/ and tokenizer.model")->capture_default_str();
-  add_count(app, "--threads", threads, "threads; 0: one a processor", 0, 256);
+  add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);
 }
 
 int model_arguments::n_threads() const {
@@ -59,8 +62,9 @@ void costs_arguments::add_to(CLI::App& app) {
   app.add_option("--sampling", sampling, "how the draft samples: a temperature, alone or with :TOP_P")
       ->capture_default_str();
   add_count(app, "--rows", rows, "rows of the longest pass", 1, 1 << 12);
-  app.add_option("--seconds", seconds, "how long to measure, about")
-      ->check(CLI::Range(0.0, 1e6))
+  constexpr auto range = espalier::option_of(&espalier::measure_options::seconds);
+  app.add_option("--seconds", seconds, std::string(range.help))
+      ->check(CLI::Range(range.low, range.high()))
       ->capture_default_str();
 }
 

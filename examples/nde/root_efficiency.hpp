@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama/thread_team.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/selector/delayed_action.hpp"
 #include "ot_verifiers.hpp"
 #include "root_paths.hpp"
@@ -49,8 +49,8 @@ struct root_results {
 
 //! Works out the expected block efficiency of every action from the trees that were drawn for all of them together.
 //!
-//! Trees share most of their nodes with the same draws: branching probabilities are worked out once for each node and list
-//! of draws, and a sweep along the paths gives the efficiencies of all lengths.
+//! Trees share most of their nodes with the same draws: branching probabilities are worked out once for each node and
+//! list of draws, and a sweep along the paths gives the efficiencies of all lengths.
 //!
 //! Law         expected_block_efficiency of each tree, up to the rounding of its sums
 //! Source      Delayed tree expansion, equation 3

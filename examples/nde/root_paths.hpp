@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/chance.hpp"
@@ -15,9 +16,9 @@
 
 namespace nde {
 
-//! The trees of all actions at one root, each drawn `samples` times: a sample is a path of 16 tokens and, from each of its first
-//! 9 nodes, three more of 8 tokens. The trees of a sample overlap, each has the law of its own policy, and one target pass gives
-//! the rows of all samples.
+//! The trees of all actions at one root, each drawn `samples` times: a sample is a path of 16 tokens and, from each of
+//! its first 9 nodes, three more of 8 tokens. The trees of a sample overlap, each has the law of its own policy, and
+//! one target pass gives the rows of all samples.
 //!
 //! Complexity  16 draft passes
 class root_paths {
@@ -47,7 +48,7 @@ class root_paths {
   static constexpr int most_nodes = deepest - 1 + (most_trunk + 1) * (most_paths - 1) * (most_length - 1);
 
   explicit root_paths(int samples)
-      : samples_(static_cast<std::size_t>(samples)), tree_(samples * most_nodes), slot_(at(tree_.capacity()) + 1) {}
+      : samples_(static_cast<std::size_t>(samples)), tree_(samples * most_nodes), is_asked_(at(tree_.capacity()) + 1) {}
 
   int samples() const { return static_cast<int>(samples_.size()); }
 
@@ -58,19 +59,20 @@ class root_paths {
       s.main.node[0] = espalier::root_node;
     for (int depth = 0; depth < deepest; ++depth) {
       asked_.clear();
-      std::fill(slot_.begin(), slot_.end(), -1);
+      std::fill(is_asked_.begin(), is_asked_.end(), char{0});
       for (sample_paths& s : samples_) {
         for (int path = 1; path < most_paths && depth <= most_trunk; ++path)
           s.side(depth, path).node[0] = s.main.node[at(depth)];
         ask(s.main.node[at(depth)]);
         for_each_side(depth, [&](int trunk, int path) { ask(s.side(trunk, path).node[at(depth - trunk)]); });
       }
-      const auto rows = drafter.propose(tree_, asked_);
+      drafter.propose(tree_, asked_);
+      const auto rows = drafter.rows();
       int first_slot = 0;
       for (sample_paths& s : samples_) {
         const auto extend = [&](auto& path, int step, int slot) {
           const espalier::node_id u = path.node[at(step)];
-          const auto row = rows.row(slot_[at(u)]);
+          const auto row = rows.row(u);
           const espalier::token_id token = chance.pick(row, {u, first_slot + slot, espalier::purpose::draft});
           if (token < 0) {
             espalier::raise<espalier::numeric_error>("the draft's row after node ", u,
@@ -90,8 +92,8 @@ class root_paths {
   //! The nodes after which something was drawn.
   const espalier::tree<>& tree() const { return tree_; }
 
-  //! The node after `step` tokens of a path that leaves the first `trunk` tokens of the sample's main one; path 0 goes on along
-  //! that. Pre: step < 8
+  //! The node after `step` tokens of a path that leaves the first `trunk` tokens of the sample's main one; path 0 goes
+  //! on along that. Pre: step < 8
   espalier::node_id node(int sample, int trunk, int path, int step) const {
     const auto& s = samples_[at(sample)];
     return path == 0 ? s.main.node[at(trunk + step)] : s.side(trunk, path).node[at(step)];
@@ -116,14 +118,13 @@ class root_paths {
   }
 
   void ask(espalier::node_id u) {
-    if (slot_[at(u)] >= 0) return;
-    slot_[at(u)] = static_cast<std::int32_t>(asked_.size());
+    if (std::exchange(is_asked_[at(u)], char{1}) != 0) return;
     asked_.push_back(u);
   }
 
   std::vector<sample_paths> samples_;
   espalier::tree<> tree_;
-  std::vector<std::int32_t> slot_;  // of each node, among those asked about
+  std::vector<char> is_asked_;  // [nodes]
   std::vector<espalier::node_id> asked_;
 };
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "../models/model_folder.hpp"
-#include "espalier/backend/prefill.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/selector/selector_features.hpp"
@@ -29,7 +29,8 @@ class root_states {
     draft_kv_.truncate(0, 0);
   }
 
-  //! Brings the target's cache up to the text but its last token, which is pending there. The text grows from call to call.
+  //! Brings the target's cache up to the text but its last token, which is pending there. The text grows from call to
+  //! call.
   //!
   //! Errors      option_error where a model keeps no state of its last layer
   espalier::selector_features read(espalier::contiguous_kv& target_kv, std::span<const espalier::token_id> text) {
@@ -60,7 +61,7 @@ class root_states {
   void forward(espalier::llama_backend& model, espalier::contiguous_kv& kv, std::span<const espalier::token_id> text) {
     kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
     int last = 0;
-    const auto logits = prefill_.run(model, kv, 0, text, 0, [&](std::int32_t, std::int32_t n) { last = n - 1; });
+    const auto logits = prefill_.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; });
     const auto row = logits.row(0);
     row_.assign(row.begin(), row.end());
     const auto hidden = model.hidden_state(last);

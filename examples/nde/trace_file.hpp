@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/backend/llama/safetensors_file.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/selector/delayed_action.hpp"
 #include "espalier/selector/selector_features.hpp"
 

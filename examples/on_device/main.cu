@@ -6,10 +6,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "espalier/cuda.cuh"
 #include "espalier/decoder/statistics.hpp"
+#include "espalier/verifier/greedy.hpp"
 
 namespace {
 
@@ -84,7 +86,7 @@ std::string write(DrafterT&& drafter, PolicyT policy, const device::device_array
   device::contiguous_kv<float> kv(1, 1, 1, 512);
   auto target =
       device::make_callable_backend<float>({.vocab_size = vocab, .max_rows = max_rows}, rhyme_model{12, &letters});
-  auto decode = device::make_decoder(drafter, policy, espalier::greedy(), kv, target);
+  auto decode = device::make_decoder(drafter, std::move(policy), espalier::greedy(), kv, target);
   const std::vector<token_id> prompt{'t', 'h', 'i', 's', ' '};
   espalier::statistics stats;
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A model of PyTorch as target and another as draft, through LibTorch: the batch, its masks and the cache are tensors over the library's
-// memory. Writes one text by plain decoding and by a tree of drafts, and compares them.
+// A model of PyTorch as target and another as draft, through LibTorch: the batch, its masks and the cache are tensors
+// over the library's memory. Writes one text by plain decoding and by a tree of drafts, and compares them.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -48,7 +48,7 @@ std::vector<token_id> written(DrafterT&& drafter, PolicyT policy, torch_model& t
                               std::span<const token_id> prompt) {
   // PyTorch's allocator does not like to be captured: each round is enqueued anew.
   auto decode = device::make_decoder(std::forward<DrafterT>(drafter), std::move(policy), espalier::greedy(), target.kv,
-                                     target.backend, {.sampling = {.temperature = 0.0F}}, false);
+                                     target.backend, {.text = {.sampling = {.temperature = 0.0F}}}, false);
   int rounds = 0;
   const auto text = decode.generate(prompt, {.max_tokens = 128}, [&](const espalier::round_record&) { ++rounds; });
   std::printf("%zu tokens in %d rounds\n", text.size(), rounds);

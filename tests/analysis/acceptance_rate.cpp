@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Acceptance rates against the enumeration of every list of draws and every choice of the verifier, and against the vectors.
+// Acceptance rates against the enumeration of every list of draws and every choice of the verifier, and against the
+// vectors.
 #include "espalier/analysis/acceptance_rate.hpp"
 
 #include <algorithm>

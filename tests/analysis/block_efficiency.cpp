@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Expected tokens a round: of given trees against the enumeration of verdicts and against the vectors, and of delayed trees
-// against exact values over all of them.
+// Expected tokens a round: of given trees against the enumeration of verdicts and against the vectors, and of delayed
+// trees against exact values over all of them.
 #include "espalier/analysis/block_efficiency.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -16,10 +17,10 @@
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/testing/row_drafter.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "one_node.hpp"
 #include "raises.hpp"
-#include "tree_policy/row_drafter.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -72,7 +73,7 @@ given_rows markov_rows(const std::vector<row_type>& law, tree_view tree) {
   return rows;
 }
 
-row_drafter markov_drafter(const std::vector<row_type>& law, std::int32_t vocab) {
+testing::row_drafter markov_drafter(const std::vector<row_type>& law, std::int32_t vocab) {
   return {vocab, [law](std::span<const token_id> path) {
             return law[path.size() == 1 ? 0 : static_cast<std::size_t>(path.back()) + 1];
           }};
@@ -152,7 +153,7 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
       delayed policy({.paths = shape[0], .trunk = shape[1], .length = shape[2]});
       const auto check = [&](const std::string& name, auto verifier) {
         INFO(name << ", shape " << row["shape"].dump());
-        row_drafter drafter = markov_drafter(draft_law, vocab);
+        testing::row_drafter drafter = markov_drafter(draft_law, vocab);
         drafter.reserve(policy.max_nodes());
         tree<> drawn(policy.max_nodes());
         given_rows target;
@@ -161,7 +162,7 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
         do {
           const double tokens = estimated_block_efficiency(verifier, 1, [&](std::int32_t) {
             drawn.reset(0);
-            policy.grow(drawn, drafter, chance);
+            espalier::grow(policy, drawn, drafter, chance);
             target = markov_rows(target_law, drawn);
             return drawn_tree{drawn.view(), drafter.rows(), target};
           });
@@ -184,7 +185,7 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
 TEST_CASE("the estimate is the mean over its trees") {
   const std::vector<row_type> target_law{{0.6, 0.4}, {0.3, 0.7}, {0.5, 0.5}};
   const std::vector<row_type> draft_law{{0.4, 0.6}, {0.5, 0.5}, {0.2, 0.8}};
-  row_drafter drafter = markov_drafter(draft_law, 2);
+  testing::row_drafter drafter = markov_drafter(draft_law, 2);
   delayed policy({.paths = 3, .trunk = 1, .length = 2});
   drafter.reserve(policy.max_nodes());
   tree<> drawn(policy.max_nodes());
@@ -192,7 +193,7 @@ TEST_CASE("the estimate is the mean over its trees") {
   const auto draw = [&](std::int32_t i) {
     philox_chance chance(7, 0, static_cast<std::uint32_t>(i));
     drawn.reset(0);
-    policy.grow(drawn, drafter, chance);
+    espalier::grow(policy, drawn, drafter, chance);
     target = markov_rows(target_law, drawn);
     return drawn_tree{drawn.view(), drafter.rows(), target};
   };

@@ -19,7 +19,7 @@ static_assert(espalier::Drafter<drafter>);
 
 struct step_drafter : drafter {
   std::int32_t vocab_size() const;
-  espalier::vocab_rows<float> propose(espalier::tree_view, std::span<const espalier::node_id>);
+  void propose(espalier::tree_view, std::span<const espalier::node_id>);
   espalier::node_rows<float> rows() const;
 };
 static_assert(espalier::StepDrafter<step_drafter>);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "archetypes/chance.hpp"
 #include "archetypes/drafter.hpp"
@@ -13,9 +14,10 @@ namespace archetypes {
 struct tree_policy {
   static constexpr espalier::regime sampling = espalier::regime::iid;
   std::int32_t max_nodes() const;
-  void grow(espalier::tree<>&, drafter&, chance&);
+  std::span<const espalier::node_id> begin(espalier::tree<>&);
+  std::span<const espalier::node_id> take(espalier::tree<>&, espalier::node_rows<float>, chance&);
   void observe(espalier::tree_view, espalier::verdict);
 };
-static_assert(espalier::TreePolicy<tree_policy, drafter, chance>);
+static_assert(espalier::TreePolicy<tree_policy, step_drafter, chance>);
 
 }  // namespace archetypes

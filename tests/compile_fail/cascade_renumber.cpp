@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "archetypes/drafter.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/joint.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -14,5 +15,5 @@ struct drafter : archetypes::step_drafter {
 
 void grow(espalier::cascade<espalier::chain>& policy, espalier::tree<>& tree, espalier::joint<drafter>& drafters,
           espalier::philox_chance& chance) {
-  policy.grow(tree, drafters, chance);
+  espalier::grow(policy, tree, drafters, chance);
 }

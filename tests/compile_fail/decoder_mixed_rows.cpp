@@ -5,7 +5,7 @@
 #include "espalier/registry.hpp"
 
 struct double_drafter : archetypes::step_drafter {
-  espalier::vocab_rows<double> propose(espalier::tree_view, std::span<const espalier::node_id>);
+  void propose(espalier::tree_view, std::span<const espalier::node_id>);
   espalier::node_rows<double> rows() const;
 };
 

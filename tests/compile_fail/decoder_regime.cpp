@@ -7,7 +7,8 @@
 struct iid_policy {
   static constexpr espalier::regime sampling = espalier::regime::iid;
   std::int32_t max_nodes() const;
-  void grow(espalier::tree<>&, archetypes::step_drafter&, espalier::philox_chance&);
+  std::span<const espalier::node_id> begin(espalier::tree<>&);
+  std::span<const espalier::node_id> take(espalier::tree<>&, espalier::node_rows<float>, espalier::philox_chance&);
   void observe(espalier::tree_view, espalier::verdict);
 };
 

@@ -10,4 +10,4 @@ struct candidate : archetypes::tree_policy {
 };
 #endif
 
-static_assert(espalier::TreePolicy<candidate, archetypes::drafter, archetypes::chance>);
+static_assert(espalier::TreePolicy<candidate, archetypes::step_drafter, archetypes::chance>);

@@ -17,7 +17,9 @@ namespace minimal {
 struct policy {
   static constexpr espalier::regime sampling = espalier::regime::iid;
   std::int32_t max_nodes() const;
-  void grow(espalier::tree<>&, archetypes::drafter&, espalier::philox_chance&);
+  std::span<const espalier::node_id> begin(espalier::tree<>&);
+  template <class AnswerT>
+  std::span<const espalier::node_id> take(espalier::tree<>&, AnswerT, espalier::philox_chance&);
   void observe(espalier::tree_view, espalier::verdict);
 };
 
@@ -33,17 +35,17 @@ struct drafter : archetypes::drafter {
 };
 
 template <class DrafterT, class PolicyT, class VerifierT>
-using composed = espalier::decoder<DrafterT&, PolicyT&, VerifierT&, archetypes::kv_store&, archetypes::backend&>;
+using composed = espalier::decoder<DrafterT&, PolicyT, VerifierT, archetypes::kv_store&, archetypes::backend&>;
 
 }  // namespace minimal
 
 template class espalier::autoregressive<archetypes::backend&, archetypes::kv_store&>;
 template class espalier::autoregressive<archetypes::double_backend&, archetypes::kv_store&>;
-template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree&, espalier::greedy&,
-                                 archetypes::kv_store&, archetypes::backend&>;
+template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree, espalier::greedy, archetypes::kv_store&,
+                                 archetypes::backend&>;
 
-template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree&, espalier::greedy&,
-                                 archetypes::kv_store&, archetypes::double_backend&>;
+template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree, espalier::greedy, archetypes::kv_store&,
+                                 archetypes::double_backend&>;
 
 void compose_all(archetypes::step_drafter& step, minimal::drafter& nothing, archetypes::kv_store& kv,
                  archetypes::backend& backend, minimal::policy& policy, minimal::verifier& verifier) {

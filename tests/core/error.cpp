@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/core/error.hpp"
 
+#include <cmath>
 #include <limits>
+#include <stdexcept>
 
 #include "catch.hpp"
-#include "espalier/concepts/regime.hpp"
-#include "espalier/core/status.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -32,20 +32,4 @@ TEST_CASE("a number just outside its range does not print as if it were inside")
   CHECK(says(message_of<option_error>([] { require_option("share", std::nextafter(1.0F, 2.0F), 0.0F, 1.0F); }),
              "share is 1.0000001"));
   CHECK(says(message_of<option_error>([] { require_option("share", -1e-30, 0.0, 1.0); }), "share is -1e-30"));
-}
-
-TEST_CASE("regimes are sets") {
-  STATIC_REQUIRE(compatible(regime::iid, regime::iid | regime::single_path));
-  STATIC_REQUIRE(compatible(regime::iid | regime::single_path, regime::single_path));
-  STATIC_REQUIRE_FALSE(compatible(regime::deterministic, regime::iid | regime::without_replacement));
-  for (const regime r : {regime::deterministic, regime::iid, regime::without_replacement, regime::single_path})
-    CHECK(compatible(r, regime::any));
-}
-
-TEST_CASE("every status has a name of its own") {
-  CHECK(std::string(to_string(status::running)) == "running");
-  CHECK(std::string(to_string(status::stop_token)) == "stop token");
-  CHECK(std::string(to_string(status::stop_string)) == "stop string");
-  CHECK(std::string(to_string(status::length)) == "length");
-  CHECK(std::string(to_string(status::context_full)) == "context full");
 }

@@ -2,14 +2,15 @@
 #include "espalier/core/tree.hpp"
 
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "allocations.hpp"
 #include "catch.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/testing/random_tree.hpp"
 #include "raises.hpp"
-#include "random_tree.hpp"
 
 using namespace espalier;
 
@@ -158,4 +159,28 @@ TEST_CASE("cutting a verdict keeps the first tokens of what it commits") {
   CHECK(cut(t, whole, 1) == verdict{0, 11});
   CHECK(cut(t, {2, 5}, 1) == verdict{0, 21});
   CHECK(cut(t, {0, 5}, 1) == verdict{0, 5});
+}
+
+TEST_CASE("a child of what is no node is an error, until the tree is full") {
+  const auto refuses = [](auto& t) {
+    t.reset(0, 3);
+    t.append(0, 1, 0);
+    for (const node_id bad : {-1, 2, -7, 1000}) {
+      const std::string node = "node " + std::to_string(bad) + ",";
+      CHECK(says(message_of<input_error>([&] { t.append(bad, 1, 0); }), node, "nodes 0 to 1"));
+      CHECK(says(message_of<input_error>([&] { t.draw(bad, 1, 0); }), node, "nodes 0 to 1"));
+    }
+    CHECK(t.size() == 2);
+    // The last one has no room, and so has nothing below it.
+    node_id u = root_node;
+    for (int i = 0; i < 4; ++i)
+      u = t.append(u, 2, 0);
+    CHECK(u == no_node);
+    CHECK(t.draw(u, 2, 0) == no_node);
+    CHECK(t.size() == 4);
+  };
+  tree<> grown(5);
+  refuses(grown);
+  tree<5> fixed;
+  refuses(fixed);
 }

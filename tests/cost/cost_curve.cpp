@@ -72,8 +72,8 @@ TEST_CASE("a fitted curve is the nearest that does not decrease") {
   const cost_curve flat = cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {1, 9, 3}, {2, 0, 2}, {2, 9, 1}});
   CHECK(flat(1, 0) == Approx(2.5));
   CHECK(flat(2, 9) == Approx(2.5));
-  // By the max-min formula over all upper and lower sets. Taking turns without corrections would end at 23/6, 4; 23/6, 13/2;
-  // 23/6, 7.
+  // By the max-min formula over all upper and lower sets. Taking turns without corrections would end at 23/6, 4; 23/6,
+  // 13/2; 23/6, 7.
   const cost_curve uneven =
       cost_curve::fit(std::vector<cost_sample>{{1, 0, 4}, {1, 9, 4}, {2, 0, 8}, {2, 9, 5}, {3, 0, 1}, {3, 9, 7}});
   const std::vector<double> nearest = {4, 4, 4.5, 5, 4.5, 7};

@@ -8,7 +8,7 @@
 #include "allocations.hpp"
 #include "catch.hpp"
 #include "espalier/core/tree.hpp"
-#include "random_tree.hpp"
+#include "espalier/testing/random_tree.hpp"
 
 using namespace espalier;
 
@@ -54,7 +54,7 @@ TEST_CASE("trees deeper than is looked at at once, and any tree") {
   CHECK(costs.tree(chain.view(), 0) == Approx(1000.5 + 200 * 7 + 200));
 
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
-    const tree<> drawn = random_tree(150, seed, 50, seed % 2 == 0 ? 0.0 : 0.97);
+    const tree<> drawn = testing::random_tree(150, seed, 50, seed % 2 == 0 ? 0.0 : 0.97);
     std::vector<std::int32_t> asked;
     for (node_id u = 0; u < drawn.size(); ++u) {
       const auto depth = static_cast<std::size_t>(drawn.view().depth[u]);

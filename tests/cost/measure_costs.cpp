@@ -32,8 +32,8 @@ struct pass_clock {
 
 const void* last_model = nullptr;
 
-// Logits that are all the same. A pass takes `base` ns, `a_row` for each row and `a_token` for each row and token before it,
-// and `cold` where another model ran last.
+// Logits that are all the same. A pass takes `base` ns, `a_row` for each row and `a_token` for each row and token
+// before it, and `cold` where another model ran last.
 struct timed_model {
   std::int32_t vocab = 8;
   std::int64_t base = 0, a_row = 0, a_token = 0, cold = 0;

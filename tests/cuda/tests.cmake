@@ -16,16 +16,17 @@ espalier_cuda_sources(sampling
   sampling/top_children.cu
   sampling/top_tokens.cu)
 espalier_cuda_sources(tree_policy
+  registry.cu
   tree_policy/best_first.cu
   tree_policy/chain.cu
   tree_policy/delayed.cu
   tree_policy/dynatree.cu
   tree_policy/dyspec_greedy.cu
   tree_policy/dyspec_threshold.cu
-)
-espalier_cuda_sources(attention backend/attention.cu)
-espalier_cuda_sources(llama backend/callable.cu backend/host_llama.cpp backend/llama.cu backend/on_host.cu
+  tree_policy/growth/append_draws.cu)
+espalier_cuda_sources(attention model/attention/tree_attention.cu)
+espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
   drafter/block_diffusion.cu)
-espalier_cuda_sources(models_in_rounds backend/host_llama.cpp backend/models_in_rounds.cu)
+espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(decoder decoder/decoder.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

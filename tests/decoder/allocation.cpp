@@ -67,10 +67,10 @@ TEST_CASE("no round allocates with any sampled pair, whatever the truncation") {
                     .context = 300,
                     .draft_context = 300,
                     .draft_sampling = sampling,
-                    .options = {.sampling = sampling}};
+                    .options = {.text = {.sampling = sampling}}};
     for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
       using verifier_type = typename std::decay_t<decltype(verifier)>::type;
-      if constexpr (!is_argmax_only<verifier_type>) {
+      if constexpr (!ArgmaxVerifier<verifier_type>) {
         INFO(policy.name << " with " << verifier.name);
         require_none(policy.make(), verifier.make(), s);
       }

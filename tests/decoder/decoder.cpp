@@ -243,7 +243,7 @@ TEST_CASE("a truncating store forwards dropped rows with the next tree, in no ex
   CHECK(rebuilt > 10);
 }
 
-TEST_CASE("bad prompts are errors that say what is wrong, and leave the session as it was") {
+TEST_CASE("bad prompts are errors that say what is wrong, and leave the text as it was") {
   const setting s{.vocab = 11, .target = {.seed = 13}, .draft = {.seed = 13}, .context = 30, .draft_context = 30};
   composition<chain> c(chain(), s);
   const auto message = [&](std::vector<token_id> text) {
@@ -258,9 +258,11 @@ TEST_CASE("bad prompts are errors that say what is wrong, and leave the session 
   CHECK(says(message(std::vector<token_id>(31, 1)), "31 tokens", "context of 30"));
   CHECK(says(message({1, 2, -1}), "token 2", "-1", "10"));
   CHECK(says(message({11, 2}), "token 0", "11", "10"));
-  for (const std::int32_t bad : {0, -1})
-    CHECK(says(message_of<option_error>([&] { c.decode.begin(prompt, {.max_tokens = bad}); }),
-               "option max_tokens is " + std::to_string(bad)));
+  CHECK(says(message_of<option_error>([&] { c.decode.begin(prompt, {.max_tokens = -1}); }), "option max_tokens is -1"));
+  CHECK(
+      says(message_of<option_error>([&] { c.decode.begin(prompt, {}, {.log_probs = -2}); }), "option log_probs is -2"));
+  CHECK(says(message_of<option_error>([&] { c.decode.begin(prompt, {}, {.sampling = {.temperature = -1}}); }),
+             "option temperature is -1"));
   CHECK(c.copy() == written);
   // The longest prompt there may be: one token fits.
   c.decode.begin(std::vector<token_id>(29, 1));
@@ -273,9 +275,9 @@ TEST_CASE("bad prompts are errors that say what is wrong, and leave the session 
 }
 
 TEST_CASE("parts that do not go together are errors when the decoder is built") {
-  const setting hot{.options = {.sampling = {.temperature = 0.5F}}};
+  const setting hot{.options = {.text = {.sampling = {.temperature = 0.5F}}}};
   CHECK(says(message_of<option_error>([&] { composition<plain> c(plain(), hot); }), "temperature is 0.5", "greedy"));
-  const setting nonsense{.options = {.sampling = {.top_p = 0}}};
+  const setting nonsense{.options = {.text = {.sampling = {.top_p = 0}}}};
   CHECK(says(message_of<option_error>([&] { composition<plain> c(plain(), nonsense); }), "top_p"));
   using models::bounded_probe;
   const setting s;
@@ -299,7 +301,7 @@ TEST_CASE("one backend and one store may serve as draft and target, in two seque
         make_decoder(drafter, fixed({.depth = 4, .breadth = 2, .budget = 20}), greedy(), kv, backend, {.sequence = 1});
     statistics stats;
     decode.generate(prompt, {}, stats);
-    const auto text = decode.current().text();
+    const auto text = decode.current().tokens();
     CHECK(std::vector<token_id>(text.begin(), text.end()) == write_plain(model, 11, prompt, 70).text);
     CHECK(stats.tokens_per_round() > 4);
     CHECK(kv.size(0) == 0);
@@ -317,7 +319,7 @@ TEST_CASE("plain decoding needs no draft model") {
 TEST_CASE("equal seeds write equal texts, whatever the commit mode and the order") {
   const setting base{.target = {.seed = 15},
                      .draft = {.seed = 15, .noise = 0.5},
-                     .options = {.sampling = {.temperature = 1.2F, .top_k = 8, .top_p = 0.95F}, .seed = 42}};
+                     .options = {.text = {.sampling = {.temperature = 1.2F, .top_k = 8, .top_p = 0.95F}, .seed = 42}}};
   const auto write = [&](setting s) {
     composition<fixed, target_only> c(fixed({.depth = 3, .breadth = 3}), s);
     c.decode.begin(prompt, {.max_tokens = 60});
@@ -335,10 +337,10 @@ TEST_CASE("equal seeds write equal texts, whatever the commit mode and the order
     }
   }
   setting reseeded = base;
-  reseeded.options.seed = 43;
+  reseeded.options.text.seed = 43;
   CHECK(write(reseeded) != text);
   setting elsewhere = base;
-  elsewhere.options.seed = 42ULL + (1ULL << 40);
+  elsewhere.options.text.seed = 42ULL + (1ULL << 40);
   CHECK(write(elsewhere) != text);
 }
 
@@ -352,7 +354,7 @@ TEST_CASE("generate tells the observers every round") {
   CHECK(streamed == std::vector<token_id>(written.begin(), written.end()));
   CHECK(streamed.size() == 50);
   CHECK(first.tokens == 50);
-  CHECK(first.sessions == 1);
+  CHECK(first.texts == 1);
   CHECK(first.rounds == c.decode.current().round());
   CHECK(first.accepted == first.tokens - first.rounds);
   CHECK(first.seconds.total() > 0);

@@ -19,11 +19,11 @@ constexpr std::int32_t vocab = 300;
 struct double_model {
   std::uint64_t seed;
   void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    std::uint64_t key = models::mix(seed ^ text.size());
+    std::uint64_t key = models::mixed(seed ^ text.size());
     for (const token_id t : text)
-      key = models::mix(key ^ static_cast<std::uint64_t>(t));
+      key = models::mixed(key ^ static_cast<std::uint64_t>(t));
     for (std::size_t v = 0; v < logits.size(); ++v)
-      logits[v] = 12 * models::unit(key + v);
+      logits[v] = 12 * models::mixed_unit(key + v);
   }
 };
 
@@ -77,11 +77,11 @@ TEST_CASE("rows have the number type of the model's logits: in double they sum t
   bool right = true;
   auto decode = make_decoder(drafter, fixed({.depth = 3, .breadth = 2, .budget = 14}),
                              looking{text, target_model, draft_model, rows_seen, right}, kv, target,
-                             {.sampling = {.temperature = 1}});
+                             {.text = {.sampling = {.temperature = 1}}});
   decode.begin(text);
   for (int i = 0; i < 8; ++i) {
     REQUIRE(decode.step());
-    text.assign(decode.current().text().begin(), decode.current().text().end());
+    text.assign(decode.current().tokens().begin(), decode.current().tokens().end());
   }
   CHECK(right);
   CHECK(rows_seen > 8 * 20);
@@ -105,19 +105,26 @@ TEST_CASE("target and draft may differ in their number types") {
   CHECK(written.size() == 12);
 }
 
-TEST_CASE("a callable backend may return rows of double, and infinite ones are found") {
+TEST_CASE("a callable backend may return rows of double, with tokens at minus infinity, and plus infinity is found") {
   std::vector<double> rows(3 * 4, 1.0);
   callable_backend backend(4, [&](token_kv&, forward_batch_view batch) {
     return vocab_rows<double>{rows.data(), static_cast<std::int32_t>(batch.outputs.size()), 4};
   });
   token_kv kv(16);
-  auto decode = make_decoder(no_drafter(), plain(), target_only(), kv, backend, {.sampling = {.temperature = 1}});
+  auto decode =
+      make_decoder(no_drafter(), plain(), target_only(), kv, backend, {.text = {.sampling = {.temperature = 1}}});
   const std::vector<token_id> prompt{1};
   decode.begin(prompt);
   REQUIRE(decode.step());
   rows[2] = 1e300;  // finite in double, and far too large for float
   REQUIRE(decode.step());
   CHECK(decode.last_round().committed[0] == 2);
-  rows[3] = std::numeric_limits<double>::infinity();
-  CHECK(says(message_of<numeric_error>([&] { decode.step(); }), "token 3 in row 0 is inf"));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  rows[2] = -infinity;
+  rows[1] = 1e300;
+  REQUIRE(decode.step());
+  CHECK(decode.last_round().committed[0] == 1);
+  rows[3] = infinity;
+  CHECK(says(message_of<numeric_error>([&] { decode.step(); }),
+             "the target's logit of token 3 after node 0 (the pending token) of sequence 0 is inf"));
 }

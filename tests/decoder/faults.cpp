@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parts that fail in the middle of a round: the session goes on and writes the same text, nothing lost, nothing doubled.
+// Parts that fail in the middle of a round: the text goes on and writes the same text, nothing lost, nothing doubled.
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -65,7 +65,13 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) 
         REQUIRE(failed == 1);
         REQUIRE(message == "the backend failed");
       } else if (failed == 1) {
-        REQUIRE(says(message, "row ", "token " + std::to_string(s.vocab - 1), kind == fault::nan ? "nan" : "inf"));
+        const std::string whose = target_fails ? "the target's logit" : "the draft's logit";
+        REQUIRE(says(message, whose, "after node ", "of sequence 0"));
+        if (kind == fault::impossible) {
+          REQUIRE(says(message, "all of ", "are minus infinity"));
+        } else {
+          REQUIRE(says(message, "token " + std::to_string(s.vocab - 1), kind == fault::nan ? "is nan" : "is inf"));
+        }
       }
     }
   }
@@ -91,7 +97,7 @@ TEST_CASE("a backend that throws on its n-th call does no harm, for every n, gre
 TEST_CASE("a backend that throws on its n-th call does no harm, for every n, drawing from the target") {
   const setting s{.target = {.seed = 32},
                   .draft = {.seed = 32, .noise = 0.4},
-                  .options = {.sampling = {.temperature = 1}, .seed = 9}};
+                  .options = {.text = {.sampling = {.temperature = 1}, .seed = 9}}};
   fail_everywhere(chain(), target_only(), s, fault::throws);
   fail_everywhere(dynatree(), target_only(), s, fault::throws);
 }
@@ -114,18 +120,21 @@ TEST_CASE("a failure in a chunk of a long prompt does no harm") {
     REQUIRE(c.copy() == smooth.copy());
     REQUIRE(c.consistent);
     // Chunks that were finished are not computed again.
-    REQUIRE(c.target.rows <= smooth.target.rows + prefill::chunk + 5);
+    REQUIRE(c.target.rows <= smooth.target.rows + prefill::default_chunk + 5);
   }
 }
 
-TEST_CASE("a logit that is not finite names its row and leaves the session intact") {
+TEST_CASE("logits that no token may be drawn from name their row and leave the text intact") {
   const setting s{.target = {.seed = 34}, .draft = {.seed = 34, .noise = 0.4}};
   fail_everywhere(plain(), greedy(), s, fault::nan);
   fail_everywhere(fixed({.depth = 3, .breadth = 2}), greedy(), s, fault::nan);
   fail_everywhere(dynatree(), greedy(), s, fault::infinite);
   setting drawn = s;
-  drawn.options.sampling = {.temperature = 1, .top_p = 0.9F};
+  drawn.options.text = {.sampling = {.temperature = 1, .top_p = 0.9F}, .seed = 3};
   fail_everywhere(chain(), target_only(), drawn, fault::nan);
+  fail_everywhere(plain(), greedy(), s, fault::impossible);
+  fail_everywhere(dynatree(), greedy(), s, fault::impossible);
+  fail_everywhere(chain(), target_only(), drawn, fault::impossible);
 }
 
 TEST_CASE("a target that always fails fails every time, and begin() recovers") {
@@ -149,7 +158,7 @@ TEST_CASE("a function of pieces that throws does no harm") {
   const setting s{.vocab = 8,
                   .target = {.seed = 36},
                   .draft = {.seed = 36, .noise = 0.2},
-                  .options = {.sampling = {.temperature = 1}, .seed = 5}};
+                  .options = {.text = {.sampling = {.temperature = 1}, .seed = 5}}};
   for (const stop_conditions& stop :
        {stop_conditions{.max_tokens = 25, .strings = {"abcabcabcabc"}},
         stop_conditions{.max_tokens = 60, .strings = {"cabc"}}, stop_conditions{.max_tokens = 40, .tokens = {7}}}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A drafter that reads the target's hidden states is shown those of every token of the text, once, in order, before it is asked.
+// A drafter that reads the target's hidden states is shown those of every token of the text, once, in order, before it
+// is asked.
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -50,14 +51,14 @@ struct reading_drafter : autoregressive<text_backend<models::text_model>&, token
     shown += static_cast<int>(rows.size());
   }
 
-  vocab_rows<float> propose(tree_view tree, std::span<const node_id> nodes) {
+  void propose(tree_view tree, std::span<const node_id> nodes) {
     right = right && seen.size() + 1 >= text.size();
     std::uint64_t key = 1;
     for (std::size_t i = 0; i + 1 < text.size(); ++i) {
       key = showing_backend::next(key, text[i]);
       right = right && seen[i] == key;
     }
-    return base::propose(tree, nodes);
+    base::propose(tree, nodes);
   }
 };
 
@@ -92,7 +93,7 @@ TEST_CASE("a drafter is shown the hidden states of the whole text", "[decoder]")
   const auto expected = models::write_plain({}, 11, prompt, 200, {.max_tokens = 60}).text;
   decode.generate(prompt, {.max_tokens = 40});
   CHECK(r.drafter.right);
-  const auto text = decode.current().text();
+  const auto text = decode.current().tokens();
   CHECK(std::equal(text.begin(), text.end(), expected.begin()));
   // Each row once: nothing is read again from the passes that a truncating store repeats.
   CHECK(r.drafter.shown == r.drafter.n_read());
@@ -133,7 +134,7 @@ TEST_CASE("a round that fails is shown again as it was", "[decoder]") {
         ++failures;
       }
     }
-    const auto text = decode.current().text();
+    const auto text = decode.current().tokens();
     CHECK(std::vector<token_id>(text.begin(), text.end()) == expected);
     CHECK(r.drafter.right);
   }

@@ -121,7 +121,7 @@ TEST_CASE("every method stops at the model's last position, the draft's comes ea
     auto decode = make_decoder(drafter, chain({.length = 5}), greedy(), kv, target);
     const auto written = decode.generate(first_prompt);
     REQUIRE(decode.current().state() == status::context_full);
-    REQUIRE(copy(decode.current().text()).size() == 40);
+    REQUIRE(copy(decode.current().tokens()).size() == 40);
     REQUIRE(std::equal(written.begin(), written.end(), all.begin()));
   }
 }

@@ -27,7 +27,9 @@ struct showing_backend {
 
   std::int32_t vocab_size() const { return inner.vocab_size(); }
 
-  static std::uint64_t next(std::uint64_t key, token_id t) { return models::mix(key ^ static_cast<std::uint64_t>(t)); }
+  static std::uint64_t next(std::uint64_t key, token_id t) {
+    return models::mixed(key ^ static_cast<std::uint64_t>(t));
+  }
 
   logits_view forward(token_kv& kv, forward_batch_view batch) {
     const logits_view logits = inner.forward(kv, batch);

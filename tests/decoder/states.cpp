@@ -8,6 +8,7 @@
 #include "catch.hpp"
 #include "decoder/showing_backend.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/tree_policy/delayed.hpp"
@@ -25,10 +26,11 @@ static_assert(StateDrafter<drafter_type>);
 struct looking {
   static constexpr regime sampling = delayed::sampling;
 
-  const decoder<drafter_type&, looking&, traversal, token_kv&, showing_backend&>* writer = nullptr;
+  const text* writer = nullptr;
   showing_backend plain_target{11, {}}, plain_draft{11, {.noise = 0.3}};
   round_start start{};
   std::vector<float> logits{}, hidden{};
+  delayed paths{};
   int opened = 0, known = 0, draft_known = 0;
 
   bool reads_states() const { return true; }
@@ -39,7 +41,7 @@ struct looking {
     token_kv kv(200);
     prefill chain;
     chain.reserve();
-    const auto row = chain.run(model, kv, 0, text, 0).row(0);
+    const auto row = chain.run(model, kv, 0, text, 1, [](std::int32_t, std::int32_t) {}).row(0);
     return {row.begin(), row.end()};
   }
 
@@ -61,39 +63,50 @@ struct looking {
     REQUIRE(std::equal(expected.begin(), expected.end(), state.hidden.begin(), state.hidden.end()));
   }
 
-  template <class TreeT, class ChanceT>
-  void grow(TreeT& tree, drafter_type& drafter, ChanceT& chance) {
-    const std::span<const token_id> text = writer->current().text();
-    REQUIRE(start.length == static_cast<std::int32_t>(text.size()));
+  // The text when the round began.
+  std::span<const token_id> tokens() const { return writer->tokens(); }
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    REQUIRE(start.length == static_cast<std::int32_t>(tokens().size()));
     REQUIRE(start.sampling.temperature == 0.9F);
     if (start.read) {
       ++known;
-      REQUIRE(logits == row_after(plain_target, text.first(text.size() - 1)));
-      const auto expected = showing_backend::state_of(showing_backend::key_of(text.first(text.size() - 1)));
+      REQUIRE(logits == row_after(plain_target, tokens().first(tokens().size() - 1)));
+      const auto expected = showing_backend::state_of(showing_backend::key_of(tokens().first(tokens().size() - 1)));
       REQUIRE(std::equal(expected.begin(), expected.end(), hidden.begin(), hidden.end()));
     }
     // Some rounds leave the draft unasked, some ask about every node but the last of a path, some about the root alone.
     const int kind = opened % 4;
-    if (kind == 0) return;
-    delayed({.paths = 2, .trunk = kind == 1 ? 0 : 1, .length = kind}).grow(tree, drafter, chance);
-    if (drafter.rows().row_of[root_node] < 0) return;  // there was no room for a tree
-    require_state(drafter.root_state(), plain_draft, text);
-    if (drafter.previous_state().row.empty()) return;
+    if (kind == 0) return {};
+    paths = delayed({.paths = 2, .trunk = kind == 1 ? 0 : 1, .length = kind});
+    return paths.begin(tree);
+  }
+
+  void read_draft(const model_state<float>& root, const model_state<float>& previous) {
+    require_state(root, plain_draft, tokens());
+    if (previous.row.empty()) return;
     ++draft_known;
-    require_state(drafter.previous_state(), plain_draft, text.first(text.size() - 1));
+    require_state(previous, plain_draft, tokens().first(tokens().size() - 1));
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    return paths.take(tree, rows, chance);
   }
 
   void observe(tree_view, verdict) const {}
 };
 
 struct observed {
-  explicit observed(commit_mode mode) : kv(200, mode), draft_kv(200, mode) { look.writer = &decode; }
+  explicit observed(commit_mode mode) : kv(200, mode), draft_kv(200, mode) {
+    decode.policy().writer = &decode.current();
+  }
   token_kv kv, draft_kv;
   showing_backend target{11, {}}, draft{11, {.noise = 0.3}};
   drafter_type drafter{draft, draft_kv, {.temperature = 0.7F}};
-  looking look{};
-  decoder<drafter_type&, looking&, traversal, token_kv&, showing_backend&> decode =
-      make_decoder(drafter, look, traversal(), kv, target, {.sampling = {.temperature = 0.9F}, .seed = 5});
+  decoder<drafter_type&, looking, traversal, token_kv&, showing_backend&> decode = make_decoder(
+      drafter, looking(), traversal(), kv, target, {.text = {.sampling = {.temperature = 0.9F}, .seed = 5}});
 };
 
 }  // namespace
@@ -105,23 +118,23 @@ TEST_CASE("a policy is told what both models say before the pending token", "[de
     c.decode.begin(prompt, {.max_tokens = 60});
     while (c.decode.step()) {
     }
-    const int rounds = c.look.opened;
-    CHECK(c.look.known == rounds - 1);        // all but the first
-    CHECK(c.look.draft_known >= rounds / 2);  // wherever the draft was asked, and there was room
+    const int rounds = c.decode.policy().opened;
+    CHECK(c.decode.policy().known == rounds - 1);        // all but the first
+    CHECK(c.decode.policy().draft_known >= rounds / 2);  // wherever the draft was asked, and there was room
     // More text in between: what was read is of another place.
     const std::vector<token_id> more{4, 5};
     c.decode.resume(more, {.max_tokens = 8});
     c.decode.step();
-    CHECK_FALSE(c.look.start.read);
+    CHECK_FALSE(c.decode.policy().start.read);
     c.decode.step();
-    CHECK(c.look.start.read);
+    CHECK(c.decode.policy().start.read);
     // Nothing in between: the policy may have served another text since.
     c.decode.resume({}, {.max_tokens = 8});
     c.decode.step();
-    CHECK_FALSE(c.look.start.read);
+    CHECK_FALSE(c.decode.policy().start.read);
     c.decode.begin(prompt, {.max_tokens = 8});
     c.decode.step();
-    CHECK_FALSE(c.look.start.read);
+    CHECK_FALSE(c.decode.policy().start.read);
   }
 }
 
@@ -139,6 +152,6 @@ TEST_CASE("a round that fails leaves a policy with what is true of the text", "[
       }
     }
     CHECK(failed <= 1);
-    CHECK(c.look.known > 0);
+    CHECK(c.decode.policy().known > 0);
   }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/drafter/autoregressive.hpp"
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "catch.hpp"
@@ -48,7 +50,8 @@ TEST_CASE("the rows are those of the draft's own sampler") {
   tree<> t(4);
   t.reset(2);
   const std::vector<node_id> root{0};
-  const auto row = drafter.propose(t, root).row(0);
+  drafter.propose(t, root);
+  const auto row = drafter.rows().row(root_node);
   CHECK(std::count(row.begin(), row.end(), 0.0F) == 5);
   CHECK(std::count(row.begin(), row.end(), 1.0F) == 1);
 }
@@ -70,4 +73,51 @@ TEST_CASE("a drafter says what it cannot follow") {
   CHECK(says(message_of<option_error>(
                  [] { autoregressive d(text_backend(6, models::text_model{}), token_kv(4), {.top_p = 0}); }),
              "top_p"));
+}
+
+TEST_CASE("a drafter is asked about nodes that there is room for, each once and after its parent") {
+  autoregressive drafter(text_backend(6, models::text_model{}), token_kv(40));
+  const auto said = [&](tree_view t, std::vector<node_id> nodes) {
+    return message_of<input_error>([&] { drafter.propose(t, nodes); });
+  };
+  tree<> t(9);
+  t.reset(2);
+  CHECK(says(said(t, {0}), "reserve()"));
+  drafter.reserve(3);
+  drafter.begin(std::vector<token_id>{1, 2});
+  t.append(t.append(0, 1, 0), 2, 0);
+  CHECK(says(said(t, {1}), "node 1 before its parent, node 0"));
+  CHECK(said(t, {0}).empty());
+  CHECK(says(said(t, {-1}), "node -1", "nodes 0 to 2"));
+  CHECK(says(said(t, {3}), "node 3", "nodes 0 to 2"));
+  CHECK(says(said(t, {0, 1}), "the root", "alone"));
+  CHECK(says(said(t, {2}), "node 2 before its parent, node 1"));
+  CHECK(said(t, {1}).empty());
+  CHECK(says(said(t, {1}), "node 1 twice"));
+  CHECK(says(said(t, {2, 2}), "node 2 twice"));
+  t.append(0, 4, 0);
+  const node_id beyond = t.append(0, 5, 0);
+  CHECK(says(said(t, {beyond}), "node 4", "nodes 0 to 3"));
+  const node_id unknown = t.append(0, 6, 0);
+  CHECK(unknown == 5);
+  for (const std::vector<node_id>& was : {std::vector<node_id>{0, 4}, {0, -2}, {0, 1, 2, 3, -1}})
+    CHECK(says(message_of<input_error>([&] { drafter.renumber(was); }), "said to have been", "nodes 0 to 3"));
+  // None of it does harm.
+  CHECK(said(t, {0}).empty());
+  CHECK(said(t, {1, 2}).empty());
+  CHECK(drafter.rows().has(2));
+}
+
+TEST_CASE("a token that the draft model does not know is not forwarded") {
+  autoregressive drafter(text_backend(6, models::text_model{}), token_kv(40));
+  drafter.reserve(3);
+  drafter.begin(std::vector<token_id>{1, 2});
+  for (const token_id bad : {6, -1}) {
+    tree<> t(3);
+    t.reset(2);
+    const node_id child = t.append(0, bad, 0), root = root_node;
+    drafter.propose(t, std::span(&root, 1));
+    CHECK(says(message_of<input_error>([&] { drafter.propose(t, std::span(&child, 1)); }),
+               "token " + std::to_string(bad), "node 1", "ends at 5"));
+  }
 }

@@ -13,10 +13,10 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/verifier/greedy.hpp"
-#include "laws/drafter.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -50,7 +50,8 @@ std::vector<std::vector<float>> expected_after(const states_model& model, const 
   return rows;
 }
 
-// Writes a whole text with a policy over the block drafter, failing or resuming on the way; it must be that of plain decoding.
+// Writes a whole text with a policy over the block drafter, failing or resuming on the way; it must be that of plain
+// decoding.
 template <class PolicyT>
 void write_with_faults(PolicyT policy, commit_mode mode, int target_fails, int model_fails) {
   const models::text_model target_law{.seed = 66, .noise = 0.2};
@@ -77,7 +78,7 @@ void write_with_faults(PolicyT policy, commit_mode mode, int target_fails, int m
     }
     if (part == 0) decode.resume({}, {.max_tokens = 30});
   }
-  const auto text = decode.current().text();
+  const auto text = decode.current().tokens();
   REQUIRE(text_type(text.begin(), text.end()) == plain.text);
   REQUIRE(failures == (target_fails >= 0 && target_fails < target.calls ? 1 : 0) +
                           (model_fails >= 0 && model_fails < model.passes ? 1 : 0));
@@ -96,7 +97,7 @@ TEST_CASE("the block after a text is the model's, once the states before its las
   const text_type text{1, 0, 2, 4, 3};
   drafter.begin(text);
   CHECK(drafter.n_read() == 0);
-  show_states(drafter, {1, 0, 2, 4});
+  espalier::testing::show_states(drafter, {1, 0, 2, 4});
   CHECK(drafter.n_read() == 4);
   CHECK(block_of(drafter) == expected_after(model, text, 4));
   CHECK(block_of(drafter) == expected_after(model, text, 4));  // a round given up leaves no trace
@@ -104,7 +105,7 @@ TEST_CASE("the block after a text is the model's, once the states before its las
   block_diffusion shorter(states_model{model}, {.length = 2});
   CHECK(shorter.block_length() == 2);
   shorter.begin(text);
-  show_states(shorter, text);  // one more than it needs
+  espalier::testing::show_states(shorter, text);  // one more than it needs
   CHECK(block_of(shorter) == expected_after(model, text, 2));
   CHECK(shorter.n_read() == 4);
 }
@@ -115,7 +116,7 @@ TEST_CASE("a new text keeps what was read of the beginning that it has in common
   drafter.reserve(8);
   const text_type text{1, 0, 2, 4, 3, 3};
   drafter.begin(text);
-  show_states(drafter, {1, 0, 2, 4, 3});
+  espalier::testing::show_states(drafter, {1, 0, 2, 4, 3});
   block_of(drafter);
   for (const auto& [next, common] : std::vector<std::pair<text_type, std::int32_t>>{{{1, 0, 2, 4, 3, 3, 1, 1}, 5},
                                                                                     {{1, 0, 2, 4, 3, 2}, 5},
@@ -125,7 +126,7 @@ TEST_CASE("a new text keeps what was read of the beginning that it has in common
                                                                                     {{4}, 0}}) {
     drafter.begin(next);
     REQUIRE(drafter.n_read() == common);
-    show_states(drafter, {next.begin(), next.end() - 1});
+    espalier::testing::show_states(drafter, {next.begin(), next.end() - 1});
     REQUIRE(block_of(drafter) == expected_after(model, next, 4));
   }
 }
@@ -136,12 +137,12 @@ TEST_CASE("states of a round that came to nothing are forgotten") {
   drafter.reserve(8);
   const text_type text{1, 0, 2, 4};
   drafter.begin(text);
-  show_states(drafter, {1, 0, 2});
+  espalier::testing::show_states(drafter, {1, 0, 2});
   block_of(drafter);
-  show_states(drafter, {1, 0, 2, 4, 3, 3});  // accepted, and then the round failed
+  espalier::testing::show_states(drafter, {1, 0, 2, 4, 3, 3});  // accepted, and then the round failed
   CHECK(block_of(drafter) == expected_after(model, text, 4));
   CHECK(drafter.n_read() == 3);
-  show_states(drafter, {1, 0, 2, 4, 3, 3});
+  espalier::testing::show_states(drafter, {1, 0, 2, 4, 3, 3});
   drafter.begin(text_type{1, 0, 2, 4, 2, 2});
   CHECK(drafter.n_read() == 4);  // of what it knows to be text
 }
@@ -152,8 +153,8 @@ TEST_CASE("drafters that share a model have a context each") {
   one.reserve(8), two.reserve(8);
   const text_type a{1, 0, 2, 4}, b{2, 2, 0};
   one.begin(a), two.begin(b);
-  show_states(one, {1, 0, 2});
-  show_states(two, {2, 2});
+  espalier::testing::show_states(one, {1, 0, 2});
+  espalier::testing::show_states(two, {2, 2});
   CHECK(block_of(one) == expected_after(model, a, 4));
   CHECK(block_of(two) == expected_after(model, b, 4));
   CHECK(block_of(one) == expected_after(model, a, 4));
@@ -169,13 +170,13 @@ TEST_CASE("a block drafter says what it cannot do") {
   CHECK(says(message_of<input_error>([&] { drafter.propose_block(); }), "a text of 0 tokens"));
   CHECK(says(message_of<input_error>([&] { drafter.begin({}); }), "context is empty"));
   drafter.begin(text_type{1, 0, 2, 4});
-  show_states(drafter, {1, 0});
+  espalier::testing::show_states(drafter, {1, 0});
   CHECK(says(message_of<input_error>([&] { drafter.propose_block(); }), "2 of the 3 tokens"));
-  show_states(drafter, {1, 0, 2});
+  espalier::testing::show_states(drafter, {1, 0, 2});
   CHECK(block_of(drafter) == expected_after(model, {1, 0, 2, 4}, 4));
   // What is beyond its capacity it counts, and does not draft for.
   drafter.begin(text_type{1, 0, 2, 4, 1});
-  show_states(drafter, {1, 0, 2, 4, 1});
+  espalier::testing::show_states(drafter, {1, 0, 2, 4, 1});
   CHECK(drafter.n_read() == 5);
   CHECK(says(message_of<input_error>([&] { drafter.propose_block(); }), "a text of 5 tokens", "1 to 4"));
   tree<> t(0);
@@ -209,7 +210,7 @@ TEST_CASE("a decoder whose text outgrows the block drafter goes on without it") 
     decode.begin(prompt);
     while (decode.step()) {
     }
-    const auto text = decode.current().text();
+    const auto text = decode.current().tokens();
     REQUIRE(text_type(text.begin(), text.end()) == plain.text);
     CHECK(model.passes < 40);
     // Nothing is read twice.

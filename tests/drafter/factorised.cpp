@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/drafter/factorised.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <cmath>
 #include <limits>
@@ -15,8 +16,8 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/registry.hpp"
-#include "exactness/worlds.hpp"
-#include "laws/drafter.hpp"
+#include "espalier/testing/lossless.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -41,7 +42,7 @@ std::vector<float> as_vector(std::span<const float> row) {
 }
 
 // What a world's draft says of each depth, whatever the path: minus infinity where it is 0.
-marginal_drafter<double> block_of(const worlds::world& w, std::int32_t length) {
+marginal_drafter<double> block_of(const espalier::testing::tiny_model& w, std::int32_t length) {
   return {w.vocab, length, [&w](std::span<const token_id>, std::int32_t place) {
             std::vector<double> row = w.draft(std::vector<token_id>(static_cast<std::size_t>(place), 0));
             for (double& p : row)
@@ -52,10 +53,11 @@ marginal_drafter<double> block_of(const worlds::world& w, std::int32_t length) {
 
 // How far the first n tokens are from the target's law when a round over the block drafter begins them.
 template <class PolicyT, class VerifierT>
-double bias(const worlds::world& w, PolicyT policy, VerifierT verifier, std::int32_t length, std::int64_t& outcomes) {
+double bias(const espalier::testing::tiny_model& w, PolicyT policy, VerifierT verifier, std::int32_t length,
+            std::int64_t& outcomes) {
   constexpr std::size_t n = 4;
-  worlds::law_type expected, law;
-  worlds::continue_with(w.target, {}, 1.0, n, expected);
+  espalier::testing::text_distribution expected, law;
+  espalier::testing::continue_with(w.target, {}, 1.0, n, expected);
   factorised drafter(block_of(w, length));
   drafter.reserve(policy.max_nodes());
   const std::vector<token_id> text{0};
@@ -65,23 +67,23 @@ double bias(const worlds::world& w, PolicyT policy, VerifierT verifier, std::int
   do {
     PolicyT fresh = policy;
     grown.reset(0);
-    fresh.grow(grown, drafter, chance);
+    espalier::grow(fresh, grown, drafter, chance);
     const tree_view view = grown;
-    worlds::exact_rows target;
+    espalier::testing::detail::target_rows target;
     for (node_id u = 0; u < view.n_nodes; ++u) {
-      worlds::text_type path;
+      std::vector<token_id> path;
       for (node_id a = u; a != root_node; a = view.parent[a])
         path.insert(path.begin(), view.token[a]);
-      target.law.push_back(w.target(path));
+      target.rows.push_back(w.target(path));
     }
     const verdict v = verifier.verify(view, drafter.rows(), target, chance);
-    worlds::text_type emitted{v.token};
+    std::vector<token_id> emitted{v.token};
     for (node_id a = v.accepted; a != root_node; a = view.parent[a])
       emitted.insert(emitted.begin(), view.token[a]);
-    worlds::continue_with(w.target, emitted, chance.probability(), n, law);
+    espalier::testing::continue_with(w.target, emitted, chance.probability(), n, law);
     ++outcomes;
   } while (chance.next());
-  return worlds::distance(law, expected);
+  return espalier::testing::largest_difference(law, expected).size();
 }
 
 }  // namespace
@@ -101,9 +103,35 @@ TEST_CASE("Drafter laws: factorised over a block drafter, read or not") {
             5, 3, [&](std::span<const token_id> text, std::int32_t place) { return model.marginal(text, place); }),
         sampling);
   };
-  step_drafter_laws(make, expected).check();
+  testing::check_step_drafter(make, expected);
   const auto make_reading = [&] { return factorised(block_diffusion(states_model(model)), sampling); };
-  step_drafter_laws(make_reading, expected).check();
+  testing::check_step_drafter(make_reading, expected);
+}
+
+TEST_CASE("a block of another shape than its drafter says is an error, whoever asks for it") {
+  struct wrong_block : marginal_drafter<float> {
+    using marginal_drafter<float>::marginal_drafter;
+    vocab_rows<float> shape{};
+    vocab_rows<float> propose_block() { return shape; }
+  };
+  const std::vector<float> numbers(12, 0.0F);
+  wrong_block block(3, 2, [](std::span<const token_id>, std::int32_t) { return std::vector<float>(3); });
+  const tree<> t = small_tree();
+  for (const vocab_rows<float> wrong :
+       {vocab_rows<float>{numbers.data(), 3, 3}, {numbers.data(), -1, 3}, {numbers.data(), 2, 4}}) {
+    block.shape = wrong;
+    const std::string expected =
+        "proposes " + std::to_string(wrong.n_rows) + " rows of " + std::to_string(wrong.vocab) + " logits";
+    CHECK(says(message_of<input_error>([&] { ask(block, t, root, 6); }), expected, "0 to 2 rows of 3"));
+    factorised reading{wrong_block(block)};
+    reading.reserve(6);
+    CHECK(says(message_of<input_error>([&] { reading.propose(t, root); }), expected, "1 to 2 rows of 3"));
+  }
+  block.shape = {numbers.data(), 0, 3};
+  CHECK(ask(block, t, root, 6).logits.n_rows == 0);
+  factorised nothing{wrong_block(block)};
+  nothing.reserve(6);
+  CHECK(says(message_of<input_error>([&] { nothing.propose(t, root); }), "proposes 0 rows of 3 logits"));
 }
 
 TEST_CASE("a round makes one block, and a row a depth whoever asks for it") {
@@ -120,11 +148,11 @@ TEST_CASE("a round makes one block, and a row a depth whoever asks for it") {
   const tree<> t = small_tree();
   drafter.propose(t, root);
   const std::vector<node_id> layer{1, 3}, deepest{2};
-  const auto rows = drafter.propose(t, layer);
-  CHECK(rows.n_rows == 2);
-  CHECK(rows.row(0).data() == rows.row(1).data());
+  drafter.propose(t, layer);
+  CHECK(drafter.rows().row(1).data() == drafter.rows().row(3).data());
   // Below the block its last marginal is repeated.
-  CHECK(drafter.propose(t, deepest).row(0).data() == rows.row(0).data());
+  drafter.propose(t, deepest);
+  CHECK(drafter.rows().row(2).data() == drafter.rows().row(1).data());
   CHECK(block.passes == 1);
   CHECK(drafter.rows().has(3));
   std::vector<float> expected(3);
@@ -175,7 +203,8 @@ TEST_CASE("minus infinity is a token of probability 0, for every way of sampling
     drafter.begin(text);
     tree<> t(1);
     t.reset(1);
-    const auto row = drafter.propose(t, root).row(0);
+    drafter.propose(t, root);
+    const auto row = drafter.rows().row(root_node);
     CHECK(row[0] > 0);
     CHECK((row[2] > 0) == (sampling.temperature > 0));
     CHECK(row[1] == 0);
@@ -197,24 +226,27 @@ TEST_CASE("a marginal that is no distribution is an error of its round, when it 
     last = {0, bad, 0};
     drafter.begin(text);
     drafter.propose(t, root);
-    CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }), "token 1 in row 1"));
+    CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }),
+               "the draft's logit of token 1 in row 1 of the block"));
   }
   last = {minus_infinity, minus_infinity, minus_infinity};
   drafter.begin(text);
   drafter.propose(t, root);
-  CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }), "marginal 1", "minus infinity"));
+  CHECK(says(message_of<numeric_error>([&] { drafter.propose(t, child); }),
+             "all of the draft's logits in row 1 of the block are minus infinity"));
   last = {0, 0, 0};
   drafter.begin(text);
   drafter.propose(t, root);
-  CHECK(drafter.propose(t, child).row(0)[0] > 0.3F);
+  drafter.propose(t, child);
+  CHECK(drafter.rows().row(1)[0] > 0.3F);
 }
 
 TEST_CASE("one round over a block drafter writes the target's law to 1e-12: sampled policies with their verifiers") {
   std::int64_t outcomes = 0;
-  for (const worlds::world& w : worlds::all()) {
+  for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     INFO(w.name);
     for (const std::int32_t length : {1, 3}) {
-      REQUIRE(bias(w, sampled_chain({.length = 3}), block(), length, outcomes) < 1e-12);
+      REQUIRE(bias(w, sampled_chain({.length = 3}), block_verification(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, iid_paths({.paths = 2, .length = 2}), spectr(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, delayed({.paths = 2, .trunk = 1, .length = 1}), traversal(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, dyspec_greedy({.budget = 4}), residual_walk(), length, outcomes) < 1e-12);
@@ -231,10 +263,10 @@ TEST_CASE("two rounds of a decoder over a block drafter write the target's law t
   const std::vector<token_id> prompt{0, 0, 0};
   constexpr std::size_t n = 3;
   std::int64_t outcomes = 0;
-  for (const worlds::world& w : worlds::all()) {
+  for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     if (w.vocab > 2) continue;
-    worlds::law_type expected;
-    worlds::continue_with(w.target, {}, 1.0, n, expected);
+    espalier::testing::text_distribution expected;
+    espalier::testing::continue_with(w.target, {}, 1.0, n, expected);
     const auto check = [&](auto policy, auto verifier, commit_mode mode) {
       // Each text has marginals of its own.
       marginal_drafter<double> marginals(w.vocab, 2, [&](std::span<const token_id> text, std::int32_t place) {
@@ -248,25 +280,25 @@ TEST_CASE("two rounds of a decoder over a block drafter write the target's law t
       text_backend target(w.vocab, [&](std::span<const token_id> text, std::span<double> logits) {
         const std::vector<double> row = w.target(text.subspan(prompt.size()));
         for (std::size_t t = 0; t < row.size(); ++t)
-          logits[t] = row[t] > 0 ? std::log(row[t]) : -1000.0;
+          logits[t] = std::log(row[t]);
       });
       auto decode = make_decoder(factorised(marginals), policy, verifier, token_kv(16, mode), target,
-                                 {.sampling = {.temperature = 1}});
-      worlds::law_type law;
+                                 {.text = {.sampling = {.temperature = 1}}});
+      espalier::testing::text_distribution law;
       enumerating_chance chance;
       do {
         decode.begin(prompt, {.max_tokens = 5});
         decode.step_with(chance);
         decode.step_with(chance);
         const auto written = decode.current().written();
-        worlds::continue_with(w.target, {written.begin(), written.end()}, chance.probability(), n, law);
+        espalier::testing::continue_with(w.target, {written.begin(), written.end()}, chance.probability(), n, law);
         ++outcomes;
       } while (chance.next());
-      REQUIRE(worlds::distance(law, expected) < 1e-12);
+      REQUIRE(espalier::testing::largest_difference(law, expected).size() < 1e-12);
     };
     INFO(w.name);
     for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
-      check(sampled_chain({.length = 3}), block(), mode);
+      check(sampled_chain({.length = 3}), block_verification(), mode);
       check(delayed({.paths = 2, .trunk = 1, .length = 1}), spectr(), mode);
       check(dyspec_greedy({.budget = 3}), residual_walk(), mode);
     }
@@ -299,4 +331,27 @@ TEST_CASE("no round over a block drafter allocates, from the first on, also wher
   const std::int64_t allocations = count.so_far();
   CHECK(rounds > 10);
   CHECK(allocations == 0);
+}
+
+TEST_CASE("factorised is asked about nodes that there is room for, each once and after its parent") {
+  factorised drafter(marginal_drafter<float>(
+      3, 2, [](std::span<const token_id>, std::int32_t) { return std::vector<float>(3, 0.0F); }));
+  const tree<> t = small_tree();
+  const auto said = [&](std::vector<node_id> nodes) {
+    return message_of<input_error>([&] { drafter.propose(t, nodes); });
+  };
+  CHECK(says(said({0}), "reserve()"));
+  drafter.reserve(2);
+  drafter.begin(std::vector<token_id>{2, 1});
+  CHECK(says(said({1}), "node 1 before its parent, node 0"));
+  CHECK(said({0}).empty());
+  CHECK(says(said({-1}), "node -1", "nodes 0 to 3"));
+  CHECK(says(said({4}), "node 4", "nodes 0 to 3"));
+  CHECK(says(said({3}), "node 3", "room for the nodes 0 to 2"));
+  CHECK(says(said({1, 0}), "the root", "alone"));
+  CHECK(said({0}).empty());
+  CHECK(says(said({2}), "node 2 before its parent, node 1"));
+  CHECK(says(said({1, 1}), "node 1 twice"));
+  CHECK(said({0}).empty());
+  CHECK(said({1, 2}).empty());
 }

@@ -21,11 +21,11 @@ struct circling_model {
   std::size_t order = 1;
 
   void operator()(std::span<const espalier::token_id> text, std::span<float> logits) const {
-    std::uint64_t key = models::mix(seed);
+    std::uint64_t key = models::mixed(seed);
     for (const espalier::token_id t : text.last(std::min(order, text.size())))
-      key = models::mix(key ^ static_cast<std::uint64_t>(t));
+      key = models::mixed(key ^ static_cast<std::uint64_t>(t));
     for (std::size_t v = 0; v < logits.size(); ++v)
-      logits[v] = static_cast<float>(4 * models::unit(key + v));
+      logits[v] = static_cast<float>(4 * models::mixed_unit(key + v));
   }
 };
 
@@ -63,7 +63,7 @@ written_text write_over(DrafterT&& drafter, PolicyT&& policy, const circling_mod
     out.accepted += decode.last_round().accepted();
     ++out.rounds;
   }
-  const auto text = decode.current().text();
+  const auto text = decode.current().tokens();
   out.text.assign(text.begin(), text.end());
   for (std::int32_t i = 0; i < kv.size(0); ++i)
     REQUIRE(kv.token(0, i) == text[static_cast<std::size_t>(i)]);

@@ -10,8 +10,8 @@
 #include "catch.hpp"
 #include "drafter/lookup_decoder.hpp"
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/testing/sequence_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
-#include "laws/sequence_drafter.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -74,9 +74,8 @@ TEST_CASE("Drafter laws: ngram, against counts of the whole text, with a corpus 
           drafter.learn(text);
         return drafter;
       };
-      sequence_drafter_laws(make, [&](const text_type& text, std::int32_t n) {
-        return most_frequent(text, corpus, o, n);
-      }).check();
+      testing::check_sequence_drafter(
+          make, [&](const text_type& text, std::int32_t n) { return most_frequent(text, corpus, o, n); });
     }
   }
 }

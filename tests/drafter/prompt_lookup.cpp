@@ -10,8 +10,8 @@
 #include "catch.hpp"
 #include "drafter/lookup_decoder.hpp"
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/testing/sequence_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
-#include "laws/sequence_drafter.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -51,9 +51,8 @@ TEST_CASE("Drafter laws: prompt_lookup, against a search of the whole text") {
         prompt_lookup_options{.max_ngram = 5, .min_ngram = 2}, prompt_lookup_options{.max_ngram = 2, .capacity = 60},
         prompt_lookup_options{.max_ngram = 16, .min_ngram = 1}}) {
     INFO(o.max_ngram << ".." << o.min_ngram << " of " << o.capacity);
-    sequence_drafter_laws([&] { return prompt_lookup(o); },
-                          [&](const text_type& text, std::int32_t n) { return look_up(text, o, n); })
-        .check();
+    testing::check_sequence_drafter([&] { return prompt_lookup(o); },
+                                    [&](const text_type& text, std::int32_t n) { return look_up(text, o, n); });
   }
 }
 
@@ -144,7 +143,7 @@ TEST_CASE("prompt_lookup: a round that fails leaves no trace in the text") {
       }
     }
     REQUIRE(failures == 1);
-    const auto text = decode.current().text();
+    const auto text = decode.current().tokens();
     REQUIRE(text_type(text.begin(), text.end()) == expected);
   }
 }

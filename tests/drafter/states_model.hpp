@@ -12,8 +12,8 @@
 #include "espalier/drafter/block_diffusion.hpp"
 #include "text_models.hpp"
 
-// A model for block_diffusion to whom the hidden state of a token is the token: row i of a block holds the logits that a
-// text_model with seed + i has after the text.
+// A model for block_diffusion to whom the hidden state of a token is the token: row i of a block holds the logits that
+// a text_model with seed + i has after the text.
 struct states_model {
   std::int32_t vocab = 5;
   std::int32_t length = 4;

@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
-#include "exactness/worlds.hpp"
 
 using namespace espalier;
-using namespace worlds;
+using namespace espalier::testing;
 
 namespace {
 
 template <class PolicyT, class VerifierT>
 double worst_bias(const PolicyT& policy, const VerifierT& verifier, std::size_t n) {
-  double worst = 0;
-  std::int64_t outcomes = 0;
-  for (const world& w : all())
-    worst = std::max(worst, bias(w, policy, verifier, n, outcomes));
-  return worst;
+  lossless_report report;
+  for (const tiny_model& model : tiny_models())
+    round_difference(model, policy, verifier, report, {.n_tokens = n});
+  return report.largest_difference;
 }
 
 // The same, printed for the documentation.
@@ -39,33 +39,40 @@ struct redrawn {
   static constexpr regime sampling = PolicyT::sampling;
   PolicyT policy;
   std::function<void(std::span<const double>, std::vector<token_id>&)> change;
+  std::vector<node_id> source{};  // the drawn tree's node of each node
 
   std::int32_t max_nodes() const { return policy.max_nodes(); }
 
-  template <class DrafterT, class ChanceT>
-  void grow(tree<>& tree, DrafterT& drafter, ChanceT& chance) {
-    espalier::tree<> drawn(tree.capacity());
-    drawn.reset(0);
-    policy.grow(drawn, drafter, chance);
+  std::int32_t max_asked() const { return max_nodes(); }
+  std::span<const node_id> was() const { return source; }
+
+  std::span<const node_id> begin(tree<>& tree) {
+    source.clear();
+    return policy.begin(tree);
+  }
+
+  template <class NumberT, class ChanceT>
+  std::span<const node_id> take(tree<>& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    const std::span<const node_id> wanted = policy.take(tree, rows, chance);
+    if (!wanted.empty()) return wanted;
+    const espalier::tree<> drawn = tree;
     const tree_view from = drawn;
-    // Nodes keep their numbers only where their order stays: the drafter is asked anew.
     tree.reset(0);
-    std::vector<node_id> source{root_node};
+    source.assign(1, root_node);
     for (std::size_t i = 0; i < source.size(); ++i) {
-      const node_id u = source[i];
+      const node_id u = source[i], to = static_cast<node_id>(i);
       if (from.is_leaf(u)) continue;
-      const auto to = static_cast<node_id>(i);
-      const auto rows = drafter.propose(tree, std::span<const node_id>(&to, 1));
       std::vector<token_id> tokens;
       for (const node_id child : from.draws(u))
         tokens.push_back(from.token[child]);
-      change(rows.row(0), tokens);
+      change(rows.row(u), tokens);
       for (const token_id token : tokens) {
         const int before = tree.size();
-        tree.draw(to, token, 0);
+        tree.draw(to, token, static_cast<float>(std::log(rows.row(u)[static_cast<std::size_t>(token)])));
         if (tree.size() > before) source.push_back(from.find_child(u, token));
       }
     }
+    return {};
   }
 
   void observe(tree_view, verdict) const {}
@@ -142,7 +149,7 @@ struct deepest_accepted {
 struct specinfer_in_list_order {
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
-    return detail::walk(tree, [&](node_id u) {
+    return espalier::detail::walk(tree, [&](node_id u) {
       const auto p = target.row(u);
       if (tree.is_leaf(u)) return chance.pick(p);
       const auto q = draft.row(u);
@@ -199,11 +206,11 @@ TEST_CASE("pairs that do not compile are biased") {
   CHECK(shown_bias("the residual walk on a tree of best tokens", fixed({.depth = 1, .breadth = 2, .budget = 2}),
                    residual_walk(), 2) > 0.05);
   static_assert(!compatible(distinct_draws::sampling, naive_tree::lossless));
-  static_assert(!compatible(iid_paths::sampling, block::lossless));
+  static_assert(!compatible(iid_paths::sampling, block_verification::lossless));
 }
 
 TEST_CASE("acceptance by the weights of block verification is biased") {
-  CHECK(worst_bias(sampled_chain({.length = 3}), block(), 4) < 1e-12);
+  CHECK(worst_bias(sampled_chain({.length = 3}), block_verification(), 4) < 1e-12);
   CHECK(shown_bias("the nodes of a path accepted by the weights w", sampled_chain({.length = 3}), block_by_weight(),
                    4) > 0.02);
 }

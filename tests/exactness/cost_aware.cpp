@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The cost-aware policies in many states of what they have learnt, pauses and trials among them: one round, and two of a decoder,
-// write the target's law. And a variant that drops what it has drawn does not.
+// The cost-aware policies in many states of what they have learnt, pauses and trials among them: one round, and two of
+// a decoder, write the target's law. And a variant that drops what it has drawn does not.
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cmath>
@@ -13,15 +13,16 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
-#include "exactness/worlds.hpp"
 
 using namespace espalier;
-using namespace worlds;
+using namespace espalier::testing;
 namespace hana = boost::hana;
 
 namespace {
@@ -36,7 +37,8 @@ struct round_of_training {
   bool accepted;
 };
 
-// One more round of a text, which takes the deepest path of the tree, or the last draw of each node on its way, or nothing.
+// One more round of a text, which takes the deepest path of the tree, or the last draw of each node on its way, or
+// nothing.
 enum class takes { deepest, last };
 int went_on = 0;  // rounds whose tree goes on from a later draw of a node
 
@@ -47,7 +49,7 @@ round_of_training train(PolicyT& policy, bool accepts, std::uint32_t round, take
   tree<> t(most_asked(policy));
   t.reset(0);
   philox_chance chance(5, 0, round);
-  policy.grow(t, drafter, chance);
+  espalier::grow(policy, t, drafter, chance);
   const tree_view view = t;
   node_id deepest = root_node;
   for (node_id u = 1; accepts && u < view.n_nodes; ++u)
@@ -107,7 +109,7 @@ int for_each_verifier(const FunctionT& f) {
   int n = 0;
   hana::for_each(verifiers, [&](const auto& part) {
     using verifier_type = typename std::decay_t<decltype(part)>::type;
-    if constexpr (compatible(PolicyT::sampling, verifier_type::lossless) && !is_argmax_only<verifier_type>) {
+    if constexpr (compatible(PolicyT::sampling, verifier_type::lossless) && !ArgmaxVerifier<verifier_type>) {
       INFO(part.name);
       f(part.make());
       ++n;
@@ -118,60 +120,61 @@ int for_each_verifier(const FunctionT& f) {
 
 template <class PolicyT>
 void check_rounds(const char* name, int verifiers_expected) {
-  std::int64_t outcomes = 0;
+  lossless_report report;
   std::set<std::int32_t> sizes;
   int states = 0;
   for (const cost_aware_options& options : settings) {
     for_each_state<PolicyT>(options, [&](const PolicyT& policy, const char* state) {
       INFO(state << ", row cost " << options.row_cost);
       ++states;
-      for (const world& w : all()) {
+      for (const tiny_model& w : tiny_models()) {
         INFO(w.name);
-        const int n =
-            for_each_verifier<PolicyT>([&](auto verifier) { REQUIRE(bias(w, policy, verifier, 4, outcomes) < 1e-12); });
+        const int n = for_each_verifier<PolicyT>(
+            [&](auto verifier) { REQUIRE(round_difference(w, policy, verifier, report).size() < 1e-12); });
         REQUIRE(n == verifiers_expected);
         tree<> t(most_asked(policy));
         t.reset(0);
         row_drafter drafter(w.vocab, [&](std::span<const token_id> path) { return w.draft(path.subspan(1)); });
         drafter.reserve(most_asked(policy));
         philox_chance chance(1, 0, 0);
-        PolicyT(policy).grow(t, drafter, chance);
+        espalier::grow(PolicyT(policy), t, drafter, chance);
         sizes.insert(t.size());
       }
     });
   }
-  std::cout << name << ": " << states << " states, " << outcomes << " outcomes, 0 failing\n";
+  std::cout << name << ": " << states << " states, " << report.n_outcomes << " outcomes, 0 failing\n";
   CHECK(states >= 3 + 7 + 7);  // two settings pause
   CHECK(sizes.size() >= 4);    // the states matter
   CHECK(sizes.count(1) == 1);
 }
 
 // A text_backend's model that gives a world's rows as logits; the text before the path is 3 tokens long.
-struct world_model {
-  row_function row;
+struct logits_of_rows {
+  tiny_model::row_function row;
   void operator()(std::span<const token_id> text, std::span<double> logits) const {
     const std::vector<double> p = row(text.subspan(3));
     for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = p[t] > 0 ? std::log(p[t]) : -1000.0;  // e^-1000 is exactly 0
+      logits[t] = std::log(p[t]);
   }
 };
 
 template <class PolicyT>
 void check_decoder() {
-  const text_type prompt{0, 0, 0};
+  const std::vector<token_id> prompt{0, 0, 0};
   std::int64_t outcomes = 0;
-  for (const world& w : all()) {
+  for (const tiny_model& w : tiny_models()) {
     if (w.vocab > 3) continue;
-    law_type expected;
+    text_distribution expected;
     continue_with(w.target, {}, 1.0, 3, expected);
     for_each_verifier<PolicyT>([&](auto verifier) {
       INFO(w.name);
       token_kv kv(16), draft_kv(16);
-      text_backend target(w.vocab, world_model{w.target});
-      text_backend draft(w.vocab, world_model{w.draft});
+      text_backend target(w.vocab, logits_of_rows{w.target});
+      text_backend draft(w.vocab, logits_of_rows{w.draft});
       autoregressive drafter(draft, draft_kv);
-      auto decode = make_decoder(drafter, PolicyT(settings[1]), verifier, kv, target, {.sampling = {.temperature = 1}});
-      law_type emitted, law;
+      auto decode =
+          make_decoder(drafter, PolicyT(settings[1]), verifier, kv, target, {.text = {.sampling = {.temperature = 1}}});
+      text_distribution emitted, law;
       enumerating_chance chance;
       do {
         decode.begin(prompt, {.max_tokens = 5});
@@ -183,7 +186,7 @@ void check_decoder() {
       } while (chance.next());
       for (const auto& [text, probability] : emitted)
         continue_with(w.target, text, probability, 3, law);
-      REQUIRE(distance(law, expected) < 1e-12);
+      REQUIRE(largest_difference(law, expected).size() < 1e-12);
     });
   }
   CHECK(outcomes > 300);
@@ -197,21 +200,31 @@ struct dropping {
 
   std::int32_t max_nodes() const { return policy.max_nodes(); }
 
-  template <class DrafterT, class ChanceT>
-  void grow(tree<>& tree, DrafterT& drafter, ChanceT& chance) {
-    espalier::tree<> drawn(tree.capacity());
-    drawn.reset(0);
-    policy.grow(drawn, drafter, chance);
+  std::int32_t max_asked() const { return max_nodes(); }
+  std::vector<node_id> kept{};
+  std::span<const node_id> was() const { return kept; }
+
+  std::span<const node_id> begin(tree<>& tree) {
+    kept.clear();
+    return policy.begin(tree);
+  }
+
+  template <class NumberT, class ChanceT>
+  std::span<const node_id> take(tree<>& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    const std::span<const node_id> wanted = policy.take(tree, rows, chance);
+    if (!wanted.empty()) return wanted;
+    const espalier::tree<> drawn = tree;
     const tree_view from = drawn;
-    std::vector<node_id> was{root_node}, now(static_cast<std::size_t>(from.n_nodes), root_node);
+    std::vector<node_id> now(static_cast<std::size_t>(from.n_nodes), root_node);
+    kept.assign(1, root_node);
     tree.reset(0);
     for (node_id u = 1; u < from.n_nodes; ++u) {
       if (drops && from.is_leaf(u) && from.log_prob[u] < std::log(0.3F)) continue;
       now[static_cast<std::size_t>(u)] =
           tree.append(now[static_cast<std::size_t>(from.parent[u])], from.token[u], from.log_prob[u]);
-      was.push_back(u);
+      kept.push_back(u);
     }
-    drafter.renumber(was);
+    return {};
   }
 
   void observe(tree_view, verdict) const {}
@@ -219,12 +232,12 @@ struct dropping {
 
 }  // namespace
 
-TEST_CASE("cost_aware writes the target's law in every state") {
+TEST_CASE("cost_aware writes the target's distribution in every state") {
   check_rounds<cost_aware>("cost_aware", 1);
   check_decoder<cost_aware>();
 }
 
-TEST_CASE("cost_aware_draws writes the target's law in every state, with every verifier for its draws") {
+TEST_CASE("cost_aware_draws writes the target's distribution in every state, with every verifier for its draws") {
   went_on = 0;
   check_rounds<cost_aware_draws>("cost_aware_draws", 3);
   CHECK(went_on > 10);
@@ -232,15 +245,14 @@ TEST_CASE("cost_aware_draws writes the target's law in every state, with every v
 }
 
 TEST_CASE("drawn tokens that are not kept are biased") {
-  std::int64_t outcomes = 0;
-  double kept = 0, dropped = 0;
-  for (const world& w : all()) {
+  lossless_report kept, dropped;
+  for (const tiny_model& w : tiny_models()) {
     dropping policy{cost_aware_draws(settings[0])};
-    dropped = std::max(dropped, bias(w, policy, residual_walk(), 3, outcomes));
+    round_difference(w, policy, residual_walk(), dropped, {.n_tokens = 3});
     policy.drops = false;
-    kept = std::max(kept, bias(w, policy, residual_walk(), 3, outcomes));
+    round_difference(w, policy, residual_walk(), kept, {.n_tokens = 3});
   }
-  std::cout << "bias " << dropped << ": cost-aware draws dropped where they are unlikely\n";
-  CHECK(kept < 1e-12);
-  CHECK(dropped > 0.05);
+  std::cout << "bias " << dropped.largest_difference << ": cost-aware draws dropped where they are unlikely\n";
+  CHECK(kept.largest_difference < 1e-12);
+  CHECK(dropped.largest_difference > 0.05);
 }

@@ -7,25 +7,25 @@
 
 #include "catch.hpp"
 #include "espalier/registry.hpp"
-#include "exactness/worlds.hpp"
+#include "espalier/testing/lossless.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
-using namespace worlds;
+using namespace espalier::testing;
 
 namespace {
 
-row_function markov(const std::vector<std::vector<double>>& law) {
-  return [law](std::span<const token_id> path) {
-    return path.empty() ? law[0] : law[static_cast<std::size_t>(path.back()) + 1];
+tiny_model::row_function markov(const std::vector<std::vector<double>>& rows) {
+  return [rows](std::span<const token_id> path) {
+    return path.empty() ? rows[0] : rows[static_cast<std::size_t>(path.back()) + 1];
   };
 }
 
 // Tokens a round, on average.
 template <class VerifierT>
-double efficiency(const world& w, delayed_options shape, VerifierT verifier, std::int64_t& outcomes) {
+double efficiency(const tiny_model& w, delayed_options shape, VerifierT verifier, lossless_report& report) {
   double mean = 0;
-  for (const auto& [text, probability] : one_round(w, delayed(shape), verifier, outcomes))
+  for (const auto& [text, probability] : round_distribution(w, delayed(shape), verifier, report))
     mean += probability * static_cast<double>(text.size());
   return mean;
 }
@@ -33,11 +33,11 @@ double efficiency(const world& w, delayed_options shape, VerifierT verifier, std
 }  // namespace
 
 TEST_CASE("delayed trees commit as many tokens a round as the vectors say") {
-  std::int64_t outcomes = 0;
+  lossless_report report;
   int compared = 0;
   for (const auto& entry : load_vectors("delayed.json")) {
     const std::int32_t vocab = entry["markov"]["V"];
-    const world w{"vectors", vocab, markov(entry["markov"]["P"]), markov(entry["markov"]["Q"])};
+    const tiny_model w{"vectors", vocab, markov(entry["markov"]["P"]), markov(entry["markov"]["Q"])};
     for (const auto& row : entry["rows"]) {
       const std::vector<std::int32_t> s = row["shape"];
       const delayed_options shape{.paths = s[0], .trunk = s[1], .length = s[2]};
@@ -47,7 +47,7 @@ TEST_CASE("delayed trees commit as many tokens a round as the vectors say") {
         if (!row["block_efficiency"].contains(name)) return;
         INFO(name << ", shape " << row["shape"].dump());
         const double expected = row["block_efficiency"][name];
-        REQUIRE(std::abs(efficiency(w, shape, verifier, outcomes) - expected) < 1e-9);
+        REQUIRE(std::abs(efficiency(w, shape, verifier, report) - expected) < 1e-9);
         ++compared;
       };
       check("nss", target_only());
@@ -57,9 +57,9 @@ TEST_CASE("delayed trees commit as many tokens a round as the vectors say") {
       check("khisti", khisti());
       check("traversal", traversal());
       check("traversal_dedup", traversal_without_replacement());
-      if (s[0] == 1) check("bv", block());
+      if (s[0] == 1) check("bv", block_verification());
     }
   }
-  std::cout << "delayed trees: " << compared << " block efficiencies, " << outcomes << " outcomes\n";
+  std::cout << "delayed trees: " << compared << " block efficiencies, " << report.n_outcomes << " outcomes\n";
   CHECK(compared > 0);
 }

@@ -13,11 +13,11 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
-#include "exactness/worlds.hpp"
 
 using namespace espalier;
-using namespace worlds;
+using namespace espalier::testing;
 namespace hana = boost::hana;
 
 namespace {
@@ -96,99 +96,89 @@ int for_each_tiny_pair(const FunctionT& f) {
 }
 
 template <class VerifierT>
-constexpr bool samples = !is_argmax_only<VerifierT>;
+constexpr bool samples = !ArgmaxVerifier<VerifierT>;
 
-// A text_backend's model that gives a world's rows as logits; the text before the path is `prompt` tokens long, and what follows
-// a part of it is of no interest.
-struct world_model {
-  row_function row;
+// A text_backend's model that gives a world's rows as logits, minus infinity where they are 0; the text before the path
+// is `prompt` tokens long, and what follows a part of it is of no interest.
+struct logits_of_rows {
+  tiny_model::row_function row;
   std::size_t prompt;
   void operator()(std::span<const token_id> text, std::span<double> logits) const {
     const std::vector<double> p = row(text.subspan(std::min(prompt, text.size())));
     for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = p[t] > 0 ? std::log(p[t]) : -1000.0;  // e^-1000 is exactly 0
+      logits[t] = std::log(p[t]);
   }
 };
 
 }  // namespace
 
-TEST_CASE("one round, continued by the target, writes the target's law to 1e-12: every pair of the registry") {
+TEST_CASE("one round, continued by the target, writes the target's distribution to 1e-12: every pair of the registry") {
   std::int64_t outcomes = 0;
   double worst = 0;
-  const std::vector<world> all_worlds = all();
   const int pairs = for_each_tiny_pair([&](auto policy, auto verifier) {
     if constexpr (samples<decltype(verifier)>) {
-      for (const world& w : all_worlds) {
-        INFO(w.name);
-        const double off = bias(w, policy, verifier, 4, outcomes);
-        REQUIRE(off < 1e-12);
-        worst = std::max(worst, off);
-      }
+      const lossless_report report = check_lossless(policy, verifier);
+      outcomes += report.n_outcomes;
+      worst = std::max(worst, report.largest_difference);
     }
   });
-  std::cout << "one round: " << pairs << " pairs, " << all_worlds.size() << " models, " << outcomes
+  std::cout << "one round: " << pairs << " pairs, " << tiny_models().size() << " models, " << outcomes
             << " outcomes, 0 failing; largest difference " << worst << "\n";
   CHECK(outcomes > 100000);
 }
 
-TEST_CASE("draws without replacement: the law of every verifier that names them") {
-  std::int64_t outcomes = 0;
+TEST_CASE("draws without replacement: every verifier that names them") {
+  lossless_report report;
   int verifiers_tried = 0;
   hana::for_each(verifiers, [&](const auto& part) {
     using verifier_type = typename std::decay_t<decltype(part)>::type;
     if constexpr (compatible(regime::without_replacement, verifier_type::lossless) && samples<verifier_type>) {
-      for (const world& w : all()) {
+      for (const tiny_model& w : tiny_models()) {
         INFO(part.name << ", " << w.name);
-        REQUIRE(bias(w, distinct_draws{{2, 2}}, part.make(), 3, outcomes) < 1e-12);
-        REQUIRE(bias(w, distinct_draws{{4}}, part.make(), 2, outcomes) < 1e-12);
-        REQUIRE(bias(w, distinct_draws{.breadth = {3, 2}, .adaptive = true}, part.make(), 3, outcomes) < 1e-12);
+        REQUIRE(round_difference(w, distinct_draws{{2, 2}}, part.make(), report, {.n_tokens = 3}).size() < 1e-12);
+        REQUIRE(round_difference(w, distinct_draws{{4}}, part.make(), report, {.n_tokens = 2}).size() < 1e-12);
+        const distinct_draws adaptive{.breadth = {3, 2}, .adaptive = true};
+        REQUIRE(round_difference(w, adaptive, part.make(), report, {.n_tokens = 3}).size() < 1e-12);
       }
       ++verifiers_tried;
     }
   });
-  std::cout << "without replacement: " << verifiers_tried << " verifiers, " << outcomes << " outcomes, 0 failing\n";
+  std::cout << "without replacement: " << verifiers_tried << " verifiers, " << report.n_outcomes
+            << " outcomes, 0 failing\n";
   CHECK(verifiers_tried >= 3);
 }
 
 TEST_CASE("draws beyond the support of the draft's row, as Sequoia makes them") {
-  std::int64_t outcomes = 0;
-  for (const world& w : all()) {
-    INFO(w.name);
-    REQUIRE(bias(w, distinct_draws{.breadth = {4}, .beyond = true}, residual_walk(), 2, outcomes) < 1e-12);
-    REQUIRE(bias(w, distinct_draws{.breadth = {3, 2}, .beyond = true}, residual_walk(), 3, outcomes) < 1e-12);
-  }
-  CHECK(outcomes > 1000);
+  check_lossless(distinct_draws{.breadth = {4}, .beyond = true}, residual_walk(), {.n_tokens = 2});
+  const distinct_draws deeper{.breadth = {3, 2}, .beyond = true};
+  CHECK(check_lossless(deeper, residual_walk(), {.n_tokens = 3}).n_outcomes > 1000);
 }
 
 TEST_CASE("at temperature 0 every pair writes the target's argmax text") {
-  std::int64_t outcomes = 0;
-  for (const world& w : all()) {
-    world sharp = w;
-    sharp.target = [&](std::span<const token_id> path) {
-      std::vector<double> row = w.target(path);
-      const auto best = std::max_element(row.begin(), row.end()) - row.begin();
-      std::fill(row.begin(), row.end(), 0.0);
-      row[static_cast<std::size_t>(best)] = 1;
-      return row;
-    };
+  lossless_report report;
+  for (const tiny_model& w : tiny_models()) {
+    tiny_model sharp = w;
+    sharp.target = argmax_only(w.target);
     for_each_tiny_pair([&](auto policy, auto verifier) {
       INFO(w.name);
-      REQUIRE(bias(sharp, policy, verifier, 4, outcomes) < 1e-12);
+      REQUIRE(round_difference(sharp, policy, verifier, report).size() < 1e-12);
     });
   }
-  CHECK(outcomes > 10000);
+  CHECK(report.n_outcomes > 10000);
 }
 
-TEST_CASE("two rounds of a whole decoder write the target's law to 1e-12: every pair, both ways of committing") {
-  const text_type prompt{0, 0, 0};
+TEST_CASE(
+    "two rounds of a whole decoder write the target's distribution to 1e-12: every pair, both ways of committing") {
+  const std::vector<token_id> prompt{0, 0, 0};
   constexpr std::size_t n = 3;
   std::int64_t outcomes = 0;
   int models = 0;
-  for (const world& w : all()) {
-    if (w.vocab > 2 && w.name.find("unlike") != 0 && w.name.find("zeros in both") != 0) continue;
+  for (const tiny_model& w : tiny_models()) {
+    const auto is = [&](const char* name) { return w.name.find(name) == 0; };
+    if (w.vocab > 2 && !is("unlike") && !is("zeros in both") && !is("holes in both")) continue;
     if (w.vocab > 3) continue;
     ++models;
-    law_type expected;
+    text_distribution expected;
     continue_with(w.target, {}, 1.0, n, expected);
     for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
       for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
@@ -198,12 +188,12 @@ TEST_CASE("two rounds of a whole decoder write the target's law to 1e-12: every 
           auto part = policy;
           part.options = tiny(policy.options).back();
           token_kv kv(16, mode), draft_kv(16, mode);
-          text_backend target(w.vocab, world_model{w.target, prompt.size()});
-          text_backend draft(w.vocab, world_model{w.draft, prompt.size()});
+          text_backend target(w.vocab, logits_of_rows{w.target, prompt.size()});
+          text_backend draft(w.vocab, logits_of_rows{w.draft, prompt.size()});
           autoregressive drafter(draft, draft_kv);
-          auto decode =
-              make_decoder(drafter, part.make(), verifier.make(), kv, target, {.sampling = {.temperature = 1}});
-          law_type emitted, law;
+          auto decode = make_decoder(drafter, part.make(), verifier.make(), kv, target,
+                                     {.text = {.sampling = {.temperature = 1}}});
+          text_distribution emitted, law;
           enumerating_chance chance;
           do {
             decode.begin(prompt, {.max_tokens = 5});
@@ -215,7 +205,7 @@ TEST_CASE("two rounds of a whole decoder write the target's law to 1e-12: every 
           } while (chance.next());
           for (const auto& [text, probability] : emitted)
             continue_with(w.target, text, probability, n, law);
-          REQUIRE(distance(law, expected) < 1e-12);
+          REQUIRE(largest_difference(law, expected).size() < 1e-12);
         }
       });
     }

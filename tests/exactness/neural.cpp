@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A tree that is chosen by what is known at the root leaves the target's law alone, whatever chooses: every outcome, with its
-// exact probability.
+// A tree that is chosen by what is known at the root leaves the target's distribution alone, whatever chooses: every
+// outcome, with its exact probability.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,11 +19,11 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
-#include "espalier/tree_policy/neural_delayed.hpp"
-#include "exactness/worlds.hpp"
+#include "espalier/selector/neural_delayed.hpp"
+#include "espalier/testing/lossless.hpp"
 
 using namespace espalier;
-using namespace worlds;
+using namespace espalier::testing;
 namespace hana = boost::hana;
 
 namespace {
@@ -49,7 +49,7 @@ struct arbitrary_selector {
     std::uint64_t key = seed;
     const auto take = [&](std::span<const float> numbers) {
       for (const float x : numbers)
-        key = models::mix(key ^ std::bit_cast<std::uint32_t>(x));
+        key = mixed(key ^ std::bit_cast<std::uint32_t>(x));
     };
     take(features.scalars);
     take(features.target_hidden);
@@ -63,18 +63,18 @@ struct arbitrary_selector {
 };
 
 // What follows the prompt, as logits; a hidden state is a hash of the text.
-struct world_model {
-  row_function row;
+struct logits_of_rows {
+  tiny_model::row_function row;
   std::size_t prompt;
   void operator()(std::span<const token_id> text, std::span<double> logits) const {
     const std::vector<double> p = row(text.subspan(std::min(prompt, text.size())));
     for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = p[t] > 0 ? std::log(p[t]) : -1000.0;  // e^-1000 is exactly 0
+      logits[t] = std::log(p[t]);
   }
 };
 
 struct stateful_backend {
-  text_backend<world_model> inner;
+  text_backend<logits_of_rows> inner;
   std::vector<float> hidden{};
 
   std::int32_t vocab_size() const { return inner.vocab_size(); }
@@ -86,7 +86,7 @@ struct stateful_backend {
       const auto key =
           static_cast<std::uint64_t>(batch.tokens[i]) * 1000 + static_cast<std::uint64_t>(batch.positions[i]);
       for (std::int32_t k = 0; k < hidden_numbers; ++k)
-        hidden.push_back(static_cast<float>(models::unit(key * 7 + static_cast<std::uint64_t>(k))));
+        hidden.push_back(static_cast<float>(mixed_unit(key * 7 + static_cast<std::uint64_t>(k))));
     }
     return logits;
   }
@@ -101,26 +101,27 @@ template <class FunctionT>
 void for_each_sampling_verifier(const FunctionT& f) {
   hana::for_each(verifiers, [&](const auto& part) {
     using verifier_type = typename std::decay_t<decltype(part)>::type;
-    if constexpr (compatible(regime::iid, verifier_type::lossless) && !is_argmax_only<verifier_type>) f(part);
+    if constexpr (compatible(regime::iid, verifier_type::lossless) && !ArgmaxVerifier<verifier_type>) f(part);
   });
 }
 
 // Two rounds of a decoder; the first has the fallback's tree, the second the selector's.
 template <class MakeT>
-void require_the_targets_law(std::size_t n, const MakeT& make, int rounds, std::int64_t& outcomes) {
-  const text_type prompt{0, 0, 0};
-  for (const world& w : all()) {
+void require_the_targets_distribution(std::size_t n, const MakeT& make, int rounds, std::int64_t& outcomes) {
+  const std::vector<token_id> prompt{0, 0, 0};
+  for (const tiny_model& w : tiny_models()) {
     if (w.vocab > 3) continue;
-    law_type expected;
+    text_distribution expected;
     continue_with(w.target, {}, 1.0, n, expected);
     for_each_sampling_verifier([&](const auto& verifier) {
       INFO(verifier.name << ", " << w.name);
       token_kv kv(24), draft_kv(24);
-      stateful_backend target{{w.vocab, world_model{w.target, prompt.size()}}};
-      stateful_backend draft{{w.vocab, world_model{w.draft, prompt.size()}}};
+      stateful_backend target{{w.vocab, logits_of_rows{w.target, prompt.size()}}};
+      stateful_backend draft{{w.vocab, logits_of_rows{w.draft, prompt.size()}}};
       autoregressive drafter(draft, draft_kv, {.temperature = 1});
-      auto decode = make_decoder(drafter, make(), verifier.make(), kv, target, {.sampling = {.temperature = 1}});
-      law_type emitted, law;
+      auto decode =
+          make_decoder(drafter, make(), verifier.make(), kv, target, {.text = {.sampling = {.temperature = 1}}});
+      text_distribution emitted, law;
       enumerating_chance chance;
       do {
         decode.begin(prompt, {.max_tokens = 12});
@@ -132,7 +133,7 @@ void require_the_targets_law(std::size_t n, const MakeT& make, int rounds, std::
       } while (chance.next());
       for (const auto& [text, probability] : emitted)
         continue_with(w.target, text, probability, n, law);
-      REQUIRE(distance(law, expected) < 1e-12);
+      REQUIRE(largest_difference(law, expected).size() < 1e-12);
     });
   }
 }
@@ -141,13 +142,15 @@ const cost_model costs{"", "", "", cost_curve::linear(1, 0.1), cost_curve::linea
 
 }  // namespace
 
-TEST_CASE("a chosen tree leaves the target's law alone: every verifier of independent draws, two rounds of a decoder") {
+TEST_CASE(
+    "a chosen tree leaves the target's distribution alone: every verifier of independent draws, two rounds of a "
+    "decoder") {
   std::int64_t outcomes = 0;
   std::set<std::int32_t> chosen;
   int calls = 0;
   // The first round drafts one token, so that the second stands in different contexts.
   for (const std::uint64_t seed : {1U, 2U}) {
-    require_the_targets_law(
+    require_the_targets_distribution(
         4,
         [&] {
           return neural_delayed({.paths = 1, .trunk = 1, .length = 0},
@@ -163,7 +166,7 @@ TEST_CASE("a chosen tree leaves the target's law alone: every verifier of indepe
 TEST_CASE("a selector that is asked in each of three rounds") {
   std::int64_t outcomes = 0;
   int calls = 0;
-  require_the_targets_law(
+  require_the_targets_distribution(
       4,
       [&] {
         arbitrary_selector selector{.calls = &calls};
@@ -177,10 +180,10 @@ TEST_CASE("a selector that is asked in each of three rounds") {
 }
 
 TEST_CASE("without a selector the tree is the options', and delayed's") {
-  std::int64_t outcomes = 0;
-  const world w = all()[0];
+  lossless_report report;
+  const tiny_model w = tiny_models()[0];
   const neural_delayed<> policy({.paths = 2, .trunk = 1, .length = 1});
   CHECK(policy.max_nodes() == 3);
-  CHECK(distance(one_round(w, policy, specinfer(), outcomes),
-                 one_round(w, delayed({.paths = 2, .trunk = 1, .length = 1}), specinfer(), outcomes)) == 0);
+  const auto with_it = round_distribution(w, delayed({.paths = 2, .trunk = 1, .length = 1}), specinfer(), report);
+  CHECK(largest_difference(round_distribution(w, policy, specinfer(), report), with_it).size() == 0);
 }

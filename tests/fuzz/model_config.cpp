@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "espalier/backend/llama/model_config.hpp"
+#include "espalier/model/llama/model_config.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace espalier;

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/backend/llama/safetensors_file.hpp"
-#include "espalier/backend/llama/tensor_reader.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace espalier;

@@ -9,10 +9,6 @@
 
 namespace {
 
-bool contains(std::string_view text, std::string_view what) {
-  return text.find(what) != std::string_view::npos;
-}
-
 outcome compare(const std::string& arguments) {
   return run("--compare --prompt 'The river' " + arguments, "", GENERATE_DIFFERING);
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 // What a run of the program left.
@@ -17,6 +18,10 @@ struct outcome {
   std::string out;
   std::string err;
 };
+
+inline bool contains(std::string_view text, std::string_view what) {
+  return text.find(what) != std::string_view::npos;
+}
 
 inline std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Linked into every test that needs a GPU: where there is none it says so and ends with the status that ctest calls skipped.
+// Linked into every test that needs a GPU: where there is none it says so and ends with the status that ctest calls
+// skipped.
 namespace {
 
 struct presence {

@@ -7,7 +7,9 @@ macro(breach text)
   string(APPEND breaches "\n  ${text}")
 endmacro()
 
-set(listed ${espalier_headers} ${espalier_views_headers} ${espalier_llama_headers} ${espalier_cuda_headers}
+set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
+  ${espalier_views_headers}
+  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
   ${espalier_cuda_llama_headers})
 
 # The lists and the folder agree.
@@ -44,8 +46,205 @@ function(check_umbrella umbrella)
   endif()
   set(breaches "${breaches}" PARENT_SCOPE)
 endfunction()
-check_umbrella(include/espalier/espalier.hpp ${espalier_headers})
+check_umbrella(include/espalier/espalier.hpp ${espalier_core_headers})
+check_umbrella(include/espalier/testing.hpp ${espalier_testing_headers})
 check_umbrella(include/espalier/cuda.cuh ${espalier_cuda_headers})
+
+# The table of layers in docs/design.md: a row is a folder, what stands there, and the folders that it may include, which stand above.
+set(layers)
+file(STRINGS "${ROOT}/docs/design.md" rows REGEX "^\\| `[a-z_/]+` \\|.*\\|.*\\|$")
+foreach(row IN LISTS rows)
+  if(NOT row MATCHES "^\\| `([a-z_/]+)` \\|[^|]*\\|([^|]*)\\|$")
+    continue()
+  endif()
+  set(layer "${CMAKE_MATCH_1}")
+  string(REGEX MATCHALL "[a-z_/]+`" names "${CMAKE_MATCH_2}")
+  string(REPLACE "`" "" names "${names}")
+  foreach(name IN LISTS names)
+    if(NOT name IN_LIST layers)
+      breach("docs/design.md lets ${layer} include ${name}, which is no row above it")
+    endif()
+  endforeach()
+  list(APPEND layers ${layer})
+  set(includes_of_${layer} ${names})
+endforeach()
+if(NOT "core" IN_LIST layers)
+  breach("docs/design.md has no table of layers")
+endif()
+
+# layer_of(<variable> <path below include/espalier>): the row that a header belongs to, or nothing.
+function(layer_of variable path)
+  string(REGEX REPLACE "^cuda/|\\.(hpp|cuh)$" "" layer "${path}")
+  string(REGEX REPLACE "^(model/[^/]+|[^/]+)/.*" "\\1" layer "${layer}")
+  if(NOT layer IN_LIST layers)
+    set(layer "")
+  endif()
+  set(${variable} "${layer}" PARENT_SCOPE)
+endfunction()
+
+foreach(header IN LISTS present)
+  string(REPLACE "include/espalier/" "" path "${header}")
+  if(path MATCHES "^(config|version|espalier)\\.hpp$|^cuda\\.cuh$")
+    continue()
+  endif()
+  layer_of(layer "${path}")
+  if(NOT layer)
+    breach("${header} stands in no folder of the table in docs/design.md")
+    continue()
+  endif()
+  set(allowed ${layer} ${includes_of_${layer}})
+  if(path MATCHES "^cuda/")
+    list(APPEND allowed ${includes_of_cuda/${layer}})
+  endif()
+  file(STRINGS "${ROOT}/${header}" includes REGEX "^ *# *include *[\"<]espalier/")
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE ".*[\"<]espalier/([^\">]*).*" "\\1" included "${line}")
+    layer_of(from "${included}")
+    if(NOT included STREQUAL "config.hpp" AND NOT from IN_LIST allowed)
+      breach("${header} is of ${layer}, which does not include ${included}: see the table in docs/design.md")
+    endif()
+  endforeach()
+endforeach()
+
+# tests/ mirrors include/espalier/: A/B.hpp is tested by tests/A/B.cpp, A/B.cuh by tests/A/B.cu. What stands in a part's own folder
+# (A/B/C.hpp beside A/B.hpp) may be tested with the part. These headers are tested elsewhere: a test, and what it tests.
+set(tested_elsewhere
+  "analysis/acceptance_rate.cpp: analysis/optimal_rate.hpp"
+  "concepts/minimal.cpp: concepts/backend.hpp concepts/drafter.hpp concepts/kv_store.hpp concepts/tree_policy.hpp
+    concepts/verifier.hpp"
+  "core/bytes.cpp: core/byte_reader.hpp core/byte_writer.hpp"
+  "core/forward_batch.cpp: core/forward_batch_view.hpp"
+  "core/option.cpp: core/known_value.hpp"
+  "core/philox.cpp: core/chance.hpp"
+  "core/tree.cpp: core/token.hpp core/tree_view.hpp core/tree_writer.hpp core/verdict.hpp"
+  "core/weights.cpp: core/sums.hpp"
+  "cost/cost_curve.cpp: cost/monotone_grid.hpp"
+  "cost/measure_costs.cpp: cost/hardware_name.hpp"
+  "decoder/decoder.cpp: backend/text.hpp decoder/round_batch.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
+  "decoder/double_rows.cpp: backend/callable.hpp"
+  "decoder/guards.cpp: core/require_token.hpp decoder/check_round.hpp decoder/grow.hpp"
+  "decoder/prefill.cpp: forward/prefill.hpp"
+  "decoder/saved_text.cpp: kv_store/memory/serialize_rows.hpp kv_store/saved_sequence.hpp"
+  "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/fresh_seed.hpp decoder/text_options.hpp"
+  "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
+  "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp"
+  "decoder/statistics.cpp: decoder/observer.hpp decoder/round.hpp decoder/stopwatch.hpp"
+  "decoder/turns.cpp: decoder/text_cache.hpp"
+  "drafter/autoregressive.cpp: drafter/nodes/require_askable.hpp"
+  "drafter/factorised.cpp: drafter/nodes/renumber.hpp"
+  "drafter/prompt_lookup.cpp: drafter/lookup/ngram_index.hpp"
+  "headers/linked_one.cpp: config.hpp espalier.hpp"
+  "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"
+  "kv_store/contiguous.cpp: kv_store/memory/float_block.hpp kv_store/memory/kv_shape.hpp kv_store/slot_ledger.hpp"
+  "kv_store/paged.cpp: kv_store/page_ledger.hpp"
+  "model/files/cost_file.cpp: model/llama/model_identity.hpp"
+  "model/llama/block_draft_model.cpp: model/llama/block_draft_config.hpp model/llama/block_draft_target.hpp
+    model/llama/block_draft_tensors.hpp model/llama/block_draft_weights.hpp"
+  "model/llama/elementwise.cpp: model/llama/simd.hpp"
+  "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp model/llama/batch_check.hpp
+    model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
+  "model/llama/model_config.cpp: model/files/json_reader.hpp"
+  "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
+  "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
+  "report/pictures.cpp: report/dot.hpp report/svg.hpp report/terminal.hpp report/xml_escaped.hpp"
+  "sampling/lazy_rows.cpp: core/probabilities.hpp"
+  "sampling/sampler.cpp: core/sampling_options.hpp sampling/nucleus.hpp"
+  "sampling/top_tokens.cpp: sampling/token_selection.hpp"
+  "tree_policy/best_first.cpp: tree_policy/growth/asked_nodes.hpp"
+  "tree_policy/chain.cpp: sampling/log_prob.hpp"
+  "tree_policy/cost_aware.cpp: tree_policy/growth/provisional.hpp"
+  "tree_policy/delayed.cpp: core/script_chance.hpp"
+  "tree_policy/fixed.cpp: tree_policy/growth/layer.hpp"
+  "verifier/vectors.cpp: core/row_view.hpp verifier/walk/remaining_draft.hpp verifier/walk/residual.hpp verifier/walk/walk.hpp"
+  "cuda/backend/on_host.cu: cuda/concepts/backend.cuh cuda/core/host_failure.cuh cuda/kv_store/on_host_kv.cuh"
+  "cuda/core/arrays.cu: cuda/core/device_array.cuh cuda/core/error.cuh cuda/core/fault.cuh cuda/core/launch.cuh
+    cuda/core/pinned_array.cuh cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/text.cuh cuda/core/tree.cuh"
+  "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/tree_order.cuh cuda/core/tree_source.cuh"
+  "cuda/decoder/decoder.cu: cuda/core/context_bucket.cuh cuda/core/event.cuh cuda/core/graph.cuh cuda/core/path.cuh
+    cuda/decoder/accepted_path.cuh cuda/decoder/round_kernels.cuh cuda/drafter/autoregressive.cuh
+    cuda/drafter/autoregressive/draft_batch.cuh cuda/drafter/no_drafter.cuh"
+  "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
+    cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
+  "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh
+    cuda/interop/sglang_mask.cuh cuda/interop/sglang_tree.cuh cuda/interop/tensorrt_tree.cuh"
+  "cuda/kv_store/stores.cu: cuda/concepts/kv_store.cuh cuda/kv_store/compaction.cuh cuda/kv_store/contiguous.cuh
+    cuda/kv_store/kv_view.cuh cuda/kv_store/paged.cuh"
+  "cuda/model/attention/tree_attention.cu: cuda/core/ptx.cuh cuda/model/attention/attention_arguments.cuh
+    cuda/model/attention/attention_merge.cuh cuda/model/attention/attention_plan.cuh cuda/model/attention/attention_shape.cuh
+    cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/plain_attention.cuh
+    cuda/model/attention/tile_attention.cuh"
+  "cuda/model/llama/llama_backend.cu: cuda/forward/prefill.cuh cuda/model/llama/activate.cuh cuda/model/llama/array_pieces.cuh
+    cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
+    cuda/model/llama/matrix_products.cuh cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
+    cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
+  "cuda/sampling/sampler.cu: cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
+    cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
+  "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"
+  "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/node_list.cuh cuda/decoder/grow.cuh
+    cuda/tree_policy/plain.cuh"
+  "cuda/tree_policy/delayed.cu: cuda/tree_policy/iid_paths.cuh cuda/tree_policy/sampled_chain.cuh"
+  "cuda/tree_policy/dyspec_greedy.cu: cuda/tree_policy/growth/draw_queue.cuh"
+  "cuda/tree_policy/growth/append_draws.cu: cuda/tree_policy/growth/grow_level.cuh"
+  "gpu/linked_one.cu: cuda.cuh"
+)
+
+# What the lists of CMake build.
+set(built)
+file(GLOB_RECURSE cmake_files "${ROOT}/tests/CMakeLists.txt" "${ROOT}/tests/*.cmake")
+foreach(file IN LISTS cmake_files)
+  get_filename_component(folder "${file}" DIRECTORY)
+  file(STRINGS "${file}" lines REGEX "^[^#]*[.](cpp|cu)")
+  string(REGEX MATCHALL "[a-z0-9_/.]+[.](cpp|cu)" sources "${lines}")
+  list(TRANSFORM sources PREPEND "${folder}/")
+  list(APPEND built ${sources})
+endforeach()
+
+macro(check_test test)
+  if(NOT EXISTS "${ROOT}/tests/${test}")
+    breach("tests/${test} is said to test headers, but there is no such file")
+  elseif(NOT "${ROOT}/tests/${test}" IN_LIST built)
+    breach("tests/${test} is in no list of sources")
+  endif()
+endmacro()
+
+# test_of(<variable> <path below include/espalier>): the test that bears the header's name.
+function(test_of variable path)
+  string(REGEX REPLACE "hpp$" "cpp" path "${path}")
+  string(REGEX REPLACE "cuh$" "cu" path "${path}")
+  set(${variable} "${path}" PARENT_SCOPE)
+endfunction()
+
+set(excused)
+foreach(entry IN LISTS tested_elsewhere)
+  string(REGEX REPLACE ":.*" "" test "${entry}")
+  check_test("${test}")
+  string(REGEX MATCHALL "[a-z0-9_/]+[.](hpp|cuh)" paths "${entry}")
+  list(APPEND excused ${paths})
+  foreach(path IN LISTS paths)
+    test_of(own "${path}")
+    if(NOT "include/espalier/${path}" IN_LIST listed)
+      breach("tests/${test} is said to test include/espalier/${path}, which is no listed header")
+    elseif(EXISTS "${ROOT}/tests/${own}")
+      breach("tests/${test} is said to test include/espalier/${path}, which has tests/${own}")
+    endif()
+  endforeach()
+endforeach()
+
+foreach(header IN LISTS listed)
+  string(REPLACE "include/espalier/" "" path "${header}")
+  # Those of testing are tests themselves.
+  if(path IN_LIST excused OR path MATCHES "^(cuda/)?testing[/.]")
+    continue()
+  endif()
+  test_of(own "${path}")
+  string(REGEX REPLACE "/[^/]*([.][a-z]+)$" "\\1" part "${path}")
+  test_of(of_part "${part}")
+  if(EXISTS "${ROOT}/tests/${own}")
+    check_test("${own}")
+  elseif(NOT "include/espalier/${part}" IN_LIST listed OR NOT EXISTS "${ROOT}/tests/${of_part}")
+    breach("${header} has no test tests/${own}")
+  endif()
+endforeach()
 
 foreach(header IN LISTS present)
   file(READ "${ROOT}/${header}" text)
@@ -69,6 +268,9 @@ foreach(header IN LISTS present)
     if(header MATCHES "^include/espalier/(core|concepts)/" AND line MATCHES "<(boost|range|Eigen|nlohmann)/")
       breach("${header} includes a library that core and concepts do without: ${line}")
     endif()
+    if(line MATCHES "<sys/" AND header MATCHES "^include/espalier/(core|concepts)/")
+      breach("${header} includes what only some systems have: ${line}")
+    endif()
     if(line MATCHES "[<\"]range/v3" AND NOT text MATCHES "__CUDACC__|espalier/views.hpp")
       breach("${header} includes range-v3 without an #error under __CUDACC__")
     endif()
@@ -81,8 +283,11 @@ foreach(header IN LISTS present)
     if(header MATCHES "hpp$" AND line MATCHES "cuh[>\"]|<cuda_|<cub/")
       breach("${header} is of the host half and includes CUDA: ${line}")
     endif()
-    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_llama_headers)
-      breach("${header} includes nlohmann-json, but is not a header of espalier::llama")
+    if(line MATCHES "<boost/" AND NOT header IN_LIST espalier_registry_headers)
+      breach("${header} includes Boost, but is not a header of espalier::espalier")
+    endif()
+    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers)
+      breach("${header} includes nlohmann-json, but is not a header of espalier::files")
     endif()
     if(line MATCHES "<(Eigen|fmt|CLI|sentencepiece)")
       breach("${header} includes what no target of the library links: ${line}")

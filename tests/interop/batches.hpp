@@ -6,7 +6,7 @@
 
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/tree.hpp"
-#include "random_tree.hpp"
+#include "espalier/testing/random_tree.hpp"
 
 // Trees of several sequences as a forward batch, and the parents that conversions should lead back to.
 struct tree_batch {
@@ -47,7 +47,7 @@ inline tree_batch random_batch(std::uint32_t seed, int max_nodes, espalier::node
   tree_batch b;
   for (std::uint32_t s = 0; s <= seed % 4; ++s) {
     const int n = static_cast<int>((seed * 37 + s * 11) % static_cast<std::uint32_t>(max_nodes)) + 1;
-    b.add(random_tree(n, 10 * seed + s, 2000, s % 2 == 0 ? 0.3 : 0.8), order,
+    b.add(espalier::testing::random_tree(n, 10 * seed + s, 2000, s % 2 == 0 ? 0.3 : 0.8), order,
           static_cast<std::int32_t>((seed * 13 + s * 29) % 50));
   }
   return b;

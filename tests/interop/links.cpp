@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trees of other engines as links, paths and selections: small ones worked out by hand, and back again from random trees.
+// Trees of other engines as links, paths and selections, all of them: back again from random trees, and what is
+// refused.
 #include <cstdint>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "espalier/interop/medusa_tree.hpp"
 #include "espalier/interop/sglang_tree.hpp"
 #include "espalier/interop/tensorrt_tree.hpp"
+#include "interop/arrays.hpp"
 #include "interop/batches.hpp"
 #include "raises.hpp"
 
@@ -15,32 +17,6 @@ namespace io = espalier::interop;
 
 namespace {
 
-using longs = std::vector<std::int64_t>;
-using ints = std::vector<std::int32_t>;
-
-// SGLang's arrays for b.size() sequences of n rows.
-template <class IntegerT>
-struct sglang_arrays {
-  sglang_arrays(const tree_batch& b, std::int32_t n, io::tree_numbering numbering = io::tree_numbering::of_batch)
-      : positions(b.size() * static_cast<std::size_t>(n), -9),
-        index(positions),
-        next_token(positions),
-        next_sibling(positions) {
-    io::write_sglang_tree<IntegerT>(b.view(), n, {positions, index, next_token, next_sibling}, numbering);
-  }
-  std::vector<IntegerT> positions, index, next_token, next_sibling;
-};
-
-struct tensorrt_arrays {
-  tensorrt_arrays(const tree_batch& b, const io::tensorrt_tree_shape& shape)
-      : paths(b.size() * static_cast<std::size_t>(shape.n_paths()), -9),
-        mask(b.size() * static_cast<std::size_t>(shape.n_words()), -9),
-        offsets(b.size() * static_cast<std::size_t>(shape.max_tokens), -9) {
-    io::write_tensorrt_tree(b.view(), shape, {paths, mask, offsets});
-  }
-  ints paths, mask, offsets;
-};
-
 std::int32_t depth_of(tree_view tree) {
   std::int32_t depth = 0;
   for (node_id u = 0; u < tree.n_nodes; ++u)
@@ -48,73 +24,7 @@ std::int32_t depth_of(tree_view tree) {
   return depth;
 }
 
-// The root, three children, and a child of the second: leaves from left to right are rows 1, 4, 3.
-tree_batch uneven_batch(std::int32_t prefix) {
-  tree_batch b;
-  b.add(tree_of({-1, 0, 0, 0, 2}), node_order::breadth_first, prefix);
-  return b;
-}
-
 }  // namespace
-
-TEST_CASE("SGLang's arrays, by hand: two sequences of six rows") {
-  tree_batch b = small_batch(10);
-  b.add(tree_of({-1, 0, 1, 0}), node_order::insertion, 7);
-  const sglang_arrays<std::int64_t> found(b, 6);
-  CHECK(found.positions == longs{10, 11, 11, 12, 12, 12, 7, 8, 9, 8, 7, 7});
-  CHECK(found.index == longs{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
-  CHECK(found.next_token == longs{1, 3, 5, -1, -1, -1, 1, 2, -1, -1, -1, -1});
-  CHECK(found.next_sibling == longs{-1, 2, -1, 4, -1, -1, -1, 3, -1, -1, -1, -1});
-  const sglang_arrays<std::int32_t> relative(b, 6, io::tree_numbering::of_tree);
-  CHECK(relative.positions == ints{0, 1, 1, 2, 2, 2, 0, 1, 2, 1, 0, 0});
-  CHECK(relative.index == ints{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5});
-  CHECK(relative.next_token == ints{1, 3, 5, -1, -1, -1, 1, 2, -1, -1, -1, -1});
-}
-
-TEST_CASE("SGLang's selection, by hand: read, and written") {
-  // Three levels of two: candidates 0, 1; then 2, 3 below 0 and 4, 5 below 1; then 6, 7 below 3 and 8, 9 below 4.
-  std::vector<node_id> parents(6, -9);
-  io::read_sglang_selection(longs{-1, 0, 1, 3, 4}, longs{0, 1, 2, 3, 7}, 2, parents);
-  CHECK(parents == std::vector<node_id>{-1, 0, 0, 1, 1, 4});
-  longs list(4, 77), selected(5, 77);
-  io::write_sglang_selection(small_batch(3).view(), 0, 2, list, selected);
-  CHECK(selected == longs{0, 1, 2, 3, 4});
-  CHECK(list == longs{-1, 0, 1, -1});
-  longs alone(1, 77);
-  tree_batch root;
-  root.add(tree_of({-1}), node_order::insertion, 0);
-  io::write_sglang_selection(root.view(), 0, 2, alone, {});
-  CHECK(alone == longs{-1});
-}
-
-TEST_CASE("TensorRT-LLM's tree, by hand: leaves from left to right, rows and paths that nobody has") {
-  const tensorrt_arrays found(uneven_batch(4), {6, 4});
-  CHECK(found.paths == ints{0, 1, -1, -1, 0, 2, 4, -1, 0, 3, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1});
-  CHECK(found.mask == ints{1, 3, 5, 9, 21, 0});
-  CHECK(found.offsets == ints{0, 1, 1, 1, 2, 0});
-  tree_batch root;
-  root.add(tree_of({-1}), node_order::insertion, 9);
-  const tensorrt_arrays alone(root, {2, 2});
-  CHECK(alone.paths == ints{0, -1, -1, -1});
-  CHECK(alone.mask == ints{1, 0});
-}
-
-TEST_CASE("Medusa's and EAGLE's buffers, by hand") {
-  const tree_batch b = uneven_batch(5);
-  longs indices(5), positions(5), retrieve(9);
-  std::vector<float> mask(25);
-  const ints ranks{0, 0, 1, 3, 2};
-  const auto write = [&](io::leaf_order leaves) {
-    return io::write_medusa_tree(b.view(), 0, ranks, 10, 3, leaves, {indices, positions, mask, retrieve});
-  };
-  REQUIRE(write(io::leaf_order::medusa) == 3);
-  CHECK(indices == longs{0, 1, 2, 4, 13});
-  CHECK(positions == longs{0, 1, 1, 1, 2});
-  CHECK(mask == std::vector<float>{1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1});
-  CHECK(retrieve == longs{0, 2, 4, 0, 3, -1, 0, 1, -1});
-  REQUIRE(write(io::leaf_order::eagle) == 3);
-  CHECK(retrieve == longs{0, 1, -1, 0, 2, 4, 0, 3, -1});
-}
 
 TEST_CASE("Random trees come back from links, selections, paths and packed masks") {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {

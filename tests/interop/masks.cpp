@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Masks of other engines: small ones worked out by hand, and back again from random trees.
+// Masks of other engines, all of them: back again from random trees, and what is refused.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -25,92 +25,6 @@ std::span<const std::uint8_t> from(const std::vector<std::uint8_t>& bytes, std::
 }
 
 }  // namespace
-
-TEST_CASE("A dense mask, by hand: prefix 2, six rows, a column that nobody sees") {
-  const tree_batch b = small_batch(2);
-  const std::vector<std::string> expected{"111000000", "111100000", "111010000", "111101000", "111100100", "111010010"};
-  std::vector<std::uint8_t> bytes(54, 9);
-  std::vector<float> added(54, 9);
-  io::write_dense_mask(b.view(), 9, std::span(bytes));
-  io::write_dense_mask(b.view(), 9, std::span(added));
-  for (std::size_t row = 0; row < 6; ++row) {
-    for (std::size_t c = 0; c < 9; ++c) {
-      CHECK(bytes[row * 9 + c] == (expected[row][c] == '1' ? 1 : 0));
-      CHECK(added[row * 9 + c] == (expected[row][c] == '1' ? 0.0F : hidden));
-    }
-  }
-}
-
-TEST_CASE("FlashInfer's mask, by hand: rows do not begin on bytes, sequences do") {
-  tree_batch b = small_batch(1);
-  b.add(tree_of({-1, 0}), node_order::insertion, 0);
-  std::vector<std::uint8_t> packed(7, 0xAA);
-  std::vector<std::int32_t> indptr(3, -5);
-  io::write_flashinfer_mask(b.view(), packed, indptr);
-  CHECK(indptr == std::vector<std::int32_t>{0, 6, 7});
-  CHECK(packed == std::vector<std::uint8_t>{131, 195, 226, 114, 90, 2, 0b1101});
-  std::vector<std::uint16_t> xqa(24, 0xAAAA);
-  io::write_xqa_mask(b.view(), 6, xqa);
-  CHECK(xqa == std::vector<std::uint16_t>{1, 0, 3, 0, 5, 0, 11, 0, 19, 0, 37, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  tree_batch wide;
-  wide.add(random_tree(40, 1, 500, 1), node_order::insertion, 3);  // a chain
-  std::vector<std::uint16_t> halves(40 * 4);
-  io::write_xqa_mask(wide.view(), 40, halves);
-  for (std::size_t row = 0; row < 40; ++row) {
-    for (std::size_t c = 0; c < 64; ++c)
-      REQUIRE((halves[row * 4 + c / 16] >> c % 16 & 1) == (c <= row ? 1 : 0));
-  }
-}
-
-TEST_CASE("SGLang's masks, by hand: full, tree alone, bits") {
-  tree_batch b = small_batch(2);
-  b.add(tree_of({-1, 0}), node_order::insertion, 1);
-  const auto write = [&](io::sglang_mask_mode mode, std::size_t bytes) {
-    std::vector<std::uint8_t> out(bytes, 0xAA);
-    io::write_sglang_mask(b.view(), {mode, 6}, out);
-    return out;
-  };
-  const auto bits = [](const std::string& text) {
-    std::vector<std::uint8_t> out;
-    for (const char c : text)
-      out.push_back(c == '1' ? 1 : 0);
-    return out;
-  };
-  CHECK(write(io::sglang_mask_mode::full, 48 + 42) == bits("11100000"
-                                                           "11110000"
-                                                           "11101000"
-                                                           "11110100"
-                                                           "11110010"
-                                                           "11101001"
-                                                           "1100000"
-                                                           "1110000"
-                                                           "1100000"
-                                                           "1100000"
-                                                           "1100000"
-                                                           "1100000"));
-  CHECK(write(io::sglang_mask_mode::qlen_only, 72) == bits("100000"
-                                                           "110000"
-                                                           "101000"
-                                                           "110100"
-                                                           "110010"
-                                                           "101001"
-                                                           "100000"
-                                                           "110000"
-                                                           "100000"
-                                                           "100000"
-                                                           "100000"
-                                                           "100000"));
-  CHECK(write(io::sglang_mask_mode::qlen_only_bitpacking, 12) ==
-        std::vector<std::uint8_t>{1, 3, 5, 11, 19, 37, 1, 3, 1, 1, 1, 1});
-  std::vector<std::uint8_t> two(2 * 12), four(4 * 20);
-  tree_batch chain;
-  chain.add(random_tree(12, 1, 500, 1), node_order::insertion, 0);
-  io::write_sglang_mask(chain.view(), {io::sglang_mask_mode::qlen_only_bitpacking, 12}, two);
-  CHECK(std::vector<std::uint8_t>(two.end() - 4, two.end()) == std::vector<std::uint8_t>{0xFF, 0x07, 0xFF, 0x0F});
-  io::write_sglang_mask(chain.view(), {io::sglang_mask_mode::qlen_only_bitpacking, 20}, four);
-  CHECK(std::vector<std::uint8_t>(four.begin() + 44, four.begin() + 52) ==
-        std::vector<std::uint8_t>{0xFF, 0x0F, 0, 0, 1, 0, 0, 0});
-}
 
 TEST_CASE("Random trees come back from every mask, in every order, several sequences at once") {
   for (std::uint32_t seed = 0; seed < 24; ++seed) {
@@ -166,7 +80,7 @@ TEST_CASE("Random trees come back from every mask, in every order, several seque
   }
   for (int n = 1; n <= 32; ++n) {
     tree_batch b;
-    b.add(random_tree(n, static_cast<std::uint32_t>(n), 500, 0.5), node_order::depth_first, n);
+    b.add(espalier::testing::random_tree(n, static_cast<std::uint32_t>(n), 500, 0.5), node_order::depth_first, n);
     std::vector<std::uint8_t> bits(static_cast<std::size_t>(4 * n));
     std::vector<node_id> parents(static_cast<std::size_t>(n));
     const io::sglang_mask_layout layout{io::sglang_mask_mode::qlen_only_bitpacking, n};
@@ -174,25 +88,6 @@ TEST_CASE("Random trees come back from every mask, in every order, several seque
     io::read_sglang_mask(bits, layout, n, parents);
     REQUIRE(parents == b.parents[0]);
   }
-}
-
-TEST_CASE("A chain of pending tokens before the tree is a part of what comes back") {
-  tree_batch b;
-  const tree<> t = random_tree(20, 5, 500, 0.5);
-  tree_order order(20);
-  order.compute(t, node_order::breadth_first);
-  b.batch.begin_sequence(0, 6, 23);
-  const std::vector<token_id> chain{1, 2, 3, t.view().token[0]};
-  b.batch.add_chain(chain, 6, 1);
-  b.batch.add_tree(t, order, 3);
-  std::vector<node_id> parents(23), expected{-1, 0, 1, 2};
-  for (std::size_t row = 1; row < 20; ++row)
-    expected.push_back(3 + order.rows()[static_cast<std::size_t>(t.view().parent[order.nodes()[row]])]);
-  std::vector<std::uint8_t> packed(200);
-  std::vector<std::int32_t> indptr(2);
-  io::write_flashinfer_mask(b.view(), packed, indptr);
-  io::read_flashinfer_mask(packed, 23, 6, parents);
-  CHECK(parents == expected);
 }
 
 TEST_CASE("Memory that is too small and shapes that do not fit are refused") {

@@ -8,7 +8,8 @@
 
 #include "catch.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "laws/kv_store.hpp"
+#include "espalier/testing/kv_store_laws.hpp"
+#include "raises.hpp"
 
 namespace {
 
@@ -46,7 +47,7 @@ TEST_CASE("A paged store keeps the laws, whatever the size of its pages") {
   const auto page_size = GENERATE(1, 4, 7, 50);
   const int n_pages = 3 * ((20 - 1) / page_size + 1);
   paged_kv kv(2, 3, 3, 20, page_size, n_pages, mode);
-  kv_store_laws<paged_kv, row_access>(kv, 3, {}).check();
+  espalier::testing::check_kv_store(kv, 3, row_access());
   for (int s = 0; s < 3; ++s)
     kv.truncate(s, 0);
   CHECK(kv.n_free() == n_pages);

@@ -5,18 +5,19 @@
 
 #include "catch.hpp"
 #include "espalier/backend/callable.hpp"
-#include "espalier/backend/checked_forward.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/forward/checked_forward.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
-#include "laws/backend.hpp"
-#include "laws/drafter.hpp"
-#include "laws/kv_store.hpp"
-#include "laws/places.hpp"
-#include "laws/tree_policy.hpp"
-#include "laws/verifier.hpp"
+#include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/kv_store_laws.hpp"
+#include "espalier/testing/places.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
+#include "espalier/testing/tree_policy_laws.hpp"
+#include "espalier/testing/verifier_laws.hpp"
+#include "raises.hpp"
 #include "text_models.hpp"
 
 using namespace espalier;
@@ -85,10 +86,10 @@ TEST_CASE("KVStore laws: token_kv and contiguous_kv, both commit modes, one and 
     for (const std::int32_t n : {1, 3}) {
       token_kv tokens(23, mode, n);
       CHECK(tokens.compacts() == (mode == commit_mode::compact));
-      kv_store_laws(tokens, n, token_access()).check();
+      testing::check_kv_store(tokens, n, token_access());
       contiguous_kv rows(3, 5, n, 23, mode);
       CHECK(rows.compacts() == (mode == commit_mode::compact));
-      kv_store_laws(rows, n, row_access()).check();
+      testing::check_kv_store(rows, n, row_access());
     }
   }
 }
@@ -98,10 +99,10 @@ TEST_CASE("Backend laws: text_backend and callable_backend, both commit modes") 
     const auto make_kv = [mode](std::int32_t n) { return token_kv(64, mode, n); };
     const auto read = [](token_kv& kv, std::int32_t s, std::int32_t slot) { return kv.token(s, slot); };
     text_backend text(7, models::text_model{.seed = 61});
-    backend_laws(text, make_kv, read).check();
+    testing::check_backend(text, make_kv, read);
     std::vector<float> out;
     callable_backend callable(6, [&out](token_kv& kv, forward_batch_view batch) { return sum_model(kv, batch, out); });
-    backend_laws(callable, make_kv, read).check();
+    testing::check_backend(callable, make_kv, read);
   }
 }
 
@@ -148,43 +149,43 @@ TEST_CASE("Drafter laws: autoregressive, both commit modes, bounded or not") {
   };
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
     const auto make = [&] { return autoregressive(models::probe_backend(5, model), token_kv(120, mode), sampling); };
-    step_drafter_laws(make, expected).check();
+    testing::check_step_drafter(make, expected);
     const auto make_bounded = [&] {
       return autoregressive(models::bounded_probe(5, model, 2), token_kv(120, mode), sampling);
     };
-    step_drafter_laws(make_bounded, expected).check();
+    testing::check_step_drafter(make_bounded, expected);
     // In another sequence of a store that is shared.
     const auto make_third = [&] {
       return autoregressive(models::probe_backend(5, model), token_kv(120, mode, 3), sampling, 2);
     };
-    step_drafter_laws(make_third, expected).check();
+    testing::check_step_drafter(make_third, expected);
   }
 }
 
 TEST_CASE("TreePolicy laws: every policy, and other settings than its own") {
   boost::hana::for_each(tree_policies, [](const auto& part) {
     INFO(part.name);
-    check_tree_policy_laws(part.make());
+    testing::check_tree_policy(part.make());
   });
-  check_tree_policy_laws(chain({.length = 1}));
-  check_tree_policy_laws(sampled_chain({.length = 1}));
-  check_tree_policy_laws(iid_paths({.paths = 7, .length = 3}));
-  check_tree_policy_laws(delayed({.paths = 3, .trunk = 0, .length = 2}));
-  check_tree_policy_laws(delayed({.paths = 3, .trunk = 4, .length = 0}));
-  check_tree_policy_laws(fixed({.depth = 2, .breadth = 7, .budget = 33}));
-  check_tree_policy_laws(dynatree({.budget = 5}));
-  check_tree_policy_laws(dynatree(first_paper(17)));
+  testing::check_tree_policy(chain({.length = 1}));
+  testing::check_tree_policy(sampled_chain({.length = 1}));
+  testing::check_tree_policy(iid_paths({.paths = 7, .length = 3}));
+  testing::check_tree_policy(delayed({.paths = 3, .trunk = 0, .length = 2}));
+  testing::check_tree_policy(delayed({.paths = 3, .trunk = 4, .length = 0}));
+  testing::check_tree_policy(fixed({.depth = 2, .breadth = 7, .budget = 33}));
+  testing::check_tree_policy(dynatree({.budget = 5}));
+  testing::check_tree_policy(dynatree(first_paper(17)));
 }
 
 TEST_CASE("Verifier laws: every verifier that takes trees") {
-  check_verifier_laws(greedy(), {});
+  testing::check_verifier(greedy(), {});
   boost::hana::for_each(verifiers, []<class PartT>(const PartT& part) {
     using verifier_type = typename PartT::type;
-    if constexpr (!is_argmax_only<verifier_type> && verifier_type::lossless != regime::single_path) {
+    if constexpr (!ArgmaxVerifier<verifier_type> && verifier_type::lossless != regime::single_path) {
       INFO(part.name);
-      check_verifier_laws(part.make(), {});
-      check_verifier_laws(part.make(), {.temperature = 1});
-      check_verifier_laws(part.make(), {.temperature = 1.3F, .top_k = 2, .top_p = 0.8F});
+      testing::check_verifier(part.make(), {});
+      testing::check_verifier(part.make(), {.temperature = 1});
+      testing::check_verifier(part.make(), {.temperature = 1.3F, .top_k = 2, .top_p = 0.8F});
     }
   });
 }
@@ -192,6 +193,6 @@ TEST_CASE("Verifier laws: every verifier that takes trees") {
 TEST_CASE("places: every decision of a round has a random number of its own, for every pair") {
   for_each_compatible_pair([](const auto& policy, const auto& verifier) {
     INFO(policy.name << " with " << verifier.name);
-    check_places(policy.make(), verifier.make());
+    testing::check_places(policy.make(), verifier.make());
   });
 }

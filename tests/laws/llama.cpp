@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The laws, and a whole decoder, over the host transformer on tiny random models.
-#include "espalier/backend/llama.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 
 #include <string>
 #include <vector>
@@ -10,13 +10,13 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
-#include "laws/backend.hpp"
-#include "laws/drafter.hpp"
 
 using namespace espalier;
 
@@ -48,9 +48,8 @@ TEST_CASE("Backend laws: llama_backend, bitwise, Llama and GPT-NeoX, both commit
     INFO(name);
     llama_backend model = golden(name);
     for (const commit_mode mode : modes)
-      backend_laws(
-          model, [&](std::int32_t n) { return cache_for(model, n, mode); }, read_row)
-          .check();
+      testing::check_backend(
+          model, [&](std::int32_t n) { return cache_for(model, n, mode); }, read_row);
   }
 }
 
@@ -73,7 +72,7 @@ TEST_CASE("Drafter laws: autoregressive over llama_backend, bitwise") {
   llama_backend draft = golden("llama");
   for (const commit_mode mode : modes) {
     const auto make = [&] { return autoregressive(draft, cache_for(draft, 1, mode), sampling); };
-    step_drafter_laws(make, expected).check();
+    testing::check_step_drafter(make, expected);
   }
 }
 

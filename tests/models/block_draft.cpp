@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The bundled block draft: its numbers are those of the model that was trained, and what is written with it is what the target
-// alone writes.
+// The bundled block draft: its numbers are those of the model that was trained, and what is written with it is what the
+// target alone writes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/backend/llama.hpp"
-#include "espalier/backend/llama/block_draft_model.hpp"
-#include "espalier/backend/prefill.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -58,7 +58,7 @@ struct faulty_target {
 
 struct bundled {
   llama_backend target =
-      llama_backend::load(MODELS_FOLDER "/target", {.threads = 2, .max_rows = 80, .hidden_layers = {1, 3, 5}});
+      llama_backend::load(MODELS_FOLDER "/target", {.threads = 1, .max_rows = 80, .hidden_layers = {1, 3, 5}});
   block_draft_model block = block_draft_model::load(MODELS_FOLDER "/block", target);
 
   contiguous_kv make_cache(commit_mode mode = commit_mode::compact) const {
@@ -101,13 +101,13 @@ std::pair<text_type, int> write(DrafterT&& drafter, PolicyT policy, const text_t
     if (turn == 0) decode.resume(text_type{3, 3}, {.max_tokens = max_tokens / 2});
   }
   REQUIRE(failures == (fail_at < 0 ? 0 : 1));
-  const auto text = decode.current().text();
+  const auto text = decode.current().tokens();
   return {{text.begin(), text.end()}, accepted};
 }
 
 }  // namespace
 
-TEST_CASE("the logits of the bundled block draft are those of its reference", "[models]") {
+TEST_CASE("the logits of the bundled block draft are those of its reference", "[models][block_draft]") {
   REQUIRE(references().size() == 4);
   for (const nlohmann::json& reference : references()) {
     const auto tokens = reference["tokens"].get<text_type>();
@@ -138,7 +138,8 @@ TEST_CASE("the logits of the bundled block draft are those of its reference", "[
   }
 }
 
-TEST_CASE("with the bundled block draft the text is that of plain decoding, whatever fails on the way", "[models]") {
+TEST_CASE("with the bundled block draft the text is that of plain decoding, whatever fails on the way",
+          "[models][block_draft]") {
   int accepted = 0, rounds = 0;
   for (const nlohmann::json& reference : references()) {
     const auto prompt = reference["tokens"].get<text_type>();

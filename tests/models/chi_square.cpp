@@ -7,8 +7,8 @@
 
 namespace {
 
-// Known in closed form: with an even number of degrees of freedom the tail is a sum of Poisson probabilities, with an odd
-// one the error function and such a sum.
+// Known in closed form: with an even number of degrees of freedom the tail is a sum of Poisson probabilities, with an
+// odd one the error function and such a sum.
 double exact_tail(double x, int freedom) {
   double term = freedom % 2 == 0 ? std::exp(-x / 2) : std::sqrt(2 * x / M_PI) * std::exp(-x / 2);
   double sum = freedom % 2 == 0 ? 0 : std::erfc(std::sqrt(x / 2));

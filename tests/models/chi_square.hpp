@@ -8,8 +8,8 @@
 
 namespace chi_square {
 
-//! Q(a, x), the regularised upper incomplete gamma function, for a > 0 and x >= 0: the part of the gamma distribution of
-//! shape a beyond x. A series below a + 1, Lentz's continued fraction above.
+//! Q(a, x), the regularised upper incomplete gamma function, for a > 0 and x >= 0: the part of the gamma distribution
+//! of shape a beyond x. A series below a + 1, Lentz's continued fraction above.
 inline double upper_gamma(double a, double x) {
   constexpr double epsilon = 1e-16;
   constexpr double tiny = 1e-300;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The bundled models: what every sampled pair of the registry writes first follows the target's own law, computed exactly.
+// The bundled models: what every sampled pair of the registry writes first follows the target's own law, computed
+// exactly.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +18,7 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/registry.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 #include "models/chi_square.hpp"
 #include "models/remembered_model.hpp"
 #include "models/sampled_pairs.hpp"
@@ -82,7 +83,8 @@ std::vector<double> law_of(std::span<const float> logits, const sampling_options
   return law;
 }
 
-// What the first two tokens are expected to be, as far as samples can tell: tokens that come seldom stand together as -1.
+// What the first two tokens are expected to be, as far as samples can tell: tokens that come seldom stand together as
+// -1.
 class expectation {
  public:
   expectation(const sampling_options& options, int n) : n_(n), first_(law_of(target().row({}), options)) {
@@ -142,7 +144,7 @@ template <class PolicyT, class VerifierT>
 std::map<first_two, int> sample(const setting& s, PolicyT policy, VerifierT verifier, int n) {
   token_kv kv(64);
   autoregressive drafter(draft(), token_kv(64), draft_sampling);
-  auto decode = make_decoder(drafter, policy, verifier, kv, target(), {.sampling = s.target});
+  auto decode = make_decoder(drafter, policy, verifier, kv, target(), {.text = {.sampling = s.target}});
   std::map<first_two, int> counts;
   for (int i = 0; i < n; ++i) {
     decode.begin(prompt);
@@ -187,7 +189,8 @@ double least_probability() {
 
 }  // namespace
 
-TEST_CASE("first two tokens follow the target's law: every sampled pair, with and without truncation", "[models]") {
+TEST_CASE("first two tokens follow the target's law: every sampled pair, with and without truncation",
+          "[models][first_two_tokens]") {
   double smallest = 1;
   for (const setting& s : settings) {
     const expectation expected(s.target, n_samples_of_each_pair);
@@ -205,7 +208,8 @@ TEST_CASE("first two tokens follow the target's law: every sampled pair, with an
             << target().n_rows() << " target rows\n";
 }
 
-TEST_CASE("the same samples refuse a verifier that draws from the target where the residual is due", "[models]") {
+TEST_CASE("the same samples refuse a verifier that draws from the target where the residual is due",
+          "[models][first_two_tokens]") {
   for (const setting& s : settings) {
     INFO(s.name);
     const expectation expected(s.target, n_samples);

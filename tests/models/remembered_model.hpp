@@ -10,34 +10,34 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/llama.hpp"
-#include "espalier/backend/prefill.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 
 namespace models {
 
 using espalier::token_id;
 
-//! A model from its folder, for thousands of texts that begin with the same prompt. A backend that computes each row once:
-//! what it has not seen yet, of a pass, it computes in one tree pass of the model, whose cache keeps the prompt.
+//! A model from its folder, for thousands of texts that begin with the same prompt. A backend that computes each row
+//! once: what it has not seen yet, of a pass, it computes in one tree pass of the model, whose cache keeps the prompt.
 //!
 //! Law         the rows are the model's, by the law of Backend: a row does not depend on the batch it is in
 //! Pre         every text begins with the prompt
 class remembered_model {
  public:
   remembered_model(const std::string& folder, std::span<const token_id> prompt)
-      : model_(espalier::llama_backend::load(folder, {.max_rows = max_rows})),
-        kv_(model_.config().n_layers, model_.config().kv_size(), 1, static_cast<int>(prompt.size()) + max_rows),
+      : model_(espalier::llama_backend::load(folder, {.threads = 1, .max_rows = most_rows})),
+        kv_(model_.config().n_layers, model_.config().kv_size(), 1, static_cast<int>(prompt.size()) + most_rows),
         prompt_size_(prompt.size()),
-        unknown_(max_rows - 1),
-        order_(max_rows) {
+        unknown_(most_rows - 1),
+        order_(most_rows) {
     espalier::prefill prefill;
     prefill.reserve();
-    prefill.run(model_, kv_, 0, prompt, 1);
+    prefill.run(model_, kv_, 0, prompt.first(prompt.size() - 1), 0, [](std::int32_t, std::int32_t) {});
     unknown_.reset(prompt.back());
     compute();
   }
@@ -75,7 +75,7 @@ class remembered_model {
   }
 
  private:
-  static constexpr int max_rows = 64;
+  static constexpr int most_rows = 64;
 
   // What a batch row sees beyond the prompt.
   void read(espalier::token_kv& kv, const espalier::batch_sequence& s, std::span<const std::uint32_t> mask,

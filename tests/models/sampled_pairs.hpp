@@ -27,12 +27,13 @@ template <class PolicyT>
 inline constexpr bool draws =
     espalier::drafts<PolicyT> && !espalier::compatible(PolicyT::sampling, espalier::regime::deterministic);
 
-// Calls f(policy, verifier), two parts, for every pair of the registry whose trees are drawn and whose verifier samples.
+// Calls f(policy, verifier), two parts, for every pair of the registry whose trees are drawn and whose verifier
+// samples.
 template <class FunctionT>
 void for_each_sampled_pair(const FunctionT& f) {
   espalier::for_each_compatible_pair(
       [&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
-        if constexpr (draws<typename PolicyT::type> && !espalier::is_argmax_only<typename VerifierT::type>)
+        if constexpr (draws<typename PolicyT::type> && !espalier::ArgmaxVerifier<typename VerifierT::type>)
           f(policy, verifier);
       });
 }

@@ -19,10 +19,10 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/testing/row_drafter.hpp"
 #include "nde/ot_verifiers.hpp"
 #include "nde/root_paths.hpp"
 #include "raises.hpp"
-#include "tree_policy/row_drafter.hpp"
 
 using namespace espalier;
 
@@ -59,13 +59,12 @@ struct drawn_root {
   std::vector<std::vector<float>> target, draft;
 
   drawn_root(const pair_of_models& models, std::uint64_t seed) {
-    row_drafter drafter(static_cast<std::int32_t>(models.vocab), [&](std::span<const token_id> path) {
+    testing::row_drafter drafter(static_cast<std::int32_t>(models.vocab), [&](std::span<const token_id> path) {
       const auto row = models.row(path, false);
       return std::vector<double>(row.begin(), row.end());
     });
     drafter.reserve(samples * nde::root_paths::most_nodes);
     paths.draw(drafter, 1, philox_chance(seed, 0, 0));
-    REQUIRE(drafter.lawful);
     REQUIRE(drafter.passes == nde::root_paths::deepest);
     const tree_view tree = paths.tree();
     for (node_id u = 0; u < tree.n_nodes; ++u) {

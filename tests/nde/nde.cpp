@@ -17,10 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool contains(std::string_view text, std::string_view what) {
-  return text.find(what) != std::string_view::npos;
-}
-
 std::string prompts_file() {
   const std::string path = scratch() + "/prompts.jsonl";
   std::ofstream(path) << R"({"domain": "one", "text": "Once upon a time"})"

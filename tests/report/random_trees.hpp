@@ -26,8 +26,8 @@ struct drafted {
   espalier::verdict decision;
 };
 
-// Trees of all shapes up to 256 nodes, some with repeated draws, and a verdict somewhere in each; now and then its token
-// was drafted, as where a session stops in the middle of a path.
+// Trees of all shapes up to 256 nodes, some with repeated draws, and a verdict somewhere in each; now and then its
+// token was drafted, as where a session stops in the middle of a path.
 inline drafted random_tree(unsigned seed) {
   std::mt19937 engine(seed);
   const auto below = [&](unsigned n) { return static_cast<std::int32_t>(static_cast<unsigned>(engine()) % n); };

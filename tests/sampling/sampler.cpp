@@ -50,6 +50,12 @@ std::vector<named_row<NumberT>> rows_of(std::size_t n) {
   all.push_back({"two values", make([&](std::size_t) { return random() % 3 == 0 ? 1.0 : 0.0; })});
   all.push_back(
       {"ascending", make([=](std::size_t i) { return 10.0 * static_cast<double>(i) / static_cast<double>(n); })});
+  constexpr double hole = -std::numeric_limits<double>::infinity();
+  all.push_back({"a padded vocabulary", make([&](std::size_t i) { return i < (n + 1) / 2 ? normal(random) : hole; })});
+  all.push_back({"half is masked", make([&](std::size_t i) { return i % 2 == 0 ? 2 * normal(random) : hole; })});
+  all.push_back({"most are impossible",
+                 make([&](std::size_t i) { return i == n / 3 || random() % 50 == 0 ? normal(random) : hole; })});
+  all.push_back({"one is possible", make([=](std::size_t i) { return i == n / 2 ? 7.0 : hole; })});
   return all;
 }
 
@@ -192,18 +198,27 @@ TEST_CASE("wherever the ties stand, as many are kept, and the lowest ids of them
   }
 }
 
-TEST_CASE("a logit that is not finite is found by every way of sampling") {
-  for (const std::size_t n : {2U, 64U, 101U}) {
-    for (std::size_t at = 0; at < n; ++at) {
-      for (const float bad : {nan_value, infinity, -infinity}) {
-        std::vector<float> logits(n, 1.0F), out(n);
-        logits[0] = 5;
-        logits[at] = bad;
-        for (const sampling_options& o :
-             {sampling_options{}, sampling_options{.temperature = 1}, sampling_options{.temperature = 1, .top_k = 1},
-              sampling_options{.temperature = 1, .top_p = 0.5F}, sampling_options{.temperature = 1, .min_p = 0.5F}}) {
-          const std::string message = message_of<numeric_error>([&] { sampler(o).probabilities(logits, out, 3); });
-          REQUIRE(says(message, "token " + std::to_string(at) + " in row 3"));
+const std::vector<sampling_options> ways_of_sampling{
+    {},
+    {.temperature = 1},
+    {.temperature = 1, .top_k = 1},
+    {.temperature = 1, .top_p = 0.5F},
+    {.temperature = 1, .min_p = 0.5F},
+    {.temperature = 1, .top_k = 40, .top_p = 0.9F, .min_p = 0.01F},
+};
+
+TEST_CASE("a logit that is NaN or plus infinity is found by every way of sampling") {
+  for (const std::size_t n : {2U, 64U, 101U, 2000U}) {
+    for (std::size_t at = 0; at < n; at += n < 200 ? 1 : 111) {
+      for (const float bad : {nan_value, -nan_value, infinity}) {
+        for (const float others : {1.0F, -infinity}) {
+          std::vector<float> logits(n, others), out(n);
+          logits[0] = 5;
+          logits[at] = bad;
+          for (const sampling_options& o : ways_of_sampling) {
+            const std::string message = message_of<numeric_error>([&] { sampler(o).probabilities(logits, out, 3); });
+            REQUIRE(says(message, "token " + std::to_string(at) + " in row 3"));
+          }
         }
       }
     }
@@ -211,6 +226,37 @@ TEST_CASE("a logit that is not finite is found by every way of sampling") {
   std::vector<float> none;
   CHECK(says(message_of<input_error>([&] { sampler({.temperature = 1, .top_k = 3}).probabilities(none, none, 4); }),
              "row 4"));
+}
+
+TEST_CASE("a row of nothing but minus infinity is found by every way of sampling") {
+  for (const std::size_t n : {1U, 64U, 101U, 2000U}) {
+    const std::vector<float> logits(n, -infinity);
+    std::vector<float> out(n);
+    for (const sampling_options& o : ways_of_sampling) {
+      const auto from = row_origin::after_node(row_origin::model::draft, 1, 9);
+      const std::string message = message_of<numeric_error>([&] { sampler(o).probabilities(logits, out, from); });
+      REQUIRE(says(message, "all of the draft's logits after node 9 of sequence 1 are minus infinity"));
+    }
+  }
+}
+
+TEST_CASE("top-k with more tokens than are possible gives those that are") {
+  for (const std::size_t n : {3U, 64U, 1000U, 5001U}) {
+    std::vector<float> logits(n, -infinity), out(n), all(n);
+    for (const std::size_t t : {std::size_t{1}, n / 2, n - 1})
+      logits[t] = static_cast<float>(t % 3);
+    sampler({.temperature = 1}).probabilities(logits, all, 0);
+    for (const int k : {3, 4, 50, 999, 1 << 30}) {
+      sampler({.temperature = 1, .top_k = k}).probabilities(logits, out, 0);
+      for (std::size_t t = 0; t < n; ++t)
+        REQUIRE((out[t] > 0) == (logits[t] > -infinity));
+      // The sums are taken over rows of other lengths.
+      for (std::size_t t = 0; t < n; ++t)
+        REQUIRE(std::abs(out[t] - all[t]) < 1e-6F);
+    }
+    sampler({.temperature = 1, .top_k = 2}).probabilities(logits, out, 0);
+    CHECK(std::count_if(out.begin(), out.end(), [](float p) { return p > 0; }) == 2);
+  }
 }
 
 TEST_CASE("after reserve nothing is allocated") {

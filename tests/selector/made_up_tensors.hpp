@@ -17,7 +17,7 @@ inline std::vector<float> made_up(const std::string& name, std::size_t rows, std
     key = (key ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
   std::vector<float> out;
   for (std::size_t i = 0; i < rows * (columns > 0 ? columns : 1); ++i) {
-    double x = static_cast<double>(models::mix(key + i) >> 40) / 0x1p23 - 1;
+    double x = static_cast<double>(models::mixed(key + i) >> 40) / 0x1p23 - 1;
     if (name.ends_with(".deviation")) {
       x = 1 + x / 2;
     } else if (name.ends_with(".norm.weight")) {

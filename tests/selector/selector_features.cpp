@@ -8,8 +8,6 @@
 
 #include "catch.hpp"
 #include "espalier/sampling/softmax.hpp"
-#include "espalier/selector/delayed_action.hpp"
-#include "raises.hpp"
 
 using namespace espalier;
 
@@ -55,25 +53,6 @@ std::vector<double> defined(const std::vector<float>& p, const RowT& q, const Ro
 
 }  // namespace
 
-TEST_CASE("the floored logarithm is the logarithm to 1e-6 of itself") {
-  double worst = 0;
-  for (double p = 1e-10; p <= 1; p *= 1.0001) {
-    const auto x = static_cast<float>(p);
-    if (x <= 1e-10F || x == 1) continue;
-    const double exact = std::log(static_cast<double>(x));
-    worst = std::max(worst, std::abs(detail::floored_log(x) / exact - 1));
-  }
-  for (float x = 1; x > 0.999F; x = std::nextafter(x, 0.0F)) {
-    const double exact = std::log(static_cast<double>(x));
-    if (x < 1) worst = std::max(worst, std::abs(detail::floored_log(x) / exact - 1));
-  }
-  CHECK(worst < 1e-6);
-  CHECK(detail::floored_log(1) == 0);
-  const double floor = std::log(1e-10);
-  for (const float low : {0.0F, 1e-45F, 1e-30F, 1e-11F, -1.0F})
-    CHECK(detail::floored_log(low) == Approx(floor).epsilon(1e-6));
-}
-
 TEST_CASE("divergences are those of the definitions, whatever the rows' length and kind") {
   for (const std::size_t n : {1U, 2U, 63U, 64U, 65U, 1000U, 1024U, 1025U, 4096U, 151936U}) {
     for (const double top : {1.0, 0.9}) {
@@ -97,19 +76,6 @@ TEST_CASE("divergences are those of the definitions, whatever the rows' length a
   }
 }
 
-TEST_CASE("rows that agree have no divergence; rows that share nothing the most there is") {
-  const std::vector<float> one{1, 0}, other{0, 1}, even{0.5F, 0.5F};
-  const auto between = [](const std::vector<float>& p, const std::vector<float>& q) {
-    return row_divergence::of(std::span<const float>(p), std::span<const float>(q));
-  };
-  CHECK(between(even, even).target_to_draft == 0);
-  CHECK(between(even, even).target_entropy == Approx(std::log(2.0)));
-  CHECK(between(one, other).distance == 2);
-  CHECK(between(one, other).target_to_draft == Approx(-std::log(1e-10)));
-  CHECK(between(one, even).draft_to_target == Approx(0.5 * std::log(0.5) + 0.5 * (std::log(0.5) - std::log(1e-10))));
-  CHECK(says(message_of<input_error>([&] { between(one, {1}); }), "2 tokens", "draft 1", "same vocabulary"));
-}
-
 TEST_CASE("each scalar has its place") {
   selector_features features;
   features.set_text(37, {.temperature = 0.5F, .top_p = 0.9F});
@@ -125,17 +91,4 @@ TEST_CASE("the target's row before truncation") {
   CHECK(row == expected);
   untruncated_row(logits, 0, row);
   CHECK(row == std::vector<float>{0, 1, 0, 0});
-}
-
-TEST_CASE("actions are numbered by paths, trunk, length") {
-  CHECK(delayed_action::count == 324);
-  for (std::int32_t number = 0; number < delayed_action::count; ++number) {
-    const delayed_options tree = delayed_action::at(number);
-    CHECK(delayed_action::number(tree) == number);
-    CHECK((tree.paths >= 1 && tree.paths <= 4 && tree.trunk >= 0 && tree.trunk <= 8 && tree.length >= 0 &&
-           tree.length <= 8));
-  }
-  CHECK(delayed_action::number({.paths = 1, .trunk = 0, .length = 8}) == 8);
-  CHECK(delayed_action::number({.paths = 1, .trunk = 8, .length = 0}) == 72);
-  CHECK(delayed_action::number({.paths = 2, .trunk = 0, .length = 0}) == 81);
 }

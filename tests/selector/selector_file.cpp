@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/model_writer.hpp"
 #include "catch.hpp"
+#include "model/llama/model_writer.hpp"
 #include "raises.hpp"
 #include "selector/made_up_features.hpp"
 #include "selector/made_up_tensors.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Chains over drafters of blocks and of runs; those over step drafters are in tests/laws.
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +41,7 @@ tree<> grown(chain policy, DrafterT&& drafter, std::int32_t limit = 64) {
   drafter.reserve(64);
   const token_id text[] = {9};
   drafter.begin(text);
-  policy.grow(t, drafter, chance);
+  espalier::grow(policy, t, drafter, chance);
   return t;
 }
 
@@ -90,7 +91,7 @@ TEST_CASE("over a block it is the chain over its rows of probabilities") {
     rows_type<float> rows(6, std::vector<float>(50));
     for (std::size_t r = 0; r < rows.size(); ++r) {
       for (std::size_t v = 0; v < rows[r].size(); ++v)
-        rows[r][v] = static_cast<float>(std::floor(9 * models::unit(seed * 1000 + r * 60 + v)));
+        rows[r][v] = static_cast<float>(std::floor(9 * models::mixed_unit(seed * 1000 + r * 60 + v)));
     }
     const tree<> direct = grown(chain({.length = 6}), block_of(rows));
     const tree<> stepped = grown(chain({.length = 6}), factorised(block_of(rows)));

@@ -9,30 +9,30 @@
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/grow.hpp"
+#include "espalier/testing/random_tree.hpp"
+#include "espalier/testing/row_drafter.hpp"
 #include "espalier/tree_policy/eagle2.hpp"
 #include "raises.hpp"
-#include "random_tree.hpp"
 #include "tree_policy/path_laws.hpp"
-#include "tree_policy/row_drafter.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
 using nlohmann::json;
 
-static_assert(TreePolicy<eagle2, row_drafter, philox_chance>);
+static_assert(TreePolicy<eagle2, testing::row_drafter, philox_chance>);
 
 namespace {
 
 using prefix_type = std::vector<token_id>;
 
-tree<> grow(eagle2 policy, row_drafter& drafter, int limit = 1 << 20) {
+tree<> grow(eagle2 policy, testing::row_drafter& drafter, int limit = 1 << 20) {
   tree<> t(most_asked(policy));
   t.reset(9, limit);
   drafter.reserve(most_asked(policy));
   drafter.passes = 0;
   philox_chance chance(0, 0, 0);
-  policy.grow(t, drafter, chance);
-  REQUIRE(drafter.lawful);
+  espalier::grow(policy, t, drafter, chance);
   return t;
 }
 
@@ -40,7 +40,7 @@ std::vector<prefix_type> prefixes_of(tree_view view) {
   std::vector<prefix_type> out;
   for (node_id u = 1; u < view.n_nodes; ++u) {
     out.emplace_back();
-    for (const node_id a : path_to(view, u)) {
+    for (const node_id a : testing::path_to(view, u)) {
       if (a != root_node) out.back().push_back(view.token[a]);
     }
   }
@@ -60,7 +60,7 @@ std::vector<scored_prefix> best(std::vector<scored_prefix> all, std::size_t k) {
 }
 
 // Beam search that records all it sees, written out with lists of prefixes.
-std::vector<prefix_type> naive_eagle2(const row_drafter::law_type& law, eagle2_options o) {
+std::vector<prefix_type> naive_eagle2(const testing::row_drafter::row_function& law, eagle2_options o) {
   const auto beam_size = static_cast<std::size_t>(o.beam);
   std::vector<scored_prefix> beam{{{}, 0.0}}, recorded;
   for (int level = 0; level <= o.depth; ++level) {
@@ -91,13 +91,13 @@ std::vector<prefix_type> naive_eagle2(const row_drafter::law_type& law, eagle2_o
 }
 
 // The rows that the drafter has by node are those of the nodes' paths, and inner nodes have one.
-void check_rows(const row_drafter& drafter, const row_drafter::law_type& law, tree_view view) {
+void check_rows(const testing::row_drafter& drafter, const testing::row_drafter::row_function& law, tree_view view) {
   const auto rows = drafter.rows();
   for (node_id u = 0; u < view.n_nodes; ++u) {
     if (!view.is_leaf(u)) REQUIRE(rows.has(u));
     if (!rows.has(u)) continue;
     std::vector<token_id> path;
-    for (const node_id a : path_to(view, u))
+    for (const node_id a : testing::path_to(view, u))
       path.push_back(view.token[a]);
     const auto row = rows.row(u);
     REQUIRE(std::vector<double>(row.begin(), row.end()) == law(path));
@@ -112,7 +112,7 @@ TEST_CASE("EAGLE-2 vectors: prefixes agree in order, and scores") {
   for (const json& e : all.at("eagle2")) {
     INFO("tree " << trees++);
     const auto rows = e.at("markov").at("Q").get<std::vector<std::vector<double>>>();
-    row_drafter drafter(static_cast<std::int32_t>(rows[0].size()), markov_law(rows));
+    testing::row_drafter drafter(static_cast<std::int32_t>(rows[0].size()), markov_law(rows));
     const tree<> t = grow(eagle2({.beam = e.at("top_k"), .depth = e.at("depth"), .budget = e.at("total")}), drafter);
     REQUIRE(drafter.passes == e.at("depth").get<int>() + 1);
     REQUIRE(prefixes_of(t) == e.at("prefixes").get<std::vector<prefix_type>>());
@@ -128,7 +128,7 @@ TEST_CASE("eagle2 is beam search over all that was seen, whatever the ties") {
   for (std::uint32_t seed = 0; seed < 80; ++seed) {
     const auto vocab = static_cast<std::int32_t>(seed % 6) + 1;
     const auto law = path_law(seed, vocab);
-    row_drafter drafter(vocab, law);
+    testing::row_drafter drafter(vocab, law);
     for (const int beam : {1, 2, 3, 8}) {
       for (const int depth : {0, 1, 4}) {
         for (const int budget : {1, 4, 11, 300}) {
@@ -146,7 +146,7 @@ TEST_CASE("eagle2 is beam search over all that was seen, whatever the ties") {
 
 TEST_CASE("where there is no room for a beam, its best nodes are asked about and growth ends") {
   const auto law = path_law(3, 5);
-  row_drafter drafter(5, law);
+  testing::row_drafter drafter(5, law);
   const eagle2 policy({.beam = 3, .depth = 6, .budget = 30});
   CHECK(policy.max_nodes() == 30);
   CHECK(policy.max_asked() == 30);
@@ -169,10 +169,10 @@ TEST_CASE("where there is no room for a beam, its best nodes are asked about and
 }
 
 TEST_CASE("eagle2 drafts no token of probability 0") {
-  row_drafter silent(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.0); });
+  testing::row_drafter silent(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.0); });
   CHECK(grow(eagle2(), silent).size() == 1);
   CHECK(silent.passes == 1);
-  row_drafter sure(4, [](std::span<const token_id> path) {
+  testing::row_drafter sure(4, [](std::span<const token_id> path) {
     std::vector<double> row(4, 0.0);
     row[path.size() % 4] = 1;
     return row;
@@ -191,16 +191,14 @@ TEST_CASE("eagle2 allocates nothing once it is built") {
     void reserve(std::int32_t) {}
     std::int32_t capacity() const { return 1 << 20; }
     std::int32_t vocab_size() const { return 12; }
-    vocab_rows<double> propose(tree_view, std::span<const node_id> nodes) {
+    void propose(tree_view, std::span<const node_id> nodes) {
       if (nodes[0] == root_node) n = 0;
-      const std::int32_t first = n;
       for (const node_id u : nodes) {
         for (std::size_t token = 0; token < 12; ++token)
           data[static_cast<std::size_t>(n) * 12 + token] =
               static_cast<double>((u + 1) * 7 % 5 + 1) / (20.0 + static_cast<double>(token));
         row_of[static_cast<std::size_t>(u)] = n++;
       }
-      return {data.data() + first * 12, n - first, 12};
     }
     node_rows<double> rows() const { return {{data.data(), n, 12}, row_of.data()}; }
     void renumber(std::span<const node_id>) {}
@@ -212,7 +210,7 @@ TEST_CASE("eagle2 allocates nothing once it is built") {
   const allocation_count count;
   for (int round = 0; round < 3; ++round) {
     t.reset(0);
-    policy.grow(t, drafter, chance);
+    espalier::grow(policy, t, drafter, chance);
   }
   CHECK(count.so_far() == 0);
   CHECK(t.size() == 60);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/tree_policy/sequoia.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +15,9 @@
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
-#include "laws/tree_policy.hpp"
+#include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/tree_policy_laws.hpp"
 #include "raises.hpp"
-#include "tree_policy/row_drafter.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -68,20 +69,19 @@ double best_of_all(int n, int max_depth, std::span<const double> acceptance) {
   return best;
 }
 
-row_drafter flat_drafter(std::size_t vocab) {
-  return row_drafter(static_cast<std::int32_t>(vocab), [=](std::span<const token_id>) {
+testing::row_drafter flat_drafter(std::size_t vocab) {
+  return testing::row_drafter(static_cast<std::int32_t>(vocab), [=](std::span<const token_id>) {
     return std::vector<double>(vocab, 1.0 / static_cast<double>(vocab));
   });
 }
 
 template <class ChanceT>
-tree<> grow(sequoia policy, row_drafter& drafter, ChanceT& chance, int limit = 1 << 20) {
+tree<> grow(sequoia policy, testing::row_drafter& drafter, ChanceT& chance, int limit = 1 << 20) {
   tree<> t(policy.max_nodes());
   t.reset(0, limit);
   drafter.reserve(policy.max_nodes());
   drafter.passes = 0;
-  policy.grow(t, drafter, chance);
-  REQUIRE(drafter.lawful);
+  espalier::grow(policy, t, drafter, chance);
   return t;
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("every round draws the same shape, one draft pass a level") {
   const sequoia policy({.budget = 40, .max_depth = 5});
   const children_list shape(policy.children().begin(), policy.children().end());
   CHECK(policy.max_nodes() == 40);
-  row_drafter drafter = flat_drafter(30);
+  testing::row_drafter drafter = flat_drafter(30);
   int depth = 0;
   products(shape, sequoia::default_acceptance, depth);
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
@@ -219,7 +219,7 @@ TEST_CASE("every round draws the same shape, one draft pass a level") {
 
 TEST_CASE("the draws of a node are without replacement: every tree with its exact probability") {
   const std::vector<double> q{0.5, 0.3, 0.2};
-  row_drafter drafter(3, [&](std::span<const token_id>) { return q; });
+  testing::row_drafter drafter(3, [&](std::span<const token_id>) { return q; });
   const std::vector<double> alike{0.5, 0.5};
   std::map<std::vector<token_id>, double> law;
   enumerating_chance chance;
@@ -240,7 +240,7 @@ TEST_CASE("the draws of a node are without replacement: every tree with its exac
 TEST_CASE("a row that has given all it can takes what hangs below with it") {
   const std::vector<double> alike{0.5, 0.5, 0.5};
   // One token after an even one, all after an odd one.
-  row_drafter drafter(4, [](std::span<const token_id> path) {
+  testing::row_drafter drafter(4, [](std::span<const token_id> path) {
     return path.back() % 2 == 0 ? std::vector<double>{0, 1, 0, 0} : std::vector<double>(4, 0.25);
   });
   const sequoia policy({.budget = 39, .max_depth = 3}, alike);
@@ -255,12 +255,12 @@ TEST_CASE("a row that has given all it can takes what hangs below with it") {
       ++n;
     REQUIRE(n == (view.depth[u] == 3 ? 0 : view.token[u] % 2 == 0 ? 1 : 3));
   }
-  row_drafter nothing(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.0); });
+  testing::row_drafter nothing(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.0); });
   CHECK(grow(policy, nothing, chance).size() == 1);
 }
 
 TEST_CASE("a limit cuts the shape off, whatever is drawn") {
-  row_drafter drafter = flat_drafter(6);
+  testing::row_drafter drafter = flat_drafter(6);
   for (int limit = 0; limit <= 20; ++limit) {
     for (std::uint32_t seed = 0; seed < 5; ++seed) {
       philox_chance chance(seed, 0, 0);
@@ -271,12 +271,12 @@ TEST_CASE("a limit cuts the shape off, whatever is drawn") {
 }
 
 TEST_CASE("TreePolicy laws: sequoia, small and large") {
-  check_tree_policy_laws(sequoia());
-  check_tree_policy_laws(sequoia({.budget = 1, .max_depth = 1}));
-  check_tree_policy_laws(sequoia({.budget = 30, .max_depth = 1}));
-  check_tree_policy_laws(sequoia({.budget = 30, .max_depth = 64}));
+  testing::check_tree_policy(sequoia());
+  testing::check_tree_policy(sequoia({.budget = 1, .max_depth = 1}));
+  testing::check_tree_policy(sequoia({.budget = 30, .max_depth = 1}));
+  testing::check_tree_policy(sequoia({.budget = 30, .max_depth = 64}));
   const std::vector<double> late{0, 0.9};
-  check_tree_policy_laws(sequoia({.budget = 12, .max_depth = 4}, late));
+  testing::check_tree_policy(sequoia({.budget = 12, .max_depth = 4}, late));
 }
 
 TEST_CASE("the largest programme is built, and what is out of range is an error") {

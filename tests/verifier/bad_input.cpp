@@ -7,36 +7,15 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/philox.hpp"
 #include "espalier/core/script_chance.hpp"
 #include "espalier/registry.hpp"
-#include "exactness/worlds.hpp"
 #include "raises.hpp"
+#include "verifier/scene.hpp"
 
 using namespace espalier;
 namespace hana = boost::hana;
 
 namespace {
-
-using rows_type = std::vector<std::vector<double>>;
-
-struct given_rows {
-  rows_type rows;
-  bool has(node_id u) const { return !rows[static_cast<std::size_t>(u)].empty(); }
-  std::span<const double> row(node_id u) const { return rows[static_cast<std::size_t>(u)]; }
-  token_id argmax(node_id) const { return 0; }
-};
-
-// Two tokens one after the other, drawn from fair rows over four.
-struct scene {
-  scene() : drawn(2) {
-    drawn.reset(0);
-    drawn.draw(drawn.draw(0, 1, 0), 2, 0);
-    p.rows = q.rows = rows_type(3, std::vector<double>(4, 0.25));
-  }
-  tree<> drawn;
-  given_rows p, q;
-};
 
 // Calls f(part) for each verifier that reads rows of the draft.
 template <class FunctionT>
@@ -51,13 +30,6 @@ int for_each_reader(const FunctionT& f) {
     }
   });
   return n;
-}
-
-template <class PartT>
-verdict verify(const PartT& part, scene& s, std::uint64_t seed = 0) {
-  philox_chance chance(seed, 0, 0);
-  auto verifier = part.make();
-  return verifier.verify(s.drawn, s.q, s.p, chance);
 }
 
 }  // namespace
@@ -112,17 +84,6 @@ TEST_CASE("a tree that its rows could not have given is an error") {
     s.drawn.draw(0, -1, 0);
     CHECK(says(message_of<input_error>([&] { verify(part, s); }), "node 1", "token -1"));
   });
-}
-
-TEST_CASE("target_only checks the rows it draws from") {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const part<target_only> target_alone{"target-only", ""};
-  for (const std::vector<double>& row :
-       {std::vector<double>{nan, 0.5, 0.5, 0}, {-0.5, 1, 0.5, 0}, {0.2, 0.2, 0.1, 0}, {0, 0, 0, 0}}) {
-    scene s;
-    s.p.rows[0] = row;
-    CHECK(says(message_of<numeric_error>([&] { verify(target_alone, s); }), "target", "after node 0"));
-  }
 }
 
 TEST_CASE("a later draw that is no token is an error, not a read beyond the row") {
@@ -185,14 +146,4 @@ TEST_CASE("rows without choice are no error") {
     for (std::uint64_t seed = 0; seed < 50; ++seed)
       CHECK_NOTHROW(verify(part, s, seed));
   });
-}
-
-TEST_CASE("block verification needs a single path") {
-  scene s;
-  s.drawn.reset(0);
-  s.drawn.draw(0, 1, 0);
-  s.drawn.draw(0, 1, 0);
-  philox_chance chance(0, 0, 0);
-  CHECK(says(message_of<input_error>([&] { block().verify(s.drawn, s.q, s.p, chance); }), "node 0", "several draws",
-             "single path"));
 }

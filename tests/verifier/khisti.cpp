@@ -51,8 +51,8 @@ double covered(const row_type& p, std::span<const double> law) {
   return sum;
 }
 
-// The most of p that any shares of pairs could cover in the window of a stage, by the cut theorem: all subsets are tried. The
-// window is that of the exact ranking.
+// The most of p that any shares of pairs could cover in the window of a stage, by the cut theorem: all subsets are
+// tried. The window is that of the exact ranking.
 double best_in_window(const row_type& p, const row_type& a, const row_type& b, std::size_t window) {
   std::vector<std::size_t> rank(p.size());
   for (std::size_t i = 0; i < rank.size(); ++i)
@@ -233,7 +233,7 @@ TEST_CASE("lists that were tampered with bias khisti") {
   REQUIRE(one_node::bias(verifier, p, q, 3, [&](list_type& list) { one_node::sort_by(q, list); }) > 0.005);
 }
 
-// The figures in docs/algorithms.md.
+// The figures in docs/algorithms/verifiers.md.
 TEST_CASE("rounded ranks cover hardly less of the target than sorted ones, often more") {
   const auto sorted = std::make_unique<detail::pair_select<double, 20000>>();
   const auto rounded = std::make_unique<detail::pair_select<double>>();

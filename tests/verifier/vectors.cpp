@@ -11,7 +11,7 @@
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/script_chance.hpp"
 #include "espalier/espalier.hpp"
-#include "tree_policy/row_drafter.hpp"
+#include "espalier/testing/row_drafter.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -75,7 +75,8 @@ struct counts {
   int scripts = 0;
 };
 
-// The verifier's law, its expected block efficiency, and its verdicts on given uniforms. Nothing where the entry lacks it.
+// The verifier's law, its expected block efficiency, and its verdicts on given uniforms. Nothing where the entry lacks
+// it.
 template <class VerifierT>
 void check(const nlohmann::json& entry, const std::string& name, VerifierT verifier, counts& n) {
   given_tree t(entry["nodes"]);
@@ -123,7 +124,7 @@ TEST_CASE("verifiers of independent draws have the laws and the verdicts of the 
     check(entry, "traversal", traversal(), n);
     check(entry, "traversal_dedup", traversal_without_replacement(), n);
     if (shape[0] == 1 || shape[2] == 0) {
-      check(entry, "bv", block(), n);
+      check(entry, "bv", block_verification(), n);
       check(entry, "naive", naive(), n);
     }
   }

@@ -8,15 +8,16 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/remaining_draft.hpp"
+#include "espalier/verifier/walk/remaining_draft.hpp"
 
 namespace espalier {
 
-//! How often the first, second, third draw of a node was the one accepted, over the nodes that verification reached: what
-//! sequoia builds its shape from. An observer: call it with each round's record.
+//! How often the first, second, third draw of a node was the one accepted, over the nodes that verification reached:
+//! what sequoia builds its shape from. An observer: call it with each round's record.
 //!
-//! Draws of one token share a rank, that of the first of them. Where the trees' own shape depends on the text, so does what is
-//! measured: a rank is counted where the draw was made. sequoia's trees, of equal rates if there are none yet, do not.
+//! Draws of one token share a rank, that of the first of them. Where the trees' own shape depends on the text, so does
+//! what is measured: a rank is counted where the draw was made. sequoia's trees, of equal rates if there are none yet,
+//! do not.
 //!
 //! Complexity  O(draws of the nodes on the accepted path) a round; no allocation after construction
 //! Errors      option_error for a number of ranks outside 1 to 64

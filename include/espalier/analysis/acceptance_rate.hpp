@@ -9,15 +9,15 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/weights.hpp"
-#include "espalier/verifier/k_seq.hpp"
 #include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/khisti/pair_select.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
-#include "espalier/verifier/pair_select.hpp"
-#include "espalier/verifier/residual.hpp"
 #include "espalier/verifier/specinfer.hpp"
 #include "espalier/verifier/spectr.hpp"
+#include "espalier/verifier/spectr/k_seq.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "espalier/verifier/walk/residual.hpp"
 
 namespace espalier {
 
@@ -47,14 +47,15 @@ inline double power(double x, std::int32_t n) {
 
 }  // namespace detail
 
-//! The probability that the token a verifier emits at a node is one of the node's k independent draws: how well the verifier
-//! holds on to the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti, the verifiers that solve an optimal
-//! transport problem at each node.
+//! The probability that the token a verifier emits at a node is one of the node's k independent draws: how well the
+//! verifier holds on to the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti, the verifiers that
+//! solve an optimal transport problem at each node.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
-//! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one pass
-//! Law         what enumeration of all draws gives; khisti: a lower bound, exact for one draw and, if the window holds the
-//!             vocabulary, for two
+//! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one
+//!             pass
+//! Law         what enumeration of all draws gives; khisti: a lower bound, exact for one draw and, if the window holds
+//!             the vocabulary, for two
 //! Errors      input_error for rows of two lengths, or no draw
 //! Source      Delayed tree expansion, Definition 5.1 and Algorithms 6 to 10
 template <class NumberT>
@@ -80,7 +81,8 @@ double acceptance_rate(const naive&, std::span<const NumberT> p, std::span<const
   return acceptance_rate(naive_tree(), p, q, k);
 }
 
-// Algorithm 8 adds what the residual may still hit, but at this factor the residual has no token that a rejected draw can be.
+// Algorithm 8 adds what the residual may still hit, but at this factor the residual has no token that a rejected draw
+// can be.
 template <class NumberT>
 double acceptance_rate(const spectr&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);
@@ -102,11 +104,12 @@ template <class NumberT>
 double acceptance_rate(const khisti& verifier, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);
   const auto stage = std::make_unique<detail::pair_select<NumberT>>();
-  std::span<const NumberT> law = q;
+  std::span<const NumberT> of_winner = q;
   for (std::int32_t i = 1; i < k; ++i)
-    law = stage->solve(p, law, q, verifier.options().window);
-  return detail::sum_of(
-      p.size(), [&](std::size_t t) { return (std::min)(static_cast<double>(p[t]), static_cast<double>(law[t])); });
+    of_winner = stage->solve(p, of_winner, q, verifier.options().window);
+  return detail::sum_of(p.size(), [&](std::size_t t) {
+    return (std::min)(static_cast<double>(p[t]), static_cast<double>(of_winner[t]));
+  });
 }
 
 }  // namespace espalier

@@ -8,18 +8,19 @@
 #include "espalier/analysis/branching.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
-//! The tokens that a round commits on average when this verifier judges this tree: the probabilities that its walk reaches a
-//! node, summed over all nodes.
+//! The tokens that a round commits on average when this verifier judges this tree: the probabilities that its walk
+//! reaches a node, summed over all nodes.
 //!
 //! The rows are those that verify() takes. For the verifiers of branching_probabilities.
 //!
 //! Complexity  branching_probabilities once for each inner node that can be reached
 //! Law         1 + the mean depth of the accepted node, for the tree as it is
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
 //! Source      Delayed tree expansion, equation 3, the inner sum
 template <class VerifierT, class DraftRowsT, class TargetRowsT>
 double expected_block_efficiency(const VerifierT& verifier, tree_view tree, const DraftRowsT& draft,

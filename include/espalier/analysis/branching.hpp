@@ -34,16 +34,16 @@ double acceptance(PT p, QT q) {
 
 }  // namespace detail
 
-//! The probability of each draw of a given list to be the token that a verifier emits at their node; repeated draws have the
-//! same. What is missing from 1, over different tokens, is the probability to leave the tree. For the verifiers of
-//! acceptance_rate.
+//! The probability of each draw of a given list to be the token that a verifier emits at their node; repeated draws
+//! have the same. What is missing from 1, over different tokens, is the probability to leave the tree. For the
+//! verifiers of acceptance_rate.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]; list, result: [k], in the order of the draws
 //! Complexity  passes over p and q as in acceptance_rate; specinfer: and O(k 2^k)
 //! Law         what enumeration of the verifier's choices gives
 //! Errors      input_error for rows of two lengths, a token that q could not give, or, specinfer, more than 16 draws
-//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15; khisti: Algorithm 15 leaves out what the residual
-//!             gives to other draws than the winner, here it counts (docs/algorithms.md)
+//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15; khisti: Algorithm 15 leaves out what the
+//!             residual gives to other draws than the winner, here it counts (docs/algorithms/analysis.md)
 template <class NumberT>
 std::vector<double> branching_probabilities(const target_only&, std::span<const NumberT> p, std::span<const NumberT> q,
                                             std::span<const token_id> list) {
@@ -152,9 +152,9 @@ std::vector<double> branching_probabilities(const khisti& verifier, std::span<co
   std::vector<double> wins(k, 0.0);
   wins[0] = 1;
   const auto stage = std::make_unique<detail::pair_select<NumberT>>();
-  std::span<const NumberT> law = q;
+  std::span<const NumberT> of_winner = q;
   for (std::size_t next = 1; next < k; ++next) {
-    law = stage->solve(p, law, q, verifier.options().window);
+    of_winner = stage->solve(p, of_winner, q, verifier.options().window);
     const auto same = static_cast<std::size_t>(std::find(list.begin(), list.end(), list[next]) - list.begin());
     for (std::size_t i = 0; i < next; ++i) {
       if (i == same || wins[i] == 0) continue;
@@ -164,13 +164,13 @@ std::vector<double> branching_probabilities(const khisti& verifier, std::span<co
       wins[i] = kept;
     }
   }
-  residual<NumberT> rest(p, law);
+  residual<NumberT> rest(p, of_winner);
   rest.take(1);
   double rejected = 0;
   for (std::size_t i = 0; i < k; ++i) {
     if (wins[i] == 0) continue;
     const auto t = static_cast<std::size_t>(list[i]);
-    const double accepted = wins[i] * detail::acceptance(p[t], law[t]);
+    const double accepted = wins[i] * detail::acceptance(p[t], of_winner[t]);
     for (std::size_t j = 0; j < k; ++j)
       result[j] += list[j] == list[i] ? accepted : 0.0;
     rejected += wins[i] - accepted;

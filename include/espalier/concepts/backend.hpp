@@ -34,8 +34,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //! Minimal definition
 //!   vocab_size() -> int
 //!   forward(kv, batch) -> vocab_rows<float or double>   one row of logits for each entry of batch.outputs, valid until
-//!                                       the next call; the keys and values of each batch row are in its cache slot
-//!                                       afterwards
+//!                                       the next call; minus infinity is a token of probability 0. The keys and values
+//!                                       of each batch row are in its cache slot afterwards
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
 //!   max_positions() -> int              longest text it can read; as long as the cache without it
@@ -45,7 +45,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!   rounding, bitwise where the model is batch-invariant.
 //!   forward changes no cache row outside batch.slots.
 //! Errors
-//!   May throw: the session then stands at its last committed token and can go on.
+//!   May throw: the text then stands at its last committed token and can go on.
 //! Models
 //!   callable_backend, text_backend, llama_backend
 template <class BackendT, class KVStoreT>
@@ -61,6 +61,12 @@ using logit_number = std::remove_const_t<std::remove_pointer_t<
 template <class BackendT>
 concept BoundedBackend = requires(const BackendT& backend) {
   { backend.max_rows() } -> std::convertible_to<std::int32_t>;
+};
+
+//! A backend that can read texts of at most max_positions() tokens.
+template <class BackendT>
+concept PositionedBackend = requires(const BackendT& backend) {
+  { backend.max_positions() } -> std::convertible_to<std::int32_t>;
 };
 
 //! A backend whose last hidden states, those that its logits are made from, can be read after a forward pass.
@@ -80,7 +86,7 @@ concept HiddenBackend = requires(const BackendT& backend, std::int32_t row) {
 template <class BackendT, class KVStoreT>
 std::int32_t context_length(const BackendT& backend, const KVStoreT& kv) {
   const std::int32_t capacity = kv.capacity();
-  if constexpr (requires { backend.max_positions(); }) {
+  if constexpr (PositionedBackend<BackendT>) {
     const std::int32_t positions = backend.max_positions();
     return positions < capacity ? positions : capacity;
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -38,13 +40,16 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //! Minimal definition
 //!   begin(context)          follow a new text, whose last token is pending
 //!   commit(tree, verdict)   the round is over; the accepted path and one token join the text
-//!   reserve(n)              rounds will ask about at most n nodes; called before any round, by each decoder that uses it
+//!   reserve(n)              rounds will ask about at most n nodes; called before any round, by each decoder that uses
+//!                           it
 //!   capacity() -> int       longest text it can follow, drafted tokens included; beyond it nothing is drafted
 //! Optional
-//!   rows() -> node_rows     for verifiers that read what was drawn from; every drafter with probabilities has it. sampled_rows
-//!                           where a sampler of the library made them: verifiers then spare the check
-//!   forward_seconds()       time spent in draft models so far, for the statistics
+//!   vocab_size              see VocabularyDrafter
+//!   rows                    see RowDrafter; every drafter with probabilities has it
+//!   forward_seconds         see TimedDrafter
+//!   read_prompt             see PromptDrafter
 //! Laws
+//!   It follows one text at a time: decoders that share one take turns text by text.
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
 //!   A round that is given up midway, with no commit, leaves no trace.
 //! Models
@@ -52,23 +57,56 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 
+//! A drafter of tokens with probabilities, of a vocabulary that must be the target's.
+template <class DrafterT>
+concept VocabularyDrafter = requires(const DrafterT& drafter) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+};
+
+//! A drafter that tells the seconds that it has spent in draft models since construction: for the statistics.
+template <class DrafterT>
+concept TimedDrafter = requires(const DrafterT& drafter) {
+  { drafter.forward_seconds() } -> std::convertible_to<double>;
+};
+
+//! A drafter that keeps the rows of a round, for verifiers that read what was drawn from: node_rows, or sampled_rows
+//! where a sampler of the library made them, which verifiers need not check.
+template <class DrafterT>
+concept RowDrafter = requires(DrafterT& drafter) {
+  { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
+};
+
+//! A drafter that can read a long prompt in pieces.
+//!
+//! Minimal definition, besides Drafter
+//!   read_prompt(n) -> bool     reads up to n tokens of the text ahead of the first round; false once that needs no
+//!                              more
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
+  { drafter.read_prompt(n) } -> std::same_as<bool>;
+};
+
 //! A drafter that gives the distribution after each given node, conditioned on its path.
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
-//!   propose(tree, nodes) -> vocab_rows<float or double>   one row a node, in order; the root alone comes first and opens the
-//!                           round; later a node only after its parent; a node at most once a round
-//!   rows() -> node_rows     all rows of this round by node; propose's rows live here until the next round opens
+//!   propose(tree, nodes)    makes the rows of these nodes; the root alone comes first and opens the round; later a
+//!                           node only after its parent; a node at most once a round
+//!   rows() -> node_rows     all rows of this round by node, of float or double, until the next round opens
+//! Errors
+//!   input_error from propose for what is no node of the tree, was asked about before, or comes before its parent
 //! Optional
-//!   renumber(was)           the policy has built the tree anew: node i was node was[i] when it was asked about, or no_node if it
-//!                           never was; for policies that ask about nodes which they do not keep. Nothing is asked about after
-//!                           it until the next round opens
+//!   renumber(was)           the policy has built the tree anew: node i was node was[i] when it was asked about, or
+//!                           no_node if it never was; for policies that ask about nodes which they do not keep. Nothing
+//!                           is asked about after it until the next round opens
 //! Models
 //!   autoregressive; factorised, which makes one of a BlockDrafter
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
-  { drafter.propose(tree, nodes).row(0)[0] } -> std::convertible_to<double>;
+  drafter.propose(tree, nodes);
   { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
 };
 
@@ -101,8 +139,8 @@ concept StateDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, cons
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
 //!   block_length() -> int
-//!   propose_block() -> vocab_rows<float or double>   [block_length] opens the round; row i holds logits of the token i + 1
-//!                           places after the pending one; minus infinity is a token of probability 0
+//!   propose_block() -> vocab_rows<float or double>   [block_length] opens the round; row i holds logits of the token i
+//!                           + 1 places after the pending one; minus infinity is a token of probability 0
 //! Models
 //!   block_diffusion
 template <class DrafterT>
@@ -123,15 +161,70 @@ concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::
   { drafter.propose_run(max_tokens) } -> std::convertible_to<std::span<const token_id>>;
 };
 
+//! Several drafters of one text, of which a JointPolicy names the one to ask.
+//!
+//! Minimal definition, besides Drafter
+//!   static size() -> std::size_t     how many
+//!   get<Index>() -> drafter&
+//!   room<Index>() -> int             tokens that this one may still draft
+//! Models
+//!   joint
+template <class DrafterT>
+concept JointDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
+  requires(DrafterT::size() > 0);
+  drafter.template get<0>();
+  { drafter.template room<0>() } -> std::convertible_to<std::int32_t>;
+};
+
+//! A drafter of one of the kinds that can be asked: no_drafter cannot, and a joint only through its parts.
+template <class DrafterT>
+concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
+
+//! The answer of one drafter of a joint.
+template <std::size_t Index, class AnswerT>
+struct joint_answer {
+  AnswerT of;
+};
+
+namespace detail {
+
+// A block of `least` rows or more, in the shape that its drafter says.
+template <BlockDrafter DrafterT>
+auto proposed_block(DrafterT& drafter, std::int32_t least) {
+  const auto rows = drafter.propose_block();
+  if (rows.n_rows < least || rows.n_rows > drafter.block_length() || rows.vocab != drafter.vocab_size()) {
+    raise<input_error>("the drafter proposes ", rows.n_rows, " rows of ", rows.vocab, " logits; ", least, " to ",
+                       drafter.block_length(), " rows of ", drafter.vocab_size(), " are expected.");
+  }
+  return rows;
+}
+
+}  // namespace detail
+
+//! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and gives its
+//! answer: node_rows of all nodes so far, block_rows, or a token_run of at most this many tokens.
+template <AskableDrafter DrafterT>
+auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std::int32_t max_tokens) {
+  if constexpr (StepDrafter<DrafterT>) {
+    drafter.propose(tree, nodes);
+    return drafter.rows();
+  } else if constexpr (BlockDrafter<DrafterT>) {
+    return block_rows{detail::proposed_block(drafter, 0)};
+  } else {
+    return token_run{drafter.propose_run(max_tokens)};
+  }
+}
+
 //! A drafter that reads the target's hidden states.
 //!
 //! Minimal definition, besides Drafter
-//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps those of the
-//!                            beginning that context has in common with the text before
-//!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass: those of the next
-//!                            tokens of the text, the first of which is number n_read()
+//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps those of
+//!                            the beginning that context has in common with the text before
+//!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass: those of the
+//!                            next tokens of the text, the first of which is number n_read()
 //! Laws
-//!   When a policy grows, n_read() is at least the length of the text without its pending token: the decoder sees to it.
+//!   When a policy grows, n_read() is at least the length of the text without its pending token: the decoder sees to
+//!   it.
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>

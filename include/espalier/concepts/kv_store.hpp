@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/byte_reader.hpp"
+#include "espalier/core/byte_writer.hpp"
+#include "espalier/core/token.hpp"
+
 namespace espalier {
 
 namespace detail {
@@ -35,6 +39,14 @@ concept SaysWhetherItCompacts = requires(const KVStoreT& kv) {
   { kv.compacts() } -> std::same_as<bool>;
 };
 
+template <class KVStoreT>
+concept RemembersTokens = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t sequence,
+                                   std::span<const token_id> tokens) {
+  { fixed.prefix(sequence) } -> std::convertible_to<std::span<const token_id>>;
+  { fixed.version(sequence) } -> std::same_as<std::uint64_t>;
+  kv.remember(sequence, sequence, tokens);
+};
+
 }  // namespace detail
 
 //! The cache of keys and values as slots, for one or more sequences: committed rows first, then this round's scratch.
@@ -42,11 +54,12 @@ concept SaysWhetherItCompacts = requires(const KVStoreT& kv) {
 //! Minimal definition
 //!   size(sequence) -> int          committed rows
 //!   capacity() -> int              rows a sequence can hold, committed and scratch
-//!   append(sequence, n) -> int     n more scratch slots; the first of them, or -1 (and no change) where they do not fit
+//!   append(sequence, n) -> int     n more scratch slots; the first of them, or -1 (and no change) where they do not
+//!                                  fit
 //!   commit(sequence, kept) -> int  commits these scratch rows in this order and drops all others; kept ascends and
-//!                                  counts from size(sequence); returns how many it could keep. A compacting store keeps
-//!                                  all; one that only truncates keeps the longest leading run with kept[i] == i, and
-//!                                  what is missing joins the next round's pending chain
+//!                                  counts from size(sequence); returns how many it could keep. A compacting store
+//!                                  keeps all; one that only truncates keeps the longest leading run with kept[i] == i,
+//!                                  and what is missing joins the next round's pending chain
 //!   truncate(sequence, n)          keeps the first n committed rows; drops scratch; n beyond size() drops scratch only
 //!   compacts() -> bool
 //! Laws
@@ -57,5 +70,36 @@ concept SaysWhetherItCompacts = requires(const KVStoreT& kv) {
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
+
+//! A store that remembers which tokens its rows are of: whoever has the same tokens goes on with them, another decoder,
+//! a text that begins alike, a text with another temperature.
+//!
+//! Minimal definition, besides KVStore
+//!   prefix(sequence) -> span<const token_id>   the tokens of the leading committed rows, as far as they are known;
+//!                                              valid until the sequence changes
+//!   version(sequence) -> std::uint64_t         another number after each change of prefix(sequence), which no other
+//!                                              state of any store has had: where it is as it was, tokens need not be
+//!                                              compared
+//!   remember(sequence, first, tokens)          after a commit: the tokens of the committed rows from number `first` on
+//! Laws
+//!   truncate(n) forgets the tokens of the rows that it drops.
+//! Models
+//!   contiguous_kv, paged_kv, token_kv
+template <class KVStoreT>
+concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
+
+//! A store that can save the rows of a sequence and load them: see write_sequence and read_sequence.
+//!
+//! Minimal definition, besides PrefixKVStore
+//!   serialize(archive, sequence)   calls the archive with the tokens of prefix(sequence) and their rows. A byte_reader
+//!                                  makes them the committed rows of the sequence, instead of those that it held
+//! Models
+//!   contiguous_kv, paged_kv, token_kv
+template <class KVStoreT>
+concept SavedKVStore = PrefixKVStore<KVStoreT> &&
+    requires(KVStoreT& kv, byte_writer& writer, byte_reader& reader, std::int32_t sequence) {
+  kv.serialize(writer, sequence);
+  kv.serialize(reader, sequence);
+};
 
 }  // namespace espalier

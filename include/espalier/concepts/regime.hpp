@@ -5,8 +5,8 @@ namespace espalier {
 
 //! How the children of a node came about: what a verifier must know to be lossless. Values form sets with |.
 //!
-//! A policy names every regime that all of its trees belong to (trees of mixed kinds belong to none); a verifier names every
-//! regime that it can handle. They fit if one regime is in both.
+//! A policy names every regime that all of its trees belong to (trees of mixed kinds belong to none); a verifier names
+//! every regime that it can handle. They fit if one regime is in both.
 enum class regime : unsigned {
   deterministic = 1,        //!< top-k and the like: chance has no part in it
   iid = 2,                  //!< each child drawn independently from the same row, with multiplicity

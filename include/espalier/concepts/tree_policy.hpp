@@ -2,13 +2,56 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
 
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/round_start.hpp"
+#include "espalier/core/byte_reader.hpp"
+#include "espalier/core/byte_writer.hpp"
+#include "espalier/core/model_state.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/verdict.hpp"
 
 namespace espalier {
+
+//! A policy that asks about nodes which it does not keep, and builds the tree anew in the end.
+//!
+//! Minimal definition, besides TreePolicy
+//!   max_asked() -> int                    drafted tokens that the tree may hold while it grows
+//!   was() -> span<const node_id>          once nothing more is wanted, [n_nodes] or empty: node i was node was()[i]
+//!                                         when it was asked about, or no_node if it never was. For the drafter's
+//!                                         renumber(): a policy that calls tree.reset() must have it
+//! Models
+//!   best_first, eagle2, cost_aware
+template <class PolicyT>
+concept RebuildingPolicy = requires(const PolicyT& policy) {
+  { policy.max_asked() } -> std::convertible_to<std::int32_t>;
+  { policy.was() } -> std::convertible_to<std::span<const node_id>>;
+};
+
+//! A policy that grows from several drafters, one after the other.
+//!
+//! Minimal definition, besides TreePolicy
+//!   static size() -> std::size_t          drafters
+//!   limit_parts(rooms)                    before begin(): tokens that each of them may still draft, [size()]
+//!   part() -> std::size_t                 the drafter that is asked about what is wanted
+//!   take(tree, joint_answer<Index, ...>, chance)
+//!   max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's, for each drafter
+//! Models
+//!   cascade
+template <class PolicyT>
+concept JointPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> rooms) {
+  { PolicyT::size() } -> std::convertible_to<std::size_t>;
+  policy.limit_parts(rooms);
+  { fixed.part() } -> std::convertible_to<std::size_t>;
+  { fixed.max_asked() } -> std::convertible_to<std::int32_t>;
+  { fixed.was(std::size_t{}) } -> std::convertible_to<std::span<const node_id>>;
+};
 
 namespace detail {
 
@@ -22,10 +65,53 @@ concept HasBudget = requires(const PolicyT& policy) {
   { policy.max_nodes() } -> std::convertible_to<std::int32_t>;
 };
 
-template <class PolicyT, class DrafterT, class ChanceT>
-concept Grows = requires(PolicyT& policy, tree<>& tree, DrafterT& drafter, ChanceT& chance) {
-  policy.grow(tree, drafter, chance);
+template <class PolicyT>
+concept Begins = requires(PolicyT& policy, tree<>& tree) {
+  { policy.begin(tree) } -> std::convertible_to<std::span<const node_id>>;
 };
+
+template <class PolicyT, class AnswerT, class ChanceT>
+concept TakesAnswer = requires(PolicyT& policy, tree<>& tree, AnswerT answer, ChanceT& chance) {
+  { policy.take(tree, answer, chance) } -> std::convertible_to<std::span<const node_id>>;
+};
+
+template <class DrafterT>
+using answer_of = decltype(ask(std::declval<DrafterT&>(), {}, {}, 0));
+
+template <class DrafterT, std::size_t Index>
+using part_of = std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>;
+
+template <class PolicyT, class DrafterT, class ChanceT>
+constexpr bool takes_each_part() {
+  if constexpr (JointPolicy<PolicyT>) {
+    if constexpr (PolicyT::size() == DrafterT::size()) {
+      return []<std::size_t... Index>(std::index_sequence<Index...>) {
+        return (TakesAnswer<PolicyT, joint_answer<Index, answer_of<part_of<DrafterT, Index>>>, ChanceT> && ...);
+      }
+      (std::make_index_sequence<DrafterT::size()>());
+    }
+  }
+  return false;
+}
+
+// Of a drafter that cannot be asked: it serves who would take anything, since nothing is asked.
+struct no_answer {};
+
+template <class PolicyT, class DrafterT, class ChanceT>
+constexpr bool takes_answers() {
+  if constexpr (JointDrafter<DrafterT>) {
+    return takes_each_part<PolicyT, DrafterT, ChanceT>();
+  } else if constexpr (RebuildingPolicy<PolicyT> && StepDrafter<DrafterT> && !RenumberingDrafter<DrafterT>) {
+    return false;
+  } else if constexpr (AskableDrafter<DrafterT>) {
+    return TakesAnswer<PolicyT, answer_of<DrafterT>, ChanceT>;
+  } else {
+    return TakesAnswer<PolicyT, no_answer, ChanceT>;
+  }
+}
+
+template <class PolicyT, class DrafterT, class ChanceT>
+concept Takes = takes_answers<PolicyT, DrafterT, ChanceT>();
 
 template <class PolicyT>
 concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
@@ -34,38 +120,110 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 
 }  // namespace detail
 
-//! Decides which nodes to ask about and which to keep.
+//! A policy that is told where a round stands before it begins.
+//!
+//! Minimal definition, besides TreePolicy
+//!   open(round_start)
+//! Models
+//!   cost_aware, cost_aware_draws, neural_delayed
+template <class PolicyT>
+concept OpeningPolicy = requires(PolicyT& policy, round_start start) {
+  policy.open(start);
+};
+
+//! A policy that learns within a text.
+//!
+//! Minimal definition, besides TreePolicy
+//!   reset()          a new text begins: what was learnt from the last one is dropped
+//! Models
+//!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
+template <class PolicyT>
+concept ResettingPolicy = requires(PolicyT& policy) {
+  policy.reset();
+};
+
+//! A policy that looks at what both models say at the end of the text.
+//!
+//! Minimal definition, besides TreePolicy
+//!   reads_states() -> bool           whether it wants to: then the drafter is to keep its states (StateDrafter)
+//!   read(logits, hidden)             the target's logits [vocab] and last hidden state at the node that was accepted,
+//!                                    before observe(); hidden is empty where the backend keeps none (HiddenBackend)
+//!   read_draft(root, previous)       the draft's model_state after the pending token and after the one before it, with
+//!                                    the answer about the root, before take(); previous.row is empty where that is not
+//!                                    known
+//! Models
+//!   neural_delayed
+template <class PolicyT, class NumberT = float>
+concept StatePolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const NumberT> logits,
+                               std::span<const float> hidden, model_state<NumberT> state) {
+  { fixed.reads_states() } -> std::same_as<bool>;
+  policy.read(logits, hidden);
+  policy.read_draft(state, state);
+};
+
+//! A policy whose state can be saved with its text.
+//!
+//! Minimal definition, besides TreePolicy
+//!   serialize(archive)         between two rounds: calls the archive, a byte_writer or a byte_reader, with each value
+//!                              that was learnt, not with options
+//! Laws
+//!   A policy with the same options that has loaded what was saved goes on as the one that saved it.
+//! Models
+//!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
+template <class PolicyT>
+concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader& reader) {
+  policy.serialize(writer);
+  policy.serialize(reader);
+};
+
+namespace detail {
+
+// All that is learnt can be saved, or nothing is learnt.
+template <class PolicyT>
+concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || StatePolicy<PolicyT>);
+
+}  // namespace detail
+
+//! Decides which nodes to ask about and which to keep, step by step. It never calls a drafter: it says what it wants to
+//! know, is given the answer, and appends.
+//!
+//!     for (auto wanted = policy.begin(tree); !wanted.empty();)
+//!       wanted = policy.take(tree, ask(drafter, tree, wanted, policy.max_nodes()), chance);
 //!
 //! Minimal definition
 //!   static constexpr regime sampling      how children come about
 //!   max_nodes() -> int                    drafted tokens a round at most, the root not counted
-//!   grow(tree, drafter, chance)           tree holds the root; on return it is this round's tree
+//!   begin(tree) -> span<const node_id>    a round begins, tree holds the root; gives the nodes to ask about: the root,
+//!                                         or nothing, as where tree.full()
+//!   take(tree, answer, chance) -> span<const node_id>   appends what follows from the drafter's answer, and gives the
+//!                                         nodes to ask about next; nothing once the tree is this round's. The answer
+//!                                         is node_rows of all nodes that were asked about, block_rows or a token_run:
+//!                                         what a policy has take() for are the kinds of drafters that it grows from
 //!   observe(tree, verdict)                the round's outcome, to learn from
 //! Optional
-//!   open(round_start)                     a round begins: where it stands; before grow()
-//!   reads_states() -> bool                with the next member: whether it wants it, and the drafter to keep its states
-//!                                         (StateDrafter)
-//!   read(logits, hidden)                  the target's logits [vocab] and last hidden state at the node that was accepted, before
-//!                                         observe(); hidden is empty where the backend keeps none (HiddenBackend)
-//!   reset()                               a new text begins: what was learnt from the last one is dropped
-//!   max_asked() -> int                    drafted tokens that the tree may hold while it grows, if more than max_nodes(): what
-//!                                         is kept of it is then built anew, and the drafter told by renumber()
+//!   open                                  see OpeningPolicy
+//!   reset                                 see ResettingPolicy
+//!   reads_states, read, read_draft        see StatePolicy
+//!   max_asked, was                        see RebuildingPolicy, JointPolicy
+//!   serialize                             see SavedPolicy
 //! Laws
 //!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws, and at most tree.limit() while it grows.
-//!   Every row that the regime promises was asked of the drafter, and is the row that was drawn from.
+//!   What is wanted are nodes of the tree that were not asked about before, parents before their children.
+//!   Whatever is drawn from a node is drawn from the row that was asked for.
 //!   Whether a sampled token is kept never depends on which token it is.
+//!   All state is of one text: a copy goes on as the original would.
 //! Models
 //!   plain; deterministic: chain, adaptive_chain, fixed, dynatree, best_first, eagle2, cascade, cost_aware; independent
 //!   draws: iid_paths, specinfer_static, delayed, neural_delayed, sampled_chain; without replacement: dyspec_greedy,
 //!   dyspec_threshold, sequoia, cost_aware_draws
 template <class PolicyT, class DrafterT, class ChanceT>
-concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> &&
-    detail::Grows<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
+concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> && detail::Begins<PolicyT> &&
+    detail::Takes<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
 
 //! Drafted tokens that a policy's tree may hold at any time.
 template <class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
-  if constexpr (requires { policy.max_asked(); }) return policy.max_asked();
+  if constexpr (RebuildingPolicy<PolicyT> || JointPolicy<PolicyT>) return policy.max_asked();
   return policy.max_nodes();
 }
 

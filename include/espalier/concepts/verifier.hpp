@@ -2,6 +2,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <type_traits>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -22,7 +24,32 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
   { verifier.verify(tree, draft, target, chance) } -> std::same_as<verdict>;
 };
 
+template <class VerifierT>
+concept SaysArgmaxOnly = requires {
+  typename std::bool_constant<VerifierT::argmax_only>;
+};
+
 }  // namespace detail
+
+//! A verifier that never samples: the target's temperature must be 0.
+//!
+//! Minimal definition, besides Verifier
+//!   static constexpr bool argmax_only = true
+//! Models
+//!   greedy
+template <class VerifierT>
+concept ArgmaxVerifier = detail::SaysArgmaxOnly<VerifierT> && VerifierT::argmax_only;
+
+//! A verifier that needs memory.
+//!
+//! Minimal definition, besides Verifier
+//!   reserve(max_nodes, vocab)      called before any round: no round allocates after it
+//! Models
+//!   khisti, traversal
+template <class VerifierT>
+concept ReservingVerifier = requires(VerifierT& verifier, std::int32_t n) {
+  verifier.reserve(n, n);
+};
 
 //! Accepts a path of the tree and adds one token of the target's own.
 //!
@@ -30,17 +57,18 @@ concept Verifies = requires(VerifierT& verifier, tree_view tree, DraftRowsT draf
 //!   static constexpr regime lossless             the regimes for which it is lossless
 //!   verify(tree, draft, target, chance) -> verdict
 //! Optional
-//!   static constexpr bool argmax_only            true: it never samples, and the target's temperature must be 0
-//!   reserve(max_nodes, vocab)                    called before any round: no round allocates after it
-//!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for the longest
+//!   argmax_only                                  see ArgmaxVerifier
+//!   reserve                                      see ReservingVerifier
+//!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for
+//!                                                the longest
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
 //! A verifier reads each row that it uses once more to check it, unless the rows' type says `are_distributions`.
 //! Laws
 //!   The committed tokens, continued by the target, are distributed as the target alone would write.
 //! Models
-//!   greedy and target_only, which ask the target alone; naive, block (a single path); naive_tree, spectr, specinfer,
-//!   khisti, traversal (independent draws); residual_walk, traversal_without_replacement
+//!   greedy and target_only, which ask the target alone; naive, block_verification (a single path); naive_tree, spectr,
+//!   specinfer, khisti, traversal (independent draws); residual_walk, traversal_without_replacement
 template <class VerifierT, class DraftRowsT, class TargetRowsT, class ChanceT>
 concept Verifier = detail::NamesLossless<VerifierT> && detail::Verifies<VerifierT, DraftRowsT, TargetRowsT, ChanceT>;
 

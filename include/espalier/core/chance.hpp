@@ -32,7 +32,8 @@ struct place {
 //!   pick(weights, place) -> index  i with probability weights[i] / sum, for any Weights; -1 where all are zero
 //!   index(n, place) -> index       uniform in 0 .. n - 1
 //! Optional
-//!   static constexpr bool goes_by_place   true: what is certain need not be asked, for no number depends on earlier calls
+//!   static constexpr bool goes_by_place   true: what is certain need not be asked, for no number depends on earlier
+//!                                         calls
 //! Laws
 //!   accept never holds for p = 0; pick never returns an index of weight zero
 //! Models

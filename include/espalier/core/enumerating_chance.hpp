@@ -12,10 +12,10 @@
 namespace espalier {
 
 //! Chance for proofs: runs a procedure once for every sequence of outcomes that can occur and knows the probability of
-//! each. What the procedure computes, weighted by probability() and summed over all runs, is its exact law.
+//! each. What the procedure computes, weighted by probability() and summed over all runs, is its exact distribution.
 //!
 //!     enumerating_chance chance;
-//!     do { law[procedure(chance)] += chance.probability(); } while (chance.next());
+//!     do { distribution[procedure(chance)] += chance.probability(); } while (chance.next());
 //!
 //! Complexity  runs: the number of distinct outcome sequences
 //! Pre         the procedure is deterministic but for this chance
@@ -29,15 +29,15 @@ class enumerating_chance {
 
   template <Weights WeightsT>
   std::int32_t pick(const WeightsT& weights, place = {}) {
-    std::vector<double> law;
+    std::vector<double> distribution;
     for (std::size_t i = 0; i < weights.size(); ++i)
-      law.push_back(static_cast<double>(weights[i]));
+      distribution.push_back(static_cast<double>(weights[i]));
     double total = 0;
-    for (const double w : law)
+    for (const double w : distribution)
       total += w > 0 ? w : 0.0;
-    for (double& w : law)
+    for (double& w : distribution)
       w = w > 0 ? w / total : 0.0;
-    return total > 0 ? decide(std::move(law)) : -1;
+    return total > 0 ? decide(std::move(distribution)) : -1;
   }
 
   std::int32_t index(std::int32_t n, place = {}) {
@@ -48,7 +48,7 @@ class enumerating_chance {
   double probability() const {
     double product = 1;
     for (std::size_t i = 0; i < depth_; ++i)
-      product *= trail_[i].law[static_cast<std::size_t>(trail_[i].outcome)];
+      product *= trail_[i].distribution[static_cast<std::size_t>(trail_[i].outcome)];
     return product;
   }
 
@@ -58,7 +58,7 @@ class enumerating_chance {
     depth_ = 0;
     while (!trail_.empty()) {
       decision& last = trail_.back();
-      if (const std::int32_t other = possible(last.law, last.outcome + 1); other >= 0) {
+      if (const std::int32_t other = possible(last.distribution, last.outcome + 1); other >= 0) {
         last.outcome = other;
         return true;
       }
@@ -69,22 +69,22 @@ class enumerating_chance {
 
  private:
   struct decision {
-    std::vector<double> law;
+    std::vector<double> distribution;
     std::int32_t outcome;
   };
 
-  static std::int32_t possible(const std::vector<double>& law, std::int32_t from) {
-    for (auto i = static_cast<std::size_t>(from); i < law.size(); ++i) {
-      if (law[i] > 0) return static_cast<std::int32_t>(i);
+  static std::int32_t possible(const std::vector<double>& distribution, std::int32_t from) {
+    for (auto i = static_cast<std::size_t>(from); i < distribution.size(); ++i) {
+      if (distribution[i] > 0) return static_cast<std::int32_t>(i);
     }
     return -1;
   }
 
-  std::int32_t decide(std::vector<double> law) {
+  std::int32_t decide(std::vector<double> distribution) {
     if (depth_ == trail_.size()) {
-      const std::int32_t first = possible(law, 0);
+      const std::int32_t first = possible(distribution, 0);
       if (first < 0) raise<numeric_error>("no outcome is possible: every probability is 0 or not a number.");
-      trail_.push_back({std::move(law), first});
+      trail_.push_back({std::move(distribution), first});
     }
     return trail_[depth_++].outcome;
   }

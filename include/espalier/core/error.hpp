@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -72,19 +73,68 @@ requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
   }
 }
 
-}  // namespace detail
+// A piece of a message, text or a number, of one type: errors are raised in many places, and each is little code so.
+class message_piece {
+ public:
+  message_piece(const char* text) : text_(text) {}
+  message_piece(std::string_view text) : text_(text) {}
+  message_piece(const std::string& text) : text_(text) {}
+  message_piece(bool value) : text_(value ? "true" : "false") {}
+  message_piece(float value) : kind_(kind::float_number), number_(static_cast<double>(value)) {}
+  message_piece(double value) : kind_(kind::double_number), number_(value) {}
+  template <class NumberT>
+  requires std::is_integral_v<NumberT> message_piece(NumberT value)
+      : kind_(std::is_signed_v<NumberT> ? kind::integer : kind::natural), integer_(static_cast<long long>(value)) {}
 
-//! Raises ErrorT with a message made of the pieces (text and numbers) in order.
-template <class ErrorT, class... PiecesT>
-[[noreturn]] void raise(const PiecesT&... pieces) {
+  void append_to(std::string& message) const {
+    switch (kind_) {
+      case kind::text:
+        message += text_;
+        break;
+      case kind::integer:
+        message += in_words(integer_);
+        break;
+      case kind::natural:
+        message += in_words(static_cast<unsigned long long>(integer_));
+        break;
+      case kind::float_number:
+        message += in_words(static_cast<float>(number_));
+        break;
+      case kind::double_number:
+        message += in_words(number_);
+        break;
+    }
+  }
+
+ private:
+  enum class kind { text, integer, natural, float_number, double_number };
+
+  kind kind_ = kind::text;
+  std::string_view text_{};
+  long long integer_ = 0;
+  double number_ = 0;
+};
+
+template <class ErrorT>
+[[noreturn]] void raise_joined(const message_piece* pieces, std::size_t n) {
   std::string message;
-  ((message += detail::in_words(pieces)), ...);
+  for (std::size_t i = 0; i < n; ++i)
+    pieces[i].append_to(message);
 #if ESPALIER_EXCEPTIONS
   throw ErrorT(message);
 #else
   error_handler()(message.c_str());
   std::abort();
 #endif
+}
+
+}  // namespace detail
+
+//! Raises ErrorT with a message made of the pieces (text and numbers) in order.
+template <class ErrorT, class... PiecesT>
+[[noreturn]] void raise(const PiecesT&... pieces) {
+  const detail::message_piece all[] = {pieces...};
+  detail::raise_joined<ErrorT>(all, sizeof...(pieces));
 }
 
 //! Checks that an option lies in [low, high]; NaN never does.

@@ -65,7 +65,8 @@ class forward_batch {
     }
   }
 
-  //! Adds the nodes of a tree below its root, in the given order, in the scratch slots that follow. Each asks for logits.
+  //! Adds the nodes of a tree below its root, in the given order, in the scratch slots that follow. Each asks for
+  //! logits.
   //!
   //! Pre         the last row is the tree's root, in scratch slot root_column; order is that of the tree
   //! Post        the row of node u, u > 0, is the root's row plus order.rows()[u]

@@ -16,8 +16,8 @@ namespace espalier {
 //! Counts the blocks of a tree's mask that are not empty: the work of attention that goes block by block.
 //!
 //! A block is `size` rows by `size` columns; rows are the tree's nodes in the given order, columns the cache's `prefix`
-//! committed rows, all visible, and then the nodes in the same order. A pass that has the root's row in the cache already
-//! leaves it out of both (with_root = false).
+//! committed rows, all visible, and then the nodes in the same order. A pass that has the root's row in the cache
+//! already leaves it out of both (with_root = false).
 //!
 //! Shapes      mask [n_rows][prefix + n_rows]; it is not built
 //! Complexity  O(n_rows * column blocks / 32); allocates only for more than any count before

@@ -29,8 +29,8 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! Production chance: Philox4x32-10 keyed by the seed, counted by sequence, round and place, not by call order. Host and
-//! device, one sequence or a batch, give the same numbers. A value: trivially copyable, no state.
+//! Production chance: Philox4x32-10 keyed by the seed, counted by sequence, round and place, not by call order. Host
+//! and device, one sequence or a batch, give the same numbers. A value: trivially copyable, no state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -19,10 +20,10 @@ struct vocab_rows {
   std::int32_t n_rows = 0;
   std::int32_t vocab = 0;
 
+  //! Where row r begins.
+  ESPALIER_HOST_DEVICE const NumberT* at(std::int32_t r) const { return data + static_cast<std::ptrdiff_t>(r) * vocab; }
   //! On the host: a span has no members for the device.
-  std::span<const NumberT> row(std::int32_t r) const {
-    return {data + static_cast<std::ptrdiff_t>(r) * vocab, static_cast<std::size_t>(vocab)};
-  }
+  std::span<const NumberT> row(std::int32_t r) const { return {at(r), static_cast<std::size_t>(vocab)}; }
 };
 
 //! One row for each batch row asked for, in the order of forward_batch_view::outputs.
@@ -37,6 +38,8 @@ struct node_rows {
   const std::int32_t* row_of = nullptr;
 
   ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of != nullptr && row_of[u] >= 0; }
+  //! Where the row of node u begins. Pre: has(u)
+  ESPALIER_HOST_DEVICE const NumberT* at(node_id u) const { return rows.at(row_of[u]); }
   //! On the host. Pre: has(u)
   std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
 };
@@ -45,6 +48,22 @@ struct node_rows {
 template <class NumberT>
 struct sampled_rows : node_rows<NumberT> {
   static constexpr bool are_distributions = true;
+};
+
+//! What a BlockDrafter answers: logits of the next positions, the same for every path.
+//!
+//! Shapes      logits [block_length][vocab]; row i is of the token i + 1 places after the pending one
+template <class NumberT>
+struct block_rows {
+  vocab_rows<NumberT> logits;
+};
+
+template <class NumberT>
+block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
+
+//! What a SequenceDrafter answers: tokens that may follow the pending one, in order, without probabilities.
+struct token_run {
+  std::span<const token_id> tokens;
 };
 
 }  // namespace espalier

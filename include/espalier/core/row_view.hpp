@@ -6,11 +6,14 @@
 #include <span>
 
 #include "espalier/config.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
 
 namespace espalier {
 
-//! A row over the vocabulary, and the threads that read it: how verifiers see rows, on host and device alike. Trivially copyable.
+//! A row over the vocabulary, and the threads that read it: how verifiers see rows, on host and device alike. Trivially
+//! copyable.
 //!
 //! Shapes      data [size]
 template <class NumberT, class TeamT = detail::alone>
@@ -23,6 +26,10 @@ class row_view {
 
   ESPALIER_HOST_DEVICE row_view(const NumberT* data, std::size_t size, TeamT team)
       : data_(data), size_(size), team_(team) {}
+  //! The row of node u, as a team reads it. Kernels make it in place: where a member function of the team returned it,
+  //! nvcc 13.0 took the team's shared memory for global memory.
+  ESPALIER_HOST_DEVICE row_view(const node_rows<NumberT>& rows, node_id u, TeamT team)
+      : row_view(rows.at(u), static_cast<std::size_t>(rows.rows.vocab), team) {}
   //! What one thread of the host reads.
   template <std::convertible_to<std::span<const NumberT>> RowT>
   requires is_host row_view(const RowT& row)

@@ -3,7 +3,7 @@
 
 namespace espalier {
 
-//! Why a session stopped, or that it goes on. Running out of room is a status, not an error.
+//! Why a text stopped, or that it goes on. Running out of room is a status, not an error.
 enum class status {
   idle,  //!< no text has begun
   running,

@@ -8,19 +8,26 @@
 
 #include "espalier/config.hpp"
 
-//! How the terms of long sums are added up: to the same bits by one thread and by many.
+//! How long sums are added up: in one fixed order, so that one thread and many threads get the same bits.
+//!
+//! A row of n terms is cut into parts, at most 256 of them, and each part into blocks of 1024 terms.
+//!
+//!     block   64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
+//!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in double
+//!     part    its blocks, one after the other, in double
+//!     row     32 running sums in double: part i goes to sum i % 32. These are halved to one
+//!
+//! A token is looked for in the same parts, each cut into 32 groups. Whoever adds up, one thread or a warp a part,
+//! follows this order.
 namespace espalier::detail {
 
-// Terms are added as they are, in running sums, which are then halved into one double a block. Blocks make at most so many
-// parts, whose doubles are added in running sums again. Of the former there are more than compilers unroll, for what is unrolled
-// is not vectorised; the latter are the lanes of a warp.
-inline constexpr std::size_t mass_block = 1024;
-inline constexpr std::size_t mass_lanes = 64;
-inline constexpr std::size_t most_parts = 256;
-inline constexpr std::size_t part_lanes = 32;
-inline constexpr std::size_t part_groups = 32;
+inline constexpr std::size_t mass_block = 1024;  // terms of a block
+inline constexpr std::size_t mass_lanes = 64;    // running sums of a block; fewer would be unrolled and not vectorised
+inline constexpr std::size_t most_parts = 256;   // of a row
+inline constexpr std::size_t part_lanes = 32;    // running sums of a row's parts, and of a group: the lanes of a warp
+inline constexpr std::size_t part_groups = 32;   // of a part
 
-// A term: of weights, or of a function.
+// Term i of weights, which are indexed, or of a function, which is called.
 ESPALIER_EXEC_CHECK_DISABLE
 template <class TermsT>
 ESPALIER_HOST_DEVICE auto term(const TermsT& terms, std::size_t i) {
@@ -31,11 +38,12 @@ ESPALIER_HOST_DEVICE auto term(const TermsT& terms, std::size_t i) {
   }
 }
 
-// Terms that are added up together are of one type.
+// The common number type of terms that are added up in one pass.
 template <class... TermsT>
 using term_type = std::common_type_t<decltype(term(std::declval<const TermsT&>(), std::size_t{}))...>;
 
-// use(t), where t has the same terms from begin to end, and is quicker there where the terms know of such.
+// Calls use(t) with terms that equal the given ones from begin to end. Terms with a member within() may offer quicker
+// ones for a block; for all others t is the terms themselves.
 template <class TermsT, class UseT>
 ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::size_t end, const UseT& use) {
   if constexpr (requires { terms.within(begin, end, use); }) {
@@ -44,7 +52,8 @@ ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::si
   return use(terms);
 }
 
-// The sum of all in sum[0], or of halves of halves in the first Last.
+// Adds the upper half of n running sums to the lower half, again and again, until the first Last of them hold it all. n
+// and Last are powers of two.
 template <std::size_t Last = 1, class NumberT>
 ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {
   for (std::size_t half = n / 2; half >= Last; half /= 2) {
@@ -53,7 +62,7 @@ ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {
   }
 }
 
-// Several sums that are made in one pass.
+// The results of several sums that one pass makes.
 template <std::size_t N>
 struct sums {
   double of[N] = {};
@@ -65,7 +74,7 @@ struct sums {
   }
 };
 
-// Adds up a block by itself.
+// One thread adding up a block: who(begin, end, terms...) is the sum of each of the terms.
 struct one_thread {
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -85,7 +94,7 @@ struct one_thread {
       add(l, i);
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
-      halve<8>(sum[k], mass_lanes);  // that fills vectors
+      halve<8>(sum[k], mass_lanes);  // down to one vector; the last eight are added in double
       const auto last = [&](std::size_t l) { return static_cast<double>(sum[k][l]); };
       total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }
@@ -93,7 +102,7 @@ struct one_thread {
   }
 };
 
-// Of a block. `who` adds up: one thread or a warp.
+// The sums of a block. `who` adds up: one thread, or a warp.
 template <class WhoT, class... TermsT>
 ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> block_sums(const WhoT& who, std::size_t begin, std::size_t end,
                                                         const TermsT&... terms) {
@@ -109,10 +118,10 @@ ESPALIER_HOST_DEVICE double block_mass(const TermsT& terms, std::size_t begin, s
   return block_sums(one_thread(), begin, end, terms).of[0];
 }
 
-// How 0 .. n - 1 is parted, and parts grouped.
+// Where the parts of 0 .. n - 1 begin and end, and the groups of each part.
 struct parting {
   std::size_t n;
-  std::size_t size;   // of a part, whole blocks; the last may be smaller
+  std::size_t size;   // terms of a part, whole blocks; the last part may be smaller
   std::size_t count;  // of parts
 
   ESPALIER_HOST_DEVICE explicit parting(std::size_t terms)
@@ -125,7 +134,7 @@ struct parting {
   }
 };
 
-// Block after block.
+// The sums of a part, block after block.
 template <class WhoT, class... TermsT>
 ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> part_sums(const WhoT& who, const parting& cut, std::size_t part,
                                                        const TermsT&... terms) {
@@ -136,7 +145,7 @@ ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> part_sums(const WhoT& who, const pa
   return total;
 }
 
-// The sum of a group, in which a token is looked for.
+// The sum of one group of a part.
 template <class TermsT>
 ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
   return within(terms, begin, end, [&](const auto& t) {
@@ -156,7 +165,8 @@ ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, s
   });
 }
 
-// One thread that does all by itself. Teams of many do the same together, and give the same to each of their threads.
+// The team of one thread: it does everything itself. A team of many threads has the same members; its threads share the
+// work, and each of them gets the same result.
 struct alone {
   // The sums of terms 0 .. n - 1.
   template <class... TermsT>
@@ -169,7 +179,7 @@ struct alone {
     return sum[0];
   }
 
-  // The sum of each part, and of all.
+  // The sum of each part, and the sum of all of them.
   struct parts {
     double of[most_parts];
     double total;
@@ -185,7 +195,7 @@ struct alone {
     return found;
   }
 
-  // The sums of the groups of a part.
+  // The sum of each group of one part.
   struct groups {
     double of[part_groups];
   };
@@ -197,7 +207,7 @@ struct alone {
     return found;
   }
 
-  // What one thread finds out for all.
+  // Calls f once for the whole team, and gives its result to all.
   template <class FunctionT>
   ESPALIER_HOST_DEVICE auto once(const FunctionT& f) const {
     return f();

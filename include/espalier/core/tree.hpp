@@ -23,7 +23,8 @@ inline constexpr int dynamic_capacity = -1;
 //! compile-time capacity inside the object (no heap), otherwise in the constructor.
 //!
 //! Law         parent(u) < u; depth(u) = depth(parent(u)) + 1; draws keep the order they were made in
-//! Errors      option_error for a negative capacity. A full tree refuses with no_node, it does not throw
+//! Errors      option_error for a negative capacity; input_error for a child of what is no node. A full tree refuses
+//!             with no_node, it does not throw
 template <int Capacity = dynamic_capacity>
 class tree {
   static constexpr bool is_static = Capacity != dynamic_capacity;
@@ -52,9 +53,15 @@ class tree {
   }
 
   //! As tree_writer's.
-  node_id append(node_id parent, token_id token, float log_prob) { return writer().append(parent, token, log_prob); }
+  node_id append(node_id parent, token_id token, float log_prob) {
+    require_parent(parent);
+    return writer().append(parent, token, log_prob);
+  }
   //! As tree_writer's.
-  node_id draw(node_id parent, token_id token, float log_prob) { return writer().draw(parent, token, log_prob); }
+  node_id draw(node_id parent, token_id token, float log_prob) {
+    require_parent(parent);
+    return writer().draw(parent, token, log_prob);
+  }
 
   //! Draws the tree can ever hold.
   int capacity() const {
@@ -75,6 +82,13 @@ class tree {
   operator tree_view() const { return view(); }
 
  private:
+  // What is full refuses whatever the parent: after no_node comes no_node.
+  void require_parent(node_id u) const {
+    if ((u < 0 || u >= size()) && !full()) {
+      raise<input_error>("a child is appended to node ", u, ", but the tree has the nodes 0 to ", size() - 1, ".");
+    }
+  }
+
   tree_writer writer() {
     return {token_.data(),      parent_.data(),    depth_.data(),     log_prob_.data(),   path_log_prob_.data(),
             first_draw_.data(), last_draw_.data(), next_draw_.data(), drawn_node_.data(), &size_};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "espalier/core/known_value.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
@@ -17,6 +19,13 @@ enum class node_order {
   depth_first,    //!< preorder, children by index
   heavy_path,     //!< preorder, larger subtree first, ties by index
 };
+
+template <>
+inline constexpr auto known_values<node_order> =
+    std::array{known_value<node_order>{node_order::insertion, "insertion", "as drafted"},
+               known_value<node_order>{node_order::breadth_first, "breadth-first", "level by level"},
+               known_value<node_order>{node_order::depth_first, "depth-first", "path by path"},
+               known_value<node_order>{node_order::heavy_path, "heavy-path", "path by path, larger subtree first"}};
 
 //! A permutation of the nodes of one tree in which every node comes after its parent.
 //!

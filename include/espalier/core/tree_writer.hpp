@@ -14,9 +14,16 @@ struct tree_size {
   std::int32_t n_nodes = 0;  //!< root included
   std::int32_t n_draws = 0;
   std::int32_t limit = 0;  //!< draws it may hold this round
+
+  //! Draws that there is still room for; of `most` in all.
+  ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const {
+    const std::int32_t end = limit < most ? limit : most;
+    return n_draws < end ? end - n_draws : 0;
+  }
 };
 
-//! Write access to the arrays of a tree, wherever they are: how trees grow on host and device alike. Trivially copyable.
+//! Write access to the arrays of a tree, wherever they are: how trees grow on host and device alike. Trivially
+//! copyable.
 //!
 //! Shapes      token, parent, depth, log_prob, path_log_prob, first_draw, last_draw: [capacity + 1], node 0 the root;
 //!             next_draw, drawn_node: [capacity]; size [1]
@@ -72,15 +79,22 @@ struct tree_writer {
             log_prob,      path_log_prob, first_draw, next_draw, drawn_node};
   }
 
+  //! What there is to know of a node, its draws apart: for those who write many at once.
+  ESPALIER_HOST_DEVICE void put(node_id node, node_id above, token_id t, float log_probability, std::int32_t its_depth,
+                                float path_log_probability) const {
+    token[node] = t;
+    parent[node] = above;
+    depth[node] = its_depth;
+    log_prob[node] = log_probability;
+    path_log_prob[node] = path_log_probability;
+  }
+
  private:
   ESPALIER_HOST_DEVICE node_id add_node(node_id above, token_id t, float log_probability) const {
     const node_id node = size->n_nodes++;
     const bool is_root = above == no_node;
-    token[node] = t;
-    parent[node] = above;
-    depth[node] = is_root ? 0 : depth[above] + 1;
-    log_prob[node] = log_probability;
-    path_log_prob[node] = is_root ? log_probability : path_log_prob[above] + log_probability;
+    put(node, above, t, log_probability, is_root ? 0 : depth[above] + 1,
+        is_root ? log_probability : path_log_prob[above] + log_probability);
     first_draw[node] = last_draw[node] = -1;
     return node;
   }

@@ -11,14 +11,16 @@
 
 namespace espalier {
 
-//! Non-negative numbers, one a token, that a draw is made from: a row, or an expression over rows that is never stored.
+//! Non-negative numbers, one a token, that a token is drawn in proportion to: a row, or an expression over rows that is
+//! never stored.
 //!
 //! Minimal definition
 //!   size()        how many
-//!   operator[]    float or double, the same each time it is asked; cheap and free of branches, or there is a better way to sum
+//!   operator[]    float or double, the same number each time. It is asked in inner loops: cheap, and without branches
 //! Optional
-//!   within(begin, end, use)   use(w), where w has the same weights from begin to end, at most 1024 apart, and is quicker there
-//!   team()                    the threads that read it together, all with the same weights at the same time; else one alone
+//!   within(begin, end, use)   calls use(w) with weights that equal these from begin to end, at most 1024 of them, and
+//!                             are quicker to read there
+//!   team()                    the threads that read the weights together, in step; without it, one thread reads alone
 //! Models
 //!   std::span, row_view, undrawn, residual, and what else verifiers draw from
 template <class WeightsT>
@@ -38,7 +40,8 @@ ESPALIER_HOST_DEVICE auto team_of(const WeightsT& weights) {
   }
 }
 
-// The sum of f(i) for 0 <= i < n: one pass, in blocks, so that the error is that of some hundred additions.
+// The sum of f(i) for 0 <= i < n, in one pass. No term goes through more than some hundred additions, which bounds the
+// error.
 template <class FunctionT>
 ESPALIER_HOST_DEVICE double sum_of(std::size_t n, const FunctionT& f) {
   return alone().sums_of(n, f).of[0];
@@ -50,13 +53,14 @@ ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
   return team_of(weights).sums_of(weights.size(), weights).of[0];
 }
 
-// Where r falls among weights that begin at the sum `before`.
+// The weight that r falls on, when weights are laid end to end.
 struct landing {
-  std::int32_t at = -1;  // -1 where all weights are zero
-  double before = 0;     // the sum before it
+  std::int32_t at = -1;  // its index; -1 where all weights are zero
+  double before = 0;     // the sum of the weights before it
 };
 
-// The first i with before + weights[begin] + .. + weights[i] > r; where rounding leaves none, the last that has weight.
+// The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. Where rounding leaves none, the
+// last with a weight above 0.
 template <class WeightsT>
 ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weights, std::size_t begin,
                                   std::size_t end) {
@@ -71,8 +75,9 @@ ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weigh
   return found;
 }
 
-// The smallest i with u * sum < weights[0] + .. + weights[i]: one pass, then a look at one part of it and at one group of that.
-// -1 where all weights are zero.
+// A draw with u, uniform in [0, 1): the smallest i with u * sum < weights[0] + .. + weights[i]; -1 where all weights
+// are zero. One pass gives the sums of the parts. Then only the part that the draw falls on is read again, for the sums
+// of its groups, and of it only the group.
 ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, double u) {

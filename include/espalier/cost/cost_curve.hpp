@@ -26,20 +26,21 @@ struct cost_sample {
 //! makes a pass cheaper, whatever was measured.
 //!
 //! Between the numbers of rows and the lengths of the grid, straight lines; beyond the last of either, on with the last
-//! slope (the steepest among those up to there, so that slopes that were measured badly cannot make more cost less); before
-//! the first, as at the first. No rows are no pass, and cost nothing. Where only one number of rows or one length was
-//! measured, the other ones cost the same.
+//! slope (the steepest among those up to there, so that slopes that were measured badly cannot make more cost less);
+//! before the first, as at the first. No rows are no pass, and cost nothing. Where only one number of rows or one
+//! length was measured, the other ones cost the same.
 //!
 //! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
 //! Complexity  operator(): two binary searches; no allocation
-//! Law         non-decreasing in both arguments, but for rounding; equal to the samples on the grid where those are non-decreasing
+//! Law         non-decreasing in both arguments, but for rounding; equal to the samples on the grid where those are
+//!             non-decreasing
 class cost_curve {
  public:
-  //! The curve nearest to the samples (least squares) among those that never decrease. Samples of the same rows and context
-  //! count by their median.
+  //! The curve nearest to the samples (least squares) among those that never decrease. Samples of the same rows and
+  //! context count by their median.
   //!
-  //! Errors      input_error for no samples, for rows below 1, a context below 0, seconds that are negative or not finite, and
-  //!             where not every number of rows was measured with every context
+  //! Errors      input_error for no samples, for rows below 1, a context below 0, seconds that are negative or not
+  //!             finite, and where not every number of rows was measured with every context
   static cost_curve fit(std::span<const cost_sample> samples) {
     if (samples.empty()) raise<input_error>("no pass was measured; a cost curve needs at least one sample.");
     std::vector<std::int32_t> rows, contexts;
@@ -73,8 +74,8 @@ class cost_curve {
   //! The curve through a grid that never decreases.
   //!
   //! Shapes      seconds [n_rows][n_contexts]
-  //! Errors      input_error for a grid that is empty or does not ascend, a wrong number of seconds, seconds that are negative,
-  //!             not finite, or decrease
+  //! Errors      input_error for a grid that is empty or does not ascend, a wrong number of seconds, seconds that are
+  //!             negative, not finite, or decrease
   static cost_curve of_grid(std::vector<std::int32_t> rows, std::vector<std::int32_t> contexts,
                             std::vector<double> seconds) {
     const std::string fault = detail::fault_of_grid(rows, contexts, seconds);

@@ -39,7 +39,8 @@ struct cost_model {
     return seconds;
   }
 
-  //! Of a round with this tree, grown level by level: one draft pass for each depth, over the nodes there that have children.
+  //! Of a round with this tree, grown level by level: one draft pass for each depth, over the nodes there that have
+  //! children.
   double tree(tree_view tree, std::int32_t context) const {
     double seconds = target_pass(tree.n_nodes, context) + (tree.n_nodes > 1 ? opening : 0.0);
     constexpr std::int32_t levels = 64;

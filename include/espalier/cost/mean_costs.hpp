@@ -39,8 +39,9 @@ inline void require_same(const char* what, const std::string& one, const std::st
 
 }  // namespace detail
 
-//! The mean of what the same passes cost at several times. Where others share the machine, what is measured within a few
-//! seconds holds for those few seconds; what rounds cost in the long run is nearer to the mean of several measurements.
+//! The mean of what the same passes cost at several times. Where others share the machine, what is measured within a
+//! few seconds holds for those few seconds; what rounds cost in the long run is nearer to the mean of several
+//! measurements.
 //!
 //! Complexity  O(costs * rows * contexts)
 //! Law         within the grid, the mean of what each predicts; beyond it, at most that

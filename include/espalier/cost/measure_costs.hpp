@@ -14,19 +14,19 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/checked_forward.hpp"
-#include "espalier/backend/prefill.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
+#include "espalier/forward/checked_forward.hpp"
+#include "espalier/forward/prefill.hpp"
 
 namespace espalier {
 
@@ -34,11 +34,16 @@ struct measure_options {
   std::string target{};                    //!< identity of the target model, as the cost model is to name it
   std::string draft{};                     //!< and of the draft model
   std::string hardware = hardware_name();  //!< other than this where the models run on fewer threads
-  std::int32_t most_rows = 256;            //!< largest pass, 1 to 65536; no larger than models and caches take
+  std::int32_t most_rows = 256;            //!< largest pass; no larger than models and caches take
   //! Tokens before a pass. None: three from a few tokens to as many as the models take, but at most 4096.
   std::vector<std::int32_t> contexts{};
   double seconds = 4;         //!< to spend; longer where that is not enough for two turns of each pass
   std::int32_t sequence = 0;  //!< of the target's cache
+
+  static constexpr void describe(auto see) {
+    see(option{"most_rows", &measure_options::most_rows, "rows of the longest pass", 1, 1 << 16});
+    see(option{"seconds", &measure_options::seconds, "how long to measure, about", 0, 1e6});
+  }
 };
 
 namespace detail {
@@ -65,6 +70,12 @@ class pass_timer {
     prefill_.reserve();
   }
 
+  pass_timer(const pass_timer&) = delete;
+  // Its rows are of no text: nobody is to go on from them.
+  ~pass_timer() {
+    if (filled_ > 0) kv_.truncate(sequence_, 0);
+  }
+
   // A text of so many tokens, and a pending one. What the target's cache holds of a longer one that was followed before
   // stays in its slots: it need not be computed again, since what the numbers are does not change what passes cost.
   void follow(std::int32_t context) {
@@ -74,11 +85,11 @@ class pass_timer {
     const std::span<const token_id> text = current();
     kv_.truncate(sequence_, context);
     if (filled_ < context) {
-      prefill_.run(target_, kv_, sequence_, text, 1);
+      prefill_.run(target_, kv_, sequence_, text.first(text.size() - 1), 0, [](std::int32_t, std::int32_t) {});
       filled_ = context;
     }
     for (std::int32_t held = kv_.size(sequence_); held < context; held = kv_.size(sequence_)) {
-      const std::int32_t n = (std::min)(prefill::chunk, context - held);
+      const std::int32_t n = (std::min)(prefill::default_chunk, context - held);
       take_slots(n);
       kv_.commit(sequence_, prefill_.rows().first(static_cast<std::size_t>(n)));
     }
@@ -87,8 +98,8 @@ class pass_timer {
     propose(root_node, 1);
   }
 
-  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many. One
-  // of the same kind comes before them, for what it leaves in the caches.
+  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
+  // One of the same kind comes before them, for what it leaves in the caches.
   void drafting_rounds(std::int32_t rows, int n_rounds) {
     for (int i = 0; i <= n_rounds; ++i) {
       tree_.reset(current().back());
@@ -111,7 +122,8 @@ class pass_timer {
       plain_.push_back(sample(1, forward(1)));
   }
 
-  // What was measured, without names. What plain rounds save of the target's pass, over all contexts together, counts as opened.
+  // What was measured, without names. What plain rounds save of the target's pass, over all contexts together, counts
+  // as opened.
   cost_model costs() {
     cost_curve draft_pass = cost_curve::fit(later_draft_);
     const double more_of_target = (std::max)(0.0, -median_beyond(plain_, cost_curve::fit(drafted_)));
@@ -202,8 +214,8 @@ class pass_timer {
 //!                                            [](double share, std::string_view what) { show(share, what); });
 //!
 //! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
-//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each size how much of the time is
-//! spent, from 0 to 1, and what comes next.
+//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each size how much of the
+//! time is spent, from 0 to 1, and what comes next.
 //!
 //! Complexity  options.seconds; longer where eight turns take longer, of which every fourth has all sizes
 //! Law         medians, made monotone: cost_curve's
@@ -221,8 +233,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     raise<input_error>("the draft model has ", drafter.vocab_size(), " tokens and the target ", target.vocab_size(),
                        "; they must share one vocabulary.");
   }
-  require_option("most_rows", options.most_rows, 1, 1 << 16);
-  require_option("seconds", options.seconds, 0.0, 1e6);
+  require_options(options);
   const std::int32_t room = std::min<std::int32_t>(context_length(target, kv), drafter.capacity());
   require_option("tokens that models and caches take", room, 4, (std::numeric_limits<std::int32_t>::max)());
   std::int32_t most_rows = (std::min)(options.most_rows, room / 2 - 1);
@@ -253,7 +264,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
-        // Large passes take most of the time and vary least: they come less often, and what is in the caches matters little to them.
+        // Large passes take most of the time and vary least: they come less often, and what is in the caches matters
+        // little to them.
         if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
                                               detail::in_words(context) + " tokens"));

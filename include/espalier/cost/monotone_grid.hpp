@@ -34,9 +34,9 @@ inline void make_ascending(double* values, std::size_t n, std::size_t stride) {
   }
 }
 
-// The grid [][n_columns] nearest in least squares among those that decrease neither along rows nor along columns: Dykstra's
-// alternating projections. What is not yet settled when they end is raised to its neighbour; a grid that does not decrease
-// stays as it is.
+// The grid [][n_columns] nearest in least squares among those that decrease neither along rows nor along columns:
+// Dykstra's alternating projections. What is not yet settled when they end is raised to its neighbour; a grid that does
+// not decrease stays as it is.
 inline void make_monotone(std::vector<double>& grid, std::size_t n_columns) {
   const std::size_t n_rows = grid.size() / n_columns;
   std::vector<double> along_rows(grid.size(), 0.0), along_columns(grid.size(), 0.0);

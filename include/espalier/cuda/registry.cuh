@@ -49,12 +49,7 @@ inline constexpr bool runs_on_device = !std::is_same_v<VerifierT, khisti>;
 //! Errors      option_error of the part
 template <class PartT>
 auto make_on_device(const PartT& part) {
-  using policy = device_policy<typename PartT::type>;
-  if constexpr (std::is_same_v<typename PartT::options_type, no_options>) {
-    return policy();
-  } else {
-    return policy(part.options);
-  }
+  return part.template make<device_policy<typename PartT::type>>();
 }
 
 }  // namespace espalier::cuda

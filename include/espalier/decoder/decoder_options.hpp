@@ -3,17 +3,24 @@
 
 #include <cstdint>
 
+#include "espalier/core/option.hpp"
+#include "espalier/core/sampling_options.hpp"
 #include "espalier/core/tree_order.hpp"
-#include "espalier/sampling/sampler.hpp"
+#include "espalier/decoder/text_options.hpp"
 
 namespace espalier {
 
 //! Of a decoder, beside its five parts.
 struct decoder_options {
-  sampling_options sampling{};               //!< of the target
-  std::uint64_t seed = 0;                    //!< equal seeds write equal texts: give each sample its own
+  text_options text{};                       //!< of texts that begin without their own
   node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
-  std::int32_t sequence = 0;                 //!< in the KV store; also a part of the random key
+  std::int32_t sequence = 0;                 //!< in the KV store; no text depends on it
+  std::int32_t prefill_chunk = 64;           //!< rows of one pass over a prompt, and of one step()
+
+  static constexpr void describe(auto see) {
+    see(option{"order", &decoder_options::order, "of a tree's rows in the forward pass"});
+    see(option{"prefill_chunk", &decoder_options::prefill_chunk, "rows of one pass over a prompt", 1, 4096});
+  }
 };
 
 }  // namespace espalier

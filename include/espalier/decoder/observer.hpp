@@ -7,7 +7,8 @@
 
 namespace espalier {
 
-//! Is told about every round after it is committed: for streaming text, statistics, pictures.
+//! Is told about every round after it is committed: for streaming text, statistics, pictures. Who calls step() may also
+//! show it the steps that have read a part of a prompt and committed nothing; generate() does not.
 //!
 //! Minimal definition
 //!   observer(const round_record&)

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/decoder/log_probs.hpp"
 
 namespace espalier {
 
@@ -33,13 +35,18 @@ struct station_seconds {
   }
 };
 
-//! What happened in one round. Views are valid until the next round or text.
+//! What happened in one step: a round, or the reading of a part of the prompt, where nothing is committed. Views are
+//! valid until the next step or text.
 struct round_record {
-  std::int32_t index = 0;                 //!< of the round in its session
+  std::int32_t index = 0;                 //!< of the round in its text
   tree_view tree{};                       //!< as drafted
-  verdict decision{};                     //!< as committed, that is, cut where the session stops
+  verdict decision{};                     //!< as committed, that is, cut where the text stops
   std::span<const token_id> committed{};  //!< the accepted path, then one token
   std::int32_t forwarded_rows = 0;        //!< rows of the target pass: pending chain and tree
+  std::span<const scored_token>
+      log_probs{};           //!< of `committed`, where text_options::log_probs asks for them; of a step that
+                             //!< read the prompt, those of its tokens, the first one excepted
+  std::string_view shown{};  //!< the text's new bytes, less what may be the beginning of a stop string
   station_seconds seconds{};
   status state = status::running;
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "espalier/decoder/round.hpp"
 
 namespace espalier {
 
-//! Sums over the rounds of one or more sessions. An observer: call it with each round's record.
+//! Sums over the rounds of one or more texts. An observer: call it with the record of each step. One that has read a
+//! part of a prompt is no round: its seconds count with the first round of its text, as where generate() calls it, and
+//! nothing else of it.
 struct statistics {
   std::int64_t rounds = 0;
   std::int64_t tokens = 0;          //!< committed
@@ -15,12 +18,19 @@ struct statistics {
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of target passes
-  std::int64_t sessions = 0;
+  std::int64_t texts = 0;
   std::int64_t first_tokens = 0;   //!< committed in first rounds
-  double first_token_seconds = 0;  //!< sum over sessions of the time of their first round, prefill included
+  double first_token_seconds = 0;  //!< sum over texts of the time of their first round, prefill included
   station_seconds seconds;
+  double reading_seconds = 0;  //!< of prompts that were read since the last first round
 
   void operator()(const round_record& r) {
+    seconds += r.seconds;
+    if (r.index == 0) reading_seconds += r.seconds.total();
+    if (r.committed.empty()) {
+      if (r.state != status::running) reading_seconds = 0;
+      return;
+    }
     ++rounds;
     tokens += static_cast<std::int64_t>(r.committed.size());
     drafted += r.tree.n_draws;
@@ -31,17 +41,16 @@ struct statistics {
       depth = r.tree.depth[u] > depth ? r.tree.depth[u] : depth;
     deepest += depth;
     if (r.index == 0) {
-      ++sessions;
+      ++texts;
       first_tokens += static_cast<std::int64_t>(r.committed.size());
-      first_token_seconds += r.seconds.total();
+      first_token_seconds += std::exchange(reading_seconds, 0.0);
     }
-    seconds += r.seconds;
   }
 
-  //! Adds the sums of other sessions.
+  //! Adds the sums of other texts.
   statistics& operator+=(const statistics& other) {
     rounds += other.rounds, tokens += other.tokens, drafted += other.drafted, accepted += other.accepted;
-    deepest += other.deepest, forwarded_rows += other.forwarded_rows, sessions += other.sessions;
+    deepest += other.deepest, forwarded_rows += other.forwarded_rows, texts += other.texts;
     first_tokens += other.first_tokens, first_token_seconds += other.first_token_seconds;
     seconds += other.seconds;
     return *this;
@@ -51,8 +60,8 @@ struct statistics {
   double throughput() const { return ratio(static_cast<double>(tokens), seconds.total()); }
   //! Throughput over that of a baseline, usually plain decoding of the same prompts.
   double speedup(const statistics& baseline) const { return ratio(throughput(), baseline.throughput()); }
-  //! Seconds from the prompt to the first committed tokens, mean over sessions.
-  double time_to_first_token() const { return ratio(first_token_seconds, static_cast<double>(sessions)); }
+  //! Seconds from the prompt to the first committed tokens, mean over texts.
+  double time_to_first_token() const { return ratio(first_token_seconds, static_cast<double>(texts)); }
   //! Seconds for each token after the first round.
   double time_per_token() const {
     return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - first_tokens));

@@ -10,54 +10,118 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {
 
-//! When a session ends, besides a full context.
+//! When a text ends, besides a full context.
 struct stop_conditions {
-  std::int32_t max_tokens = (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most
-  std::vector<token_id> tokens{};                                        //!< end after any of these
+  std::int32_t max_tokens =
+      (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most; 0 reads the prompt alone
+  std::vector<token_id> tokens{};                  //!< end after any of these
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
+  bool show_string = true;             //!< whether round_record::shown ends with the stop string or before it
+
+  static constexpr void describe(auto see) {
+    see(option{"max_tokens", &stop_conditions::max_tokens, "tokens to write at most", 0});
+  }
 };
 
-//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces. Pieces are tried first and
-//! kept or taken back together, as a round is.
+//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces, and holds back what may be
+//! the beginning of one. Pieces are tried first and kept or taken back together, as a round is.
 //!
-//! Complexity  push: O(length of the stop strings and of the pieces not kept yet); no allocation after construction while
-//!             these have up to 256 bytes
+//! Complexity  push: O(length of the stop strings and of the pieces not kept yet); no allocation after construction
+//!             while these have up to 256 bytes
 class stop_string_search {
  public:
   stop_string_search() = default;
-  explicit stop_string_search(std::vector<std::string> strings) : strings_(std::move(strings)) {
+  explicit stop_string_search(std::vector<std::string> strings, bool show_string = true)
+      : strings_(std::move(strings)), show_string_(show_string) {
     std::erase(strings_, std::string());
+    reserve();
+  }
+
+  //! Makes room, as a copy needs.
+  void reserve() {
+    std::size_t longest = 0;
     for (const std::string& s : strings_)
-      longest_ = (std::max)(longest_, s.size());
-    tail_.reserve(longest_ + 256);
+      longest = (std::max)(longest, s.size());
+    text_.reserve(longest + 256);
+    shown_.reserve(longest + first_.size() + 256);
   }
 
   //! Appends a piece; true when a stop string ends in it.
   bool push(std::string_view piece) {
-    if (strings_.empty()) return false;
-    tail_.append(piece);
+    text_.append(piece);
     return std::any_of(strings_.begin(), strings_.end(),
-                       [&](const std::string& s) { return tail_.find(s) != std::string::npos; });
+                       [&](const std::string& s) { return text_.find(s) != std::string::npos; });
   }
 
-  //! Keeps what was pushed: it cannot be taken back any more.
-  void keep() {
-    if (tail_.size() >= longest_ && longest_ > 0) tail_.erase(0, tail_.size() - (longest_ - 1));
-    kept_ = tail_.size();
+  //! Keeps what was pushed: it cannot be taken back any more. Where the text ends here, nothing is held back; what
+  //! follows the stop string that was complete first is never shown.
+  void keep(bool ends = false) {
+    const std::size_t n = ends ? end_of_text() : text_.size() - n_held_back();
+    shown_ = first_;
+    first_.clear();
+    shown_.append(text_, 0, n);
+    text_.erase(0, ends ? text_.size() : n);
+    kept_ = text_.size();
   }
 
   //! Takes back what was pushed since keep().
-  void take_back() { tail_.resize(kept_); }
+  void take_back() { text_.resize(kept_); }
+
+  //! What keep() let go of: bytes that no stop string can begin in any more. Valid until the next keep().
+  std::string_view shown() const { return shown_; }
+
+  //! Bytes that may turn out to be the beginning of a stop string.
+  std::string held_back() const { return text_.substr(0, kept_); }
+
+  //! The next shown() begins with these bytes, in which no stop string is looked for.
+  void show_first(std::string_view bytes) { first_ = bytes; }
+
+  //! What is held back.
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    take_back();
+    shown_.clear();
+    archive(first_, text_);
+    kept_ = text_.size();
+    archive.require(n_held_back() == kept_);
+  }
 
  private:
+  // The longest end of the text that a stop string begins with.
+  std::size_t n_held_back() const {
+    std::size_t n = 0;
+    for (const std::string& s : strings_) {
+      for (std::size_t k = (std::min)(s.size() - 1, text_.size()); k > n; --k) {
+        if (text_.compare(text_.size() - k, k, s, 0, k) == 0) n = k;
+      }
+    }
+    return n;
+  }
+
+  // Where the text ends for its reader, however it was cut into pieces: by the stop string that ends first, the longest
+  // of these.
+  std::size_t end_of_text() const {
+    std::size_t begin = text_.size(), end = begin + 1;
+    for (const std::string& s : strings_) {
+      const std::size_t at = text_.find(s);
+      if (at == std::string::npos || at + s.size() > end || (at + s.size() == end && at > begin)) continue;
+      begin = at;
+      end = at + s.size();
+    }
+    return show_string_ ? (std::min)(end, text_.size()) : begin;
+  }
+
   std::vector<std::string> strings_;
-  std::string tail_;      // the end of the text: what is kept of it is shorter than the longest stop string
-  std::size_t kept_ = 0;  // bytes of it
-  std::size_t longest_ = 0;
+  bool show_string_ = true;
+  std::string text_;   // what is held back, then what is not kept yet
+  std::string first_;  // what is shown before it
+  std::string shown_;
+  std::size_t kept_ = 0;  // bytes that are held back
 };
 
 }  // namespace espalier

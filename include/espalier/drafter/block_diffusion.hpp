@@ -17,25 +17,36 @@
 
 namespace espalier {
 
+namespace detail {
+
+template <class ModelT, class ContextT, class BackendT>
+concept ReadsStatesOf = requires(ModelT& model, ContextT& context, const BackendT& backend,
+                                 std::span<const std::int32_t> rows) {
+  model.read(context, backend, rows, 0);
+};
+
+}  // namespace detail
+
 struct block_diffusion_options {
   std::int32_t length = 0;  //!< L, tokens of a block; 0: as many as the model can give
 };
 
-//! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, the logits of each of
-//! the next L tokens, none of which knows which the others will be.
+//! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, the logits of
+//! each of the next L tokens, none of which knows which the others will be.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
 //! max_positions() and
 //!   make_context() -> context                 what it holds of one text
 //!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position on
-//!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there; it may
-//!                                             overwrite what the context holds from this position on
+//!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there;
+//!                                             it may overwrite what the context holds from this position on
 //! Drafters that share a model have a context each.
 //!
 //! Complexity  propose_block: one pass of the model; no allocation after reserve()
-//! Law         BlockDrafter's and FeatureDrafter's. A text of one token has no states before it: the model sees the token alone
-//! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are missing;
-//!             option_error for a length beyond the model's
+//! Law         BlockDrafter's and FeatureDrafter's. A text of one token has no states before it: the model sees the
+//!             token alone
+//! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
+//!             missing; option_error for a length beyond the model's
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
@@ -68,10 +79,7 @@ class block_diffusion {
   std::int32_t n_read() const { return n_read_; }
 
   template <class BackendT>
-  requires requires(model_type& model, context_type& context, const BackendT& backend,
-                    std::span<const std::int32_t> rows) {
-    model.read(context, backend, rows, 0);
-  }
+  requires detail::ReadsStatesOf<model_type, context_type, BackendT>
   void read(const BackendT& backend, std::span<const std::int32_t> rows) {
     const clock::time_point start = clock::now();
     model_.read(context_, backend, rows, n_read_);

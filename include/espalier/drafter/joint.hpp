@@ -19,28 +19,14 @@
 
 namespace espalier {
 
-namespace detail {
-
-template <class DrafterT>
-concept HasVocabulary = requires(const DrafterT& drafter) {
-  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
-};
-
-template <class DrafterT>
-concept TellsTime = requires(const DrafterT& drafter) {
-  { drafter.forward_seconds() } -> std::convertible_to<double>;
-};
-
-}  // namespace detail
-
 //! Several drafters of one text, for a policy that asks one after the other: see cascade.
 //!
 //! Drafters are kept by reference when given as lvalues, by value otherwise.
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own has no room()
-//!             while the others go on
+//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own has no
+//!             room() while the others go on
 //! Errors      input_error for vocabularies of different size
 template <class... DraftersT>
 class joint {
@@ -50,7 +36,7 @@ class joint {
   explicit joint(DraftersT&&... drafters) : drafters_(std::forward<DraftersT>(drafters)...) {
     std::int32_t known = 0;
     each([&](auto& drafter) {
-      if constexpr (detail::HasVocabulary<std::remove_reference_t<decltype(drafter)>>) {
+      if constexpr (VocabularyDrafter<std::remove_reference_t<decltype(drafter)>>) {
         const std::int32_t vocab = drafter.vocab_size();
         if (known != 0 && vocab != known) {
           raise<input_error>("one drafter of the joint has ", known, " tokens and another ", vocab,
@@ -84,6 +70,16 @@ class joint {
     each([&](auto& drafter) { drafter.commit(tree, v); });
   }
 
+  //! Those that can, and have room.
+  bool read_prompt(std::int32_t n) {
+    bool more = false;
+    each([&](auto& drafter) {
+      if constexpr (PromptDrafter<std::remove_reference_t<decltype(drafter)>>)
+        more = (left(drafter) > 0 && drafter.read_prompt(n)) || more;
+    });
+    return more;
+  }
+
   void reserve(std::int32_t n_nodes) {
     each([&](auto& drafter) { drafter.reserve(n_nodes); });
   }
@@ -95,29 +91,30 @@ class joint {
   }
 
   //! Of those that have probabilities.
-  std::int32_t vocab_size() const requires(detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
+  std::int32_t vocab_size() const requires(VocabularyDrafter<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&](const auto& drafter) {
-      if constexpr (detail::HasVocabulary<std::remove_cvref_t<decltype(drafter)>>) vocab = drafter.vocab_size();
+      if constexpr (VocabularyDrafter<std::remove_cvref_t<decltype(drafter)>>) vocab = drafter.vocab_size();
     });
     return vocab;
   }
 
   //! Time spent in draft models, of those that tell.
-  double forward_seconds() const requires(detail::TellsTime<std::remove_reference_t<DraftersT>> || ...) {
+  double forward_seconds() const {
     double seconds = 0;
     each([&](const auto& drafter) {
-      if constexpr (detail::TellsTime<std::remove_cvref_t<decltype(drafter)>>) seconds += drafter.forward_seconds();
+      if constexpr (TimedDrafter<std::remove_cvref_t<decltype(drafter)>>) seconds += drafter.forward_seconds();
     });
     return seconds;
   }
 
-  //! Of those that read hidden states: what the one that has read least has read. Those without room have no use for more.
+  //! Of those that read hidden states: what the one that has read least has read. Those without room have no use for
+  //! more.
   std::int32_t n_read() const requires(detail::CountsFeatures<std::remove_reference_t<DraftersT>> || ...) {
     constexpr std::int64_t none = (std::numeric_limits<std::int64_t>::max)();
     std::int64_t least = none;
     each([&](const auto& drafter) {
-      if constexpr (requires { drafter.n_read(); }) {
+      if constexpr (detail::CountsFeatures<std::remove_cvref_t<decltype(drafter)>>) {
         if (left(drafter) > 0) least = std::min<std::int64_t>(least, drafter.n_read());
       }
     });
@@ -134,7 +131,7 @@ class joint {
         if (left(drafter) <= 0) return;
         // A path that another has drafted may end beyond what this one can hold.
         const auto known = static_cast<std::size_t>(drafter.n_read() - first);
-        const auto most = static_cast<std::size_t>((std::max)(0, drafter.capacity() - drafter.n_read()));
+        const auto most = static_cast<std::size_t>((std::max)(std::int32_t{0}, drafter.capacity() - drafter.n_read()));
         if (known < rows.size()) drafter.read(backend, rows.subspan(known, (std::min)(most, rows.size() - known)));
       }
     });

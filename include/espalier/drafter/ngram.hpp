@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/drafter/ngram_index.hpp"
+#include "espalier/drafter/lookup/ngram_index.hpp"
 
 namespace espalier {
 
@@ -19,25 +19,31 @@ struct ngram_options {
   std::int32_t order = 4;           //!< n, the token drafted included: contexts of n - 1 tokens are tried first
   std::int32_t min_order = 2;       //!< and last, one token fewer each time
   std::int32_t capacity = 1 << 16;  //!< tokens of the text and of all that was learnt beforehand
+
+  static constexpr void describe(auto see) {
+    using self = ngram_options;
+    see(option{"order", &self::order, "tokens of an n-gram, the drafted one included, that are tried first", 2, 16});
+    see(option{"min_order", &self::min_order, "and last, one fewer each time", 2, &self::order});
+    see(option{"capacity", &self::capacity, "longest text, in tokens", 1, 1 << 20});
+  }
 };
 
-//! Drafts the most frequent continuation, one token after the other: of the last n - 1 tokens, or where these were never
-//! followed by anything, of fewer. Counts are of the text it follows and of what learn() was given. Of equally frequent
-//! tokens the lower one is drafted.
+//! Drafts the most frequent continuation, one token after the other: of the last n - 1 tokens, or where these were
+//! never followed by anything, of fewer. Counts are of the text it follows and of what learn() was given. Of equally
+//! frequent tokens the lower one is drafted.
 //!
-//! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin the same for what is not the
-//!             beginning of the text before. No allocation after construction, which takes 7.3 MB for the default options, in
-//!             proportion to capacity; learn allocates
-//! Law         Drafter's: begin() forgets what the text before has taught, except where the new one begins like it; what
-//!             learn() was given stays
-//! Errors      option_error for orders outside 2 to 16, min_order above order, or a capacity outside 1 to 1048576. An empty
-//!             text is followed; nothing is drafted for it
-//! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and wants a
-//!             continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
+//! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin the same for what is
+//!             not the beginning of the text before. No allocation after construction, which takes 7.3 MB for the
+//!             default options, in proportion to capacity; learn allocates
+//! Law         Drafter's: begin() forgets what the text before has taught, except where the new one begins like it;
+//!             what learn() was given stays
+//! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
+//! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and
+//!             wants a continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
 class ngram {
  public:
   explicit ngram(ngram_options options = {})
-      : options_(checked(options)),
+      : options_(require_options(options)),
         index_(options.order, options.capacity),
         replaced_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.order - 1)) {}
 
@@ -86,13 +92,6 @@ class ngram {
     std::int32_t count = 0;
     std::int32_t best = -1;  // the slot of the most frequent n-gram that is one token longer
   };
-
-  static ngram_options checked(ngram_options options) {
-    require_option("order", options.order, 2, 16);
-    require_option("min_order", options.min_order, 2, options.order);
-    require_option("capacity", options.capacity, 1, 1 << 20);
-    return options;
-  }
 
   // The n-grams that end at a token lie in its text.
   std::int32_t longest(std::int32_t last) const { return (std::min)(options_.order, last - index_.first() + 1); }

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/drafter/ngram_index.hpp"
+#include "espalier/drafter/lookup/ngram_index.hpp"
 
 namespace espalier {
 
@@ -19,23 +19,30 @@ struct prompt_lookup_options {
   std::int32_t max_ngram = 3;       //!< tokens at the end of the text that are looked for first
   std::int32_t min_ngram = 1;       //!< and last, one fewer each time
   std::int32_t capacity = 1 << 16;  //!< longest text, in tokens
+
+  static constexpr void describe(auto see) {
+    using self = prompt_lookup_options;
+    see(option{"max_ngram", &self::max_ngram, "last tokens that are looked for first", 1, 16});
+    see(option{"min_ngram", &self::min_ngram, "and last, one fewer each time", 1, &self::max_ngram});
+    see(option{"capacity", &self::capacity, "longest text, in tokens", 1, 1 << 20});
+  }
 };
 
-//! Drafts what followed the end of the text where it stood before: the longest n-gram at the end that occurs earlier, at its
-//! latest place. What reaches the end of the text goes on with itself, so that a text that repeats is followed on.
+//! Drafts what followed the end of the text where it stood before: the longest n-gram at the end that occurs earlier,
+//! at its latest place. What reaches the end of the text goes on with itself, so that a text that repeats is followed
+//! on.
 //!
-//! Complexity  propose_run: O(max_ngram + tokens); commit: O(max_ngram^2) a token, expected, however long the text; begin the
-//!             same for what is not the beginning of the text before. No allocation after construction, which takes 2.6 MB for
-//!             the default options, in proportion to capacity
+//! Complexity  propose_run: O(max_ngram + tokens); commit: O(max_ngram^2) a token, expected, however long the text;
+//!             begin the same for what is not the beginning of the text before. No allocation after construction, which
+//!             takes 2.6 MB for the default options, in proportion to capacity
 //! Law         Drafter's; begin() forgets all of the text before that the new one does not begin with
-//! Errors      option_error for n-grams outside 1 to 16, min_ngram above max_ngram, or a capacity outside 1 to 1048576. An empty
-//!             text is followed; nothing is drafted for it
-//! Source      Saxena, Prompt Lookup Decoding (n-grams of 3 to 1 tokens, 10 tokens a run), which takes the first place that
-//!             has a whole run after it; so does transformers (n-grams of 2 by default)
+//! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
+//! Source      Saxena, Prompt Lookup Decoding (n-grams of 3 to 1 tokens, 10 tokens a run), which takes the first place
+//!             that has a whole run after it; so does transformers (n-grams of 2 by default)
 class prompt_lookup {
  public:
   explicit prompt_lookup(prompt_lookup_options options = {})
-      : options_(checked(options)),
+      : options_(require_options(options)),
         index_(options.max_ngram, options.capacity),
         earlier_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.max_ngram)) {}
 
@@ -69,13 +76,6 @@ class prompt_lookup {
   struct entry {
     std::int32_t place = -1;  // the last token of the latest occurrence
   };
-
-  static prompt_lookup_options checked(prompt_lookup_options options) {
-    require_option("max_ngram", options.max_ngram, 1, 16);
-    require_option("min_ngram", options.min_ngram, 1, options.max_ngram);
-    require_option("capacity", options.capacity, 1, 1 << 20);
-    return options;
-  }
 
   std::int32_t& earlier(std::int32_t length, std::int32_t last) {
     return earlier_[static_cast<std::size_t>(last) * static_cast<std::size_t>(options_.max_ngram) +

@@ -15,8 +15,8 @@
 
 namespace espalier::interop {
 
-//! An element of a dense mask. Integers and bool: 1 where the row sees the column. All others: what is added to a score, 0 where it
-//! does and minus infinity where it does not.
+//! An element of a dense mask. Integers and bool: 1 where the row sees the column. All others: what is added to a
+//! score, 0 where it does and minus infinity where it does not.
 template <class ElementT>
 ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
   if constexpr (std::is_integral_v<ElementT>) {
@@ -51,8 +51,8 @@ void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std
 //! The tree of one sequence's rows of a dense mask.
 //!
 //! Shapes      mask [n][columns]; parents [n], row -> row of the parent
-//! Errors      input_error where an element is neither of the two values, where a committed column is hidden, where columns
-//!             beyond the tree are visible, and where the rest is the mask of no tree
+//! Errors      input_error where an element is neither of the two values, where a committed column is hidden, where
+//!             columns beyond the tree are visible, and where the rest is the mask of no tree
 template <class ElementT>
 void read_dense_mask(std::span<const ElementT> mask, std::int32_t n, std::int32_t columns, std::int32_t prefix,
                      std::span<node_id> parents) {

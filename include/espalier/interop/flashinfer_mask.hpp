@@ -35,8 +35,8 @@ ESPALIER_HOST_DEVICE inline std::uint8_t flashinfer_mask_byte(const sequence_mas
   return static_cast<std::uint8_t>(bits);
 }
 
-//! FlashInfer's packed custom mask of a forward batch, for its ragged or paged prefill: bit q * slots + k of a sequence says
-//! that its row q sees slot k, least significant bit first, no padding between rows.
+//! FlashInfer's packed custom mask of a forward batch, for its ragged or paged prefill: bit q * slots + k of a sequence
+//! says that its row q sees slot k, least significant bit first, no padding between rows.
 //!
 //! Shapes      indptr [n_sequences + 1], in bytes: each sequence begins on one; packed [indptr[n_sequences]]
 //! Complexity  O(rows * slots)
@@ -63,7 +63,8 @@ inline void write_flashinfer_mask(const forward_batch_view& batch, std::span<std
 //! The tree of one sequence, of whose mask `packed` holds the bytes.
 //!
 //! Shapes      parents [n], row -> row of the parent
-//! Errors      input_error where bytes are missing, a committed slot is hidden, a bit beyond the mask is set, or it is the mask of no tree
+//! Errors      input_error where bytes are missing, a committed slot is hidden, a bit beyond the mask is set, or it is
+//!             the mask of no tree
 inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int32_t n, std::int32_t prefix,
                                  std::span<node_id> parents) {
   const std::int64_t bytes = flashinfer_mask_bytes(n, prefix);
@@ -83,9 +84,11 @@ inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int3
       n, [&](std::int32_t row, std::int32_t c) { return test(row * slots + prefix + c); }, parents);
 }
 
-//! FlashInfer's mask for its XQA kernels: row against row alone, 16-bit halves of 32-bit words, least significant bit and half first.
+//! FlashInfer's mask for its XQA kernels: row against row alone, 16-bit halves of 32-bit words, least significant bit
+//! and half first.
 //!
-//! Shapes      out [n_sequences][n][mask words of n, times 2], n rows at least as many as a sequence has; the others are empty
+//! Shapes      out [n_sequences][n][mask words of n, times 2], n rows at least as many as a sequence has; the others
+//!             are empty
 //! Errors      input_error where a sequence has more rows than n, or out is too small
 inline void write_xqa_mask(const forward_batch_view& batch, std::int32_t n, std::span<std::uint16_t> out) {
   const std::int32_t halves = (n + 31) / 32 * 2;

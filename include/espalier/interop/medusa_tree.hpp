@@ -22,9 +22,10 @@ enum class leaf_order {
 
 //! The buffers of Medusa and EAGLE-1 for one tree of n rows, breadth first.
 //!
-//! Shapes      tree_indices [n]: where the row's token is among the candidates, rank + topk * (depth - 1) + 1, the root's 0;
-//!             tree_position_ids [n]: depths; tree_attn_mask [n][n]: 1 where visible, else 0;
-//!             retrieve_indices [leaves][width], width the largest depth plus 1 or more: rows along the path, -1 beyond the leaf
+//! Shapes      tree_indices [n]: where the row's token is among the candidates, rank + topk * (depth - 1) + 1, the
+//!             root's 0; tree_position_ids [n]: depths; tree_attn_mask [n][n]: 1 where visible, else 0;
+//!             retrieve_indices [leaves][width], width the largest depth plus 1 or more: rows along the path, -1 beyond
+//!             the leaf
 struct medusa_tree {
   std::span<std::int64_t> tree_indices;
   std::span<std::int64_t> tree_position_ids;
@@ -32,11 +33,12 @@ struct medusa_tree {
   std::span<std::int64_t> retrieve_indices;
 };
 
-//! Shapes      ranks [n_rows]: of a row's token among its parent's candidates, from 0 and less than topk; the root's is not looked at
+//! Shapes      ranks [n_rows]: of a row's token among its parent's candidates, from 0 and less than topk; the root's is
+//!             not looked at
 //! Complexity  O(n^2)
 //! Post        the number of leaves
-//! Errors      option_error for a topk below 1; input_error where rows are not in breadth-first order, ranks of siblings do not ascend, a
-//!             path is longer than width, or a buffer is too small
+//! Errors      option_error for a topk below 1; input_error where rows are not in breadth-first order, ranks of
+//!             siblings do not ascend, a path is longer than width, or a buffer is too small
 //! Source      Cai et al., Medusa, generate_medusa_buffers; Li et al., EAGLE, generate_tree_buffers
 inline std::int32_t write_medusa_tree(const forward_batch_view& batch, std::size_t sequence,
                                       std::span<const std::int32_t> ranks, std::int32_t topk, std::int32_t width,

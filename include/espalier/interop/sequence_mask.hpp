@@ -8,8 +8,8 @@
 
 namespace espalier::interop {
 
-//! What the rows of one sequence of a forward batch see, and the tree that this says. A view, on host and device; rows and columns
-//! count from the sequence's first.
+//! What the rows of one sequence of a forward batch see, and the tree that this says. A view, on host and device; rows
+//! and columns count from the sequence's first.
 //!
 //! Shapes      words [n_rows][n_words]
 //! Pre         row i is in scratch slot i, as in every batch of one tree: with a chain before it or without
@@ -25,8 +25,8 @@ struct sequence_mask {
   //! Cache slots that the sequence has in this pass.
   ESPALIER_HOST_DEVICE std::int32_t n_slots() const { return prefix + n_rows; }
 
-  //! Whether the row sees the cache slot. Rows that are not there, padding, see what is committed and the first row, so that no
-  //! softmax is over nothing.
+  //! Whether the row sees the cache slot. Rows that are not there, padding, see what is committed and the first row, so
+  //! that no softmax is over nothing.
   ESPALIER_HOST_DEVICE bool sees(std::int32_t row, std::int32_t slot) const {
     const std::int32_t column = slot - prefix;
     if (column < 0) return true;

@@ -60,10 +60,11 @@ struct sglang_mask_layout {
   }
 };
 
-//! SGLang's tree mask of a forward batch, all columns filled in. Mode full is what its kernels have after the caller has set the prefix.
+//! SGLang's tree mask of a forward batch, all columns filled in. Mode full is what its kernels have after the caller
+//! has set the prefix.
 //!
-//! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n]; bit-packed: [n]
-//!             words of 1, 2 or 4 bytes
+//! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n];
+//!             bit-packed: [n] words of 1, 2 or 4 bytes
 //! Errors      input_error where a sequence has more rows than n, n > 32 in bits, or out is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout,

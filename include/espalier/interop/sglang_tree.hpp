@@ -21,8 +21,9 @@ enum class tree_numbering {
 
 //! SGLang's arrays of trees with n rows each, with its own spelling; in std::int64_t there.
 //!
-//! Shapes      all [n_sequences][n]. positions: of the text; retrive_index: sequence * n + row; retrive_next_token: the first child's row,
-//!             retrive_next_sibling: the next child of the same parent, rows within the sequence, ascending, -1 = none
+//! Shapes      all [n_sequences][n]. positions: of the text; retrive_index: sequence * n + row; retrive_next_token: the
+//!             first child's row, retrive_next_sibling: the next child of the same parent, rows within the sequence,
+//!             ascending, -1 = none
 template <class IntegerT>
 struct sglang_tree {
   std::span<IntegerT> positions;
@@ -98,12 +99,14 @@ void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const Inte
   }
 }
 
-//! The tree that SGLang's draft has selected: entry sel of its candidates hangs below the root where sel / topk = 0, otherwise below the
-//! selected candidate parent_list[sel / topk].
+//! The tree that SGLang's draft has selected: entry sel of its candidates hangs below the root where sel / topk = 0,
+//! otherwise below the selected candidate parent_list[sel / topk].
 //!
-//! Shapes      selected_index [n - 1], ascending; parents [n], row -> row of the parent, row i + 1 for selected_index[i]
+//! Shapes      selected_index [n - 1], ascending; parents [n], row -> row of the parent, row i + 1 for
+//!             selected_index[i]
 //! Complexity  O(n log n)
-//! Errors      option_error for a topk below 1; input_error where selected_index does not ascend, or a parent is not selected
+//! Errors      option_error for a topk below 1; input_error where selected_index does not ascend, or a parent is not
+//!             selected
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
                                   std::span<const std::int64_t> selected_index, std::int64_t topk,
@@ -137,9 +140,10 @@ inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
 
 //! Such a selection for the rows of one sequence: what SGLang's own kernels make the tree from.
 //!
-//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children but the root, or more], -1 where nobody is
-//! Errors      option_error for a topk below 1; input_error where the rows are not in breadth-first order, a row has more than topk
-//!             children, or an array is too small
+//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children but the root, or more],
+//!             -1 where nobody is
+//! Errors      option_error for a topk below 1; input_error where the rows are not in breadth-first order, a row has
+//!             more than topk children, or an array is too small
 inline void write_sglang_selection(const forward_batch_view& batch, std::size_t sequence, std::int64_t topk,
                                    std::span<std::int64_t> parent_list, std::span<std::int64_t> selected_index) {
   require_option("topk", topk, 1, 1 << 20);

@@ -14,11 +14,13 @@
 
 namespace espalier::interop {
 
-//! TensorRT-LLM's arrays of trees of at most max_tokens rows, breadth first: by depth, siblings together in the order of their parents.
+//! TensorRT-LLM's arrays of trees of at most max_tokens rows, breadth first: by depth, siblings together in the order
+//! of their parents.
 //!
-//! Shapes      paths [n_sequences][max_tokens][max_path]: entry d of a path is the row at depth d, the root's 0 first, -1 beyond the leaf;
-//!             leaves from left to right, then paths of -1 alone. packed_mask [n_sequences][max_tokens][mask words of max_tokens]: bit
-//!             c % 32 of word c / 32 where the row sees row c. position_offsets [n_sequences][max_tokens]: depths
+//! Shapes      paths [n_sequences][max_tokens][max_path]: entry d of a path is the row at depth d, the root's 0 first,
+//!             -1 beyond the leaf; leaves from left to right, then paths of -1 alone. packed_mask
+//!             [n_sequences][max_tokens][mask words of max_tokens]: bit c % 32 of word c / 32 where the row sees row c.
+//!             position_offsets [n_sequences][max_tokens]: depths
 struct tensorrt_tree {
   std::span<std::int32_t> paths;
   std::span<std::int32_t> packed_mask;
@@ -72,8 +74,8 @@ inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
 }  // namespace detail
 
 //! Complexity  O(n_sequences * max_tokens * (max_path + words * log n))
-//! Errors      input_error where rows are not in breadth-first order, a sequence has more rows than max_tokens or longer paths than
-//!             max_path, or an array is too small
+//! Errors      input_error where rows are not in breadth-first order, a sequence has more rows than max_tokens or
+//!             longer paths than max_path, or an array is too small
 //! Source      TensorRT-LLM, speculative decoding with Medusa choices, 2026
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out) {

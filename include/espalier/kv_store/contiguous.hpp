@@ -7,8 +7,9 @@
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/error.hpp"
-#include "espalier/core/float_block.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/kv_store/memory/kv_shape.hpp"
+#include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 
 namespace espalier {
@@ -22,17 +23,14 @@ namespace espalier {
 class contiguous_kv {
  public:
   contiguous_kv(int n_layers, int row_size, int n_sequences, int capacity, commit_mode mode = commit_mode::compact)
-      : ledger_(n_sequences, capacity, mode), n_layers_(n_layers), row_size_(row_size) {
-    require_option("number of layers", n_layers, 1, 1 << 20);
-    require_option("cache row size", row_size, 1, 1 << 24);
-    const double floats = 2.0 * n_layers * row_size * n_sequences * capacity;
-    require_option("cache size in floats", floats, 2.0, 1e15);
-    block_ = detail::float_block(static_cast<std::size_t>(floats), true);
-    data_ = block_.take(static_cast<std::size_t>(floats));
+      : ledger_(n_sequences, capacity, mode), shape_(n_layers, row_size, n_sequences, capacity) {
+    const std::size_t floats = shape_.numbers(n_sequences, capacity, sizeof(float));
+    block_ = detail::float_block(floats, true);
+    data_ = block_.take(floats);
   }
 
-  int n_layers() const { return n_layers_; }
-  int row_size() const { return row_size_; }
+  int n_layers() const { return shape_.n_layers; }
+  int row_size() const { return shape_.row_size; }
   int n_sequences() const { return ledger_.n_sequences(); }
   int capacity() const { return ledger_.capacity(); }
   bool compacts() const { return ledger_.compacts(); }
@@ -41,13 +39,23 @@ class contiguous_kv {
   int append(int sequence, int n) { return ledger_.append(sequence, n); }
   int commit(int sequence, std::span<const std::int32_t> kept) {
     return ledger_.commit(sequence, kept, [&](int from, int to) {
-      for (int layer = 0; layer < n_layers_; ++layer) {
-        std::copy_n(key(layer, sequence, from), row_size_, key(layer, sequence, to));
-        std::copy_n(value(layer, sequence, from), row_size_, value(layer, sequence, to));
+      for (int layer = 0; layer < shape_.n_layers; ++layer) {
+        std::copy_n(key(layer, sequence, from), shape_.row_size, key(layer, sequence, to));
+        std::copy_n(value(layer, sequence, from), shape_.row_size, value(layer, sequence, to));
       }
     });
   }
   void truncate(int sequence, int n) { ledger_.truncate(sequence, n); }
+
+  std::span<const token_id> prefix(int sequence) const { return ledger_.prefix(sequence); }
+  std::uint64_t version(int sequence) const { return ledger_.version(sequence); }
+  void remember(int sequence, std::int32_t first, std::span<const token_id> tokens) {
+    ledger_.remember(sequence, first, tokens);
+  }
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive, int sequence) {
+    detail::serialize_keys_and_values(*this, archive, sequence);
+  }
 
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }
@@ -57,16 +65,15 @@ class contiguous_kv {
   // [layers][sequences][keys, values][capacity][row_size]
   float* row(int layer, int sequence, int which, int slot) {
     const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * n_sequences() + sequence) * 2 + which;
-    return data_ + (block * capacity() + slot) * row_size_;
+    return data_ + (block * capacity() + slot) * shape_.row_size;
   }
 
   slot_ledger ledger_;
-  int n_layers_;
-  int row_size_;
+  detail::kv_shape shape_;
   detail::float_block block_;
   float* data_ = nullptr;
 };
 
-static_assert(KVStore<contiguous_kv>);
+static_assert(SavedKVStore<contiguous_kv>);
 
 }  // namespace espalier

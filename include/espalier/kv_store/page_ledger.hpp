@@ -10,13 +10,14 @@
 
 namespace espalier {
 
-//! The bookkeeping of a pool of pages that sequences share, without the rows in them: slot i of a sequence is slot i % page_size of
-//! page pages(sequence)[i / page_size].
+//! The bookkeeping of a pool of pages that sequences share, without the rows in them: slot i of a sequence is slot i %
+//! page_size of page pages(sequence)[i / page_size].
 //!
 //! Complexity  O(pages given or taken); no allocation after construction
 //! Law         no page belongs to two sequences; a page that a sequence has stays where it is until truncate
-//! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that does not
-//!             exist, for more slots than the capacity, and when the pages are used up: then nothing has changed
+//! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that
+//!             does not exist, for more slots than the capacity, and when the pages are used up: then nothing has
+//!             changed
 class page_ledger {
  public:
   //! Capacity in slots of one sequence.

@@ -7,15 +7,16 @@
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/error.hpp"
-#include "espalier/core/float_block.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/kv_store/memory/kv_shape.hpp"
+#include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/page_ledger.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 
 namespace espalier {
 
-//! Keys and values of every layer in a pool of pages that all sequences share: memory for the rows that are there, not for the
-//! longest text of each sequence.
+//! Keys and values of every layer in a pool of pages that all sequences share: memory for the rows that are there, not
+//! for the longest text of each sequence.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
 //! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation
@@ -28,14 +29,10 @@ class paged_kv {
            commit_mode mode = commit_mode::compact)
       : ledger_(n_sequences, capacity, mode),
         pages_(n_sequences, capacity, page_size, n_pages),
-        n_layers_(n_layers),
-        row_size_(row_size) {
-    require_option("number of layers", n_layers, 1, 1 << 20);
-    require_option("cache row size", row_size, 1, 1 << 24);
-    const double floats = 2.0 * n_layers * row_size * n_pages * page_size;
-    require_option("cache size in floats", floats, 2.0, 1e15);
-    block_ = detail::float_block(static_cast<std::size_t>(floats), true);
-    data_ = block_.take(static_cast<std::size_t>(floats));
+        shape_(n_layers, row_size, n_sequences, capacity) {
+    const std::size_t floats = shape_.numbers(n_pages, page_size, sizeof(float));
+    block_ = detail::float_block(floats, true);
+    data_ = block_.take(floats);
   }
 
   //! With as many pages as all sequences together can use.
@@ -43,8 +40,8 @@ class paged_kv {
       : paged_kv(n_layers, row_size, n_sequences, capacity, page_size,
                  page_ledger::enough(n_sequences, capacity, page_size)) {}
 
-  int n_layers() const { return n_layers_; }
-  int row_size() const { return row_size_; }
+  int n_layers() const { return shape_.n_layers; }
+  int row_size() const { return shape_.row_size; }
   int n_sequences() const { return ledger_.n_sequences(); }
   int capacity() const { return ledger_.capacity(); }
   int page_size() const { return pages_.page_size(); }
@@ -61,9 +58,9 @@ class paged_kv {
   }
   int commit(int sequence, std::span<const std::int32_t> kept) {
     const int n = ledger_.commit(sequence, kept, [&](int from, int to) {
-      for (int layer = 0; layer < n_layers_; ++layer) {
-        std::copy_n(key(layer, sequence, from), row_size_, key(layer, sequence, to));
-        std::copy_n(value(layer, sequence, from), row_size_, value(layer, sequence, to));
+      for (int layer = 0; layer < shape_.n_layers; ++layer) {
+        std::copy_n(key(layer, sequence, from), shape_.row_size, key(layer, sequence, to));
+        std::copy_n(value(layer, sequence, from), shape_.row_size, value(layer, sequence, to));
       }
     });
     pages_.truncate(sequence, size(sequence));
@@ -72,6 +69,16 @@ class paged_kv {
   void truncate(int sequence, int n) {
     ledger_.truncate(sequence, n);
     pages_.truncate(sequence, size(sequence));
+  }
+
+  std::span<const token_id> prefix(int sequence) const { return ledger_.prefix(sequence); }
+  std::uint64_t version(int sequence) const { return ledger_.version(sequence); }
+  void remember(int sequence, std::int32_t first, std::span<const token_id> tokens) {
+    ledger_.remember(sequence, first, tokens);
+  }
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive, int sequence) {
+    detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
   //! Pre         layer and sequence exist, and slot is committed or scratch
@@ -83,17 +90,16 @@ class paged_kv {
   float* row(int layer, int sequence, int which, int slot) {
     const std::int32_t page = pages_.pages(sequence)[static_cast<std::size_t>(slot / page_size())];
     const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * pages_.n_pages() + page) * 2 + which;
-    return data_ + (block * page_size() + slot % page_size()) * row_size_;
+    return data_ + (block * page_size() + slot % page_size()) * shape_.row_size;
   }
 
   slot_ledger ledger_;
   page_ledger pages_;
-  int n_layers_;
-  int row_size_;
+  detail::kv_shape shape_;
   detail::float_block block_;
   float* data_ = nullptr;
 };
 
-static_assert(KVStore<paged_kv>);
+static_assert(SavedKVStore<paged_kv>);
 
 }  // namespace espalier

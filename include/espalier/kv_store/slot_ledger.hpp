@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/known_value.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/token_ledger.hpp"
 
 namespace espalier {
 
@@ -14,6 +19,11 @@ enum class commit_mode {
   compact,   //!< moves them together, in place
   truncate,  //!< drops them; they are forwarded again with the next round's tree
 };
+
+template <>
+inline constexpr auto known_values<commit_mode> = std::array{
+    known_value<commit_mode>{commit_mode::compact, "compact", "move accepted cache rows together"},
+    known_value<commit_mode>{commit_mode::truncate, "truncate", "forward accepted tokens again in the next round"}};
 
 //! The bookkeeping of a KV store, without its rows: which slots of each sequence are committed, which are scratch.
 //!
@@ -29,6 +39,7 @@ class slot_ledger {
     require_option("cache capacity", capacity, 1, 1 << 30);
     committed_.resize(static_cast<std::size_t>(n_sequences), 0);
     scratch_.resize(static_cast<std::size_t>(n_sequences), 0);
+    tokens_ = token_ledger(n_sequences, capacity);
   }
 
   std::int32_t size(std::int32_t sequence) const { return committed_[checked(sequence)]; }
@@ -74,6 +85,19 @@ class slot_ledger {
     const std::size_t s = checked(sequence);
     scratch_[s] = 0;
     if (n < committed_[s]) committed_[s] = n < 0 ? 0 : n;
+    tokens_.truncate(sequence, committed_[s]);
+  }
+
+  //! Which tokens the committed rows are of, as far as that is known.
+  std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
+  std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
+    const std::int64_t end = first + static_cast<std::int64_t>(tokens.size());
+    if (first < 0 || end > size(sequence)) {
+      raise<input_error>("sequence ", sequence, " of the cache holds ", size(sequence), " rows, not rows ", first,
+                         " to ", end - 1, ".");
+    }
+    tokens_.remember(sequence, first, tokens);
   }
 
  private:
@@ -88,6 +112,7 @@ class slot_ledger {
   commit_mode mode_;
   std::vector<std::int32_t> committed_;
   std::vector<std::int32_t> scratch_;
+  token_ledger tokens_{0, 0};
 };
 
 }  // namespace espalier

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "espalier/core/token.hpp"
+#include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 
 namespace espalier {
@@ -29,6 +30,16 @@ class token_kv {
                           [&](std::int32_t from, std::int32_t to) { token(sequence, to) = token(sequence, from); });
   }
   void truncate(std::int32_t sequence, std::int32_t n) { ledger_.truncate(sequence, n); }
+
+  std::span<const token_id> prefix(std::int32_t sequence) const { return ledger_.prefix(sequence); }
+  std::uint64_t version(std::int32_t sequence) const { return ledger_.version(sequence); }
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
+    ledger_.remember(sequence, first, tokens);
+  }
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive, std::int32_t sequence) {
+    detail::serialize_rows(*this, archive, sequence, [&](std::int32_t slot) { archive(token(sequence, slot)); });
+  }
 
   token_id& token(std::int32_t sequence, std::int32_t slot) {
     return tokens_[static_cast<std::size_t>(sequence) * static_cast<std::size_t>(capacity()) +

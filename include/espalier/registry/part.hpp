@@ -4,9 +4,12 @@
 #include <string_view>
 #include <type_traits>
 
-#include "espalier/registry/option.hpp"
-
 namespace espalier {
+
+//! The options of a part that has none.
+struct no_options {
+  static constexpr void describe(auto) {}
+};
 
 //! A known part: its type, its options, its name and what it does. Several parts may share a type and differ in their
 //! options. A copy may have its options changed before it makes the part.
@@ -19,12 +22,15 @@ struct part {
   std::string_view summary;  //!< a few words
   OptionsT options{};
 
+  //! The part, or one of another type that takes its options.
+  //!
   //! Errors      option_error of the part
-  constexpr PartT make() const {
+  template <class MadeT = PartT>
+  constexpr MadeT make() const {
     if constexpr (std::is_same_v<OptionsT, no_options>) {
-      return PartT();
+      return MadeT();
     } else {
-      return PartT(options);
+      return MadeT(options);
     }
   }
 };

@@ -24,7 +24,7 @@ class committed_path {
   //! The root and the accepted nodes.
   bool has(node_id u) const { return on_path_[static_cast<std::size_t>(u)] != 0; }
 
-  //! The drafted node that bears the verdict's own token: there is one where a session stopped in the middle of a path.
+  //! The drafted node that bears the verdict's own token: there is one where a text stopped in the middle of a path.
   //! Otherwise no_node.
   node_id own() const { return own_; }
 

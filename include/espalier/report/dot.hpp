@@ -30,8 +30,8 @@ inline std::string dot_quoted(std::string_view text) {
 }  // namespace detail
 
 //! Writes a round's tree for Graphviz: `dot -Tsvg`. The accepted path is green, the target's own token purple; an edge
-//! bears the draft's probability in percent and is as dark as its path is likely; a token that was drawn several times has
-//! their number.
+//! bears the draft's probability in percent and is as dark as its path is likely; a token that was drawn several times
+//! has their number.
 //!
 //! Pre         text_of(token) gives the bytes of a token
 template <class TextT>

@@ -220,9 +220,9 @@ class svg_tree {
 
 }  // namespace detail
 
-//! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, the rest
-//! as dark as its path is likely; a token that was drawn several times has their number. It follows the reader's choice of a
-//! light or dark background.
+//! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, the
+//! rest as dark as its path is likely; a token that was drawn several times has their number. It follows the reader's
+//! choice of a light or dark background.
 //!
 //! Pre         text_of(token) gives the bytes of a token
 template <class TextT>

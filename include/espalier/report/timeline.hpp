@@ -146,8 +146,8 @@ class svg_timeline {
 
 }  // namespace detail
 
-//! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, a bar from
-//! where it began to where it ended. It follows the reader's choice of a light or dark background.
+//! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, a bar
+//! from where it began to where it ended. It follows the reader's choice of a light or dark background.
 //!
 //! Errors      input_error for a span that ends before it begins, begins before 0 or has no end
 inline void write_timeline(std::ostream& out, std::span<const timeline_span> spans,

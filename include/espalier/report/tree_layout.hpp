@@ -12,11 +12,12 @@
 
 namespace espalier {
 
-//! Places the nodes of a tree on a grid: a column for each depth, the first child of a node on its parent's row, every other
-//! subtree as far up as it fits. Lines from parents to children then never cross.
+//! Places the nodes of a tree on a grid: a column for each depth, the first child of a node on its parent's row, every
+//! other subtree as far up as it fits. Lines from parents to children then never cross.
 //!
 //! Complexity  O(n_nodes * depth)
-//! Law         no two nodes share a place; within a column, rows ascend in the order of a walk that visits children in turn
+//! Law         no two nodes share a place; within a column, rows ascend in the order of a walk that visits children in
+//!             turn
 class tree_layout {
  public:
   //! `extra_parent`, if it is a node, gets one more child behind its own, which is node n_nodes here.

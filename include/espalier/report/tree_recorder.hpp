@@ -18,7 +18,7 @@ class tree_recorder {
  public:
   //! The deepest accepted path.
   tree_recorder() = default;
-  //! The round with this index in its session.
+  //! The round with this index in its text.
   explicit tree_recorder(std::int32_t round) : wanted_(round) {}
 
   void operator()(const round_record& r) {

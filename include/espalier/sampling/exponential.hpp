@@ -5,13 +5,13 @@
 
 #include "espalier/config.hpp"
 
-//! Exponentials and logarithms that decide about tokens, the same on host and device: sums, products and quotients that are
-//! rounded one by one, where the compiler does not fuse them.
+//! Exponentials and logarithms that decide about tokens, the same on host and device: sums, products and quotients that
+//! are rounded one by one, where the compiler does not fuse them.
 
 namespace espalier::detail {
 
-// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7; 0
-// from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
+// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7;
+// 0 from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
 ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
   constexpr std::int32_t last = 0x42FE0000;  // the bits of 127
   const auto bits = __builtin_bit_cast(std::int32_t, x);
@@ -28,9 +28,9 @@ ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
   return y * __builtin_bit_cast(float, (127 - n) << 23);
 }
 
-// e^x times its number at 0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative error below
-// 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear programming, scaled so
-// that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
+// e^x times its number at 0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative
+// error below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear
+// programming, scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
 inline constexpr float scaled_exp_at_0 = 120.6233F;
 ESPALIER_HOST_DEVICE inline float scaled_exp(float x) {
   // Adding it rounds to an integer, with the exponent's bias in the low bits.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
@@ -34,15 +35,22 @@ class lazy_rows {
     rows_.reset(new NumberT[static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab)]);
   }
 
-  //! Opens a round. Shapes: row_of [n_nodes], the row of each node in `logits`.
-  void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of) {
+  //! From now on rows are sampled with these options.
+  void sample(const sampling_options& options, std::int32_t vocab) {
+    sampler_ = sampler<NumberT>(options);
+    sampler_.reserve(vocab);
+  }
+
+  //! Opens a round of this sequence. Shapes: row_of [n_nodes], the row of each node in `logits`.
+  void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of, std::int32_t sequence) {
     logits_ = logits;
     row_of_ = row_of;
+    sequence_ = sequence;
     std::fill_n(made_.begin(), row_of.size(), char{0});
   }
 
   //! The target's most probable token after node u; ties go to the lower id.
-  token_id argmax(node_id u) const { return espalier::argmax(logits(u), logits_row(u)); }
+  token_id argmax(node_id u) const { return espalier::argmax(logits(u), origin(u)); }
 
   //! The distribution of the token after node u.
   std::span<const NumberT> row(node_id u) {
@@ -50,7 +58,7 @@ class lazy_rows {
     const auto vocab = static_cast<std::size_t>(logits_.vocab);
     const std::span<NumberT> out{rows_.get() + i * vocab, vocab};
     if (made_[i] == 0) {
-      sampler_.probabilities(logits(u), out, logits_row(u));
+      sampler_.probabilities(logits(u), out, origin(u));
       made_[i] = 1;
     }
     return out;
@@ -59,12 +67,13 @@ class lazy_rows {
   const sampling_options& options() const { return sampler_.options(); }
 
  private:
-  std::int32_t logits_row(node_id u) const { return row_of_[static_cast<std::size_t>(u)]; }
-  std::span<const NumberT> logits(node_id u) const { return logits_.row(logits_row(u)); }
+  std::span<const NumberT> logits(node_id u) const { return logits_.row(row_of_[static_cast<std::size_t>(u)]); }
+  row_origin origin(node_id u) const { return row_origin::after_node(row_origin::model::target, sequence_, u); }
 
   sampler<NumberT> sampler_;
   vocab_rows<NumberT> logits_;
   std::span<const std::int32_t> row_of_;
+  std::int32_t sequence_ = 0;
   std::vector<char> made_;
   std::unique_ptr<NumberT[]> rows_;
 };

@@ -20,7 +20,8 @@
 
 namespace espalier::detail {
 
-// Calls f(i), in order, for each i from `begin` to before `end` at which holds(i); quick where that is seldom.
+// Calls f(i) for each i of begin .. end - 1 with holds(i), in order. Made for predicates that seldom hold: 64 are
+// tested at once.
 template <class PredicateT, class FunctionT>
 void for_each_where(std::size_t begin, std::size_t end, const PredicateT& holds, const FunctionT& f) {
   constexpr std::size_t bytes = sizeof(std::uint64_t);
@@ -45,23 +46,23 @@ void for_each_where(std::size_t begin, std::size_t end, const PredicateT& holds,
   }
 }
 
-// Where a row ends, largest weight first and ties by lower index: it keeps what is above `least`, and the first `ties` of
-// the weights equal to it.
+// Which weights of a row are kept: all above `least`, and of those equal to `least` the first `ties` by index.
 template <class NumberT>
 struct row_cut {
   NumberT least;
   std::size_t ties;
-  double mass;  // of what is kept
+  double mass;  // sum of the kept weights
 
   static constexpr std::size_t all_ties = (std::numeric_limits<std::size_t>::max)();
 };
 
+// The sum of the weights that are at least `least`.
 template <class NumberT>
 double mass_from(std::span<const NumberT> weights, NumberT least) {
   return sum_of(weights.size(), [&](std::size_t i) { return weights[i] < least ? NumberT{0} : weights[i]; });
 }
 
-// Zeroes what is cut off and divides the rest by its mass. One pass.
+// Applies a cut: weights that are not kept become 0, the others are divided by their mass. One pass.
 template <class NumberT>
 void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
   const auto inverse = static_cast<NumberT>(1.0 / cut.mass);
@@ -69,7 +70,7 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
     std::uint32_t equal = 0;
     for (std::size_t i = 0; i < n; ++i)
       equal += p[i] == cut.least ? 1U : 0U;
-    // Beyond the last tie that is kept.
+    // There are more ties here than may be kept: the last ones go.
     for (std::size_t i = n; equal > cut.ties; --equal) {
       while (p[--i] != cut.least) {
       }
@@ -85,21 +86,25 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
   keep_part(row.data() + i, row.size() - i);
 }
 
-// Finds the fewest weights, largest first and ties by lower index, that reach a mass: without a sort of the row.
+// Top-p: finds the cut that keeps the fewest weights, largest first and ties by lower index, whose sum reaches a given
+// mass. The row is not sorted.
 //
-// A sample tells where the last of them should lie, and how far that may be wrong. One pass adds up what is above each of
-// three such values at once, and where that leaves too many in between, another does so closer by. What is left then is
-// copied, and bisected by value. Sums of parts of a row round in other ways than those of the whole, which decide: a last
-// pass sees whether the search has met these. A sample that misleads costs passes, never the result, which another search
-// would find to the same bits.
+// The smallest weight that is kept lies in an interval [low, high), which is narrowed down:
+//   1. A sample of the row gives a guess of it, and a margin on either side.
+//   2. One pass sums up what lies at or above each of these three values. If too many weights are left in between,
+//      another pass does the same with three values closer together.
+//   3. The weights in between are copied, and the copy is bisected by value.
+//   4. A last pass checks the cut with sums over the whole row. Only these decide: sums over the copy are rounded
+//      differently.
+// So a misleading sample costs passes, but any search ends at the same cut, to the last bit.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly four passes, one of which copies; never more than five and one for each bit of a number
-// Source      Floyd and Rivest 1975, SELECT, with masses for ranks
+// Complexity  mostly four passes over the row, one of which copies; at most five, and one for each bit of a number
+// Source      Floyd and Rivest 1975, SELECT, with masses in place of ranks
 template <class NumberT>
 class nucleus {
  public:
-  // Makes room, so that find() does not allocate.
+  // After it, find() does not allocate.
   void reserve() { copied_.resize(room); }
 
   // Pre         total: the sum of the weights; 0 < mass < total
@@ -111,7 +116,7 @@ class nucleus {
     above_ = 0;
     from_low_ = total;
     std::span<const NumberT> left = weights;
-    double dropped = 0;  // mass that is not in `left`
+    double dropped = 0;  // mass of the weights above those in `left`
     if (weights.size() > room) {
       probe(weights, guess_by_sample(weights));
       for (int i = 0; i < 2 && !is_few() && high_ - low_ > 1; ++i)
@@ -130,22 +135,22 @@ class nucleus {
     const auto least = static_cast<double>(value_of(low_));
     const double equal = std::round((from_low_ - above_) / least);
     const double ties = (std::min)(std::ceil((mass_ - above_) / least), equal);
-    // Where rounding has left too little of a row to reach the mass, all is kept.
+    // Where rounding leaves a row whose sum never reaches the mass, all of it is kept.
     if (low_ == 1) return {value_of(low_), row_cut<NumberT>::all_ties, from_low_};
     return {value_of(low_), static_cast<std::size_t>(ties), above_ + ties * least};
   }
 
  private:
   using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
-  using guesses = std::array<bits_type, 3>;  // ascending, from low_ to high_
+  using guesses = std::array<bits_type, 3>;  // three values of [low_, high_], ascending
   static constexpr std::size_t few = 1024;
   static constexpr std::size_t room = 2 * few;
 
-  // The order of numbers that are not negative is that of their bits.
+  // Non-negative numbers have the order of their bits, read as integers.
   static bits_type bits_of(NumberT x) { return std::bit_cast<bits_type>(x); }
   static NumberT value_of(bits_type x) { return std::bit_cast<NumberT>(x); }
 
-  // The last x before `high` at which this holds. Pre: it holds at low, and where it does not, it does nowhere above.
+  // The largest x in [low, high) with holds(x). Pre: holds(low), and holds is true up to some x and false above it.
   template <class PredicateT>
   static bits_type last_where(bits_type low, bits_type high, const PredicateT& holds) {
     while (high - low > 1) {
@@ -155,14 +160,14 @@ class nucleus {
     return low;
   }
 
-  // The last weight that is kept lies from low_ up to before high_.
+  // One more value is known: from_there is the sum of the weights from `at` on. Keeps the cut in [low_, high_).
   void update(bits_type at, double from_there) {
     const bool reaches = from_there >= mass_;
     (reaches ? low_ : high_) = at;
     (reaches ? from_low_ : above_) = from_there;
   }
 
-  // No more than these can lie from low_ up to before high_: none of them is smaller.
+  // Whether at most `few` weights can lie in [low_, high_): each is at least low_, and their sum is known.
   bool is_few() const { return from_low_ - above_ <= static_cast<double>(few) * static_cast<double>(value_of(low_)); }
 
   guesses guess_by_sample(std::span<const NumberT> weights) const {
@@ -181,23 +186,24 @@ class nucleus {
         count += bits_of(weight) < x ? 1U : 0U;
       return count;
     };
-    // What is cut off, in units of what a sample stands for.
+    // The mass that is cut off, divided by the number of weights that one sample stands for.
     const double rest = (std::max)(0.0, from_low_ - mass_) / static_cast<double>(stride);
     const bits_type guess = last_where(low_, largest + 1, [&](bits_type x) {
       const NumberT end = value_of(x);
       return block_mass([&](std::size_t i) { return sample[i] < end ? sample[i] : NumberT{0}; }, 0, n) <= rest;
     });
-    // No sample that is cut off is larger than the cut: the error of their sum, in samples, is about the root of it.
+    // The samples below the cut sum up to `rest`, and none is larger than the cut. So the sum is off by about the
+    // square root of rest / cut, counted in samples at the cut: three times that, and four more, is the margin.
     const double error = 4 + 3 * std::sqrt(rest / static_cast<double>(value_of(guess)));
     const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<double>(n)));
     const std::uint32_t rank = count_below(guess);
     const bits_type low = last_where(low_, guess + 1, [&](bits_type x) { return count_below(x) + margin <= rank; });
     const bits_type high = last_where(guess, high_, [&](bits_type x) { return count_below(x) < rank + margin; }) + 1;
-    // Where no sample is so large, halfway up to 1 on a logarithmic scale.
+    // Above the largest sample there is none to go by: then halfway from it to 1, on a logarithmic scale.
     return {low, guess, high > largest + 1 ? largest + (high_ - largest) / 2 : high};
   }
 
-  // Near where the cut would be if the mass in between were spread evenly.
+  // Three values around where the cut would be if the mass in [low_, high_) were spread evenly over it.
   guesses guess_between() const {
     const bits_type width = high_ - low_;
     const double part = (from_low_ - mass_) / (from_low_ - above_);
@@ -206,6 +212,7 @@ class nucleus {
     return {guess - (std::min)(step, guess - low_), guess, guess + (std::min)(step, high_ - guess)};
   }
 
+  // One pass: sums from each of three values on, each of which narrows the interval.
   void probe(std::span<const NumberT> weights, const guesses& at) {
     const NumberT a = value_of(at[0]), b = value_of(at[1]), c = value_of(at[2]);
     double totals[3][mass_lanes] = {};
@@ -232,7 +239,7 @@ class nucleus {
       update(at[g], std::accumulate(std::begin(totals[g]), std::end(totals[g]), 0.0));
   }
 
-  // The sum of the weights from value_of(at) on, and of those above it.
+  // The sum of the weights that are at least value_of(at), and the sum of those above it.
   static sums<2> masses_at(std::span<const NumberT> weights, bits_type at) {
     const NumberT least = value_of(at);
     return alone().sums_of(
@@ -240,7 +247,8 @@ class nucleus {
         [=](std::size_t i) { return weights[i] > least ? weights[i] : NumberT{0}; });
   }
 
-  // low_ becomes the last weight from which on the sum over the row reaches the mass. Such sums fall as the weight rises.
+  // Makes low_ the largest value from which on the sum over the whole row reaches the mass. Mostly it already is;
+  // otherwise it is found by bisection, for such sums fall as the value rises.
   void settle(std::span<const NumberT> weights) {
     sums<2> found = masses_at(weights, low_);
     if (!(found.of[0] >= mass_ && found.of[1] < mass_)) {
@@ -252,7 +260,7 @@ class nucleus {
     above_ = found.of[1];
   }
 
-  // Copies what lies from low_ up to before high_. How many there are, or `room` where there is none for them.
+  // Copies the weights in [low_, high_). Returns how many they are, or `room` where that is too little for them.
   std::size_t copy(std::span<const NumberT> weights) {
     const NumberT* from = weights.data();
     const bits_type low = low_, width = high_ - low_;
@@ -270,8 +278,8 @@ class nucleus {
   double mass_ = 0;
   bits_type low_ = 0;
   bits_type high_ = 0;
-  double above_ = 0;     // mass from high_ upwards, below mass_
-  double from_low_ = 0;  // mass from low_ upwards, at least mass_
+  double above_ = 0;     // sum of the weights from high_ on: less than mass_
+  double from_low_ = 0;  // sum of the weights from low_ on: at least mass_
 };
 
 }  // namespace espalier::detail

@@ -6,9 +6,13 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/row_origin.hpp"
+#include "espalier/core/sampling_options.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/nucleus.hpp"
 #include "espalier/sampling/softmax.hpp"
@@ -16,16 +20,9 @@
 
 namespace espalier {
 
-//! How logits become the distribution that tokens are drawn from.
-struct sampling_options {
-  float temperature = 0.0F;  //!< 0 takes the most probable token
-  std::int32_t top_k = 0;    //!< only the k most probable tokens; 0: all
-  float top_p = 1.0F;        //!< only the fewest most probable tokens that together reach this probability
-  float min_p = 0.0F;        //!< only tokens at least this fraction as probable as the most probable
-};
-
 //! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each renormalised. Ties at a cut go
-//! to the lower id. Masses are sums of float, taken in blocks, that are added in double.
+//! to the lower id. A token at minus infinity has probability 0: top-k keeps fewer where fewer are possible. Masses are
+//! sums of float, taken in blocks, that are added in double.
 //!
 //! NumberT is that of the logits, float or double.
 //!
@@ -38,12 +35,7 @@ struct sampling_options {
 template <class NumberT = float>
 class sampler {
  public:
-  explicit sampler(sampling_options options = {}) : options_(options) {
-    require_option("temperature", options.temperature, 0.0F, 100.0F);
-    require_option("top_k", options.top_k, 0, 1 << 30);
-    require_option("top_p", options.top_p, 1e-6F, 1.0F);
-    require_option("min_p", options.min_p, 0.0F, 1.0F);
-  }
+  explicit sampler(sampling_options options = {}) : options_(require_options(options)) {}
 
   const sampling_options& options() const { return options_; }
   bool is_greedy() const { return options_.temperature == 0.0F; }
@@ -61,7 +53,7 @@ class sampler {
   }
 
   //! Shapes      logits, out: [vocab]
-  void probabilities(std::span<const NumberT> logits, std::span<NumberT> out, std::int32_t row) {
+  void probabilities(std::span<const NumberT> logits, std::span<NumberT> out, row_origin row) {
     if (is_greedy()) {
       const token_id best = argmax(logits, row);
       std::fill(out.begin(), out.end(), NumberT{0});
@@ -75,18 +67,19 @@ class sampler {
     }
     reserve(static_cast<std::int32_t>(logits.size()));
     const std::span<const ranked> top = take_top(logits, k, row);
-    const std::span<NumberT> kept = std::span<NumberT>(row_).first(k);
+    const std::span<NumberT> kept = std::span<NumberT>(row_).first(top.size());
     NumberT best = top[0].number();
-    for (std::size_t i = 0; i < k; ++i)
+    for (std::size_t i = 0; i < top.size(); ++i)
       best = (std::max)(best, kept[i] = top[i].number());
     distribute(kept, best, kept);
     std::fill(out.begin(), out.end(), NumberT{0});
-    for (std::size_t i = 0; i < k; ++i)
+    for (std::size_t i = 0; i < top.size(); ++i)
       out[static_cast<std::size_t>(top[i].token)] = kept[i];
   }
 
  private:
   using ranked = typename detail::token_selection<NumberT>::entry;
+  static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
 
   // How many tokens top-k leaves.
   std::size_t top_of(std::size_t vocab) const {
@@ -107,16 +100,17 @@ class sampler {
     detail::keep(out, cut);
   }
 
-  // The k largest logits, by token.
-  std::span<const ranked> take_top(std::span<const NumberT> logits, std::size_t k, std::int32_t row) {
-    const auto zero_if_finite = [](NumberT x) { return x - x; };  // else NaN
-    bool finite = true;
-    selection_.scan(logits, [&](const NumberT* block, NumberT* maxima, std::size_t n) {
-      const bool suspect = detail::scan_block(block, zero_if_finite, maxima) != 0;
-      finite = finite && (!suspect || detail::all_finite(block, n));
+  // The k largest logits, by token, or as many as are above minus infinity.
+  std::span<const ranked> take_top(std::span<const NumberT> logits, std::size_t k, row_origin row) {
+    using count = std::conditional_t<sizeof(NumberT) == 4, std::int32_t, std::int64_t>;
+    const auto is_bad_number = [](NumberT x) { return x < infinity ? count{0} : count{-1}; };
+    bool is_bad = false;
+    selection_.scan(logits, [&](const NumberT* block, NumberT* maxima, std::size_t) {
+      is_bad = detail::scan_block(block, is_bad_number, maxima) != 0 || is_bad;
     });
-    if (!finite) detail::raise_not_finite(logits, row);
+    if (is_bad) detail::raise_first_bad_logit(logits, row);
     const std::span<ranked> top = selection_.select(logits, k, std::numeric_limits<NumberT>::lowest());
+    if (top.empty()) detail::raise_no_token(row);
     std::sort(top.begin(), top.end(), [](const ranked& a, const ranked& b) { return a.token < b.token; });
     return top;
   }

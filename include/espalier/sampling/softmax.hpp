@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +9,10 @@
 #include <limits>
 #include <numbers>
 #include <span>
+#include <type_traits>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
 #include "espalier/sampling/exponential.hpp"
@@ -19,19 +20,6 @@
 namespace espalier {
 
 namespace detail {
-
-// Finite numbers are those whose magnitude, read as an integer, is below this.
-template <class NumberT>
-inline constexpr auto infinite_magnitude = std::uint32_t{0x7F800000U};
-template <>
-inline constexpr auto infinite_magnitude<double> = std::uint64_t{0x7FF0000000000000U};
-
-inline std::uint32_t magnitude_bits(float x) {
-  return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU;
-}
-inline std::uint64_t magnitude_bits(double x) {
-  return std::bit_cast<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
-}
 
 inline double exp2_of_minus(double x) {
   return std::exp2(-x);
@@ -52,51 +40,43 @@ std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   return i;
 }
 
+// Pre: one of the logits is NaN or plus infinity.
 template <class NumberT>
-bool all_finite(const NumberT* numbers, std::size_t n) {
-  std::uint32_t infinite = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    infinite |= magnitude_bits(numbers[i]) < infinite_magnitude<NumberT> ? 0U : 1U;
-  return infinite == 0;
-}
-
-// Pre: one of the logits is not finite.
-template <class NumberT>
-void raise_not_finite(std::span<const NumberT> logits, std::int32_t row) {
+[[noreturn]] void raise_first_bad_logit(std::span<const NumberT> logits, row_origin row) {
   std::size_t t = 0;
-  while (magnitude_bits(logits[t]) < infinite_magnitude<NumberT>)
+  while (logits[t] < std::numeric_limits<NumberT>::infinity())
     ++t;
-  raise<numeric_error>("the logit of token ", t, " in row ", row, " is ", logits[t],
-                       "; logits must be finite. The model or its weights are damaged.");
+  raise_bad_logit(row, static_cast<std::int64_t>(t), static_cast<double>(logits[t]));
 }
 
 template <class NumberT>
-NumberT max_logit(std::span<const NumberT> logits, std::int32_t row) {
-  if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
+NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
+  using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
+  constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
+  if (logits.empty()) raise_empty_row(row);
   NumberT best[mass_lanes];
-  decltype(magnitude_bits(NumberT{})) largest[mass_lanes] = {};
-  for (NumberT& b : best)
-    b = logits[0];
+  bits_type bad[mass_lanes] = {};
+  std::fill(std::begin(best), std::end(best), -infinity);
+  const auto take = [&](std::size_t l, NumberT x) {
+    best[l] = best[l] < x ? x : best[l];
+    bad[l] |= x < infinity ? bits_type{0} : ~bits_type{0};
+  };
   std::size_t i = 0;
   for (; i + mass_lanes <= logits.size(); i += mass_lanes) {
-    for (std::size_t l = 0; l < mass_lanes; ++l) {
-      const NumberT x = logits[i + l];
-      const auto magnitude = magnitude_bits(x);
-      best[l] = best[l] < x ? x : best[l];
-      largest[l] = largest[l] < magnitude ? magnitude : largest[l];
-    }
+    for (std::size_t l = 0; l < mass_lanes; ++l)
+      take(l, logits[i + l]);
   }
-  for (std::size_t l = 0; i < logits.size(); ++i, ++l) {
-    best[l] = (std::max)(best[l], logits[i]);
-    largest[l] = (std::max)(largest[l], magnitude_bits(logits[i]));
-  }
-  if (*std::max_element(std::begin(largest), std::end(largest)) >= infinite_magnitude<NumberT>)
-    raise_not_finite(logits, row);
-  return *std::max_element(std::begin(best), std::end(best));
+  for (std::size_t l = 0; i < logits.size(); ++i, ++l)
+    take(l, logits[i]);
+  if (*std::max_element(std::begin(bad), std::end(bad)) != 0) raise_first_bad_logit(logits, row);
+  const NumberT largest = *std::max_element(std::begin(best), std::end(best));
+  if (largest == -infinity) raise_no_token(row);
+  return largest;
 }
 
-// Writes e^((logit - best) / temperature), so 1 for the largest logit, and 0 for what would be below `least`; returns the
-// sum. Equal logits give equal numbers, wherever they stand. Pre: the logits are finite, best is the largest.
+// Writes e^((logit - best) / temperature), so 1 for the largest logit, and 0 for what would be below `least`; returns
+// the sum. Equal logits give equal numbers, wherever they stand, and minus infinity gives 0. Pre: best is the largest,
+// and finite.
 template <class NumberT>
 double exponentials(std::span<const NumberT> logits, NumberT best, NumberT temperature, NumberT least,
                     std::span<NumberT> out) {
@@ -131,7 +111,7 @@ void divide(std::span<NumberT> row, double total) {
 }
 
 template <class NumberT>
-void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<NumberT> out, std::int32_t row) {
+void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<NumberT> out, row_origin row) {
   divide(out, exponentials(logits, max_logit(logits, row), temperature, NumberT{0}, out));
 }
 
@@ -140,11 +120,12 @@ void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<Num
 //! The largest logit of a row.
 //!
 //! Complexity  one pass
-//! Errors      input_error for an empty row; numeric_error that names the row and the token where a logit is NaN or infinite
-inline float max_logit(std::span<const float> logits, std::int32_t row) {
+//! Errors      input_error for an empty row; numeric_error that names the row, and the token that is NaN or plus
+//!             infinity, or says that all are minus infinity: then no token is possible
+inline float max_logit(std::span<const float> logits, row_origin row) {
   return detail::max_logit(logits, row);
 }
-inline double max_logit(std::span<const double> logits, std::int32_t row) {
+inline double max_logit(std::span<const double> logits, row_origin row) {
   return detail::max_logit(logits, row);
 }
 
@@ -152,23 +133,23 @@ inline double max_logit(std::span<const double> logits, std::int32_t row) {
 //!
 //! Complexity  one pass, and a second one up to the token
 //! Errors      as max_logit
-inline token_id argmax(std::span<const float> logits, std::int32_t row) {
+inline token_id argmax(std::span<const float> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
-inline token_id argmax(std::span<const double> logits, std::int32_t row) {
+inline token_id argmax(std::span<const double> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
 
-//! Probabilities of a row of logits at a temperature above 0.
+//! Probabilities of a row of logits at a temperature above 0. A logit of minus infinity is a probability of 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
 //! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. It needs as many,
 //!             since a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
 //! Errors      as max_logit
-inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, std::int32_t row) {
+inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);
 }
-inline void softmax(std::span<const double> logits, double temperature, std::span<double> out, std::int32_t row) {
+inline void softmax(std::span<const double> logits, double temperature, std::span<double> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);
 }
 

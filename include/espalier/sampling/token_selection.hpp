@@ -28,12 +28,12 @@ NumberT larger(NumberT a, NumberT b) {
 }
 
 // Writes the largest number of each group of a block to `maxima` [mass_block / token_group], and returns the sum of
-// weigh(number). NaN may be missing among the maxima. Kept out of its caller, where short loops would be unrolled before
-// they are vectorised.
+// weigh(number). NaN may be missing among the maxima. Kept out of its caller, where short loops would be unrolled
+// before they are vectorised.
 template <class NumberT, class WeighT>
 [[gnu::noinline]] double scan_block(const NumberT* block, const WeighT& weigh, NumberT* maxima) {
   constexpr std::size_t half = token_group / 2;
-  NumberT sum[mass_lanes] = {};
+  decltype(weigh(NumberT{})) sum[mass_lanes] = {};
   NumberT a[mass_block / 2], b[mass_block / 4];
   for (std::size_t i = 0; i < mass_block; i += mass_lanes) {
     for (std::size_t l = 0; l < mass_lanes; ++l)
@@ -65,9 +65,9 @@ std::uint32_t flags_from(const NumberT* numbers, NumberT least) {
 
 // Finds the k largest numbers of a row, ties by lower token, from the largest of each group of tokens.
 //
-// The k-th largest of these maxima bounds what can be among the k: only groups that reach it are read again. What is found
-// is sorted by its leading 16 bits, digit by digit, and what agrees in these by comparison. Where few groups or many ties
-// let too much through, what was found is cut to k as often as there are 2k.
+// The k-th largest of these maxima bounds what can be among the k: only groups that reach it are read again. What is
+// found is sorted by its leading 16 bits, digit by digit, and what agrees in these by comparison. Where few groups or
+// many ties let too much through, what was found is cut to k as often as there are 2k.
 //
 // Complexity  beside scan_block over the row: about eight passes over vocab / 32 maxima; k groups; O(k) for the sort
 template <class NumberT>
@@ -95,8 +95,8 @@ class token_selection {
     tail_.resize(mass_block);
   }
 
-  // Calls scan(block, maxima, n) for each block, which writes the maxima of its groups. Of the block's numbers n are the
-  // row's; the others are minus infinity.
+  // Calls scan(block, maxima, n) for each block, which writes the maxima of its groups. Of the block's numbers n are
+  // the row's; the others are minus infinity.
   template <class ScanT>
   void scan(std::span<const NumberT> row, const ScanT& scan) {
     reserve(row.size(), 0);
@@ -151,8 +151,8 @@ class token_selection {
     return std::bit_cast<NumberT>((place & sign) != 0 ? place ^ sign : static_cast<bits_type>(~place));
   }
 
-  // What at least k of the maxima reach, and not many more; `least` if that is more. The search alternates between where
-  // it would be if the logarithm of the count were linear, and halving.
+  // What at least k of the maxima reach, and not many more; `least` if that is more. The search alternates between
+  // where it would be if the logarithm of the count were linear, and halving.
   NumberT bound(std::size_t n_groups, std::size_t k, NumberT least) const {
     if (n_groups <= k) return least;
     NumberT smallest[group_word], largest[group_word];

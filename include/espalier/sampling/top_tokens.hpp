@@ -10,7 +10,7 @@
 #include <span>
 #include <type_traits>
 
-#include "espalier/core/error.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/exponential.hpp"
@@ -34,7 +34,7 @@ template <class NumberT>
 class exp_total {
  public:
   // Adds a block and writes the maxima of its groups; `n` of its numbers are the row's, from token `first` on.
-  void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, std::int32_t row) {
+  void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, row_origin row) {
     const double mass = plain_mass(block, maxima);
     const NumberT largest = largest_of(maxima);
     if (largest >= plain_from && largest <= plain_to && mass >= 0) {
@@ -73,11 +73,10 @@ class exp_total {
     return scan_block(block, weigh, maxima) * unit;
   }
 
-  static void require_below_infinity(const NumberT* block, std::size_t n, std::size_t first, std::int32_t row) {
+  static void require_below_infinity(const NumberT* block, std::size_t n, std::size_t first, row_origin row) {
     const NumberT* at = std::find_if(block, block + n, [](NumberT x) { return !(x < infinity); });
     if (at == block + n) return;
-    raise<numeric_error>("the logit of token ", first + static_cast<std::size_t>(at - block), " in row ", row, " is ",
-                         *at, "; logits must be finite or minus infinity. The model or its weights are damaged.");
+    raise_bad_logit(row, static_cast<std::int64_t>(first) + (at - block), static_cast<double>(*at));
   }
 
   // By halves, which vectorises.
@@ -101,13 +100,13 @@ class exp_total {
 
 }  // namespace detail
 
-//! Finds the most probable tokens of a row of logits or of probabilities: many of a large vocabulary, without a sort of the
-//! row. For few of a row of probabilities top_k(row, out) will do, which needs no state.
+//! Finds the most probable tokens of a row of logits or of probabilities: many of a large vocabulary, without a sort of
+//! the row. For few of a row of probabilities top_k(row, out) will do, which needs no state.
 //!
 //! NumberT is that of the rows, float or double.
 //!
-//! Complexity  one pass over the row, for the sum of exponentials and for the largest number of every 32 tokens; about k
-//!             of these groups are read again, from the caches. No allocation after reserve()
+//! Complexity  one pass over the row, for the sum of exponentials and for the largest number of every 32 tokens; about
+//!             k of these groups are read again, from the caches. No allocation after reserve()
 template <class NumberT = float>
 class top_tokens {
  public:
@@ -117,15 +116,15 @@ class top_tokens {
   }
 
   //! Writes the tokens of the k largest logits with their log probabilities, most probable first, ties by lower id.
-  //! A logit of minus infinity is a probability of 0: such a token is never written. The exponentials that a float row is
-  //! normalised by have a relative error of 2.5e-7.
+  //! A logit of minus infinity is a probability of 0: such a token is never written. The exponentials that a float row
+  //! is normalised by have a relative error of 2.5e-7.
   //!
   //! Shapes      logits [vocab]; out [k], which may be empty (the row is checked all the same) or longer than the row
   //! Errors      input_error for an empty row; numeric_error that names row and token where a logit is NaN or plus
   //!             infinity; numeric_error where all are minus infinity
   //! Post        the number of tokens written: k, or all with a finite logit if these are fewer
-  std::int32_t of_logits(std::span<const NumberT> logits, std::span<ranked_token<NumberT>> out, std::int32_t row) {
-    if (logits.empty()) raise<input_error>("row ", row, " of the logits is empty.");
+  std::int32_t of_logits(std::span<const NumberT> logits, std::span<ranked_token<NumberT>> out, row_origin row) {
+    if (logits.empty()) detail::raise_empty_row(row);
     detail::exp_total<NumberT> total;
     std::size_t first = 0;
     selection_.scan(logits, [&](const NumberT* block, NumberT* maxima, std::size_t n) {
@@ -133,8 +132,7 @@ class top_tokens {
       first += n;
     });
     log_total_ = total.log();
-    if (log_total_ == -std::numeric_limits<double>::infinity())
-      raise<numeric_error>("all logits in row ", row, " are minus infinity; one token at least must be possible.");
+    if (log_total_ == -std::numeric_limits<double>::infinity()) detail::raise_no_token(row);
     constexpr NumberT least = std::numeric_limits<NumberT>::lowest();
     constexpr double lowest = least;  // log probabilities beyond it are cut off
     const auto top = selection_.select(logits, out.size(), least);

@@ -6,14 +6,21 @@
 #include <span>
 
 #include "espalier/config.hpp"
+#include "espalier/core/chance.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/weights.hpp"
 
 namespace espalier {
 
-//! A row without the tokens that were drawn from it: what the next draw without replacement comes from. Never stored, and not
-//! normalised. A view of row and tree: it sees the draws that are there when it is asked.
+//! A draw without replacement.
+struct undrawn_draw {
+  token_id token = -1;     //!< negative: nothing is left of the row
+  double probability = 0;  //!< in the row
+};
+
+//! A row without the tokens that were drawn from it: what the next draw without replacement comes from. Never stored,
+//! and not normalised. A view of row and tree: it sees the draws that are there when it is asked.
 //!
 //! Shapes      row [vocab]; the draws are those of node u
 //! Complexity  a weight: O(draws of u); the sum: one pass, and O(draws of u) for each 1024 tokens
@@ -27,6 +34,20 @@ class undrawn {
   ESPALIER_HOST_DEVICE std::size_t size() const { return row_.size(); }
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return any_drawn(i, i + 1) ? NumberT{0} : row_[i]; }
   ESPALIER_HOST_DEVICE TeamT team() const { return row_.team(); }
+
+  //! The next draw. `at` is the key of its random number. Complexity one pass.
+  template <class ChanceT>
+  ESPALIER_HOST_DEVICE undrawn_draw draw(ChanceT&& chance, place at) const {
+    const token_id token = chance.pick(*this, at);
+    if (token < 0) return {};
+    return {token, static_cast<double>(row_[static_cast<std::size_t>(token)])};
+  }
+
+  //! The probability that draw() gives this token. Complexity one pass, none where nothing was drawn before.
+  ESPALIER_HOST_DEVICE double share(const undrawn_draw& drawn) const {
+    const double share = drawn.probability / (tree_.is_leaf(u_) ? 1.0 : detail::mass(*this));
+    return share < 1 ? share : 1.0;
+  }
 
   //! Most stretches are those of the row itself; in the others, the drawn tokens are looked up once.
   template <class UseT>

@@ -18,19 +18,20 @@
 
 namespace espalier {
 
-//! How a delayed_selector holds its matrices: as they are, or rounded to 4 bits a weight, -7 to 7, with one scale a row. What
-//! such rows are multiplied with is rounded to bytes.
+//! How a delayed_selector holds its matrices: as floats, or with 4 bits a weight, a whole number of -7 to 7, and one
+//! scale a row. With the latter, the vectors that are multiplied by the matrices are rounded to bytes, too.
 enum class selector_weights { float32, int4 };
 
-//! The network that chooses a delayed tree by what is known at the root. Each hidden state is projected to 128 numbers, which
-//! are normalised; with the scalars they go through layers of 512 and 32 to one score for each delayed_action. The choice is
-//! the highest score; ties go to the lower number.
+//! The network that chooses a delayed tree by what is known at the root. All inputs are standardised first, by means
+//! and deviations that belong to the weights, and cut off at 8 deviations. Each hidden state is then projected to 128
+//! numbers, which are normalised. These numbers and the scalars go through layers of 512 and of 32 to one score for
+//! each delayed_action. The highest score is chosen; ties go to the lower number.
 //!
-//! All inputs are standardised by means and deviations that belong to the weights, and kept within 8 deviations.
-//!
-//! Complexity  choose: a product for each weight (311,000 for hidden states of 384 and 128); no allocation
+//! Complexity  choose: one multiplication for each weight (311,000 weights for hidden states of 384 and 128); no
+//!             allocation
 //! Errors      option_error for hidden sizes below 1; input_error for hidden states of other sizes
-//! Source      Delayed tree expansion, appendix E, equation 10. It standardises the scalars; here the hidden states, too
+//! Source      Delayed tree expansion, appendix E, equation 10. There only the scalars are standardised; here the
+//!             hidden states are, too
 class delayed_selector {
  public:
   static constexpr std::size_t projected = 128, first_width = 512, second_width = 32;
@@ -60,8 +61,8 @@ class delayed_selector {
   std::int32_t target_hidden_size() const { return target_hidden_; }
   std::int32_t draft_hidden_size() const { return draft_hidden_; }
 
-  //! Takes all weights from `tensors`, which has vector(name, n, float* to) and matrix(name, rows, columns, set_row), where
-  //! set_row(row, values [columns]) takes the rows in order. Deviations are above 0, and all numbers finite.
+  //! Takes all weights from `tensors`, which has vector(name, n, float* to) and matrix(name, rows, columns, set_row),
+  //! where set_row(row, values [columns]) takes the rows in order. Deviations are above 0, and all numbers finite.
   template <class TensorsT>
   void read(TensorsT& tensors) {
     constexpr std::array<const char*, n_hidden> names = {"target_hidden", "draft_hidden_prev", "draft_hidden_root"};

@@ -15,14 +15,14 @@ namespace espalier {
 
 namespace detail {
 
-// ln of max(p, 1e-10) for finite p, branch-free so that loops over it vectorise: hence the floor on integers. Relative error
-// below 1e-6, also beside 1.
+// ln(max(p, 1e-10)) for a finite p. Relative error below 1e-6, near 1 too. It has no branches, so that loops over it
+// vectorise; for that the maximum is taken of the bits, as integers.
 // Source: the polynomial of Cephes' logf.
 inline float floored_log(float p) {
   constexpr std::int32_t root_of_half = 0x3F3504F3;
   constexpr auto floor = std::bit_cast<std::int32_t>(1e-10F);
   const auto bits = (std::max)(std::bit_cast<std::int32_t>(p), floor);
-  // The mantissa from the root of 1/2 to that of 2.
+  // p = 2^exponent * (1 + x), with 1 + x between the roots of 1/2 and of 2.
   const std::int32_t exponent = (bits - root_of_half) >> 23;
   const float x = std::bit_cast<float>(bits - (exponent << 23)) - 1.0F;
   float y = 7.0376836292e-2F;
@@ -55,8 +55,8 @@ struct logged_block {
 
 }  // namespace detail
 
-//! How much two distributions over one vocabulary are unlike. Logarithms are natural, those of probabilities below 1e-10 that
-//! of 1e-10.
+//! How far two distributions over one vocabulary are from each other. Logarithms are natural; the logarithm of a
+//! probability below 1e-10 is taken to be that of 1e-10.
 struct row_divergence {
   double target_entropy = 0;   //!< H(p), nats
   double draft_entropy = 0;    //!< H(q), nats

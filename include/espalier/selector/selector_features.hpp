@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <span>
 
+#include "espalier/core/sampling_options.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/selector/row_divergence.hpp"
 
@@ -17,11 +17,12 @@ namespace espalier {
 
 //! What a selector chooses by: all that is known at the root of a round before anything is drafted.
 //!
-//! "Previous" is the position that the pending token was drawn from. The target knows nothing beyond it: it has not read the
-//! pending token yet; the draft has.
+//! "Previous" is the position that the pending token was drawn from. The target has not read the pending token yet, so
+//! what it says is of the previous position alone. The draft has read it, and says something at both positions.
 //!
-//! Source      Delayed tree expansion, appendix E. It does not say whether the target's row is taken before truncation, nor what
-//!             the logarithm of 0 is: here before it, and floored at 1e-10
+//! Source      Delayed tree expansion, appendix E. It does not say whether the target's row is taken before truncation,
+//!             nor what the logarithm of 0 is. Here the row is taken before truncation, and logarithms are floored at
+//!             that of 1e-10
 struct selector_features {
   static constexpr std::size_t n_scalars = 11;
   static constexpr std::array<const char*, n_scalars> scalar_names = {
@@ -33,8 +34,8 @@ struct selector_features {
   std::span<const float> draft_hidden_root;  //!< [draft hidden] the draft's, pending token
   std::array<float, n_scalars> scalars{};    //!< in the order of scalar_names, as they are: not standardised
 
-  //! The first six: entropies (nats) of target and draft, previous position, and of the draft's row after the pending token;
-  //! both Kullback-Leibler divergences (nats) and the L1 distance, previous position.
+  //! The first six: entropies (nats) of target and draft, previous position, and of the draft's row after the pending
+  //! token; both Kullback-Leibler divergences (nats) and the L1 distance, previous position.
   //!
   //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the draft's rows as drawn from
   //! Complexity  two passes, of which the first reads two rows
@@ -62,7 +63,8 @@ struct selector_features {
   }
 };
 
-//! The target's distribution before top-k, top-p and min-p: probabilities at its temperature; at 0, all on the largest logit.
+//! The target's distribution before top-k, top-p and min-p: probabilities at its temperature; at 0, all on the largest
+//! logit.
 //!
 //! Shapes      logits, out [vocab]
 //! Complexity  as softmax

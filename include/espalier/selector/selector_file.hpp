@@ -10,14 +10,14 @@
 #include <string>
 #include <utility>
 
-#include "espalier/backend/llama/safetensors_file.hpp"
-#include "espalier/backend/llama/tensor_reader.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/selector/delayed_selector.hpp"
 
 namespace espalier {
 
-//! What a selector was trained for, as its file says: a selector of other models chooses no better than chance.
+//! What a selector was trained for, as its file says. With other models it chooses no better than chance does.
 struct selector_origin {
   std::string target;      //!< identity of the target model (model_identity)
   std::string draft;       //!< identity of the draft model
@@ -29,7 +29,7 @@ struct selector_origin {
 
 namespace detail {
 
-// tensor_reader, with a look at every number.
+// A tensor_reader that looks at every number: each must be finite, and fit the way in which the selector holds it.
 struct selector_tensors {
   tensor_reader& reader;
   const std::string& where;
@@ -56,7 +56,7 @@ struct selector_tensors {
     });
   }
 
-  // Nothing is to be lost where bytes are held in 4 bits.
+  // Weights that come as bytes and are held in 4 bits must fit there without loss.
   void check_bits(const std::string& name, int row, std::span<const float> values) const {
     const float scale = nibble_scale(values);
     for (const float value : values) {
@@ -93,7 +93,7 @@ inline std::int32_t selector_number(const safetensors_file& file, const std::str
   return static_cast<std::int32_t>(number);
 }
 
-// Numbers of a tensor of one extent.
+// How many numbers a tensor of one extent has.
 inline std::int32_t length_of(const safetensors_file& file, const std::string& name) {
   const safetensors_entry* entry = file.find(name);
   if (!entry) raise<model_error>(file.where(), " lacks tensor \"", name, "\".");
@@ -108,8 +108,9 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 
 //! A delayed_selector and what it was trained for: a safetensors file of examples/nde.
 //!
-//! Its metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are delayed_selector's;
-//! matrices F32, F16 or BF16, and then held as floats, or I8 of -7 to 7 with row scales, and then held in 4 bits.
+//! Its metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are those of
+//! delayed_selector. Matrices are F32, F16 or BF16, which are held as floats, or I8 of -7 to 7 with row scales, which
+//! are held in 4 bits.
 //!
 //!     const auto file = load_selector("specinfer.safetensors");
 //!     require_origin(file, {model_identity("target"), model_identity("draft"), 4096, "specinfer"});
@@ -122,8 +123,8 @@ struct selector_file {
 
 //! Reads a selector from a safetensors file.
 //!
-//! Errors      model_error that names the file and what of it is missing, of another shape, not finite, cut short, or of another
-//!             format
+//! Errors      model_error that names the file and what of it is missing, of another shape, not finite, cut short, or
+//!             of another format
 inline selector_file load_selector(safetensors_file file) {
   constexpr const char* format = "espalier-nde-selector 2";
   if (detail::selector_entry(file, "format") != format) {

@@ -17,23 +17,24 @@
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
-//! The layers of a selector's network, for one row at a time.
+//! What a selector's network is computed with: products of matrices with one vector, and what stands between them.
 namespace espalier::detail {
 
-// A round's passes leave nothing of a selector in the caches, and the processor's own foresight ends with each page: asks for one
-// line of each.
+// Asks the processor for the first cache line of every page. The forward passes of a round have driven the selector's
+// weights out of the caches, and the processor itself does not prefetch beyond the page that it reads.
 inline void prefetch_pages(const void* from, std::size_t bytes) {
   constexpr std::size_t page = 4096;
   for (std::size_t i = 0; i < bytes; i += page)
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// Rows of matrices and their inputs are padded to whole groups; the inputs with zeros.
+// n rounded up to a multiple of `to`. Rows of matrices, and the inputs that they are multiplied with, are padded so;
+// inputs with zeros.
 constexpr std::size_t padded(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
 }
 
-// Error below 5e-7. Source of the rational function: Eigen's and XLA's erf of float.
+// The error function, to 5e-7. Source of the rational function: erf of float in Eigen and XLA.
 inline float erf_of(float x) {
   const float low = x < -4.0F ? -4.0F : x;
   const float from = low > 4.0F ? 4.0F : low;
@@ -53,13 +54,13 @@ inline float erf_of(float x) {
   return from * above / below;
 }
 
-// The exact form, x (1 + erf(x / sqrt(2))) / 2.
+// GELU in its exact form, x (1 + erf(x / sqrt(2))) / 2, in place.
 inline void gelu_of(float* x, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i)
     x[i] = 0.5F * x[i] * (1.0F + erf_of(x[i] * 0.70710678F));
 }
 
-// out = (x - mean) / deviation, at most 8 either way.
+// out = (x - mean) / deviation, cut off at -8 and 8.
 inline void standardise(const float* x, const float* mean, const float* deviation, std::size_t n, float* out) {
   constexpr float most = 8;
   for (std::size_t i = 0; i < n; ++i) {
@@ -69,7 +70,7 @@ inline void standardise(const float* x, const float* mean, const float* deviatio
   }
 }
 
-// x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias
+// Layer norm: x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias, in place.
 inline void normalise_layer(float* x, const float* scale, const float* bias, std::size_t n) {
   const auto count = static_cast<double>(n);
   const auto mean = static_cast<float>(sum_of(n, [&](std::size_t i) { return x[i]; }) / count);
@@ -81,13 +82,13 @@ inline void normalise_layer(float* x, const float* scale, const float* bias, std
     x[i] = x[i] * factor * scale[i] + bias[i];
 }
 
-// Numbers as bytes of -127 to 127, and what these are to be multiplied by.
+// A vector rounded to bytes: number i is about scale * bytes[i], with bytes of -127 to 127.
 struct whole_numbers {
   std::vector<std::int8_t> bytes;
   std::int32_t sum = 0;  // of the bytes
-  float scale = 0;       // infinite or NaN where a number is: so is all that is made of them
+  float scale = 0;       // infinite or NaN where one of the numbers is, so that the products are, too
 
-  // n numbers; there are as many bytes at least.
+  // Rounds n numbers. Pre: there are at least n bytes.
   void set(const float* x, std::size_t n) {
     constexpr std::int32_t most = 127;
     std::int32_t largest = 0;
@@ -112,14 +113,14 @@ struct whole_numbers {
   }
 };
 
-// Weights of 4 bits, -7 to 7, are held with 8 added, so that processors can multiply them with signed bytes, four at a time. 16 rows
-// are held together, 8 inputs of all of them in 64 bytes: a row's first four in the low halves of its 4 bytes, the others in the
-// high ones.
+// How weights of 4 bits, -7 to 7, lie in memory. Each is held with 8 added, as 1 to 15: processors multiply unsigned
+// bytes with signed ones, four products at a time. 16 rows lie together, 64 bytes for 8 inputs. A row has 4 of these
+// bytes: its weights of the first four inputs in the low halves, those of the other four in the high halves.
 inline constexpr std::size_t nibble_rows = 16, nibble_inputs = 8, nibble_bytes = nibble_rows * nibble_inputs / 2;
 inline constexpr int nibble_most = 7, nibble_added = 8;
 static_assert(std::endian::native == std::endian::little);
 
-// What a row of weights is to be multiplied by; 0 where all are.
+// The scale of a row: its weights are scale times a whole number of -7 to 7. 0 where all weights are 0.
 inline float nibble_scale(std::span<const float> weights) {
   float largest = 0;
   for (const float weight : weights)
@@ -127,7 +128,7 @@ inline float nibble_scale(std::span<const float> weights) {
   return largest / nibble_most;
 }
 
-// n: inputs, padded; -7 <= weight <= 7.
+// Sets the weight of one row and input. n: inputs, padded. Pre: -7 <= weight <= 7.
 inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, std::size_t i, int weight) {
   const std::size_t group = row / nibble_rows * (n / nibble_inputs) + i / nibble_inputs;
   std::uint8_t& byte = weights[group * nibble_bytes + row % nibble_rows * 4 + i % 4];
@@ -135,7 +136,7 @@ inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, st
   byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
 }
 
-// Adds to the sums of 16 rows the products of 8 inputs, x [8].
+// The running sums of 16 rows. add() takes the products of their weights for 8 inputs with these inputs, x [8].
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 struct nibble_sums {
   __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
@@ -179,8 +180,8 @@ struct nibble_sums {
 };
 #endif
 
-// The products of 16 rows of weights with the first n numbers, n padded, at most 2^20. What was added to the weights is taken
-// off.
+// The products of 16 rows of weights with a vector: its first n numbers, n padded and at most 2^20. The 8 that was
+// added to each weight is taken off at the end, with the sum of the numbers.
 inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
   nibble_sums total;
   for (std::size_t i = 0; i < n; i += nibble_inputs, weights += nibble_bytes)
@@ -190,7 +191,8 @@ inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x
     out[r] -= nibble_added * x.sum;
 }
 
-// Of n terms. Rows are short: a sum for rows of the vocabulary would take as long to begin.
+// The product of a row of n floats with a vector. Sums over the vocabulary are made for long rows, and cost more than
+// these have.
 inline float product(const float* row, const float* x, std::size_t n) {
   double total = 0;
   for (std::size_t begin = 0; begin < n; begin += mass_block)

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -17,25 +19,30 @@ struct adaptive_chain_options {
   std::int32_t length = 20;      //!< drafted tokens of the first round
   std::int32_t max_length = 64;  //!< drafted tokens a round at most
   double confidence = 0.4;       //!< a token less probable than that is the last one drafted
+
+  static constexpr void describe(auto see) {
+    using self = adaptive_chain_options;
+    see(option{"max_length", &self::max_length, "drafted tokens a round at most", 1, 1024});
+    see(option{"length", &self::length, "drafted tokens of the first round", 1, &self::max_length});
+    see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
+  }
 };
 
-//! Drafts the most probable tokens, one after the other, until the draft is unsure: two more at most once all that was drafted
-//! has been accepted, one fewer, but at least one, once it has not.
+//! Drafts the most probable tokens, one after the other, until the draft is unsure: two more at most once all that was
+//! drafted has been accepted, one fewer, but at least one, once it has not.
 //!
 //! Complexity  a draft pass of one row for each drafted token
-//! Errors      option_error for a length outside 1 to max_length, a max_length outside 1 to 1024, a confidence outside 0 to 1
+//! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
-//!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version 4.46,
-//!             where the schedule is "constant". The greatest length is ours. A round that drafted nothing teaches nothing
+//!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version
+//!             4.46, where the schedule is "constant". The greatest length is ours. A round that drafted nothing
+//!             teaches nothing
 class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit adaptive_chain(adaptive_chain_options options = {}) : options_(options), length_(options.length) {
-    require_option("max_length", options.max_length, 1, 1024);
-    require_option("length", options.length, 1, options.max_length);
-    require_option("confidence", options.confidence, 0.0, 1.0);
-  }
+  explicit adaptive_chain(adaptive_chain_options options = {})
+      : options_(require_options(options)), length_(options.length) {}
 
   std::int32_t max_nodes() const { return options_.max_length; }
 
@@ -43,17 +50,25 @@ class adaptive_chain {
   std::int32_t length() const { return length_; }
 
   void reset() { length_ = options_.length; }
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    archive(length_);
+    archive.require(length_ >= 1 && length_ <= options_.max_length);
+  }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    u_ = root_node;
     drafted_ = 0;
-    node_id u = root_node;
-    for (std::int32_t i = 0; i < length_ && !tree.full(); ++i) {
-      const double probability = detail::append_best(tree, drafter, u);
-      if (!(probability > 0)) return;
-      ++drafted_;
-      if (probability < options_.confidence) return;
-    }
+    return wanted(tree);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    const double probability = detail::append_best(tree, rows, u_);
+    if (!(probability > 0)) return {};
+    ++drafted_;
+    return probability < options_.confidence ? std::span<const node_id>() : wanted(tree);
   }
 
   void observe(tree_view tree, verdict v) {
@@ -63,9 +78,15 @@ class adaptive_chain {
   }
 
  private:
+  template <class TreeT>
+  std::span<const node_id> wanted(const TreeT& tree) const {
+    return drafted_ < length_ && !tree.full() ? std::span(&u_, 1) : std::span<const node_id>();
+  }
+
   adaptive_chain_options options_;
   std::int32_t length_;
   std::int32_t drafted_ = 0;  // in this round
+  node_id u_ = root_node;     // the last one drafted
 };
 
 }  // namespace espalier

@@ -8,17 +8,19 @@
 #include <limits>
 #include <span>
 #include <tuple>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/top_tokens.hpp"
-#include "espalier/tree_policy/asked_nodes.hpp"
-#include "espalier/tree_policy/marginal_heap.hpp"
+#include "espalier/tree_policy/best_first/marginal_heap.hpp"
+#include "espalier/tree_policy/growth/asked_nodes.hpp"
 
 namespace espalier {
 
@@ -26,28 +28,37 @@ struct best_first_options {
   std::int32_t budget = 64;     //!< B, drafted tokens a round
   std::int32_t max_depth = 16;  //!< levels below the root
   double min_gain = 0;          //!< delta: a level that gains no more expected tokens than this is the last
+
+  static constexpr void describe(auto see) {
+    using self = best_first_options;
+    see(option{"budget", &self::budget, "drafted tokens a round", 1, 1024});
+    see(option{"max_depth", &self::max_depth, "levels below the root", 1, 64});
+    see(option{"min_gain", &self::min_gain, "a level that gains no more expected tokens is the last", 0, 1});
+  }
 };
 
 //! Drafts the B most probable prefixes: of all trees of that size the one of which most tokens are accepted if the
-//! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's, level by
-//! level, asking only about nodes that are among the best so far: no other one's descendants can be.
+//! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's,
+//! level by level, asking only about nodes that are among the best so far: no other one's descendants can be.
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B); no allocation after the first round.
-//!             StepDrafter: one draft pass a level, one look at each row; no allocation after construction. The drafter reserves a row
-//!             for each of max_asked() nodes, memory that is touched only where so many are asked about
+//!             StepDrafter: one draft pass a level, one look at each row; no allocation after construction. The drafter
+//!             reserves a row for each of max_asked() nodes
 //! Law         parents are more probable than children: what is chosen is a tree
 //!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
-//!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and token
-//! Errors      option_error for a budget outside 1 to 1024, a depth outside 1 to 64, a gain outside 0 to 1; numeric_error for
-//!             logits of a block that are NaN or plus infinity, and where all of a row are minus infinity
-//! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and what is said of levels do not concern blocks.
-//!             Where there is no room to ask about all of a level, its best nodes are asked about, and it is the last
+//!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and
+//!             token
+//! Errors      option_error for options out of range; numeric_error for logits of a block that are NaN or plus
+//!             infinity, and where all of a row are minus infinity
+//! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and what is said of levels do
+//!             not concern blocks. Where there is no room to ask about all of a level, its best nodes are asked about,
+//!             and it is the last
 class best_first {
  public:
   static constexpr regime sampling = regime::deterministic;
 
   explicit best_first(best_first_options options = {})
-      : options_(checked(options)),
+      : options_(require_options(options)),
         tokens_(at(options.max_depth) * at(options.budget)),
         log_probs_(tokens_.size()),
         heap_entries_(at(options.budget) + 1),
@@ -59,77 +70,79 @@ class best_first {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! What is among the best after one level need not be after the next. Growth ends where more would have to be asked about.
+  //! What is among the best after one level need not be after the next: four nodes are asked about for each that is
+  //! kept, 256 at least. Growth ends where more would have to be.
   std::int32_t max_asked() const {
-    return (std::max)(options_.budget, (std::min)(options_.budget * (options_.max_depth - 1), 16384));
+    return (std::max)(options_.budget, (std::min)(options_.budget * (options_.max_depth - 1),
+                                                  (std::max)(4 * options_.budget, std::int32_t{256})));
   }
 
-  template <class TreeT, BlockDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
-    const std::int32_t ranks =
-        (std::min)({tree.limit(), options_.budget, static_cast<std::int32_t>(drafter.vocab_size())});
-    if (ranks <= 0) return;
-    const auto logits = drafter.propose_block();
-    using number = std::remove_cvref_t<decltype(logits.row(0)[0])>;
-    auto& [top, found] = std::get<row_lists<number>>(lists_);
-    top.reserve(drafter.vocab_size(), options_.budget);
+  std::span<const node_id> was() const { return asked_.was(); }
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    limit_ = at((std::min)(tree.limit(), options_.budget));
+    n_best_ = 0;
+    depth_ = 1;
+    expected_ = 0;
+    reach_[0] = 1;
+    asked_.start();
+    return limit_ > 0 ? asked_.level() : std::span<const node_id>();
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const block_rows<NumberT>& block, ChanceT&) {
+    const std::int32_t ranks = (std::min)(static_cast<std::int32_t>(limit_), block.logits.vocab);
+    auto& [top, found] = std::get<row_lists<NumberT>>(lists_);
+    top.reserve(block.logits.vocab, options_.budget);
     found.resize(at(options_.budget));
-    const std::int32_t n_rows = (std::min)(logits.n_rows, options_.max_depth);
+    const std::int32_t n_rows = (std::min)(block.logits.n_rows, options_.max_depth);
     for (std::int32_t r = 0; r < n_rows; ++r) {
-      const std::int32_t n = top.of_logits(logits.row(r), std::span(found).first(at(ranks)), r);
+      const std::int32_t n =
+          top.of_logits(block.logits.row(r), std::span(found).first(at(ranks)), row_origin::of_block(r));
       for (std::int32_t i = 0; i < ranks; ++i) {
         tokens_[at(r * ranks + i)] = i < n ? found[at(i)].token : 0;
         log_probs_[at(r * ranks + i)] = i < n ? static_cast<float>(found[at(i)].log_prob) : impossible;
       }
     }
-    take(tree, tokens_, log_probs_, n_rows, ranks);
+    take_best(tree, tokens_, log_probs_, n_rows, ranks);
+    return {};
   }
 
   //! What a block's rows give, from lists that are there already.
   //!
-  //! Shapes      tokens, log_probs: [n_rows][ranks], the most probable first; a log-probability of minus infinity ends a list
+  //! Shapes      tokens, log_probs: [n_rows][ranks], the most probable first; a log-probability of minus infinity ends
+  //!             a list
   //! Pre         n_rows <= max_depth
   //! Complexity  O(B log B)
   template <class TreeT>
-  void take(TreeT& tree, std::span<const token_id> tokens, std::span<const float> log_probs, std::int32_t n_rows,
-            std::int32_t ranks) {
+  void take_best(TreeT& tree, std::span<const token_id> tokens, std::span<const float> log_probs, std::int32_t n_rows,
+                 std::int32_t ranks) {
     marginal_heap heap(heap_entries_.data(), heap_nodes_.data(), heap_buckets_.data());
     const std::int32_t n = heap.take(log_probs.data(), n_rows, ranks, (std::min)(tree.limit(), options_.budget));
-    for (std::int32_t i = 1; i <= n; ++i) {
-      const marginal_node& node = heap_nodes_[at(i)];
-      const std::size_t place = at(node.depth - 1) * at(ranks) + at(node.rank);
-      tree.append(node.parent, tokens[place], log_probs[place]);
-    }
+    heap.append(tree, tokens.data(), log_probs.data(), ranks, n);
   }
 
-  template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
-    limit_ = at((std::min)(tree.limit(), options_.budget));
-    n_best_ = 0;
-    if (limit_ == 0) return;
-    asked_.start();
-    reach_[0] = 1;
-    double expected = 0;
-    for (std::int32_t depth = 1;; ++depth) {
-      const auto rows = drafter.propose(tree, asked_.level());
-      std::make_heap(best_.begin(), best_end(), is_better);
-      for (std::size_t i = 0; i < asked_.level().size(); ++i)
-        consider_children(asked_.level()[i], reach_[i], rows.row(static_cast<std::int32_t>(i)), depth);
-      std::sort_heap(best_.begin(), best_end(), is_better);
-      const double before = expected;
-      expected = 0;
-      for (std::size_t i = 0; i < n_best_; ++i)
-        expected += best_[i].probability;
-      if (depth == options_.max_depth || !(expected - before > options_.min_gain)) break;
-      asked_.next_level();
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    std::make_heap(best_.begin(), best_end(), is_better);
+    for (std::size_t i = 0; i < asked_.level().size(); ++i)
+      consider_children(asked_.level()[i], reach_[i], rows.row(asked_.level()[i]));
+    std::sort_heap(best_.begin(), best_end(), is_better);
+    const double before = std::exchange(expected_, 0.0);
+    for (std::size_t i = 0; i < n_best_; ++i)
+      expected_ += best_[i].probability;
+    asked_.next_level();
+    if (depth_ < options_.max_depth && expected_ - before > options_.min_gain) {
       for (std::size_t i = 0; i < n_best_; ++i) {
-        if (best_[i].depth != depth) continue;
+        if (best_[i].depth != depth_) continue;
         reach_[asked_.level().size()] = best_[i].probability;
         asked_.add(tree, best_[i]);
       }
-      if (asked_.level().empty()) break;
     }
-    asked_.rebuild(tree, drafter, std::span(best_).first(n_best_));
+    ++depth_;
+    if (asked_.level().empty()) asked_.rebuild(tree, std::span(best_).first(n_best_));
+    return asked_.level();
   }
 
   void observe(tree_view, verdict) const {}
@@ -149,13 +162,6 @@ class best_first {
     std::int32_t depth = 0;
   };
 
-  static const best_first_options& checked(const best_first_options& options) {
-    require_option("budget", options.budget, 1, 1024);
-    require_option("max_depth", options.max_depth, 1, 64);
-    require_option("min_gain", options.min_gain, 0.0, 1.0);
-    return options;
-  }
-
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   static bool is_better(const prefix& a, const prefix& b) {
@@ -170,7 +176,7 @@ class best_first {
   double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
 
   template <class NumberT>
-  void consider_children(node_id u, double reach, std::span<const NumberT> row, std::int32_t depth) {
+  void consider_children(node_id u, double reach, std::span<const NumberT> row) {
     constexpr std::size_t block = 64;
     // A little less than what a child's own probability must exceed.
     const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
@@ -182,20 +188,20 @@ class best_first {
         above |= row[t] > least ? 1 : 0;
       if (above == 0) continue;
       for (std::size_t t = first; t < end; ++t) {
-        if (row[t] > least && consider_child(u, reach, static_cast<token_id>(t), static_cast<double>(row[t]), depth))
+        if (row[t] > least && consider_child(u, reach, static_cast<token_id>(t), static_cast<double>(row[t])))
           least = bound();
       }
     }
   }
 
-  bool consider_child(node_id u, double reach, token_id token, double probability, std::int32_t depth) {
+  bool consider_child(node_id u, double reach, token_id token, double probability) {
     prefix child;
     child.probability = reach * (std::min)(1.0, probability);
     if (!(child.probability > floor())) return false;
     child.token = token;
     child.log_prob = static_cast<float>(std::log(probability));
     child.parent = u;
-    child.depth = depth;
+    child.depth = depth_;
     if (n_best_ < limit_) {
       ++n_best_;
     } else {
@@ -218,6 +224,8 @@ class best_first {
   std::vector<double> reach_;  // [budget + 1] probability of the paths to the nodes of the level
   std::size_t n_best_ = 0;
   std::size_t limit_ = 0;
+  std::int32_t depth_ = 1;  // of the children of the level
+  double expected_ = 0;     // tokens accepted of the best
 };
 
 }  // namespace espalier

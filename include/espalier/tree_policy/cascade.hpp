@@ -7,11 +7,9 @@
 #include <limits>
 #include <span>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/error.hpp"
@@ -22,34 +20,15 @@
 
 namespace espalier {
 
-namespace detail {
-
-template <class DrafterT, std::size_t N>
-concept JointOf = requires(DrafterT& drafter) {
-  requires(DrafterT::size() == N);
-  drafter.template get<N - 1>();
-  drafter.template room<N - 1>();
-};
-
-template <class DrafterT, std::size_t Index>
-using part_of = std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>;
-
-template <class PoliciesT, class DrafterT, class ChanceT, std::size_t... Index>
-constexpr bool each_grows(std::index_sequence<Index...>) {
-  return (Grows<std::remove_reference_t<std::tuple_element_t<Index, PoliciesT>>, part_of<DrafterT, Index>, ChanceT> &&
-          ...);
-}
-
-}  // namespace detail
-
 //! Several deterministic trees in one: policy i grows over drafter i of a joint, and what they draft is merged.
 //!
-//! Nodes of the same path are one node. First come those of the first policy, in its order and with its probabilities, then what
-//! each of the next adds to them, as far as the tree has room.
+//! Nodes of the same path are one node. First come those of the first policy, in its order and with its probabilities,
+//! then what each of the next adds to them, as far as the tree has room.
 //!
-//!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(), kv, target);
+//!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(),
+//!     kv, target);
 //!
-//! Policies are kept by reference when given as lvalues, by value otherwise. Each observes the merged tree and its verdict: what
+//! Policies are kept by value. Each observes the merged tree and its verdict: what
 //! the next ones add may be accepted, too, and counts.
 //!
 //! Complexity  that of the policies; O(nodes * children) to merge; no allocation after construction
@@ -57,18 +36,19 @@ constexpr bool each_grows(std::index_sequence<Index...>) {
 //! Errors      option_error for more than 16777216 nodes in all; those of the policies
 template <class... PoliciesT>
 class cascade {
-  static_assert(((std::remove_reference_t<PoliciesT>::sampling == regime::deterministic) && ...),
+  static_assert(((PoliciesT::sampling == regime::deterministic) && ...),
                 "a cascade merges deterministic trees only: draws from several drafters are draws from no row, and no "
                 "verifier would be lossless for them");
   using policies_type = std::tuple<PoliciesT...>;
   static constexpr std::size_t n_policies = sizeof...(PoliciesT);
-  static constexpr auto indices = std::make_index_sequence<n_policies>();
+  template <std::size_t Index>
+  using policy_type = std::tuple_element_t<Index, policies_type>;
 
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit cascade(PoliciesT&&... policies)
-      : policies_(std::forward<PoliciesT>(policies)...), merged_(checked(max_nodes_of(policies_))) {
+  explicit cascade(PoliciesT... policies)
+      : policies_(std::move(policies)...), merged_(checked(max_nodes_of(policies_))) {
     for (std::vector<node_id>& was : was_)
       was.resize(static_cast<std::size_t>(merged_.capacity()) + 1);
     node_of_.resize(static_cast<std::size_t>(max_asked()) + 1);
@@ -84,42 +64,44 @@ class cascade {
         policies_);
   }
 
-  template <class TreeT, detail::JointOf<n_policies> DrafterT, class ChanceT>
-  requires(detail::each_grows<policies_type, DrafterT, ChanceT>(indices)) void grow(TreeT& tree, DrafterT& drafters,
-                                                                                    ChanceT& chance) {
-    const token_id root = tree.view().token[root_node];
-    const std::int32_t limit = tree.limit();
-    merged_.reset(root, limit);
-    const auto add_part = [&]<std::size_t Index>() {
-      static_assert(
-          !StepDrafter<detail::part_of<DrafterT, Index>> || RenumberingDrafter<detail::part_of<DrafterT, Index>>,
-          "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
-      std::fill(was_[Index].begin(), was_[Index].end(), no_node);
-      was_[Index][root_node] = root_node;
-      const auto room = drafters.template room<Index>();
-      if (room == 0) return;
-      auto& policy = std::get<Index>(policies_);
-      tree.reset(root, (std::min)({limit, room, most_asked(policy)}));
-      policy.grow(tree, drafters.template get<Index>(), chance);
-      merge(tree, was_[Index]);
-    };
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      (add_part.template operator()<Index>(), ...);
+  static constexpr std::size_t size() { return n_policies; }
+
+  template <std::size_t Index>
+  const policy_type<Index>& policy() const {
+    return std::get<Index>(policies_);
+  }
+
+  //! Tokens that each drafter may still draft.
+  void limit_parts(std::span<const std::int32_t> rooms) { std::copy_n(rooms.begin(), n_policies, rooms_); }
+
+  //! The drafter that is asked about what is wanted.
+  std::size_t part() const { return part_; }
+
+  //! Of the tree that this drafter was asked about.
+  std::span<const node_id> was(std::size_t part) const {
+    return std::span(was_[part]).first(static_cast<std::size_t>(merged_.size()));
+  }
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    limit_ = tree.limit();
+    merged_.reset(tree.view().token[root_node], limit_);
+    for (std::vector<node_id>& was : was_) {
+      std::fill(was.begin(), was.end(), no_node);
+      was[root_node] = root_node;
     }
-    (indices);
-    tree.reset(root, limit);
-    const tree_view merged = merged_;
-    for (node_id u = 1; u < merged.n_nodes; ++u)
-      tree.append(merged.parent[u], merged.token[u], merged.log_prob[u]);
-    const auto tell_part = [&]<std::size_t Index>() {
-      if constexpr (RenumberingDrafter<detail::part_of<DrafterT, Index>>)
-        drafters.template get<Index>().renumber(
-            std::span<const node_id>(was_[Index]).first(static_cast<std::size_t>(merged.n_nodes)));
-    };
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      (tell_part.template operator()<Index>(), ...);
-    }
-    (indices);
+    return begin_from(tree, 0);
+  }
+
+  template <class TreeT, std::size_t Index, class AnswerT, class ChanceT>
+  requires(Index < n_policies) &&
+      detail::TakesAnswer<policy_type<Index>, AnswerT, ChanceT> std::span<const node_id> take(
+          TreeT& tree, const joint_answer<Index, AnswerT>& answer, ChanceT& chance) {
+    auto& policy = std::get<Index>(policies_);
+    const std::span<const node_id> wanted = policy.take(tree, answer.of, chance);
+    if (!wanted.empty()) return wanted;
+    merge(tree, policy, was_[Index]);
+    return begin_from(tree, Index + 1);
   }
 
   void observe(tree_view tree, verdict v) {
@@ -127,10 +109,18 @@ class cascade {
   }
 
   void reset() {
-    const auto reset_one = [](auto& policy) {
-      if constexpr (requires { policy.reset(); }) policy.reset();
+    const auto reset_one = []<class PolicyT>(PolicyT& policy) {
+      if constexpr (ResettingPolicy<PolicyT>) policy.reset();
     };
     std::apply([&](auto&... policy) { (reset_one(policy), ...); }, policies_);
+  }
+
+  template <class ArchiveT>
+  requires(detail::LosesNothing<PoliciesT>&&...) void serialize(ArchiveT& archive) {
+    const auto serialize_one = [&]<class PolicyT>(PolicyT& policy) {
+      if constexpr (SavedPolicy<PolicyT>) policy.serialize(archive);
+    };
+    std::apply([&](auto&... policy) { (serialize_one(policy), ...); }, policies_);
   }
 
  private:
@@ -143,26 +133,58 @@ class cascade {
     return static_cast<std::int32_t>(nodes);
   }
 
-  void merge(tree_view part, std::vector<node_id>& was) {
+  // Begins the first policy from this one on that wants something; once there is none, the tree is what all have
+  // drafted.
+  template <class TreeT>
+  std::span<const node_id> begin_from(TreeT& tree, std::size_t first) {
+    const token_id root = merged_.view().token[root_node];
+    std::span<const node_id> wanted;
+    const auto begin_one = [&](std::size_t part, auto& policy) {
+      if (part < first || !wanted.empty() || rooms_[part] == 0) return;
+      part_ = part;
+      tree.reset(root, (std::min)({limit_, rooms_[part], most_asked(policy)}));
+      wanted = policy.begin(tree);
+    };
+    std::apply(
+        [&](auto&... policy) {
+          std::size_t part = 0;
+          (begin_one(part++, policy), ...);
+        },
+        policies_);
+    if (!wanted.empty()) return wanted;
+    tree.reset(root, limit_);
+    const tree_view merged = merged_;
+    for (node_id u = 1; u < merged.n_nodes; ++u)
+      tree.append(merged.parent[u], merged.token[u], merged.log_prob[u]);
+    return {};
+  }
+
+  // Adds what a policy has drafted, and notes which of its drafter's nodes that was.
+  template <class PolicyT>
+  void merge(tree_view drafted, const PolicyT& policy, std::vector<node_id>& was) {
     node_of_[root_node] = root_node;
-    for (node_id u = 1; u < part.n_nodes; ++u) {
-      const node_id parent = node_of_[static_cast<std::size_t>(part.parent[u])];
+    for (node_id u = 1; u < drafted.n_nodes; ++u) {
+      const node_id parent = node_of_[static_cast<std::size_t>(drafted.parent[u])];
       node_id& node = node_of_[static_cast<std::size_t>(u)];
       node = no_node;
       if (parent == no_node) continue;
-      node = merged_.view().find_child(parent, part.token[u]);
-      if (node == no_node) node = merged_.append(parent, part.token[u], part.log_prob[u]);
-      if (node != no_node) was[static_cast<std::size_t>(node)] = u;
+      node = merged_.view().find_child(parent, drafted.token[u]);
+      if (node == no_node) node = merged_.append(parent, drafted.token[u], drafted.log_prob[u]);
+      if (node == no_node) continue;
+      was[static_cast<std::size_t>(node)] = u;
+      if constexpr (RebuildingPolicy<PolicyT>) {
+        if (!policy.was().empty()) was[static_cast<std::size_t>(node)] = policy.was()[static_cast<std::size_t>(u)];
+      }
     }
   }
 
   policies_type policies_;
   tree<> merged_;
   std::vector<node_id> was_[n_policies];  // [max_nodes + 1] merged node -> node of the part, or no_node
-  std::vector<node_id> node_of_;          // [max_asked + 1] node of the part -> merged node, or no_node
+  std::int32_t limit_ = 0;
+  std::int32_t rooms_[n_policies] = {};
+  std::size_t part_ = 0;
+  std::vector<node_id> node_of_;  // [max_asked + 1] node of the part -> merged node, or no_node
 };
-
-template <class... PoliciesT>
-cascade(PoliciesT&&...) -> cascade<PoliciesT...>;
 
 }  // namespace espalier

@@ -10,38 +10,44 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/round_start.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_k.hpp"
-#include "espalier/tree_policy/acceptance_calibration.hpp"
-#include "espalier/tree_policy/asked_nodes.hpp"
-#include "espalier/tree_policy/cost_aware_options.hpp"
-#include "espalier/tree_policy/draft_pauses.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
-#include "espalier/tree_policy/provisional.hpp"
-#include "espalier/tree_policy/round_start.hpp"
-#include "espalier/tree_policy/throughput_price.hpp"
+#include "espalier/tree_policy/cost_aware/acceptance_calibration.hpp"
+#include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
+#include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
+#include "espalier/tree_policy/cost_aware/throughput_price.hpp"
+#include "espalier/tree_policy/growth/asked_nodes.hpp"
+#include "espalier/tree_policy/growth/provisional.hpp"
 
 namespace espalier {
 
-//! Drafts the prefixes that are most likely to be accepted, as long as each pass, and the target's rows, are expected to gain more
-//! tokens than could be written otherwise in the time that they take. What is expected follows from the draft's probabilities
-//! and from what was accepted lately; time is that of the cost model.
+//! Drafts the prefixes that are most likely to be accepted, as far as that pays: each draft pass, and each row of the
+//! target's pass, must be expected to gain more tokens than could otherwise be written in the time that it takes. How
+//! likely a token is to be accepted follows from the draft's probabilities and from what was accepted lately. Time is
+//! that of the cost model.
 //!
-//! A level is asked about if the best tree then expected, less the price of rows and passes, is better than the best one now: each
-//! asked node is taken to begin a path each token of which is as likely to be accepted as best children lately were. A path of several
-//! tokens may pay where its first token alone does not, as where the target's pass takes longer in steps. After the last level
-//! the tree is the n best prefixes, for the n that is worth most. Whether the draft is asked at all follows from what it has
-//! gained in this text (draft_pauses); it never is where not even a chain of which all is accepted would gain time.
+//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n whose expected tokens, less
+//!   the price of their rows, are most.
+//! - Whether to ask about a further level: if the tree that could then be built is expected to be worth more than the
+//!   best one now. For that, each asked node is taken to begin a path on which tokens are accepted as often as best
+//!   children lately were. The whole path is looked at, since it may pay where its first token does not: the time of
+//!   the target's pass rises in steps.
+//! - Whether to ask at all: draft_pauses decides, by what the draft has gained in this text. It is never asked where
+//!   not even a chain of which all is accepted would gain time.
 //!
-//! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation after construction
-//! Law         the tree depends on the options, the costs, the draft's rows and the verdicts of the text's earlier rounds alone. Parents
-//!             are at least as likely as their children: what is chosen is a tree
-//! Errors      option_error as cost_aware_options::checked()
-//! Source      ours; reach as OPT-Tree's, the acceptance calibrated
+//! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation
+//!             after construction
+//! Law         the tree depends on nothing but the options, the costs, the draft's rows and the verdicts of the text's
+//!             earlier rounds. A parent is at least as likely to be accepted as its children, so what is chosen is a
+//!             tree
+//! Errors      option_error for options out of range
+//! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
 class cost_aware {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -49,7 +55,7 @@ class cost_aware {
   explicit cost_aware(cost_aware_options options = {}) : cost_aware(options, options.costs()) {}
 
   cost_aware(cost_aware_options options, cost_model costs)
-      : options_(options.checked()),
+      : options_(require_options(options)),
         price_(std::move(costs), options.budget),
         asked_(options.budget, options.budget, options.budget),
         reach_(static_cast<std::size_t>(options.budget)) {
@@ -60,7 +66,7 @@ class cost_aware {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! What was learnt of a text is forgotten: the next one may be of another kind.
+  //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
     price_.reset();
     pauses_.reset();
@@ -70,21 +76,49 @@ class cost_aware {
     other_child_.reset();
   }
 
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    price_.serialize(archive);
+    pauses_.serialize(archive);
+    first_child_.serialize(archive);
+    other_child_.serialize(archive);
+    archive(share_);
+  }
+
   void open(const round_start& start) { price_.open(start.length - 1); }
 
-  template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+  std::int32_t max_asked() const { return max_nodes(); }
+  std::span<const node_id> was() const { return asked_.was(); }
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
     pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asks_ = price_.can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
-    if (asks_) draft(tree, drafter);
-    price_.end_round(tree.size() - 1);
+    best_.clear();
+    n_worth_ = 0;
+    depth_ = 1;
+    reach_[0] = 1;
+    asked_.start();
+    if (!asks_) asked_.next_level();
+    return wanted(tree);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    const auto level = asked_.level();
+    for (std::size_t i = 0; i < level.size(); ++i)
+      consider_children(level[i], reach_[i], rows.row(level[i]), depth_);
+    const double worth = worth_of_best();
+    next_level(tree, worth);
+    ++depth_;
+    return wanted(tree);
   }
 
   void observe(tree_view tree, verdict v) {
     pauses_.keep();
-    // Where the session has cut the verdict, its token may be one that was accepted, too.
+    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       acceptance_calibration* rank = &first_child_;
@@ -103,9 +137,9 @@ class cost_aware {
 
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node
-  static constexpr std::int32_t max_ahead = 8;    // levels that are expected beyond those that were asked about
-  static constexpr double usual_share = 0.8;      // of best children accepted, at the beginning of a text
-  static constexpr double share_weight = 0.05;    // of a best child among those that make up the share
+  static constexpr std::int32_t max_ahead = 8;    // levels that are looked ahead
+  static constexpr double usual_share = 0.8;      // of best children that are accepted, until the text tells
+  static constexpr double share_weight = 0.05;    // of the latest best child in that share
 
   struct prefix : considered_node {
     double reach = 0;  // the probability that it is accepted
@@ -116,27 +150,22 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  template <class TreeT, class DrafterT>
-  void draft(TreeT& tree, DrafterT& drafter) {
-    best_.clear();
-    n_worth_ = 0;
-    asked_.start();
-    reach_[0] = 1;
-    for (std::int32_t depth = 1;; ++depth) {
-      const auto level = asked_.level();
+  template <class TreeT>
+  std::span<const node_id> wanted(TreeT& tree) {
+    const auto level = asked_.level();
+    if (!level.empty()) {
       price_.add_pass(static_cast<std::int32_t>(level.size()));
-      const auto rows = drafter.propose(tree, level);
-      for (std::size_t i = 0; i < level.size(); ++i)
-        consider_children(level[i], reach_[i], rows.row(static_cast<std::int32_t>(i)), depth);
-      const double worth = worth_of_best();
-      if (depth == options_.max_depth || !next_level(tree, depth, worth)) break;
+    } else if (asks_) {
+      // A trial needs a token to learn from.
+      if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
+      asked_.rebuild(tree, std::span(best_).first(n_worth_));
     }
-    // A trial needs a token to learn from.
-    if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
-    asked_.rebuild(tree, drafter, std::span(best_).first(n_worth_));
+    if (level.empty()) price_.end_round(tree.size() - 1);
+    return level;
   }
 
-  // Expected tokens of the best prefixes less the price of their rows, for the number of them of which that is most.
+  // Finds the number n of best prefixes whose expected tokens, less the price of their rows, are most. Returns that
+  // difference.
   double worth_of_best() {
     double expected = 0, most = 0;
     n_worth_ = 0;
@@ -149,23 +178,24 @@ class cost_aware {
   }
 
   template <class TreeT>
-  bool next_level(TreeT& tree, std::int32_t depth, double worth) {
+  void next_level(TreeT& tree, double worth) {
+    asked_.next_level();
+    if (depth_ == options_.max_depth) return;
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {
-      if (best_[i].depth == depth) frontier_.push_back({best_[i].reach, i});
+      if (best_[i].depth == depth_) frontier_.push_back({best_[i].reach, i});
     }
-    const std::size_t n = worth_asking(depth, worth);
-    asked_.next_level();
+    const std::size_t n = worth_asking(depth_, worth);
     for (std::size_t i = 0; i < n; ++i) {
       prefix& p = best_[frontier_[i].place];
       asked_.add(tree, p);
       if (p.node == no_node) break;
       reach_[i] = p.reach;
     }
-    return !asked_.level().empty();
   }
 
-  // How many of the frontier, the best first, to ask about; none where nothing better than `worth` is expected of it.
+  // How many nodes of the frontier to ask about, the best ones; 0 where no number of them is expected to give more than
+  // `worth`.
   std::size_t worth_asking(std::int32_t depth, double worth) {
     const std::int32_t levels = (std::min)(options_.max_depth - depth, max_ahead);
     std::size_t best_n = 0;
@@ -206,8 +236,8 @@ class cost_aware {
   void consider_children(node_id u, double reach, std::span<const NumberT> row, std::int32_t depth) {
     candidate<NumberT> top[max_breadth];
     const std::int32_t n = top_k(row, std::span(top));
-    double left = 1;  // one of them at most is accepted
-    double most = 1;  // and the more probable one at least as likely
+    double left = 1;  // at most one child is accepted: their probabilities add up to 1 at most
+    double most = 1;  // and they fall with the draft's
     for (std::int32_t i = 0; i < n; ++i) {
       const auto probability = static_cast<double>(top[i].probability);
       const acceptance_calibration& rank = i == 0 ? first_child_ : other_child_;
@@ -235,19 +265,20 @@ class cost_aware {
   cost_aware_options options_;
   throughput_price price_;
   provisional<draft_pauses> pauses_;
-  // Priors: others are accepted as often as the draft says, the most probable token more often: it is the likeliest to be the
-  // target's most probable one, too.
+  // Priors. The most probable child is accepted more often than the draft says, for it is the likeliest to be the
+  // target's most probable token, too; the others as often as the draft says.
   acceptance_calibration first_child_{{0.9, 1.0}};
   acceptance_calibration other_child_{{0.0, 1.0}};
   asked_nodes asked_;
-  double share_ = usual_share;           // of best children that were accepted lately, where their parents were
+  double share_ = usual_share;           // of best children accepted lately, of those whose parents were accepted
   std::vector<double> reach_;            // [budget] of the nodes of the level
   std::vector<prefix> best_;             // the best so far, best first
-  std::vector<double> ahead_;            // reaches of what is expected to be the best, best first
+  std::vector<double> ahead_;            // the same of the best tree that is expected, as probabilities
   std::vector<frontier_node> frontier_;  // what may be asked about next, best first
   std::size_t n_worth_ = 0;              // so many of the best are worth their rows
   std::int32_t limit_ = 0;
-  bool asks_ = false;  // in this round
+  std::int32_t depth_ = 1;  // of the children of the level
+  bool asks_ = false;       // in this round
 };
 
 }  // namespace espalier

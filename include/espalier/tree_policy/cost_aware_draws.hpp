@@ -8,40 +8,41 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/round_start.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/undrawn.hpp"
-#include "espalier/tree_policy/acceptance_calibration.hpp"
-#include "espalier/tree_policy/cost_aware_options.hpp"
-#include "espalier/tree_policy/draft_pauses.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
-#include "espalier/tree_policy/provisional.hpp"
-#include "espalier/tree_policy/round_start.hpp"
-#include "espalier/tree_policy/throughput_price.hpp"
+#include "espalier/tree_policy/cost_aware/acceptance_calibration.hpp"
+#include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
+#include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
+#include "espalier/tree_policy/cost_aware/throughput_price.hpp"
+#include "espalier/tree_policy/growth/provisional.hpp"
 
 namespace espalier {
 
-//! cost_aware for sampling: a path that is drawn as long as it is expected to gain more tokens than could be written otherwise in
-//! the time that it takes, with further draws without replacement beside it where these are worth their rows. Whether the draft
-//! is asked at all follows from what it has gained in this text (draft_pauses).
+//! cost_aware for sampling. The tree is a path, drawn as long as it is expected to gain more tokens than could
+//! otherwise be written in the time that it takes. Beside it stand further draws without replacement, where they are
+//! worth their rows. draft_pauses decides whether the draft is asked at all, by what it has gained in this text.
 //!
-//! The draft is asked about one node at a time, since where both sample, a longer path is nearly always worth more than a
-//! second one. How likely draws are to be accepted follows from the largest probability of the row that they are from, calibrated by
-//! what was accepted lately: what the drawn tokens' own probabilities are tells no more. A node that was asked about is
-//! drawn from again at once while the next draw is likelier to be accepted than the one before, as where a draft's first choice
-//! is always wrong; the path goes on from the last one.
+//! - The draft is asked about one node at a time: where both models sample, a longer path is nearly always worth more
+//!   than a second one.
+//! - How likely a draw is to be accepted follows from the largest probability of its row, calibrated by what was
+//!   accepted lately. The drawn token's own probability would add nearly nothing.
+//! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as where a
+//!   draft's first choice is always wrong. The path goes on from the last of these draws.
 //!
-//! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first draw, two for a
-//!             further one; O(max_depth) beside. No allocation after construction
-//! Law         a token that was drawn is kept whatever it is; whether and where to draw next follows from rows and counts,
-//!             never from the token about to be drawn. The tree depends on the options, the costs, the rows, the chance and the
-//!             verdicts of the text's earlier rounds alone
-//! Errors      option_error as cost_aware_options::checked()
+//! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first
+//!             draw, two for a further one; O(max_depth) beside. No allocation after construction
+//! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
+//!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
+//!             chance and the verdicts of the text's earlier rounds
+//! Errors      option_error for options out of range
 //! Source      ours; further draws as DySpec's
 class cost_aware_draws {
  public:
@@ -50,7 +51,7 @@ class cost_aware_draws {
   explicit cost_aware_draws(cost_aware_options options = {}) : cost_aware_draws(options, options.costs()) {}
 
   cost_aware_draws(cost_aware_options options, cost_model costs)
-      : options_(options.checked()),
+      : options_(require_options(options)),
         price_(std::move(costs), options.budget),
         largest_(static_cast<std::size_t>(options.budget) + 1) {
     asked_.reserve(static_cast<std::size_t>(options.max_depth));
@@ -58,7 +59,7 @@ class cost_aware_draws {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! What was learnt of a text is forgotten: the next one may be of another kind.
+  //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
     price_.reset();
     round_.reset();
@@ -67,21 +68,61 @@ class cost_aware_draws {
     asked_.clear();
   }
 
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    price_.serialize(archive);
+    round_.serialize(archive);
+    first_draw_.serialize(archive);
+    later_draw_.serialize(archive);
+  }
+
   void open(const round_start& start) { price_.open(start.length - 1); }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
     round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     price_.begin_round(limit_);
     asked_.clear();
-    if (price_.can_gain((std::min)(limit_, options_.max_depth)) && round_->pauses.asks()) draft(tree, drafter, chance);
+    if (!price_.can_gain((std::min)(limit_, options_.max_depth)) || !round_->pauses.asks()) {
+      price_.end_round(0);
+      return {};
+    }
+    return ask(root_node, 1);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    const bool is_trial = round_->pauses.paused();
+    const auto depth = static_cast<std::int32_t>(asked_.size());
+    asked_node& from = asked_.back();
+    look_at(rows.row(from.node), from);
+    node_id tip = no_node;
+    double reach = 0;
+    while (!full(tree)) {
+      const double next = expected(from);
+      const bool wanted = next > reach && pays(next, 1, depth, tree.view().n_draws);
+      // A trial makes two draws, to learn how likely a first one and a later one are to be accepted.
+      if (!wanted && !(is_trial && from.n_draws < 2)) break;
+      const node_id child = draw(tree, from, rows, chance);
+      if (child == no_node) {
+        tip = no_node;
+        break;
+      }
+      tip = child;
+      reach = next;
+    }
+    const std::int32_t last = is_trial ? 1 : options_.max_depth;
+    if (tip != no_node && depth < last && !full(tree) && pays(reach, 0, depth, tree.view().n_draws))
+      return ask(tip, reach);
+    fill(tree, rows, chance);
     price_.end_round(tree.size() - 1);
+    return {};
   }
 
   void observe(tree_view tree, verdict v) {
     round_.keep();
-    // Where the session has cut the verdict, its token may be one that was accepted, too.
+    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       std::int32_t n_draws = 0;
@@ -98,11 +139,17 @@ class cost_aware_draws {
   double tokens_per_second() const { return price_.tokens_per_second(); }
 
  private:
-  static constexpr double confidence_weight = 0.05;  // of a new row among those that make up the mean
+  static constexpr double confidence_weight = 0.05;  // of the latest row in the mean
 
   struct round_state {
     draft_pauses pauses;
     double confidence = 1;  // mean log-odds of the largest probability of rows that were lately asked for
+
+    template <class ArchiveT>
+    void serialize(ArchiveT& archive) {
+      pauses.serialize(archive);
+      archive(confidence);
+    }
   };
 
   struct asked_node {
@@ -118,46 +165,24 @@ class cost_aware_draws {
     return n_draws == 0 ? first_draw_ : later_draw_;
   }
 
-  template <class TreeT, class DrafterT, class ChanceT>
-  void draft(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
-    const bool is_trial = round_->pauses.paused();
-    const std::int32_t last = is_trial ? 1 : options_.max_depth;
-    double reach = 1;
-    node_id tip = root_node;
-    for (std::int32_t depth = 1; tip != no_node; ++depth) {
-      asked_.push_back({reach, tip, 0});
-      asked_node& from = asked_.back();
-      const auto row = ask(tree, drafter, from);
-      tip = no_node;
-      for (double before = 0; !full(tree); before = reach) {
-        const double next = expected(from);
-        const bool wanted = next > before && pays(next, 1, depth, tree.view().n_draws);
-        // A trial tells how likely both are: what comes first, and what comes where that is wrong.
-        if (!wanted && !(is_trial && from.n_draws < 2)) break;
-        const node_id child = draw(tree, from, row, chance);
-        if (child == no_node) break;
-        tip = child;
-        reach = next;
-      }
-      if (tip == no_node || depth == last || full(tree) || !pays(reach, 0, depth, tree.view().n_draws)) break;
-    }
-    fill(tree, drafter, chance);
-  }
-
   template <class TreeT>
   bool full(const TreeT& tree) const {
     return tree.view().n_draws >= limit_;
   }
 
-  template <class TreeT, class DrafterT>
-  auto ask(TreeT& tree, DrafterT& drafter, const asked_node& from) {
+  std::span<const node_id> ask(node_id u, double reach) {
     price_.add_pass(1);
-    const auto row = drafter.propose(tree, std::span(&from.node, 1)).row(0);
-    // Of probabilities here.
-    const double largest = largest_[at(from.node)] = static_cast<double>(max_logit(row, 0));
+    asked_.push_back({reach, u, 0});
+    return {&asked_.back().node, 1};
+  }
+
+  template <class NumberT>
+  void look_at(std::span<const NumberT> row, const asked_node& from) {
+    // The row holds probabilities: its largest number is the largest probability.
+    const double largest = largest_[at(from.node)] =
+        static_cast<double>(max_logit(row, row_origin::after_node(row_origin::model::draft, -1, from.node)));
     round_->confidence +=
         confidence_weight * from.reach * (acceptance_calibration::log_odds(largest) - round_->confidence);
-    return row;
   }
 
   // The probability that the next draw from a node is looked at and accepted.
@@ -165,8 +190,9 @@ class cost_aware_draws {
     return from.reach > 0 ? from.reach * calibration(from.n_draws).probability(largest_[at(from.node)]) : 0;
   }
 
-  // Whether a draw that is accepted with this probability, or the path that may follow it, is worth more than its passes and
-  // rows cost. With rows == 0, the draw has been made, and what may follow must be worth it alone.
+  // Whether going on pays. rows == 1: a draw that is accepted with probability `reach`, with the path that may follow
+  // it, is worth more than the rows and passes of both. rows == 0: the draw has been made, and the path that may follow
+  // must pay alone.
   bool pays(double reach, std::int32_t rows, std::int32_t depth, std::int32_t drawn) const {
     const double first = first_draw_.at(round_->confidence);
     const double second = (1 - first) * later_draw_.at(round_->confidence);
@@ -182,46 +208,41 @@ class cost_aware_draws {
     return false;
   }
 
-  // Draws from a node that was asked about; no_node where its row has given all it can.
-  template <class TreeT, class NumberT, class ChanceT>
-  node_id draw(TreeT& tree, asked_node& from, std::span<const NumberT> row, ChanceT& chance) {
-    const place here{from.node, from.n_draws, purpose::draft};
-    token_id token = -1;
-    if (from.n_draws == 0) {
-      token = chance.pick(row, here);
-    } else if (const undrawn left(tree.view(), from.node, row); detail::mass(left) > 0) {
-      token = chance.pick(left, here);
-    }
+  // Draws from a node that was asked about; no_node where nothing is left of its row.
+  template <class TreeT, class RowsT, class ChanceT>
+  node_id draw(TreeT& tree, asked_node& from, const RowsT& rows, ChanceT& chance) {
+    const undrawn left(tree.view(), from.node, rows.row(from.node));
+    const undrawn_draw drawn = left.draw(chance, {from.node, from.n_draws, purpose::draft});
     from.reach -= expected(from);
     ++from.n_draws;
-    if (token < 0) {
+    if (drawn.token < 0) {
       from.reach = 0;
       return no_node;
     }
-    return tree.append(from.node, token,
-                       detail::log_prob_of(static_cast<double>(row[static_cast<std::size_t>(token)])));
+    return tree.append(from.node, drawn.token, detail::log_prob_of(drawn.probability));
   }
 
-  // Further draws that nobody goes on from: the one that is likeliest to be accepted first, as long as it is worth its row.
-  template <class TreeT, class DrafterT, class ChanceT>
-  void fill(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+  // Makes further draws, which stay leaves: always the one that is likeliest to be accepted, as long as it is worth its
+  // row.
+  template <class TreeT, class RowsT, class ChanceT>
+  void fill(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     while (!full(tree)) {
       asked_node& best = *std::max_element(asked_.begin(), asked_.end(), [&](const asked_node& a, const asked_node& b) {
         return expected(a) < expected(b);
       });
       const std::int32_t drawn = tree.view().n_draws;
       if (!(expected(best) > price_.of_rows(drawn + 1) - price_.of_rows(drawn))) return;
-      draw(tree, best, drafter.rows().row(best.node), chance);
+      draw(tree, best, rows, chance);
     }
   }
 
   cost_aware_options options_;
   throughput_price price_;
   provisional<round_state> round_;
-  // Priors: of what two language models of one kind do at temperature 1. Texts of one pair differ little in first draws: there
-  // the prior weighs as much as some thirty of them.
+  // Priors: what two language models of one kind do at temperature 1. Texts of one pair of models differ little in how
+  // often first draws are accepted, so there the prior weighs as much as some thirty observations.
   acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
-  acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, where those before it have failed
+  acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, if those before it were rejected
   std::vector<double> largest_;    // [budget + 1] probability of a node's row, where it was asked for
   std::vector<asked_node> asked_;  // in this round
   std::int32_t limit_ = 0;

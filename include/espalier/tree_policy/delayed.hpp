@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
+#include "espalier/sampling/log_prob.hpp"
 
 namespace espalier {
 
@@ -20,6 +23,19 @@ struct delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
   std::int32_t trunk = 2;   //!< L1, drafted tokens before they part
   std::int32_t length = 4;  //!< L2, drafted tokens of each path after that
+
+  static constexpr void describe(auto see) {
+    see(option{"paths", &delayed_options::paths, "independent paths", 1, 64});
+    see(option{"trunk", &delayed_options::trunk, "drafted tokens before they part", 0, 64});
+    see(option{"length", &delayed_options::length, "drafted tokens of each after that", 0, 64});
+  }
+
+  //! Drafted tokens at most.
+  ESPALIER_HOST_DEVICE std::int32_t max_nodes() const { return trunk + paths * length; }
+  //! Paths that get a token more once the longest has `level`.
+  ESPALIER_HOST_DEVICE std::int32_t paths_at(std::int32_t level) const {
+    return level >= trunk + length ? 0 : level < trunk ? 1 : paths;
+  }
 };
 
 namespace detail {
@@ -29,41 +45,50 @@ class delayed_growth {
  public:
   void reserve(std::int32_t most_paths) {
     ends_.resize(static_cast<std::size_t>(most_paths));
-    asked_.resize(ends_.size());
+    wanted_.resize(ends_.size());
   }
 
-  // `of_root` is the root's row where it was asked for already, else empty.
-  template <class TreeT, class DrafterT, class ChanceT, class RowT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance, const delayed_options& shape, RowT of_root) {
-    const auto paths = static_cast<std::size_t>(shape.paths);
+  // All paths stand at the root.
+  template <class TreeT>
+  std::span<const node_id> begin(const TreeT& tree, const delayed_options& shape) {
+    shape_ = shape;
+    level_ = 0;
     ends_[0] = root_node;
-    for (std::int32_t i = 0; i < shape.trunk; ++i)
-      extend(tree, drafter, chance, 1, of_root);
-    for (std::size_t i = 1; i < paths; ++i)
-      ends_[i] = ends_[0];
-    for (std::int32_t i = 0; i < shape.length; ++i)
-      extend(tree, drafter, chance, paths, of_root);
+    return wanted(tree);
+  }
+
+  // Another shape, before anything is drawn.
+  void reshape(const delayed_options& shape) { shape_ = shape; }
+
+  // One token more for each path.
+  template <class TreeT, class RowsT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const RowsT& rows, ChanceT& chance) {
+    const std::size_t n = n_paths(tree);
+    for (std::size_t path = 0; path < n; ++path)
+      draw(tree, chance, path, rows.row(ends_[path]));
+    ++level_;
+    return wanted(tree);
   }
 
  private:
-  // One token more for each of the first n paths; all their nodes are asked about in one pass.
-  template <class TreeT, class DrafterT, class ChanceT, class RowT>
-  void extend(TreeT& tree, DrafterT& drafter, ChanceT& chance, std::size_t n, RowT of_root) {
-    const auto left = static_cast<std::size_t>(tree.limit() - tree.view().n_draws);
-    if (left < n) n = left;
-    if (n == 0) return;
-    if (ends_[0] == root_node && !of_root.empty()) {  // all stand there
-      for (std::size_t path = 0; path < n; ++path)
-        draw(tree, chance, path, of_root);
-      return;
-    }
-    std::size_t n_asked = 0;
+  // Paths that get another token: one in the trunk, as many as there is room for after it.
+  template <class TreeT>
+  std::size_t n_paths(const TreeT& tree) {
+    if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths, ends_[0]);
+    const std::int32_t left = tree.limit() - tree.view().n_draws;
+    return static_cast<std::size_t>((std::min)(left, shape_.paths_at(level_)));
+  }
+
+  // The nodes that these paths stand on, each once.
+  template <class TreeT>
+  std::span<const node_id> wanted(const TreeT& tree) {
+    const std::size_t n = n_paths(tree);
+    std::size_t n_wanted = 0;
     for (std::size_t path = 0; path < n; ++path) {
-      if (row_of(ends_[path], n_asked) == n_asked) asked_[n_asked++] = ends_[path];
+      const auto end = wanted_.begin() + static_cast<std::ptrdiff_t>(n_wanted);
+      if (std::find(wanted_.begin(), end, ends_[path]) == end) wanted_[n_wanted++] = ends_[path];
     }
-    const auto rows = drafter.propose(tree, std::span<const node_id>(asked_).first(n_asked));
-    for (std::size_t path = 0; path < n; ++path)
-      draw(tree, chance, path, rows.row(static_cast<std::int32_t>(row_of(ends_[path], n_asked))));
+    return std::span<const node_id>(wanted_).first(n_wanted);
   }
 
   template <class TreeT, class ChanceT, class RowT>
@@ -74,43 +99,39 @@ class delayed_growth {
     end = tree.draw(end, token, log_prob_of(static_cast<double>(row[static_cast<std::size_t>(token)])));
   }
 
-  // Where the node stands among those to be asked about; n_asked if nowhere.
-  std::size_t row_of(node_id u, std::size_t n_asked) const {
-    std::size_t i = 0;
-    while (i < n_asked && asked_[i] != u)
-      ++i;
-    return i;
-  }
-
-  std::vector<node_id> ends_;   // [paths] where each path stands
-  std::vector<node_id> asked_;  // [paths] these nodes, each once
+  delayed_options shape_;
+  std::int32_t level_ = 0;       // tokens that the longest path has
+  std::vector<node_id> ends_;    // [paths] where each path stands
+  std::vector<node_id> wanted_;  // [paths]
 };
 
 }  // namespace detail
 
-//! Draws a trunk of L1 tokens, then K independent paths of L2 tokens from its end. Paths that draw the same token at the same
-//! node share it; the node keeps one slot for each path, in the order of the paths.
+//! Draws a trunk of L1 tokens, then K independent paths of L2 tokens from its end. Paths that draw the same token at
+//! the same node share it; the node keeps one slot for each path, in the order of the paths.
 //!
 //! Complexity  L1 + L2 draft passes, one a depth, with a row for each different node that paths stand on; no allocation
 //! Law         the draws of a node are independent, and their number does not depend on what they are
-//! Errors      option_error for paths outside 1 to 64, a trunk or length outside 0 to 64; numeric_error for a row of zeros
+//! Errors      option_error for options out of range; numeric_error for a row of zeros
 //! Source      Delayed tree expansion, section 5
 class delayed {
  public:
   static constexpr regime sampling = regime::iid;
 
-  explicit delayed(delayed_options options = {}) : options_(options) {
-    require_option("paths", options.paths, 1, 64);
-    require_option("trunk", options.trunk, 0, 64);
-    require_option("length", options.length, 0, 64);
+  explicit delayed(delayed_options options = {}) : options_(require_options(options)) {
     growth_.reserve(options.paths);
   }
 
-  std::int32_t max_nodes() const { return options_.trunk + options_.paths * options_.length; }
+  std::int32_t max_nodes() const { return options_.max_nodes(); }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
-    growth_.grow(tree, drafter, chance, options_, decltype(drafter.rows().row(root_node)){});
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    return growth_.begin(tree, options_);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    return growth_.take(tree, rows, chance);
   }
 
   void observe(tree_view, verdict) const {}

@@ -7,69 +7,87 @@
 #include <span>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
-#include "espalier/tree_policy/log_prob.hpp"
 
 namespace espalier {
 
 struct dyspec_greedy_options {
   std::int32_t budget = 64;  //!< drafted tokens a round, all of them used where the draft's rows can give them
+
+  static constexpr void describe(auto see) {
+    see(option{"budget", &dyspec_greedy_options::budget, "drafted tokens a round", 1, 1024});
+  }
 };
 
-//! Grows the tree draw by draw where the next one is most likely to be needed: after its ancestors were accepted and its earlier
-//! siblings rejected, as the draft's own probabilities have it. Draws are without replacement.
+//! Grows the tree draw by draw where the next one is most likely to be needed: after its ancestors were accepted and
+//! its earlier siblings rejected, as the draft's own probabilities have it. Draws are without replacement.
 //!
-//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two passes over a row,
-//!             O(log budget), and O(c * c) for the draw after c of the same node. No allocation after construction
+//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two
+//!             passes over a row, O(log budget), and O(c * c) for the draw after c of the same node. No allocation
+//!             after construction
 //! Law         where to draw next does not depend on the token that will be drawn there
-//! Errors      option_error for a budget outside 1 to 1024
+//! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they came up
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  explicit dyspec_greedy(dyspec_greedy_options options = {}) : options_(options) {
-    require_option("budget", options.budget, 1, 1024);
+  explicit dyspec_greedy(dyspec_greedy_options options = {}) : options_(require_options(options)) {
     heap_.reserve(2 * static_cast<std::size_t>(options.budget) + 1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
     heap_.clear();
     n_pushed_ = 0;
+    asked_ = no_node;
     push({.reach = 1, .node = root_node});
-    const std::int32_t limit = (std::min)(tree.limit(), options_.budget);
-    while (tree.view().n_draws < limit && !heap_.empty()) {
+    return wanted(tree);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    while (has_room(tree) && !heap_.empty() && is_asked(heap_.front())) {
       expandable next = pop();
-      const bool is_first = next.n_draws == 0;
-      if (is_first) drafter.propose(tree, std::span<const node_id>(&next.node, 1));
-      const auto row = drafter.rows().row(next.node);
-      const undrawn left(tree.view(), next.node, row);
-      const double mass = is_first ? 1 : detail::mass(left);
-      const token_id token = mass > 0 ? chance.pick(left, {next.node, next.n_draws, purpose::draft}) : -1;
-      if (token < 0) continue;  // the row has given all it can
-      const auto probability = static_cast<double>(row[static_cast<std::size_t>(token)]);
-      const node_id child = tree.append(next.node, token, detail::log_prob_of(probability));
-      const double share = (std::min)(1.0, probability / mass);
-      const double reach = next.reach;
+      const undrawn left(tree.view(), next.node, rows.row(next.node));
+      const undrawn_draw drawn = left.draw(chance, {next.node, next.n_draws, purpose::draft});
+      if (drawn.token < 0) continue;  // nothing is left of the row
+      const double reach = next.reach, share = left.share(drawn);
+      const node_id child = tree.append(next.node, drawn.token, detail::log_prob_of(drawn.probability));
       ++next.n_draws;
       next.reach = reach * (1 - share);
       if (next.reach > 0) push(next);
       push({.reach = reach * share, .node = child});
     }
+    return wanted(tree);
   }
 
   void observe(tree_view, verdict) const {}
 
  private:
+  template <class TreeT>
+  bool has_room(const TreeT& tree) const {
+    return tree.view().n_draws < (std::min)(tree.limit(), options_.budget);
+  }
+
+  // The node of the next draw, whose row is not there yet.
+  template <class TreeT>
+  std::span<const node_id> wanted(const TreeT& tree) {
+    if (!has_room(tree) || heap_.empty()) return {};
+    asked_ = heap_.front().node;
+    return {&asked_, 1};
+  }
+
   // A node, and the next draw from its row.
   struct expandable {
     double reach = 1;  // the probability that the draw is looked at
@@ -81,6 +99,8 @@ class dyspec_greedy {
   static bool is_after(const expandable& a, const expandable& b) {
     return a.reach < b.reach || (a.reach == b.reach && a.order > b.order);
   }
+
+  bool is_asked(const expandable& e) const { return e.n_draws > 0 || e.node == asked_; }
 
   void push(expandable e) {
     e.order = n_pushed_++;
@@ -98,6 +118,7 @@ class dyspec_greedy {
   dyspec_greedy_options options_;
   std::vector<expandable> heap_;
   std::int64_t n_pushed_ = 0;
+  node_id asked_ = no_node;  // the last one asked about
 };
 
 }  // namespace espalier

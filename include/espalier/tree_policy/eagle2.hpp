@@ -9,13 +9,14 @@
 #include <span>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/top_k.hpp"
-#include "espalier/tree_policy/asked_nodes.hpp"
+#include "espalier/tree_policy/growth/asked_nodes.hpp"
 
 namespace espalier {
 
@@ -24,21 +25,27 @@ struct eagle2_options {
   std::int32_t beam = 10;    //!< K, nodes asked about in a level, and children of each
   std::int32_t depth = 5;    //!< levels asked about below the root
   std::int32_t budget = 59;  //!< N, drafted tokens kept
+
+  static constexpr void describe(auto see) {
+    see(option{"beam", &eagle2_options::beam, "nodes asked about in a level, and children of each", 1, 64});
+    see(option{"depth", &eagle2_options::depth, "levels asked about below the root", 0, 64});
+    see(option{"budget", &eagle2_options::budget, "drafted tokens kept", 1, 1024});
+  }
 };
 
 //! Expands the most probable paths of each level, then keeps the most probable nodes of all.
 //!
 //! Complexity  depth + 1 draft passes; O(beam^2) a level besides the look at the rows. No allocation after construction
 //! Law         a node is kept only with its parent, which is at least as probable and was considered earlier
-//! Errors      option_error for a beam outside 1 to 64, a depth outside 0 to 64 or a budget outside 1 to 1024
-//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. Where there is no room to
-//!             ask about all of a beam, its best nodes are asked about, and it is the last
+//! Errors      option_error for options out of range
+//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. Where there
+//!             is no room to ask about all of a beam, its best nodes are asked about, and it is the last
 class eagle2 {
  public:
   static constexpr regime sampling = regime::deterministic;
 
   explicit eagle2(eagle2_options options = {})
-      : options_(checked(options)),
+      : options_(require_options(options)),
         asked_(options.beam, options.beam * options.depth, options.budget),
         considered_(at(options.beam) * (1 + at(options.depth) * at(options.beam))),
         order_(considered_.size()) {}
@@ -48,48 +55,52 @@ class eagle2 {
   //! The beams of all levels stand in the tree until the best nodes are known.
   std::int32_t max_asked() const { return (std::max)(options_.budget, options_.beam * options_.depth); }
 
-  template <class TreeT, RenumberingDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
-    if (tree.limit() == 0) return;
-    n_considered_ = 0;
+  std::span<const node_id> was() const { return asked_.was(); }
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
     asked_.start();
+    n_considered_ = 0;
+    depth_ = 0;
     scores_[0] = 0;
-    for (std::int32_t level = 0; !asked_.level().empty(); ++level) {
-      const std::size_t first = n_considered_;
-      const auto rows = drafter.propose(tree, asked_.level());
-      for (std::size_t i = 0; i < asked_.level().size(); ++i)
-        consider_children(asked_.level()[i], scores_[i], rows.row(static_cast<std::int32_t>(i)));
-      if (level == options_.depth) break;
-      asked_.next_level();
+    return tree.limit() > 0 ? asked_.level() : std::span<const node_id>();
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    const std::size_t first = n_considered_;
+    for (std::size_t i = 0; i < asked_.level().size(); ++i)
+      consider_children(asked_.level()[i], scores_[i], rows.row(asked_.level()[i]));
+    asked_.next_level();
+    if (depth_++ < options_.depth) {
       for (const std::size_t i : best(first, at(options_.beam))) {
         scores_[asked_.level().size()] = considered_[i].score;
         asked_.add(tree, considered_[i]);
       }
     }
-    const auto kept = best(0, at((std::min)(tree.limit(), options_.budget)));
-    std::sort(kept.begin(), kept.end());
-    for (std::size_t i = 0; i < kept.size(); ++i)
-      considered_[i] = considered_[kept[i]];
-    asked_.rebuild(tree, drafter, std::span(considered_).first(kept.size()));
+    if (asked_.level().empty()) keep_best(tree);
+    return asked_.level();
   }
 
   void observe(tree_view, verdict) const {}
 
  private:
-  static constexpr std::int32_t max_beam = 64;
+  static constexpr std::int32_t max_beam = option_of(&eagle2_options::beam).high();
 
   struct scored : considered_node {
     double score = 0;  // log-probability of the path
   };
 
-  static const eagle2_options& checked(const eagle2_options& options) {
-    require_option("beam", options.beam, 1, max_beam);
-    require_option("depth", options.depth, 0, 64);
-    require_option("budget", options.budget, 1, 1024);
-    return options;
-  }
-
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  template <class TreeT>
+  void keep_best(TreeT& tree) {
+    const auto kept = best(0, at((std::min)(tree.limit(), options_.budget)));
+    std::sort(kept.begin(), kept.end());
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      considered_[i] = considered_[kept[i]];
+    asked_.rebuild(tree, std::span(considered_).first(kept.size()));
+  }
 
   template <class NumberT>
   void consider_children(node_id u, double score, std::span<const NumberT> row) {
@@ -124,6 +135,7 @@ class eagle2 {
   std::vector<std::size_t> order_;    // [beam + depth * beam * beam] places in it
   double scores_[max_beam + 1] = {};  // of the level that is asked about
   std::size_t n_considered_ = 0;
+  std::int32_t depth_ = 0;  // of the level
 };
 
 }  // namespace espalier

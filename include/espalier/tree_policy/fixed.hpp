@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/tree_policy/layer.hpp"
+#include "espalier/tree_policy/growth/layer.hpp"
 
 namespace espalier {
 
@@ -16,31 +18,39 @@ struct fixed_options {
   std::int32_t depth = 5;    //!< D, levels below the root
   std::int32_t breadth = 2;  //!< B, children of every node
   std::int32_t budget = 64;  //!< N, drafted tokens at most
+
+  static constexpr void describe(auto see) {
+    see(option{"depth", &fixed_options::depth, "levels below the root", 1, 64});
+    see(option{"breadth", &fixed_options::breadth, "children of every node", 1, layer::max_breadth});
+    see(option{"budget", &fixed_options::budget, "drafted tokens a round at most", 2, 65536});
+  }
 };
 
-//! Drafts the same shape every round: each node down to depth D gets its B most probable tokens, breadth first, until the
-//! budget is spent.
+//! Drafts the same shape every round: each node down to depth D gets its B most probable tokens, breadth first, until
+//! the budget is spent.
 //!
 //! Complexity  D draft passes, one a level
-//! Errors      option_error for a depth outside 1 to 64, a breadth outside 1 to 64 or a budget outside 2 to 65536
+//! Errors      option_error for options out of range
 //! Source      the fixed tree that DynaTree is measured against, appendix A
 class fixed {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit fixed(fixed_options options = {}) : options_(options), layer_(options.budget) {
-    require_option("depth", options.depth, 1, 64);
-    require_option("breadth", options.breadth, 1, layer::max_breadth);
-  }
+  explicit fixed(fixed_options options = {}) : options_(require_options(options)), layer_(options.budget) {}
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT&) {
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    depth_ = 0;
     layer_.start();
-    for (std::int32_t d = 0; d < options_.depth && !layer_.empty() && !tree.full(); ++d) {
-      layer_.expand(tree, drafter, [&](node_id, auto) { return options_.breadth; });
-    }
+    return layer_.wanted(tree);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    layer_.expand(tree, rows, [&](double) { return options_.breadth; });
+    return ++depth_ < options_.depth ? layer_.wanted(tree) : std::span<const node_id>();
   }
 
   void observe(tree_view, verdict) const {}
@@ -48,6 +58,7 @@ class fixed {
  private:
   fixed_options options_;
   layer layer_;
+  std::int32_t depth_ = 0;  // levels below the root so far
 };
 
 }  // namespace espalier

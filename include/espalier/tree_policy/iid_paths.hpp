@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "espalier/core/option.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 
 namespace espalier {
@@ -10,6 +11,11 @@ namespace espalier {
 struct iid_paths_options {
   std::int32_t paths = 2;   //!< K, independent paths
   std::int32_t length = 4;  //!< L, drafted tokens of each
+
+  static constexpr void describe(auto see) {
+    see(option{"paths", &iid_paths_options::paths, "independent paths", 1, 64});
+    see(option{"length", &iid_paths_options::length, "drafted tokens of each", 0, 64});
+  }
 };
 
 //! Draws K independent paths of L tokens from the root: a delayed tree without a trunk.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -15,8 +16,14 @@ struct plain {
 
   std::int32_t max_nodes() const { return 0; }
 
-  template <class TreeT, class DrafterT, class ChanceT>
-  void grow(TreeT&, DrafterT&, ChanceT&) const {}
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT&) const {
+    return {};
+  }
+  template <class TreeT, class AnswerT, class ChanceT>
+  std::span<const node_id> take(TreeT&, const AnswerT&, ChanceT&) const {
+    return {};
+  }
 
   void observe(tree_view, verdict) const {}
 };

@@ -10,10 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 
@@ -30,15 +31,28 @@ struct specinfer_static_options {
   std::int32_t level_6 = 0;
   std::int32_t level_7 = 0;
   std::int32_t level_8 = 0;
+
+  static constexpr void describe(auto see) {
+    using self = specinfer_static_options;
+    see(option{"budget", &self::budget, "drafted tokens a round at most", 1, 1024});
+    see(option{"level_1", &self::level_1, "draws from the root", 0, 64});
+    see(option{"level_2", &self::level_2, "draws from each node of level 1; 0 ends the tree", 0, 64});
+    see(option{"level_3", &self::level_3, "draws from each node of level 2; and so on", 0, 64});
+    see(option{"level_4", &self::level_4, "draws from each node of level 3", 0, 64});
+    see(option{"level_5", &self::level_5, "draws from each node of level 4", 0, 64});
+    see(option{"level_6", &self::level_6, "draws from each node of level 5", 0, 64});
+    see(option{"level_7", &self::level_7, "draws from each node of level 6", 0, 64});
+    see(option{"level_8", &self::level_8, "draws from each node of level 7", 0, 64});
+  }
 };
 
-//! Draws independently from every node, as often as its level says. Draws that give the same token share a node, which keeps a
-//! slot for each of them and is itself drawn from once, not once a slot. Where the budget ends, so does the tree: level after
-//! level, in the order in which nodes came up.
+//! Draws independently from every node, as often as its level says. Draws that give the same token share a node, which
+//! keeps a slot for each of them and is itself drawn from once, not once a slot. Where the budget ends, so does the
+//! tree: level after level, in the order in which nodes came up.
 //!
 //! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
 //! Law         the draws of a node are independent, and their number does not depend on what they are
-//! Errors      option_error for a budget outside 1 to 1024, a level outside 0 to 64; numeric_error for a row of zeros
+//! Errors      option_error for options out of range; numeric_error for a row of zeros
 //! Source      SpecInfer, expansion-based token trees
 class specinfer_static {
  public:
@@ -47,11 +61,7 @@ class specinfer_static {
   explicit specinfer_static(specinfer_static_options options = {})
       : draws_{options.level_1, options.level_2, options.level_3, options.level_4,
                options.level_5, options.level_6, options.level_7, options.level_8} {
-    require_option("budget", options.budget, 1, 1024);
-    static constexpr const char* names[] = {"level_1", "level_2", "level_3", "level_4",
-                                            "level_5", "level_6", "level_7", "level_8"};
-    for (std::size_t d = 0; d < draws_.size(); ++d)
-      require_option(names[d], draws_[d], 0, 64);
+    require_options(options);
     std::int32_t level = 1;
     for (std::size_t d = 0; d < draws_.size() && level > 0 && max_nodes_ < options.budget; ++d) {
       level = (std::min)(level * draws_[d], options.budget - max_nodes_);
@@ -63,28 +73,41 @@ class specinfer_static {
 
   std::int32_t max_nodes() const { return max_nodes_; }
 
-  template <class TreeT, StepDrafter DrafterT, class ChanceT>
-  void grow(TreeT& tree, DrafterT& drafter, ChanceT& chance) const {
-    const std::int32_t limit = (std::min)(tree.limit(), max_nodes_);
-    std::int32_t begin = root_node;
-    for (std::size_t d = 0; d < draws_.size() && draws_[d] > 0 && tree.view().n_draws < limit; ++d) {
-      // Each node gets at least one draw: more than are left in the budget need not be asked.
-      const std::int32_t n = (std::min)(tree.size() - begin, limit - tree.view().n_draws);
-      const std::int32_t next = tree.size();
-      const auto asked =
-          std::span<const node_id>(nodes_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n));
-      const auto rows = drafter.propose(tree, asked);
-      for (std::int32_t i = 0; i < n; ++i) {
-        for (std::int32_t slot = 0; slot < draws_[d] && tree.view().n_draws < limit; ++slot)
-          draw(tree, begin + i, slot, rows.row(i), chance);
-      }
-      begin = next;
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    begin_ = root_node;
+    level_ = 0;
+    return wanted(tree);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    const auto asked = wanted(tree);
+    begin_ = tree.size();
+    for (const node_id u : asked) {
+      for (std::int32_t slot = 0; slot < draws_[level_] && left(tree) > 0; ++slot)
+        draw(tree, u, slot, rows.row(u), chance);
     }
+    ++level_;
+    return wanted(tree);
   }
 
   void observe(tree_view, verdict) const {}
 
  private:
+  template <class TreeT>
+  std::int32_t left(const TreeT& tree) const {
+    return (std::min)(tree.limit(), max_nodes_) - tree.view().n_draws;
+  }
+
+  // The nodes of the level. Each gets at least one draw: more than are left in the budget need not be asked.
+  template <class TreeT>
+  std::span<const node_id> wanted(const TreeT& tree) const {
+    if (level_ == draws_.size() || draws_[level_] == 0 || left(tree) <= 0) return {};
+    const std::int32_t n = (std::min)(tree.size() - begin_, left(tree));
+    return std::span<const node_id>(nodes_).subspan(static_cast<std::size_t>(begin_), static_cast<std::size_t>(n));
+  }
+
   template <class TreeT, class NumberT, class ChanceT>
   static void draw(TreeT& tree, node_id u, std::int32_t slot, std::span<const NumberT> row, ChanceT& chance) {
     const token_id token = chance.pick(row, {u, slot, purpose::draft});
@@ -94,6 +117,8 @@ class specinfer_static {
 
   std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes
   std::int32_t max_nodes_ = 0;
+  std::int32_t begin_ = root_node;  // of the level's nodes, which go to the tree's end
+  std::size_t level_ = 0;
   std::vector<node_id> nodes_;  // 0, 1, .. as nodes of one level are numbered in a row
 };
 

@@ -5,7 +5,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
@@ -13,7 +13,7 @@ namespace espalier {
 //!
 //! Complexity  one argmax for each node of the path, and O(draws) to find the child
 //! Law         the committed tokens are those of greedy decoding, whatever the tree
-//! Errors      numeric_error for a row that is visited and not finite
+//! Errors      numeric_error as espalier::argmax, for a row that is visited
 //! Source      Chen et al., DynaTree, section 3.5; bonus token as in Algorithm 1
 struct greedy {
   static constexpr regime lossless = regime::any;

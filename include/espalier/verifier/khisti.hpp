@@ -7,36 +7,41 @@
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/chance.hpp"
-#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/pair_select.hpp"
-#include "espalier/verifier/residual.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/khisti/pair_select.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
 struct khisti_options {
   std::int32_t window = 5;  //!< tokens of each stage among which pairs are shared to the best effect
+
+  static constexpr void describe(auto see) {
+    see(option{"window", &khisti_options::window, "tokens among which pairs are shared to the best effect", 0,
+               detail::window_flow::max_size});
+  }
 };
 
-//! Lets the draws of a node compete: the winner so far against the next draw, chosen so that the winner's law comes close to the
-//! target's. The last winner is tested as naive_tree tests a draw, against its law in place of the draft's.
+//! Lets the draws of a node compete: the winner so far against the next draw, again and again. Winners are chosen so
+//! that their distribution comes close to the target's. The last winner is tested as naive_tree tests a draw, with its
+//! own distribution in place of the draft's.
 //!
-//! Complexity  a node: for each draw after the first, one pass over p, the winner's law and q, one over
-//!             the latter two, and one that writes the next law; one over p and the law if the winner fails. No allocation once warm
+//! Complexity  a node: for each draw after the first, one pass over p, q and the winner's distribution, one over the
+//!             latter two, and one that writes the next distribution; one over p and the distribution if the last
+//!             winner fails. No allocation once warm
 //! Law         lossless for independent draws; with one draw it is naive_tree
-//! Errors      option_error for a window out of 0 to 15; numeric_error for rows that are no distributions; input_error for a tree
-//!             that its rows could not have given
-//! Source      Khisti et al., Multi-draft speculative sampling, section 4 and appendix I; Delayed tree expansion, Algorithm 5.
-//!             Above 1024 tokens the ranks are rounded instead of sorted (docs/algorithms.md)
+//! Errors      option_error for options out of range; numeric_error for rows that are no distributions; input_error for
+//!             a tree that its rows could not have given
+//! Source      Khisti et al., Multi-draft speculative sampling, section 4 and appendix I; Delayed tree expansion,
+//!             Algorithm 5. Above 1024 tokens the ranks are rounded instead of sorted (docs/algorithms/verifiers.md)
 class khisti {
  public:
   static constexpr regime lossless = regime::iid | regime::single_path;
 
-  explicit khisti(khisti_options options = {}) : options_(options) {
-    require_option("window", options.window, 0, detail::pair_select<float>::max_window);
-  }
+  explicit khisti(khisti_options options = {}) : options_(require_options(options)) {}
 
   void reserve(std::int32_t, std::int32_t vocab) {
     std::get<0>(stages_).reserve(static_cast<std::size_t>(vocab));
@@ -57,11 +62,11 @@ class khisti {
     auto& stage = std::get<detail::pair_select<NumberT>>(stages_);
     auto draw = tree.draws(u).begin();
     std::size_t winner = detail::drawn_token(tree, *draw, q);
-    std::span<const NumberT> law = q;
+    std::span<const NumberT> of_winner = q;
     std::int32_t turn = 0;
     while (++draw != tree.draws(u).end()) {
       const std::size_t next = detail::drawn_token(tree, *draw, q);
-      law = stage.solve(p, law, q, options_.window);
+      of_winner = stage.solve(p, of_winner, q, options_.window);
       if (next != winner) {
         const auto shares = stage.shares(winner, next);
         if (!chance.accept(shares.x, shares.x + shares.y, {u, turn, purpose::select})) winner = next;
@@ -69,9 +74,9 @@ class khisti {
       ++turn;
     }
     const double pw = static_cast<double>(p[winner]);
-    if (chance.accept(pw, static_cast<double>(law[winner]), {u, 0, purpose::accept}))
+    if (chance.accept(pw, static_cast<double>(of_winner[winner]), {u, 0, purpose::accept}))
       return static_cast<token_id>(winner);
-    return detail::pick_left(residual<NumberT>(p, law).after(1), p, u, chance);
+    return detail::pick_left(residual<NumberT>(p, of_winner).after(1), p, u, chance);
   }
 
   khisti_options options_;

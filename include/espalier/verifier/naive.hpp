@@ -9,8 +9,8 @@
 
 namespace espalier {
 
-//! Speculative sampling as it began: one path, each token accepted with min(1, p / q), the first that fails replaced by a draw
-//! from the residual. It is naive_tree where there is but one draw a node.
+//! Speculative sampling as it began: one path, each token accepted with min(1, p / q), the first that fails replaced by
+//! a draw from the residual. It is naive_tree where there is but one draw a node.
 //!
 //! Complexity  where a draw fails, one pass over p and q
 //! Law         lossless for a single path

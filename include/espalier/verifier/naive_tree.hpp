@@ -6,8 +6,8 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/residual.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
@@ -26,14 +26,15 @@ ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const R
 
 }  // namespace detail
 
-//! Tests one draw a node with min(1, p / q) and draws from the residual where it fails: the residual may land on another
-//! child, and the walk goes on there.
+//! Tests one draw a node with min(1, p / q) and draws from the residual where it fails: the residual may land on
+//! another child, and the walk goes on there.
 //!
 //! Complexity  a node: where its draw fails, one pass over p and q
 //! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
-//! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first, which is
-//!             biased on more than one path; this is the listing
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
+//! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first,
+//!             which is biased on more than one path; this is the listing
 struct naive_tree {
   static constexpr regime lossless = regime::iid | regime::single_path;
 

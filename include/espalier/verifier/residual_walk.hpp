@@ -12,16 +12,16 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
-#include "espalier/verifier/remaining_draft.hpp"
-#include "espalier/verifier/residual.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/remaining_draft.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
 namespace detail {
 
-// What the target has left once all that the draft's row could give is rejected, while further draws come uniformly from
-// the tokens of draft probability 0: R = norm((p - level)+) on these.
+// What the target has left once all that the draft's row could give is rejected, while further draws come uniformly
+// from the tokens of draft probability 0: R = norm((p - level)+) on these.
 template <class NumberT, class TeamT = alone>
 class beyond_support {
  public:
@@ -75,15 +75,16 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 
 }  // namespace detail
 
-//! Tests the draws of a node in the order they were made, each against what the rejected ones left of the target and with the
-//! probability that it had after them.
+//! Tests the draws of a node in the order they were made, each against what the rejected ones left of the target and
+//! with the probability that it had after them.
 //!
-//! Repeated draws are passed over: independent draws, too, are draws without replacement then. Draws that were made after all
-//! that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
+//! Repeated draws are passed over: independent draws, too, are draws without replacement then. Draws that were made
+//! after all that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
 //!
 //! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do
 //! Law         lossless for draws without replacement and, by the above, for independent ones
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
 //! Source      DySpec, Algorithm 3; Sequoia's verification, section 3 there
 struct residual_walk {
   static constexpr regime lossless = regime::without_replacement | regime::iid | regime::single_path;

@@ -9,16 +9,19 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/residual.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
-//! Tests the draws of a node one after the other in random order, each against what the rejected ones left of the target.
+//! Tests the draws of a node one after the other in random order, each against what the rejected ones left of the
+//! target.
 //!
-//! Complexity  a node: one pass over p and q for each draw that fails; of more than 1024 draws, the first 1024 are tested
+//! Complexity  a node: one pass over p and q for each draw that fails; of more than 1024 draws, the first 1024 are
+//!             tested
 //! Law         lossless for independent draws. A second draw of a rejected token is rejected, too, but counts
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
 //! Source      SpecInfer; Delayed tree expansion, Algorithm 4
 class specinfer {
  public:

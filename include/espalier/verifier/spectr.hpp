@@ -8,19 +8,21 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/k_seq.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/spectr/k_seq.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
-//! Tests the draws of a node in order, each with min(1, p / (rho q)): the factor rho makes all of them together accept no more
-//! than the target has, so that one residual does for all.
+//! Tests the draws of a node in order, each with min(1, p / (rho q)): the factor rho makes all of them together accept
+//! no more than the target has, so that one residual does for all.
 //!
 //! Complexity  a node: 4 to 6 passes over p and q to find rho, whatever the vocabulary (none for a single
 //!             draw), and one over p and q where all draws fail
-//! Law         lossless for independent draws; with one draw it is naive_tree. rho solves its equation to 1e-13 for double rows
-//!             and 4e-7 for float ones, which bounds the error of the law in total variation
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
+//! Law         lossless for independent draws; with one draw it is naive_tree. rho solves its equation to 1e-13 for
+//!             double rows and 4e-7 for float ones, which bounds the error of the emitted distribution in total
+//!             variation
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
 //! Source      Sun et al., SpecTr (K-SEQ); Delayed tree expansion, Algorithm 3. rho by tangents instead of bisection
 struct spectr {
   static constexpr regime lossless = regime::iid | regime::single_path;

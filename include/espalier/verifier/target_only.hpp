@@ -6,7 +6,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 

@@ -10,22 +10,24 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/verifier/traversed_node.hpp"
-#include "espalier/verifier/walk.hpp"
+#include "espalier/verifier/traversal/traversed_node.hpp"
+#include "espalier/verifier/walk/walk.hpp"
 
 namespace espalier {
 
-//! Goes through the tree bottom up: a leaf is tested first, then the next one, and an inner node once all below it has failed, so
-//! that the longest path that can be accepted is.
+//! Goes through the tree bottom up: a leaf is tested first, then the next one, and an inner node once all below it has
+//! failed, so that the longest path that can be accepted is.
 //!
-//! DrawnT says how the children of a node were drawn: it decides what a rejected draw takes from the draft's row. Without
-//! replacement, a repeated draw is passed over.
+//! DrawnT says how the children of a node were drawn: it decides what a rejected draw takes from the draft's row.
+//! Without replacement, a repeated draw is passed over.
 //!
 //! Complexity  one pass over p and q for each draw that fails. No allocation once warm
-//! Law         lossless for the regimes it names; on a single path the outcome is distributed as block's
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have given
-//! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a rejection
-//!             is S / (S + 1 - a), where a public implementation takes a biased bound (docs/algorithms.md)
+//! Law         lossless for the regimes it names; on a single path the outcome is distributed as block_verification's
+//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
+//!             given
+//! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a
+//!             rejection is S / (S + 1 - a), where a public implementation takes a biased bound
+//!             (docs/algorithms/verifiers.md)
 template <regime DrawnT>
 class basic_traversal {
  public:
@@ -98,7 +100,8 @@ class basic_traversal {
     return {u, chance.pick(weights, {u, 0, purpose::residual})};
   }
 
-  // Tests a subtree that cannot be accepted, for the random numbers that this uses up where they go by the order of calls.
+  // Tests a subtree that cannot be accepted, for the random numbers that this uses up where they go by the order of
+  // calls.
   template <class ChanceT>
   ESPALIER_HOST_DEVICE static void refuse(tree_view tree, node_id child, ChanceT& chance) {
     if constexpr (!requires { requires ChanceT::goes_by_place; }) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "cuda/backend/llama_driver.cuh"
+#include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/core/launch.cuh"

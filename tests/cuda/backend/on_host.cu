@@ -10,17 +10,17 @@
 #include <utility>
 #include <vector>
 
-#include "backend/batch_writer.hpp"
 #include "catch.hpp"
-#include "cuda/backend/llama_driver.cuh"
+#include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/backend/text.hpp"
-#include "espalier/cuda/backend/prefill.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/kv_store/token_kv.hpp"
+#include "model/llama/batch_writer.hpp"
 #include "raises.hpp"
 
 using namespace espalier;

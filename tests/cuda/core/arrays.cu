@@ -43,7 +43,8 @@ __global__ void reverse_block(std::int32_t* numbers) {
 
 __global__ void find_faults(cuda::fault* found) {
   if (threadIdx.x % 2 == 1)
-    cuda::report(found, {cuda::fault::kind::target_logit, 3, static_cast<token_id>(threadIdx.x), NAN});
+    cuda::report(found, {cuda::fault::kind::bad_logit, row_origin::after_node(row_origin::model::target, 0, 3),
+                         static_cast<token_id>(threadIdx.x), NAN});
 }
 
 __global__ void draw_numbers(cuda::chance_source chance, double* uniform) {
@@ -106,15 +107,16 @@ TEST_CASE("One of several faults is kept whole, and raised on the host") {
   const cuda::fault kept = to_host(found)[0];
   CHECK(kept.token % 2 == 1);
   CHECK(message_of<numeric_error>([&] { cuda::raise_fault(kept); }) ==
-        "the logit of token " + std::to_string(kept.token) +
-            " in row 3 of the target is nan; logits must be finite. The model or its weights are damaged.");
+        "the target's logit of token " + std::to_string(kept.token) +
+            " after node 3 of sequence 0 is nan; logits must be finite or minus infinity. The model or its weights are "
+            "damaged.");
   CHECK_NOTHROW(cuda::raise_fault({}));
 }
 
 TEST_CASE("The device draws the host's random numbers") {
-  const auto state = to_device(std::vector<cuda::text_state>{{11, 4, 100}});
+  const auto state = to_device(std::vector<cuda::text_state>{{11, 4, 100, 1, 99}});
   const cuda::device_array<double> uniform(1);
-  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::chance_source{99, 1, state.data()}, uniform.data());
+  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::chance_source{state.data()}, uniform.data());
   CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));
 }
 

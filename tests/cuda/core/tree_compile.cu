@@ -12,8 +12,8 @@
 #include "cuda/support.cuh"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/testing/random_tree.hpp"
 #include "raises.hpp"
-#include "random_tree.hpp"
 
 using namespace espalier;
 namespace device = espalier::cuda;
@@ -109,12 +109,12 @@ TEST_CASE("Compiled trees are the host's, in every order: random trees, chains, 
   };
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     const int n_nodes = static_cast<int>(seed * 8 % 130) + 1;
-    const tree<> t = random_tree(n_nodes, seed, 5000, seed % 2 == 0 ? 0.0 : 0.8);
+    const tree<> t = testing::random_tree(n_nodes, seed, 5000, seed % 2 == 0 ? 0.0 : 0.8);
     check(t, n_nodes + static_cast<int>(seed % 3) * 50, static_cast<std::int32_t>(seed) + 1);
   }
   for (const int n_nodes : {1, 2, 31, 32, 33, 64, 65, 96, 97, 288, 289, 513, 544, 545, 1025})
-    check(random_tree(n_nodes, 7, 5000, 0.4), n_nodes, 100);
-  check(random_tree(700, 8, 5000, 0.95), 1025, 1);
+    check(testing::random_tree(n_nodes, 7, 5000, 0.4), n_nodes, 100);
+  check(testing::random_tree(700, 8, 5000, 0.95), 1025, 1);
   check(chain_of(1), 1025, 1);
   for (const int n_nodes : {40, 200, 1025}) {
     check(chain_of(n_nodes), n_nodes, 77);
@@ -146,7 +146,7 @@ TEST_CASE("Several trees are compiled at once, each with a text of its own") {
     std::vector<device_sequence> sequences;
     std::vector<device::tree_source> sources;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      trees.push_back(random_tree(sizes[i], static_cast<std::uint32_t>(i), 500, 0.5));
+      trees.push_back(testing::random_tree(sizes[i], static_cast<std::uint32_t>(i), 500, 0.5));
       sequences.emplace_back(trees.back(), static_cast<std::int32_t>(10 * i + 1));
       sources.push_back({sequences.back().writer(), sequences.back().text(), static_cast<std::int32_t>(9 - i)});
     }
@@ -162,7 +162,7 @@ TEST_CASE("Several trees are compiled at once, each with a text of its own") {
 
 TEST_CASE("A captured compile replays with the tree and the text of the time") {
   const device::tree_compiler compiler(128, node_order::heavy_path);
-  tree<> t = random_tree(90, 1, 500, 0.5);
+  tree<> t = testing::random_tree(90, 1, 500, 0.5);
   device_sequence s(t, 20, 128);
   cudaStream_t stream;
   device::require(cudaStreamCreate(&stream), "cudaStreamCreate");
@@ -173,7 +173,7 @@ TEST_CASE("A captured compile replays with the tree and the text of the time") {
   device::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   device::require(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
   for (const int n_nodes : {90, 129, 1, 33}) {
-    t = random_tree(n_nodes, static_cast<std::uint32_t>(n_nodes), 500, 0.3);
+    t = testing::random_tree(n_nodes, static_cast<std::uint32_t>(n_nodes), 500, 0.3);
     s.set(t, 20 + n_nodes);
     device::require(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
     CHECK(difference(compiler, batch, t, node_order::heavy_path, 19 + n_nodes, 0, 0, 129) == "");
@@ -185,7 +185,7 @@ TEST_CASE("A captured compile replays with the tree and the text of the time") {
 }
 
 TEST_CASE("A tree larger than its bucket loses its last nodes, and nothing else happens") {
-  const tree<> t = random_tree(50, 3, 500, 0.3);
+  const tree<> t = testing::random_tree(50, 3, 500, 0.3);
   tree<> first(39);
   first.reset(t.view().token[0]);
   for (node_id u = 1; u < 40; ++u)

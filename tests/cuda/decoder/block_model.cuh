@@ -14,7 +14,8 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 
-// A BlockDrafter on the device whose marginals are a function of the text and the place, as marginal_drafter's on the host.
+// A BlockDrafter on the device whose marginals are a function of the text and the place, as marginal_drafter's on the
+// host.
 namespace espalier_test {
 
 namespace detail {

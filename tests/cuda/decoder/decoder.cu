@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/decoder/decoder.cuh"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -45,8 +46,10 @@ struct setting {
   std::int32_t draft_context = 150;
   std::vector<token_id> prompt{3, 1, 4, 1, 5};
   stop_conditions stop{.max_tokens = 50};
-  decoder_options options{};
+  decoder_options options{.text = {.seed = 0}};
   sampling_options draft{.temperature = 1};
+  text_model target_law = target_model;
+  text_model draft_law = draft_model;
 };
 
 // What a decoder wrote: its tokens, round by round, and why it ended.
@@ -68,7 +71,7 @@ struct written {
 
 template <class PolicyT, class VerifierT>
 written host_text(const PolicyT& policy, const VerifierT& verifier, const setting& s) {
-  text_backend target(s.vocab, target_model), draft(s.vocab, draft_model);
+  text_backend target(s.vocab, s.target_law), draft(s.vocab, s.draft_law);
   token_kv kv(s.context), draft_kv(s.draft_context);
   written text;
   const auto with = [&](auto&& drafter) {
@@ -87,11 +90,11 @@ template <class PolicyT, class VerifierT>
 written device_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, bool replay = true) {
   auto grown = device::make_on_device(policy);
   const std::int32_t rows = grown.max_nodes() + 2;
-  device_text_backend target(s.vocab, target_model, rows), draft(s.vocab, draft_model, rows);
+  device_text_backend target(s.vocab, s.target_law, rows), draft(s.vocab, s.draft_law, rows);
   device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.draft_context);
   written text;
   const auto with = [&](auto&& drafter) {
-    auto decode = device::make_decoder(drafter, grown, verifier.make(), kv, target, s.options, replay);
+    auto decode = device::make_decoder(drafter, std::move(grown), verifier.make(), kv, target, s.options, replay);
     text.take(decode, s);
   };
   if constexpr (drafts<typename PolicyT::type>) {
@@ -126,8 +129,8 @@ TEST_CASE("Host and device write the same text, whatever the parts") {
     INFO(policy.name << " with " << verifier.name);
     ++pairs;
     setting s;
-    s.options.seed = 7;
-    s.options.sampling.temperature = is_argmax_only<typename VerifierT::type> ? 0.0F : 1.0F;
+    s.options.text.seed = 7;
+    s.options.text.sampling.temperature = ArgmaxVerifier<typename VerifierT::type> ? 0.0F : 1.0F;
     const written expected = host_text(policy, verifier, s);
     CHECK(device_text(policy, verifier, s) == expected);
     if (pairs % 5 == 0) CHECK(device_text(policy, verifier, s, false) == expected);
@@ -135,37 +138,61 @@ TEST_CASE("Host and device write the same text, whatever the parts") {
   CHECK(pairs >= 25);
 }
 
+TEST_CASE("Host and device write the same text over padded vocabularies and grammars, whatever the parts") {
+  int pairs = 0;
+  for_each_device_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    setting s;
+    s.vocab = 45;
+    s.stop.max_tokens = 25;
+    s.options.text.seed = static_cast<std::uint64_t>(pairs++);
+    s.target_law.n_tokens = 37;
+    s.target_law.is_masked = true;
+    s.draft_law.n_tokens = 33;
+    s.draft_law.is_masked = pairs % 2 == 0;
+    // Of the 45 tokens 17 to 33 are possible.
+    s.draft = pairs % 3 == 0 ? sampling_options{.temperature = 1, .top_k = 40} : sampling_options{.temperature = 1};
+    if (!ArgmaxVerifier<typename VerifierT::type>) s.options.text.sampling = s.draft;
+    if (!ArgmaxVerifier<typename VerifierT::type> && pairs % 4 == 0) s.options.text.sampling.top_p = 0.9F;
+    const written expected = host_text(policy, verifier, s);
+    CHECK(device_text(policy, verifier, s) == expected);
+    for (const std::vector<token_id>& round : expected.rounds)
+      CHECK(std::all_of(round.begin(), round.end(), [](token_id t) { return t < 37; }));
+  });
+  CHECK(pairs >= 25);
+}
+
 TEST_CASE("Options of both samplers, the order of rows and short contexts change nothing between host and device") {
   setting s;
-  s.options.seed = 11;
+  s.options.text.seed = 11;
   const auto which = GENERATE(0, 1, 2, 3, 4, 5);
   switch (which) {
     case 0:
-      s.options.sampling = {.temperature = 0.7F, .top_k = 9};
+      s.options.text.sampling = {.temperature = 0.7F, .top_k = 9};
       s.draft = {.temperature = 0.8F, .top_p = 0.9F};
       break;
     case 1:
-      s.options.sampling = {.temperature = 1.2F, .top_p = 0.8F, .min_p = 0.05F};
+      s.options.text.sampling = {.temperature = 1.2F, .top_p = 0.8F, .min_p = 0.05F};
       s.options.order = node_order::depth_first;
       break;
     case 2:
-      s.options.sampling = {.temperature = 1};
+      s.options.text.sampling = {.temperature = 1};
       s.context = 24;
       s.stop.max_tokens = 200;
       s.options.order = node_order::heavy_path;
       break;
     case 3:
-      s.options.sampling = {.temperature = 1};
+      s.options.text.sampling = {.temperature = 1};
       s.draft_context = 17;
       s.options.order = node_order::breadth_first;
       break;
     case 4:
-      s.options.sampling = {.temperature = 1};
+      s.options.text.sampling = {.temperature = 1};
       s.prompt = {6};
       s.stop.max_tokens = 1;
       break;
     default:
-      s.options.sampling = {.temperature = 1};
+      s.options.text.sampling = {.temperature = 1};
       s.prompt = {6};
       s.stop.tokens = {2, 9};
   }
@@ -182,8 +209,8 @@ TEST_CASE("Trees from the marginals of a block are the same on host and device")
   const auto seed = GENERATE(1U, 2U, 3U);
   const auto greedily = GENERATE(true, false);
   setting s;
-  s.options.seed = seed;
-  s.options.sampling.temperature = greedily ? 0.0F : 1.0F;
+  s.options.text.seed = seed;
+  s.options.text.sampling.temperature = greedily ? 0.0F : 1.0F;
   const part<best_first, best_first_options> policy{"best-first", "", {.budget = 20, .max_depth = 6}};
   const auto compare = [&](const auto& verifier) {
     text_backend target(s.vocab, target_model);
@@ -212,7 +239,7 @@ TEST_CASE("Trees from the marginals of a block are the same on host and device")
 
 TEST_CASE("A text goes on, and another begins, with what the caches hold of it") {
   setting s;
-  s.options.sampling.temperature = 1;
+  s.options.text.sampling.temperature = 1;
   s.stop.max_tokens = 13;
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
   device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
@@ -229,7 +256,7 @@ TEST_CASE("A text goes on, and another begins, with what the caches hold of it")
     }
     while (on_device.step()) {
     }
-    const auto a = on_host.current().text(), b = on_device.current().text();
+    const auto a = on_host.current().tokens(), b = on_device.current().tokens();
     CHECK(std::vector(a.begin(), a.end()) == std::vector(b.begin(), b.end()));
   };
   on_host.begin(s.prompt, s.stop);
@@ -247,7 +274,7 @@ TEST_CASE("A text goes on, and another begins, with what the caches hold of it")
 
 TEST_CASE("Decoders take turns with a cache and a backend, text by text") {
   setting s;
-  s.options.sampling.temperature = 1;
+  s.options.text.sampling.temperature = 1;
   s.stop = {.max_tokens = 40, .tokens = {2, 9, 11}};
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
   device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
@@ -269,6 +296,59 @@ TEST_CASE("Decoders take turns with a cache and a backend, text by text") {
   }
 }
 
+// Counts rows that are read for the cache alone.
+struct counting_backend : device_text_backend {
+  using device_text_backend::device_text_backend;
+  std::int32_t read_rows = 0;
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    if (batch.n_outputs == 0) read_rows += batch.n_rows;
+    return device_text_backend::forward(kv, batch, stream);
+  }
+};
+
+TEST_CASE("Another decoder goes on with a filled cache, and what it writes into a text in the middle is noticed") {
+  setting s;
+  s.stop.max_tokens = 12;
+  counting_backend target(s.vocab, target_model, 8);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context);
+  const auto make = [&] {
+    return device::make_decoder(device::no_drafter(), device::plain(), target_only(), kv, target, s.options);
+  };
+  auto a = make(), b = make();
+  written first, again;
+  first.take(a, s);
+  CHECK(target.read_rows == static_cast<std::int32_t>(s.prompt.size()) - 1);
+  target.read_rows = 0;
+  again.take(b, s);
+  CHECK(again == first);
+  CHECK(target.read_rows == 0);
+
+  // B writes where A has begun: before A's first step, and between two of its rounds.
+  setting other = s;
+  other.prompt.assign(s.prompt.size() + 5, 8);
+  written of_other;
+  a.begin(s.prompt, s.stop);
+  of_other.take(b, other);
+  while (a.step()) {
+  }
+  const auto is_first = [&] {
+    std::vector<token_id> expected;
+    for (const auto& round : first.rounds)
+      expected.insert(expected.end(), round.begin(), round.end());
+    const auto text = a.current().written();
+    return std::vector<token_id>(text.begin(), text.end()) == expected;
+  };
+  CHECK(is_first());
+  a.begin(s.prompt, s.stop);
+  REQUIRE(a.step());
+  of_other.take(b, other);
+  CHECK(says(message_of<input_error>([&] { a.step(); }), "sequence 0 of the cache holds another text from token 0 on"));
+  while (a.step()) {
+  }
+  CHECK(is_first());
+}
+
 TEST_CASE("A text takes no more pages than its rows need") {
   setting s;
   s.stop.max_tokens = 10;
@@ -286,8 +366,8 @@ TEST_CASE("A text takes no more pages than its rows need") {
 TEST_CASE("What a policy learns from is what was committed") {
   const auto seed = GENERATE(range(1U, 25U));
   setting s;
-  s.options.seed = seed;
-  s.options.sampling.temperature = 0.7F;
+  s.options.text.seed = seed;
+  s.options.text.sampling.temperature = 0.7F;
   s.stop.max_tokens = 7;
   const part<dynatree, dynatree_options> policy{"dynatree", "", {.budget = 12}};
   device_text_backend target(s.vocab, target_model, 16), draft(s.vocab, draft_model, 16);
@@ -308,7 +388,7 @@ TEST_CASE("What a policy learns from is what was committed") {
     on_host.resume({}, s.stop);
     on_device.resume({}, s.stop);
   }
-  const auto a = on_host.current().text(), b = on_device.current().text();
+  const auto a = on_host.current().tokens(), b = on_device.current().tokens();
   CHECK(std::vector(a.begin(), a.end()) == std::vector(b.begin(), b.end()));
 }
 
@@ -316,7 +396,7 @@ TEST_CASE("Parts that do not fit the device are refused with a sentence") {
   setting s;
   const auto decoder_of = [&](std::int32_t rows, float temperature, std::int32_t draft_vocab) {
     device_text_backend target(s.vocab, target_model, rows), draft(draft_vocab, draft_model, 8);
-    s.options.sampling.temperature = temperature;
+    s.options.text.sampling.temperature = temperature;
     auto decode = device::make_decoder(device::autoregressive(draft, device::contiguous_kv<float>(1, 1, 1, 64)),
                                        device::chain(chain_options{.length = 4}), greedy(),
                                        device::contiguous_kv<float>(1, 1, 1, 64), target, s.options);
@@ -352,9 +432,9 @@ struct failing_backend : device_text_backend {
 
 }  // namespace
 
-TEST_CASE("A round that fails leaves the session at its last token, and nothing is lost or doubled") {
+TEST_CASE("A round that fails leaves the text at its last token, and nothing is lost or doubled") {
   setting s;
-  s.options.sampling.temperature = 1;
+  s.options.text.sampling.temperature = 1;
   const auto throws = GENERATE(false, true);
   const auto fail_at = GENERATE(1, 2, 4);
   const part<chain, chain_options> policy{"chain", "", {.length = 3}};
@@ -372,7 +452,7 @@ TEST_CASE("A round that fails leaves the session at its last token, and nothing 
   written text;
   int failures = 0;
   for (bool more = true; more;) {
-    const std::size_t before = decode.current().text().size();
+    const std::size_t before = decode.current().tokens().size();
     try {
       more = decode.step();
       if (more) {
@@ -381,8 +461,8 @@ TEST_CASE("A round that fails leaves the session at its last token, and nothing 
       }
     } catch (const error& e) {
       ++failures;
-      CHECK(says(e.what(), throws ? "the model is gone." : "of the target is"));
-      CHECK(decode.current().text().size() == before);
+      CHECK(says(e.what(), throws ? "the model is gone." : "the target's logit of token 0 after node 0 (the pending"));
+      CHECK(decode.current().tokens().size() == before);
     }
   }
   text.end = decode.current().state();
@@ -393,7 +473,7 @@ TEST_CASE("A round that fails leaves the session at its last token, and nothing 
 #if defined(ESPALIER_TEST_COUNTS_CALLS)
 TEST_CASE("A round in a graph is one launch, two copies and one event, and the host never waits for the stream") {
   setting s;
-  s.options.sampling.temperature = 1;
+  s.options.text.sampling.temperature = 1;
   s.stop.max_tokens = 100;
   device_text_backend target(s.vocab, target_model, 32), draft(s.vocab, draft_model, 32);
   device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);

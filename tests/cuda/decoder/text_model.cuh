@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,15 +15,18 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 
-// A model that is a function of the text, for host (text_backend) and device alike: each keeps its text in a cache, so that a row
-// that sees a wrong slot gives other numbers.
+// A model that is a function of the text, for host (text_backend) and device alike: each keeps its text in a cache, so
+// that a row that sees a wrong slot gives other numbers.
 namespace espalier_test {
 
-// Logits of a token after a text: a part that all such models share, so that a draft is worth something, and one of its own.
+// Logits of a token after a text: a part that all such models share, so that a draft is worth something, and one of its
+// own.
 struct text_model {
   std::uint32_t salt = 0;
-  float own = 0.5F;        // weight of what is the model's alone
-  float sharpness = 6.0F;  // largest logit less the smallest
+  float own = 0.5F;                 // weight of what is the model's alone
+  float sharpness = 6.0F;           // largest logit less the smallest
+  std::int32_t n_tokens = 1 << 30;  // what a vocabulary has beyond these is padding
+  bool is_masked = false;           // a grammar forbids half of the tokens after each text
 
   static ESPALIER_HOST_DEVICE std::uint32_t mixed(std::uint32_t x) {
     x = (x ^ (x >> 16)) * 0x7FEB352DU;
@@ -36,6 +40,8 @@ struct text_model {
     return static_cast<float>(mixed(x) >> 8) * (1.0F / 16777216.0F);
   }
   ESPALIER_HOST_DEVICE float logit(std::uint32_t text, espalier::token_id token) const {
+    const bool is_forbidden = is_masked && ((text ^ static_cast<std::uint32_t>(token)) & 1U) != 0;
+    if (is_forbidden || token >= n_tokens) return -INFINITY;
     const std::uint32_t key = text + 977U * static_cast<std::uint32_t>(token);
     const float shared = unit(key) * (1 - own);
     const float alone = unit(key ^ (salt + 0x9E3779B9U)) * own;

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "backend/batch_writer.hpp"
 #include "catch.hpp"
-#include "cuda/backend/llama_driver.cuh"
+#include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
-#include "espalier/cuda/backend/llama.cuh"
-#include "espalier/cuda/backend/llama/block_draft_model.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/model/llama/block_draft_model.cuh"
+#include "espalier/cuda/model/llama/llama_backend.cuh"
+#include "model/llama/batch_writer.hpp"
 #include "raises.hpp"
 
 // The references were computed by examples/models/block.py in float64: tests/data/golden/make_block_golden.py.

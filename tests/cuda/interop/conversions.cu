@@ -194,11 +194,11 @@ TEST_CASE("Conversions on the device are the host's: the root alone, chains, sta
   };
   check(tree_of({-1}), 1, 0);
   check(tree_of({-1}), 9, 100);
-  check(random_tree(70, 1, 500, 1), 70, 3);
+  check(espalier::testing::random_tree(70, 1, 500, 1), 70, 3);
   std::vector<node_id> star(300, 0);
   star[0] = -1;
   check(tree_of(star), 300, 12);
-  check(random_tree(1025, 2, 50000, 0.6), 1025, 170);
+  check(espalier::testing::random_tree(1025, 2, 50000, 0.6), 1025, 170);
 }
 
 TEST_CASE("Dense masks on the device are the host's: bool, bytes, float, half, bfloat16") {
@@ -219,7 +219,7 @@ TEST_CASE("Dense masks on the device are the host's: bool, bytes, float, half, b
 TEST_CASE("Captured conversions replay with the tree of the time") {
   const device::tree_compiler compiler(64, node_order::breadth_first);
   tree_batch first;
-  first.add(random_tree(30, 1, 500, 0.4), node_order::breadth_first, 5);
+  first.add(espalier::testing::random_tree(30, 1, 500, 0.4), node_order::breadth_first, 5);
   device_sequence s(first.trees[0].view(), 6, 64);
   const io::tensorrt_tree_shape shape{65, 65};
   const auto links = spoiled<std::int64_t>(4 * 65);
@@ -242,7 +242,7 @@ TEST_CASE("Captured conversions replay with the tree of the time") {
   device::require(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
   for (const int n : {30, 65, 1, 44}) {
     tree_batch b;
-    b.add(random_tree(n, static_cast<std::uint32_t>(n), 500, 0.2), node_order::breadth_first, 3 * n);
+    b.add(espalier::testing::random_tree(n, static_cast<std::uint32_t>(n), 500, 0.2), node_order::breadth_first, 3 * n);
     s.set(b.trees[0].view(), 3 * n + 1);
     device::require(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
     device::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

@@ -12,7 +12,8 @@
 
 namespace espalier_test {
 
-// What stands in a row that bears a number: its bytes first, then others. Small integers, which every type of number has.
+// What stands in a row that bears a number: its bytes first, then others. Small integers, which every type of number
+// has.
 ESPALIER_HOST_DEVICE inline std::int32_t mark(std::int32_t number, std::int32_t layer, std::int32_t which,
                                               std::int32_t i) {
   if (i < 3) return number >> (8 * i) & 255;

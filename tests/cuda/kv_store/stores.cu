@@ -14,7 +14,7 @@
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
-#include "laws/kv_store.hpp"
+#include "espalier/testing/kv_store_laws.hpp"
 #include "raises.hpp"
 
 namespace device = espalier::cuda;
@@ -30,7 +30,7 @@ namespace {
 template <class StoreT>
 void check_laws(StoreT&& store) {
   host_driven kv(store);
-  kv_store_laws<decltype(kv), espalier_test::row_access>(kv, store.n_sequences(), {}).check();
+  espalier::testing::check_kv_store(kv, store.n_sequences(), espalier_test::row_access());
 }
 
 template <class NumberT>

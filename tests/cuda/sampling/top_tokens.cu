@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "../support.cuh"
@@ -26,7 +27,8 @@ struct found_lists {
   device::fault fault;
 };
 
-// What the device finds, its memory poisoned before. The logits begin `offset` numbers after an address that is a multiple of 16.
+// What the device finds, its memory poisoned before. The logits begin `offset` numbers after an address that is a
+// multiple of 16.
 template <class LogitT>
 found_lists find(const std::vector<LogitT>& logits, std::int32_t vocab, std::int32_t k, float temperature = 1,
                  std::size_t offset = 0) {
@@ -47,7 +49,7 @@ found_lists find(const std::vector<LogitT>& logits, std::int32_t vocab, std::int
   const device::top_tokens<LogitT> top(vocab);
   top.of_logits({numbers.data() + offset, n_rows, vocab}, temperature,
                 {tokens.data(), log_probs.data(), counts.data(), log_totals.data(), k}, fault.data(),
-                device::fault::kind::draft_logit, nullptr);
+                row_origin::of_block(0), nullptr);
   return {to_host(tokens), to_host(log_probs), to_host(counts), to_host(log_totals), to_host(fault)[0]};
 }
 
@@ -164,8 +166,9 @@ TEMPLATE_TEST_CASE("logits that no token may be drawn from are a fault of their 
           std::fill(logits.end() - vocab, logits.end(), as<TestType>(2.0F));
           logits[static_cast<std::size_t>(vocab + at)] = as<TestType>(bad);
           const found_lists found = find(logits, vocab, 3);
-          REQUIRE(found.fault.what == device::fault::kind::draft_logit);
-          CHECK(found.fault.row == 1);
+          REQUIRE(found.fault.what == device::fault::kind::bad_logit);
+          CHECK(says(message_of<numeric_error>([&] { device::raise_fault(found.fault); }),
+                     "the draft's logit of token " + std::to_string(at) + " in row 1 of the block is "));
           CHECK(found.fault.token == at);
           CHECK((bad == infinity ? found.fault.value == bad : found.fault.value != found.fault.value));
           CHECK(found.counts[1] == 0);
@@ -177,8 +180,9 @@ TEMPLATE_TEST_CASE("logits that no token may be drawn from are a fault of their 
     }
     const found_lists found =
         find(std::vector<TestType>(static_cast<std::size_t>(vocab), as<TestType>(-infinity)), vocab, 3);
-    CHECK(found.fault.what == device::fault::kind::draft_logit);
-    CHECK(found.fault.value == -infinity);
+    CHECK(found.fault.what == device::fault::kind::no_token);
+    CHECK(says(message_of<numeric_error>([&] { device::raise_fault(found.fault); }),
+               "all of the draft's logits in row 0 of the block are minus infinity"));
     CHECK(found.counts[0] == 0);
   }
 }
@@ -203,8 +207,7 @@ TEST_CASE("lists are found in a graph, again and again") {
   device::require(cudaStreamCreate(&stream), "cudaStreamCreate");
   device::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   top.of_logits({numbers.data(), n_rows, vocab}, 1,
-                {tokens.data(), log_probs.data(), counts.data(), log_totals.data(), k}, fault.data(),
-                device::fault::kind::draft_logit, stream);
+                {tokens.data(), log_probs.data(), counts.data(), log_totals.data(), k}, fault.data(), {}, stream);
   cudaGraph_t graph;
   device::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable;
@@ -235,7 +238,7 @@ TEST_CASE("options of top tokens out of range are errors that name them") {
   CHECK(says(message_of<option_error>([] { device::top_tokens<float>((1 << 20) + 1); }), "vocabulary"));
   const device::top_tokens<float> top(10);
   const auto run = [&](std::int32_t vocab, float temperature, std::int32_t k) {
-    top.of_logits({nullptr, 1, vocab}, temperature, {.k = k}, nullptr, device::fault::kind::draft_logit, nullptr);
+    top.of_logits({nullptr, 1, vocab}, temperature, {.k = k}, nullptr, {}, nullptr);
   };
   CHECK(says(message_of<option_error>([&] { run(10, 1, 1025); }), "k"));
   CHECK(says(message_of<option_error>([&] { run(10, 0, 1); }), "temperature"));

@@ -46,7 +46,8 @@ lists lists_of(std::int32_t n_rows, std::int32_t n_ranks, const std::function<fl
   return made;
 }
 
-// What a row's softmax gives, and rows that a model never gives: ties, zeros, numbers so large that sums lose them, ends.
+// What a row's softmax gives, and rows that a model never gives: ties, zeros, numbers so large that sums lose them,
+// ends.
 lists random_lists(std::int32_t n_rows, std::int32_t n_ranks, int kind, std::mt19937& random) {
   std::uniform_real_distribution<float> unit(0, 1);
   switch (kind) {
@@ -94,13 +95,13 @@ std::string compare(const lists& from, best_first_options options, gpu::best_fir
   tree<> host(options.budget);
   host.reset(7, limit);
   best_first host_policy(options);
-  host_policy.take(host, from.tokens, from.log_probs, from.n_rows, from.n_ranks);
+  host_policy.take_best(host, from.tokens, from.log_probs, from.n_rows, from.n_ranks);
   const gpu::best_first policy(options, tuning);
   const gpu::tree grown(options.budget);
   start_round(grown, 7, limit);
   const auto tokens = to_device(from.tokens);
   const auto log_probs = to_device(from.log_probs);
-  policy.take(grown.writer(), {tokens.data(), log_probs.data(), from.n_rows, from.n_ranks}, nullptr);
+  policy.take_best(grown.writer(), {tokens.data(), log_probs.data(), from.n_rows, from.n_ranks}, nullptr);
   return difference(grown, host);
 }
 

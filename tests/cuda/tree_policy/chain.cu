@@ -3,6 +3,7 @@
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,6 +21,7 @@
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/plain.hpp"
+#include "raises.hpp"
 
 using namespace espalier;
 namespace gpu = espalier::cuda;
@@ -44,8 +46,7 @@ row_table<float> random_logits(std::int32_t n_rows, std::int32_t vocab, std::uin
 
 // Over blocks: the device's tree beside the host's, from logits of a type that holds them exactly.
 template <class NumberT, class HostT, class DeviceT>
-std::string grow_over_block(HostT host, const DeviceT& device, const row_table<float>& logits,
-                            std::int32_t limit = 1 << 20) {
+std::string grow_over_block(HostT host, DeviceT device, const row_table<float>& logits, std::int32_t limit = 1 << 20) {
   row_table<NumberT> same{logits.n_rows, logits.vocab};
   for (const float x : logits.numbers)
     same.numbers.push_back(static_cast<NumberT>(x));
@@ -54,10 +55,10 @@ std::string grow_over_block(HostT host, const DeviceT& device, const row_table<f
   tree<> expected(host.max_nodes());
   expected.reset(5, limit);
   philox_chance chance(1, 0, 0);
-  host.grow(expected, host_drafter, chance);
+  grow(host, expected, host_drafter, chance);
   const gpu::tree grown(device.max_nodes());
   start_round(grown, 5, limit);
-  device.grow(grown.writer(), device_drafter, {}, nullptr);
+  gpu::grow(device, grown.writer(), device_drafter, {}, nullptr);
   if (device_drafter.what_was_found().what != gpu::fault::kind::none) return "a fault";
   return difference(grown, expected);
 }
@@ -107,22 +108,29 @@ TEST_CASE("The best tree of a block is the host's") {
   CHECK(grow_over_block<__half>(best_first(options), gpu::best_first(options), logits, limit) == "");
 }
 
-TEST_CASE("Logits of a block that are not finite are a fault, and the tree ends there") {
+TEST_CASE("A block's logits that no token may be drawn from are a fault, and the tree ends there") {
   auto logits = random_logits(6, 500, 2);
-  logits.numbers[2 * 500 + 77] = std::numeric_limits<float>::quiet_NaN();
+  const bool is_impossible = GENERATE(false, true);
+  if (is_impossible) {
+    std::fill_n(logits.numbers.begin() + 2 * 500, 500, -std::numeric_limits<float>::infinity());
+  } else {
+    logits.numbers[2 * 500 + 77] = std::numeric_limits<float>::quiet_NaN();
+  }
   device_table_block<float> drafter(logits);
   const gpu::tree grown(64);
   start_round(grown, 5, 64);
   const bool as_chain = GENERATE(true, false);
+  gpu::chain chain;
+  gpu::best_first best_first;
   if (as_chain) {
-    gpu::chain().grow(grown.writer(), drafter, {}, nullptr);
+    gpu::grow(chain, grown.writer(), drafter, {}, nullptr);
   } else {
-    gpu::best_first().grow(grown.writer(), drafter, {}, nullptr);
+    gpu::grow(best_first, grown.writer(), drafter, {}, nullptr);
   }
   const gpu::fault found = drafter.what_was_found();
-  CHECK(found.what == gpu::fault::kind::draft_logit);
-  CHECK(found.row == 2);
-  CHECK(found.token == 77);
+  CHECK(found.what == (is_impossible ? gpu::fault::kind::no_token : gpu::fault::kind::bad_logit));
+  CHECK(says(message_of<numeric_error>([&] { gpu::raise_fault(found); }), "the draft's logit", "row 2 of the block",
+             is_impossible ? "all of" : "token 77"));
   const tree_writer w = grown.writer();
   for (const std::int32_t depth : to_host(w.depth, static_cast<std::size_t>(to_host(w.size, 1)[0].n_nodes)))
     CHECK(depth <= 2);

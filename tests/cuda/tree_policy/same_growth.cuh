@@ -9,11 +9,12 @@
 #include "cuda/support.cuh"
 #include "cuda/tree_policy/same_tree.cuh"
 #include "cuda/tree_policy/table_drafter.cuh"
-#include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/cuda/core/text.cuh"
 #include "espalier/cuda/core/tree.cuh"
+#include "espalier/cuda/decoder/grow.cuh"
+#include "espalier/decoder/grow.hpp"
 
 // The same policy on host and device, over the same rows.
 namespace espalier_test {
@@ -25,8 +26,8 @@ struct growth_options {
   std::uint64_t seed = 77;
 };
 
-//! Grows some rounds' trees; the roots differ, and what was accepted is drawn at random. Empty where all are the same, drafts asked about
-//! the same nodes, and the rules of propose were kept.
+//! Grows some rounds' trees; the roots differ, and what was accepted is drawn at random. Empty where all are the same,
+//! drafts asked about the same nodes, and the rules of propose were kept.
 template <class HostT, class DeviceT>
 std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
   namespace gpu = espalier::cuda;
@@ -39,7 +40,7 @@ std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& tabl
   espalier::tree<> expected(capacity);
   const gpu::tree grown(capacity);
   const auto state = to_device(std::vector<gpu::text_state>(1));
-  const gpu::chance_source chance{options.seed, 2, state.data()};
+  const gpu::chance_source chance{state.data()};
   const auto decision = to_device(std::vector<espalier::verdict>(1));
   cudaStream_t stream = nullptr;
   gpu::require(cudaStreamCreate(&stream), "cudaStreamCreate");
@@ -47,7 +48,7 @@ std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& tabl
   cudaGraphExec_t round_graph = nullptr;
   if (options.captured) {
     gpu::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-    device.grow(grown.writer(), device_drafter, chance, stream);
+    gpu::grow(device, grown.writer(), device_drafter, chance, stream);
     gpu::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     gpu::require(cudaGraphInstantiate(&round_graph, graph, 0), "cudaGraphInstantiate");
   }
@@ -58,17 +59,19 @@ std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& tabl
     espalier::philox_chance host_chance(options.seed, 2, static_cast<std::uint32_t>(round));
     host_drafter.passes = 0;
     host_drafter.reserve(capacity);
-    host.grow(expected, host_drafter, host_chance);
+    espalier::grow(host, expected, host_drafter, host_chance);
 
     gpu::text_state now{};
     now.size = round + 1;
     now.round = round;
+    now.stream = 2;
+    now.seed = options.seed;
     state.upload(std::span<const gpu::text_state>(&now, 1), stream);
     start_round(grown, root, options.limit, stream);
     if (options.captured) {
       gpu::require(cudaGraphLaunch(round_graph, stream), "cudaGraphLaunch");
     } else {
-      device.grow(grown.writer(), device_drafter, chance, stream);
+      gpu::grow(device, grown.writer(), device_drafter, chance, stream);
     }
     gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     found = difference(grown, expected);

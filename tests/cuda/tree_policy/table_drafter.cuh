@@ -19,8 +19,8 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 
-// Drafters whose rows come from a table: which row a node has depends on its whole path. Each is there twice, on the host and on the
-// device, and insists on the rules of propose.
+// Drafters whose rows come from a table: which row a node has depends on its whole path. Each is there twice, on the
+// host and on the device, and insists on the rules of propose.
 namespace espalier_test {
 
 //! Rows of probabilities or logits.
@@ -89,7 +89,7 @@ class table_drafter {
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return table_->vocab; }
 
-  espalier::vocab_rows<float> propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
+  void propose(espalier::tree_view tree, std::span<const espalier::node_id> nodes) {
     const auto vocab = static_cast<std::size_t>(table_->vocab);
     if (nodes[0] == espalier::root_node) {
       std::fill(row_of_.begin(), row_of_.end(), -1);
@@ -97,14 +97,12 @@ class table_drafter {
       passes = 0;
     }
     ++passes;
-    const auto first = data_.size();
     for (const espalier::node_id u : nodes) {
       row_of_[static_cast<std::size_t>(u)] = static_cast<std::int32_t>(data_.size() / vocab);
       const auto at =
           table_->numbers.begin() + static_cast<std::ptrdiff_t>(table_row(tree, u, table_->n_rows)) * table_->vocab;
       data_.insert(data_.end(), at, at + table_->vocab);
     }
-    return {data_.data() + first, static_cast<std::int32_t>(nodes.size()), table_->vocab};
   }
 
   espalier::node_rows<float> rows() const {

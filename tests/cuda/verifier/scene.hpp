@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <vector>
@@ -25,6 +26,7 @@ struct scene_options {
   double lean = 0.5;       //!< above 0: deep trees
   float unlike = 1;        //!< how much target and draft differ; 0: p = q
   std::int32_t zeros = 0;  //!< tokens to which the draft gives no probability
+  std::int32_t holes = 0;  //!< tokens at minus infinity in the target's logits
 };
 
 //! A random tree with the rows it was drawn from and the target's logits after each node.
@@ -45,6 +47,8 @@ struct scene {
       espalier::softmax(std::span<const float>(disturbed), 1.0F, q, u);
       for (std::int32_t z = 0; z < options.zeros; ++z)
         q[random() % n] = 0;
+      for (std::int32_t z = 0; z < options.holes; ++z)
+        logits[size(u) + random() % (n - 1)] = -std::numeric_limits<float>::infinity();
       float total = 0;
       for (const float x : q)
         total += x;

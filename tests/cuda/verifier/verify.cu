@@ -4,19 +4,21 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "catch.hpp"
 #include "cuda/device_trees.cuh"
 #include "cuda/support.cuh"
 #include "cuda/verifier/scene.hpp"
-#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/sampling/lazy_rows.hpp"
-#include "espalier/verifier/block.hpp"
+#include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
@@ -25,6 +27,7 @@
 #include "espalier/verifier/spectr.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "raises.hpp"
 
 using namespace espalier;
 using namespace espalier_test;
@@ -84,7 +87,7 @@ class both_sides {
   verdict by_host(VerifierT verifier, sampling_options sampling, std::uint32_t round) const {
     lazy_rows<float> target(sampling);
     target.reserve(n_nodes(), scene_.vocab);
-    target.open({host_.data(), n_nodes(), scene_.vocab}, row_of_);
+    target.open({host_.data(), n_nodes(), scene_.vocab}, row_of_, 3);
     const sampled_rows<float> draft{{{scene_.draft.data(), n_nodes(), scene_.vocab}, identity_.data()}};
     philox_chance chance(11, 3, round);
     return verifier.verify(scene_.tree.view(), draft, target, chance);
@@ -100,12 +103,13 @@ class both_sides {
   answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
                    device::detail::row_tuning tuning) const {
     device::verification<VerifierT, LogitT> verification(verifier, sampling, n_nodes(), scene_.vocab, tuning);
-    const auto state = to_device(std::vector<device::text_state>{{9, static_cast<std::int32_t>(round), 1 << 20}});
+    const auto state =
+        to_device(std::vector<device::text_state>{{9, static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
     const auto found = to_device(std::vector<device::fault>(1));
     const device::accepted_path path(n_nodes());
     verification.run(sequence_.writer(), {{draft_.data(), n_nodes(), scene_.vocab}, draft_row_of_.data()},
-                     {logits_.data(), n_nodes(), scene_.vocab}, row_of_node_.data(), {11, 3, state.data()},
-                     found.data(), nullptr);
+                     {logits_.data(), n_nodes(), scene_.vocab}, row_of_node_.data(), 3, {state.data()}, found.data(),
+                     nullptr);
     const device::path_view accepted =
         path.find(sequence_.writer(), verification.decision(), row_of_node_.data(), found.data(), nullptr);
     return {to_host(verification.decision(), 1)[0], to_host(found)[0], to_host(accepted.n, 1)[0]};
@@ -154,7 +158,7 @@ void compare_all(const scene& of, regime how, sampling_options sampling, std::ui
                                                       : void())),
      ...);
   };
-  each(target_only(), naive(), naive_tree(), spectr(), specinfer(), espalier::block(), traversal(),
+  each(target_only(), naive(), naive_tree(), spectr(), specinfer(), espalier::block_verification(), traversal(),
        traversal_without_replacement(), residual_walk());
   compare(sides, greedy(), {}, round, tuning, n);
 }
@@ -172,7 +176,8 @@ TEST_CASE("verifiers on the device give the host's verdicts") {
             INFO("seed " << seed << ", vocabulary " << vocab << ", unlike " << unlike << ", " << zeros << " zeros, "
                          << tuning.blocks << " blocks");
             const std::int32_t draws = how == regime::without_replacement && vocab == 5 ? 8 : 16;
-            const scene of({how, vocab, draws, seed % 2 == 0 ? 0.3 : 0.8, unlike, zeros}, seed);
+            const std::int32_t holes = seed % 3 == 0 ? vocab : 0;
+            const scene of({how, vocab, draws, seed % 2 == 0 ? 0.3 : 0.8, unlike, zeros, holes}, seed);
             compare_all<float>(of, how, {.temperature = 1.0F}, seed, tuning, n);
             ++seed;
           }
@@ -230,25 +235,28 @@ TEST_CASE("a tree of the root alone is verified on the device") {
   CHECK(n.accepted == 0);
 }
 
-TEST_CASE("logits that are not finite are a fault where their row was visited, and commit nothing") {
+TEST_CASE("logits that no token may be drawn from are a fault where their row was visited, and commit nothing") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::nanf(""), infinity, -infinity}) {
+    const bool is_impossible = bad == -infinity;
     for (const auto& tuning : tunings()) {
       scene of({.how = regime::single_path, .vocab = 300, .draws = 3}, 8);
       of.logits[of.size(0) + 123] = bad;
       of.logits[of.size(0) + 200] = bad;
+      if (is_impossible) std::fill_n(of.logits.begin(), 300, bad);
       const both_sides<float> sides(of);
       const auto refuse = [&](auto verifier, sampling_options sampling) {
         const auto answer = sides.by_device(verifier, sampling, 1, tuning);
-        REQUIRE(answer.found.what == device::fault::kind::target_logit);
-        REQUIRE(answer.found.row == 3);
-        REQUIRE(answer.found.token == 123);
+        const std::string node = "after node 0 (the pending token) of sequence 3 ";
+        REQUIRE(says(message_of<numeric_error>([&] { device::raise_fault(answer.found); }),
+                     is_impossible ? "all of the target's logits " + node + "are minus infinity"
+                                   : "the target's logit of token 123 " + node + "is "));
         REQUIRE(answer.path_length == 0);
         REQUIRE(answer.decision.accepted == root_node);
         REQUIRE(answer.decision.token == -1);
       };
       refuse(target_only(), {.temperature = 1.0F});
-      refuse(espalier::block(), {.temperature = 1.0F});
+      refuse(espalier::block_verification(), {.temperature = 1.0F});
       refuse(traversal(), {.temperature = 1.0F, .top_k = 5});
       refuse(residual_walk(), {.temperature = 1.0F, .top_p = 0.5F});
       refuse(greedy(), {});
@@ -291,7 +299,9 @@ TEST_CASE("an accepted path is that of the verdict, and none where there is a fa
     }
   }
   const auto decision = to_device(std::vector<verdict>{{1, 4}});
-  const auto found = to_device(std::vector<device::fault>{{device::fault::kind::draft_logit, 0, 0, 0}});
+  device::fault bad;
+  bad.what = device::fault::kind::bad_logit;
+  const auto found = to_device(std::vector<device::fault>{bad});
   const device::path_view p = path.find(sequence.writer(), decision.data(), row_of_node.data(), found.data(), nullptr);
   REQUIRE(to_host(p.n, 1)[0] == 0);
 }

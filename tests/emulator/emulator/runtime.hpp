@@ -258,8 +258,8 @@ inline void fail_next(const std::string& name, cudaError_t error) {
   detail::the_runtime().injected[name] = error;
 }
 
-//! Whether streams run as late as they may: only when something waits for them. Results that the host reads too early are
-//! then the old ones. The legacy stream never runs late.
+//! Whether streams run as late as they may: only when something waits for them. Results that the host reads too early
+//! are then the old ones. The legacy stream never runs late.
 inline bool& late() {
   return detail::the_runtime().late;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <range/v3/view/iota.hpp>
 
-#include <espalier/backend/llama.hpp>
 #include <espalier/espalier.hpp>
+#include <espalier/model/llama/llama_backend.hpp>
 
 int main() {
   const auto numbers = ranges::views::iota(0, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <espalier/espalier.hpp>
+#include <espalier/testing.hpp>
 
 int main() {
   espalier::tree<8> tree;

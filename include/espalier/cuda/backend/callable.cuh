@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/cuda/core/forward_batch.cuh"
 
@@ -17,6 +17,12 @@ struct callable_options {
   std::int32_t vocab_size = 0;
   std::int32_t max_rows = 1025;          //!< longest batch, padding included
   std::int32_t max_positions = 1 << 30;  //!< longest text, in tokens; the cache may be shorter
+
+  static constexpr void describe(auto see) {
+    see(option{"vocab_size", &callable_options::vocab_size, "tokens of the vocabulary", 1, 1 << 30});
+    see(option{"max_rows", &callable_options::max_rows, "rows of the longest batch, padding included", 1, 1 << 20});
+    see(option{"max_positions", &callable_options::max_positions, "longest text, in tokens", 1, 1 << 30});
+  }
 };
 
 //! Makes a backend on the device of any function object: one's own inference stack behind one call, which gets the
@@ -34,11 +40,8 @@ class callable_backend {
  public:
   using number = NumberT;
 
-  callable_backend(callable_options options, FunctionT forward) : options_(options), forward_(std::move(forward)) {
-    require_option("vocab_size", options.vocab_size, 1, 1 << 30);
-    require_option("max_rows", options.max_rows, 1, 1 << 20);
-    require_option("max_positions", options.max_positions, 1, 1 << 30);
-  }
+  callable_backend(callable_options options, FunctionT forward)
+      : options_(require_options(options)), forward_(std::move(forward)) {}
 
   std::int32_t vocab_size() const { return options_.vocab_size; }
   std::int32_t max_rows() const { return options_.max_rows; }

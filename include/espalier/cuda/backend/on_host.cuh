@@ -12,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/backend/checked_forward.hpp"
 #include "espalier/concepts/backend.hpp"
-#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_mask.hpp"
 #include "espalier/cuda/backend/on_host/batch_copy.cuh"
@@ -24,12 +23,18 @@
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/kv_store/on_host_kv.cuh"
+#include "espalier/forward/checked_forward.hpp"
 
 namespace espalier::cuda {
 
 struct on_host_options {
   std::int32_t max_rows = 257;      //!< longest batch, padding included
   std::int32_t max_columns = 1056;  //!< scratch slots that a row's mask may show
+
+  static constexpr void describe(auto see) {
+    see(option{"max_rows", &on_host_options::max_rows, "rows of the longest batch, padding included", 1, 1 << 16});
+    see(option{"max_columns", &on_host_options::max_columns, "scratch slots that a row's mask may show", 1, 1 << 20});
+  }
 };
 
 //! The copying adaptor between spaces: makes a backend on the device of one on the host, over an on_host_kv. The batch
@@ -57,7 +62,7 @@ class on_host {
   using number = float;
 
   explicit on_host(BackendT&& backend, on_host_options options = {})
-      : state_(std::make_unique<state>(std::forward<BackendT>(backend), options)) {}
+      : state_(std::make_unique<state>(std::forward<BackendT>(backend), require_options(options))) {}
 
   std::int32_t vocab_size() const { return state_->backend.vocab_size(); }
   std::int32_t max_rows() const { return state_->max_rows; }
@@ -113,7 +118,7 @@ class on_host {
     state(BackendT&& b, on_host_options options)
         : backend(std::forward<BackendT>(b)),
           max_rows(rows_of(backend, options)),
-          max_columns(columns_of(options)),
+          max_columns(options.max_columns),
           copy(max_rows, mask_words(max_columns)),
           host_logits(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(backend.vocab_size())),
           logits(host_logits.size()) {
@@ -147,13 +152,8 @@ class on_host {
   };
 
   static std::int32_t rows_of(const backend_type& backend, on_host_options options) {
-    require_option("max_rows", options.max_rows, 1, 1 << 16);
     if constexpr (BoundedBackend<backend_type>) return (std::min)(options.max_rows, backend.max_rows());
     return options.max_rows;
-  }
-  static std::int32_t columns_of(on_host_options options) {
-    require_option("max_columns", options.max_columns, 1, 1 << 20);
-    return options.max_columns;
   }
 
   // On the host, in the stream's order.
@@ -171,8 +171,7 @@ class on_host {
         std::fill_n(to, s.backend.vocab_size(), 0.0F);
         continue;
       }
-      const auto* logit =
-          logits.data + static_cast<std::ptrdiff_t>(s.output_of[static_cast<std::size_t>(row)]) * logits.vocab;
+      const auto* logit = logits.at(s.output_of[static_cast<std::size_t>(row)]);
       std::transform(logit, logit + logits.vocab, to, [](auto x) { return static_cast<float>(x); });
     }
   }

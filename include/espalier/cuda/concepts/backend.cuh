@@ -33,16 +33,25 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
 //! Minimal definition
 //!   number                        of its logits: float, __half or __nv_bfloat16
 //!   vocab_size(), max_rows(), max_positions() -> int
-//!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the batch, there when
-//!                                 the stream has passed; the same address for the same shapes
+//!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the
+//!                                 batch, there when the stream has passed; the same address for the same shapes
 //! Laws
-//!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a replay computes
-//!   the batch that is there then. Padding changes no row.
+//!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
+//!   replay computes the batch that is there then. Padding changes no row.
 //! Errors
-//!   May throw while the work is enqueued. Logits that are not finite are for whoever reads them to report
+//!   May throw while the work is enqueued. Logits that are NaN or plus infinity are for whoever reads them to report
 //! Models
 //!   callable_backend, llama_backend, on_host
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
+
+//! A backend that keeps what failed on the host: raise_failure() throws it, if anything did.
+//!
+//! Models
+//!   on_host
+template <class BackendT>
+concept FailingBackend = requires(BackendT& backend) {
+  backend.raise_failure();
+};
 
 }  // namespace espalier::cuda

@@ -19,12 +19,13 @@ namespace espalier::cuda {
 //! espalier::Drafter on the device.
 //!
 //! Minimal definition
-//!   reserve(max_nodes, text, found)   rounds will ask about at most max_nodes nodes of trees after this text; logits that no token
-//!                                     may be drawn from are reported to `found`. By the one decoder that it serves
-//!   begin(context, n_known, stream)   follow a new text, which the device has by then; its first n_known tokens are those of the text
-//!                                     before. Not captured
-//!   ensure(n, max_context, stream)    before a round: the text may reach n tokens, drafted ones included; launches are made for
-//!                                     max_context. Not captured
+//!   reserve(max_nodes, text, found)   rounds will ask about at most max_nodes nodes of trees after this text; logits
+//!                                     that no token may be drawn from are reported to `found`. By the one decoder that
+//!                                     it serves
+//!   begin(context, n_known, stream)   follow a new text, which the device has by then; its first n_known tokens are
+//!                                     those of the text before. Not captured
+//!   ensure(n, max_context, stream)    before a round: the text may reach n tokens, drafted ones included; launches are
+//!                                     made for max_context. Not captured
 //!   commit(tree, path, stream)        the round is over; the path and one token will join the text
 //!   capacity() -> int
 //! Laws
@@ -45,8 +46,8 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
-//!   propose(tree, nodes, stream)   makes the rows of these nodes; the root alone comes first and opens the round. What is no_node is
-//!                                  passed over
+//!   propose(tree, nodes, stream)   makes the rows of these nodes; the root alone comes first and opens the round. What
+//!                                  is no_node is passed over
 //!   rows() -> node_rows<float>     all rows of this round by node: probabilities, at addresses that do not change
 //! Models
 //!   autoregressive
@@ -62,8 +63,9 @@ concept StepDrafter = Drafter<DrafterT> &&
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size(), block_length() -> int
-//!   propose_block(stream) -> vocab_rows<float, __half or __nv_bfloat16>   [block_length] logits, at the same address every round
-//!   found() -> fault*              where whoever reads these logits reports what is not finite
+//!   propose_block(stream) -> vocab_rows<float, __half or __nv_bfloat16>   [block_length] logits, at the same address
+//!   every round
+//!   found() -> fault*              where whoever reads these logits reports that no token can be drawn
 //! Models
 //!   block_diffusion
 template <class DrafterT>
@@ -74,12 +76,39 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, cudaStre
   { drafter.found() } -> std::same_as<fault*>;
 };
 
-//! espalier::FeatureDrafter on the device: it reads the target's hidden states of each token when its row enters the target's cache.
+//! What a BlockDrafter answers: espalier::block_rows, and where who reads them reports what is not finite.
+template <class NumberT>
+struct block_rows {
+  vocab_rows<NumberT> logits;
+  fault* found = nullptr;
+};
+
+template <class NumberT>
+block_rows(vocab_rows<NumberT>, fault*) -> block_rows<NumberT>;
+
+//! A drafter of one of the kinds that can be asked: no_drafter cannot.
+template <class DrafterT>
+concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT>;
+
+//! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and gives its
+//! answer: node_rows of all nodes so far, or block_rows.
+template <AskableDrafter DrafterT>
+auto ask(tree_writer tree, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
+  if constexpr (StepDrafter<DrafterT>) {
+    drafter.propose(tree, nodes, stream);
+    return node_rows<float>(drafter.rows());
+  } else {
+    return block_rows{drafter.propose_block(stream), drafter.found()};
+  }
+}
+
+//! espalier::FeatureDrafter on the device: it reads the target's hidden states of each token when its row enters the
+//! target's cache.
 //!
 //! Minimal definition, besides Drafter
 //!   read(backend, first, n, stream)   after a pass of a prefill: rows 0 to n - 1 are the tokens from number `first` on
-//!   read(backend, path, stream)       in a round, before the text is written on: the path's rows are the pending token and those
-//!                                     after it
+//!   read(backend, path, stream)       in a round, before the text is written on: the path's rows are the pending token
+//!                                     and those after it
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>

@@ -6,18 +6,23 @@
 #include <concepts>
 #include <cstdint>
 
+#include "espalier/concepts/kv_store.hpp"
+
 namespace espalier::cuda {
 
-//! espalier::KVStore on the device, always compacting: how many rows are committed, and which of the rows after them are kept, is known
-//! to the device alone.
+//! espalier::KVStore on the device, always compacting: how many rows are committed, and which of the rows after them
+//! are kept, is known to the device alone.
 //!
 //! Minimal definition
 //!   capacity(), n_sequences() -> int
-//!   ensure(sequence, n, stream)   slots 0 to n - 1 can be written from now on; the only verb that may allocate. Not captured
-//!   commit(sequence, base, kept, n_kept, max_kept, stream)   base, n_kept [1] and kept [max_kept] are addresses on the device, kept
-//!                                 ascends: row base + kept[i] moves to base + i, in every layer, for i below n_kept
+//!   ensure(sequence, n, stream)   slots 0 to n - 1 can be written from now on; the only verb that may allocate. Not
+//!                                 captured
+//!   commit(sequence, base, kept, n_kept, max_kept, stream)   base, n_kept [1] and kept [max_kept] are addresses on the
+//!                                 device, kept ascends: row base + kept[i] moves to base + i, in every layer, for i
+//!                                 below n_kept
 //! Laws
-//!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not synchronise
+//!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not
+//!   synchronise
 //! Errors
 //!   ensure: input_error where the store is full, and nothing has changed
 //! Models
@@ -30,5 +35,14 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
   kv.ensure(n, n, stream);
   kv.commit(n, at, at, at, n, stream);
 };
+
+//! espalier::PrefixKVStore on the device: the tokens are those that the host knows, and lie in its memory.
+//!
+//! Minimal definition, besides KVStore
+//!   prefix(sequence) -> span<const token_id>, version(sequence) -> std::uint64_t, remember(sequence, first, tokens)
+//! Models
+//!   contiguous_kv, paged_kv
+template <class KVStoreT>
+concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<KVStoreT>;
 
 }  // namespace espalier::cuda

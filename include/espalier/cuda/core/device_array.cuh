@@ -15,7 +15,8 @@ namespace espalier::cuda {
 //! Owns memory of the device. What it holds is not initialised.
 //!
 //! Errors      cuda_error where there is no memory, or a copy fails
-//! Pre         copies: the spans stay until the stream has passed; host memory that is not pinned makes them synchronous
+//! Pre         copies: the spans stay until the stream has passed; host memory that is not pinned makes them
+//!             synchronous
 template <class ElementT>
 class device_array {
   static_assert(std::is_trivially_copyable_v<ElementT>);

@@ -5,18 +5,22 @@
 
 #include <cstdint>
 
-#include "espalier/core/error.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier::cuda {
 
-//! What a kernel found that no token may be drawn from. Kernels do not throw: they leave this in the memory of the device, the
-//! rest of the round commits nothing, and the host raises it when the round's result arrives.
+//! What a kernel found that no token may be drawn from. Kernels do not throw: they leave this in the memory of the
+//! device, the rest of the round commits nothing, and the host raises it when the round's result arrives.
 struct fault {
-  enum class kind : std::int32_t { none, target_logit, draft_logit };
+  enum class kind : std::int32_t {
+    none,
+    bad_logit,  //!< NaN or plus infinity
+    no_token,   //!< all are minus infinity
+  };
 
   kind what = kind::none;
-  std::int32_t row = 0;  //!< of the logits
+  row_origin row;
   token_id token = 0;
   float value = 0;
 };
@@ -30,12 +34,11 @@ __device__ inline void report(fault* to, const fault& found) {
   to->value = found.value;
 }
 
-//! Errors      numeric_error for what was found
+//! Errors      numeric_error for what was found, in the words of the host
 inline void raise_fault(const fault& found) {
-  if (found.what == fault::kind::none) return;
-  raise<numeric_error>("the logit of token ", found.token, " in row ", found.row, " of the ",
-                       found.what == fault::kind::draft_logit ? "draft model" : "target", " is ", found.value,
-                       "; logits must be finite. The model or its weights are damaged.");
+  if (found.what == fault::kind::bad_logit)
+    espalier::detail::raise_bad_logit(found.row, found.token, static_cast<double>(found.value));
+  if (found.what == fault::kind::no_token) espalier::detail::raise_no_token(found.row);
 }
 
 }  // namespace espalier::cuda

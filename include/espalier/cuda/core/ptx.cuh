@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run beside the
-//! computation. Compute capability 8.0 and later. All lanes of a warp call the products and fragment loads together.
+//! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
+//! beside the computation. Compute capability 8.0 and later. All lanes of a warp call the products and fragment loads
+//! together.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -20,7 +21,8 @@ __device__ inline shared_address address_of(const void* in_shared_memory) {
   return static_cast<shared_address>(__cvta_generic_to_shared(in_shared_memory));
 }
 
-//! Starts to copy 16 bytes into shared memory, past the first cache; zeros where they are not `there`: then nothing is read.
+//! Starts to copy 16 bytes into shared memory, past the first cache; zeros where they are not `there`: then nothing is
+//! read.
 //!
 //! Pre         both addresses are multiples of 16
 __device__ inline void copy_async_16(shared_address to, const void* from, bool there) {
@@ -37,7 +39,8 @@ __device__ inline void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows them to others.
+//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows them to
+//! others.
 template <int n>
 __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
@@ -64,7 +67,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&fragment)[4], sh
 //! Adds the product of a 16 x 16 and a 16 x 8 matrix of half or bfloat16 numbers to a 16 x 8 matrix of floats.
 //!
 //! Shapes      of lane i, with g = i / 4 and t = 2 (i % 4): sum: rows g, g, g + 8, g + 8, columns t, t + 1, t, t + 1;
-//!             a: pairs from column t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8; b: pairs from row t, t + 8 of column g
+//!             a: pairs from column t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8; b: pairs from row t, t + 8 of column
+//!             g
 template <class NumberT>
 __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   if constexpr (std::is_same_v<NumberT, __half>) {

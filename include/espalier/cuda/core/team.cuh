@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "espalier/core/sums.hpp"
@@ -15,7 +16,8 @@ namespace detail {
 
 inline constexpr unsigned all_lanes = 0xFFFFFFFFU;
 
-// The blocks of a cluster; a block launched without one is alone. The only place that knows which architectures have clusters.
+// The blocks of a cluster; a block launched without one is alone. The only place that knows which architectures have
+// clusters.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ inline unsigned cluster_blocks() {
   return cooperative_groups::this_cluster().num_blocks();
@@ -46,7 +48,8 @@ __device__ ValueT* in_block(ValueT* shared, unsigned) {
 }
 #endif
 
-// Leaves the sum over the warp in each lane: what halving leaves in the first of `Lanes`, of which each has the same again.
+// Leaves the sum over the warp in each lane: what halving leaves in the first of `Lanes`, of which each has the same
+// again.
 template <int Lanes, class NumberT>
 __device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
   for (int half = Lanes / 2; half >= last; half /= 2)
@@ -85,12 +88,13 @@ struct one_warp {
 
 }  // namespace detail
 
-//! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them call the
-//! members below in the same order with the same arguments, and get the same results: those of one host thread, bit for bit.
-//! A handle, trivially copyable; in kernels.
+//! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them
+//! call the members below in the same order with the same arguments, and get the same results: those of one host
+//! thread, bit for bit. A handle, trivially copyable; in kernels. Without memory it can wait, and read the shared
+//! memory of its blocks.
 //!
-//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers; groups_of and
-//!             once: one barrier of the block
+//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers;
+//!             groups_of and once: one barrier of the block
 //! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
 class team {
  public:
@@ -103,12 +107,15 @@ class team {
     alignas(16) unsigned char told[2][64];            // [call]
   };
 
-  //! Which half of the memory is next: one in each thread. What a call leaves there is read before the next but one begins.
+  //! Which half of the memory is next: one in each thread. What a call leaves there is read before the next but one
+  //! begins.
   struct turns {
     unsigned in_team = 0;
     unsigned in_block = 0;
   };
 
+  //! Without memory.
+  __device__ team() : blocks_(detail::cluster_blocks()), block_(detail::cluster_rank()) {}
   //! Ends with sync().
   __device__ team(memory& shared, turns& next)
       : shared_(&shared), next_(&next), blocks_(detail::cluster_blocks()), block_(detail::cluster_rank()) {
@@ -116,8 +123,19 @@ class team {
     sync();
   }
 
+  //! Which of the teams that the kernel was launched with.
+  __device__ static std::int32_t number() { return static_cast<std::int32_t>(blockIdx.x / detail::cluster_blocks()); }
+
   __device__ unsigned rank() const { return block_ * blockDim.x + threadIdx.x; }
   __device__ unsigned size() const { return blocks_ * blockDim.x; }
+  __device__ std::int32_t block() const { return static_cast<std::int32_t>(block_); }
+  __device__ std::int32_t blocks() const { return static_cast<std::int32_t>(blocks_); }
+
+  //! Where block `r` has what this block has at `mine`. Pre: no block ends before the others have read it
+  template <class ElementT>
+  __device__ ElementT* in_block(std::int32_t r, ElementT* mine) const {
+    return blocks_ > 1 ? detail::in_block(mine, static_cast<unsigned>(r)) : mine;
+  }
 
   //! Waits for all. What they wrote before it is seen after it, in global memory too.
   __device__ void sync() const {
@@ -141,7 +159,8 @@ class team {
     return add_up(espalier::detail::parting(n), next_->in_team++ % 2, f...);
   }
 
-  //! Combines one value of each thread, of 4 or 8 bytes: by max, min, sums of integers, or what else does not depend on order.
+  //! Combines one value of each thread, of 4 or 8 bytes: by max, min, sums of integers, or what else does not depend on
+  //! order.
   template <class ValueT, class CombineT>
   __device__ ValueT reduce(ValueT value, const CombineT& combine) const {
     for (int half = 16; half > 0; half /= 2)
@@ -242,8 +261,8 @@ class team {
     return once([&] { return sum; });
   }
 
-  memory* shared_;
-  turns* next_;
+  memory* shared_ = nullptr;
+  turns* next_ = nullptr;
   unsigned blocks_;
   unsigned block_;
 };

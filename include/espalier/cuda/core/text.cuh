@@ -9,11 +9,13 @@
 
 namespace espalier::cuda {
 
-//! How far the text of a sequence is.
+//! How far a text is, and the key of its random numbers.
 struct text_state {
   std::int32_t size;   //!< tokens, the last of which is pending: its row is not in the target's cache
   std::int32_t round;  //!< rounds so far: a part of the random key
   std::int32_t end;    //!< tokens it may come to; rounds after that commit nothing
+  std::uint32_t stream = 0;
+  std::uint64_t seed = 0;
 };
 
 //! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.
@@ -26,14 +28,14 @@ struct text_view {
   std::int32_t capacity = 0;  //!< tokens that the text may have
 };
 
-//! Where the random numbers of a sequence come from, by value into kernels: those of its present round.
+//! Where the random numbers of a text come from, by value into kernels: those of its present round.
 struct chance_source {
-  std::uint64_t seed = 0;
-  std::uint32_t sequence = 0;
   const text_state* state = nullptr;
 
   //! In kernels.
-  ESPALIER_HOST_DEVICE philox_chance now() const { return {seed, sequence, static_cast<std::uint32_t>(state->round)}; }
+  ESPALIER_HOST_DEVICE philox_chance now() const {
+    return {state->seed, state->stream, static_cast<std::uint32_t>(state->round)};
+  }
 };
 
 }  // namespace espalier::cuda

@@ -21,8 +21,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-//! How compile_trees is spread over the device, by the rows that a tree may have; on every architecture alike. Each block finds the
-//! order of the whole tree, and writes the rows and masks of its tile.
+//! How compile_trees is spread over the device, by the rows that a tree may have; on every architecture alike. Each
+//! block finds the order of the whole tree, and writes the rows and masks of its tile.
 struct tree_compile_tuning {
   int threads;  //!< of a block
   int items;    //!< nodes a thread
@@ -150,17 +150,18 @@ ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, com
 //! Makes the forward batch of a round out of its trees, in one launch: order, tokens, positions, cache slots and masks.
 //! The shapes are fixed, what is in the arrays is known to the device alone. Owns the batch.
 //!
-//! A row's slot is the text's size - 1 plus its row within the sequence, its position size - 1 plus its depth: between rounds the cache
-//! holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node has are padding, with empty masks.
+//! A row's slot is the text's size - 1 plus its row within the sequence, its position size - 1 plus its depth: between
+//! rounds the cache holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node
+//! has are padding, with empty masks.
 //!
-//! Shapes      each sequence has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows(): [n_sequences][n_rows],
-//!             -1 beyond the tree
-//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of pointer doubling and
-//!             at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 4 n a block, 8 n for breadth_first. No synchronisation,
-//!             no allocation after construction
+//! Shapes      each sequence has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows():
+//!             [n_sequences][n_rows], -1 beyond the tree
+//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of
+//!             pointer doubling and at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows))
+//!             bytes; read: 4 n a block, 8 n for breadth_first. No synchronisation, no allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
-//! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535; input_error for shapes
-//!             beyond them; cuda_error
+//! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535;
+//!             input_error for shapes beyond them; cuda_error
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:

@@ -16,7 +16,8 @@ namespace espalier::cuda::detail {
 //!
 //! Complexity  O(log n) radix passes and O(log depth) steps of O(n / threads) each: no step that goes from node to node
 //!             or from level to level, so that stars and chains cost what bushy trees cost
-//! Pre         parent[u] < u; n <= places; a block has Threads threads, of which t holds places t * Items to t * Items + Items - 1
+//! Pre         parent[u] < u; n <= places; a block has Threads threads, of which t holds places t * Items to t * Items
+//!             + Items - 1
 //! Source      pointer doubling: Wyllie, The complexity of parallel computations, 1979
 template <int Threads, int Items>
 class block_tree_order {

@@ -15,7 +15,6 @@
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/tree_view.hpp"
-#include "espalier/cuda/backend/prefill.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
@@ -28,44 +27,39 @@
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/decoder/accepted_path.cuh"
+#include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
-#include "espalier/cuda/verifier/accepted_path.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
+#include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
-#include "espalier/decoder/session.hpp"
+#include "espalier/decoder/text.hpp"
+#include "espalier/decoder/text_options.hpp"
+#include "espalier/forward/held_prefix.hpp"
 
 namespace espalier::cuda {
 
-namespace detail {
-
-template <class DrafterT>
-node_rows<float> draft_rows(DrafterT& drafter) {
-  if constexpr (requires { drafter.rows(); }) return drafter.rows();
-  return {};
-}
-
-}  // namespace detail
-
 //! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
 //!
-//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph of it is captured
-//! once for each context_bucket and replayed. The host enqueues one round ahead of the one whose outcome it takes in, and copies of
-//! tokens cross over meanwhile. Parts are kept by reference when make_decoder got lvalues, by value otherwise.
+//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph
+//! of it is captured once for each context_bucket and replayed. The host enqueues one round ahead of the one whose
+//! outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are kept by value; drafter,
+//! store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one step.
+//! Log-probabilities and saved texts are the host's alone.
 //!
-//! Complexity  a round on the host: one graph launch, one copy, one event; on the device, the policy's draft passes, one target
-//!             pass of 1 + max_nodes() rows, and no allocation
-//! Law         the text is the host decoder's of the same parts, seed and logits. A policy that learns has seen all of a round that the
-//!             host cut at a stop token or string, when resume() goes on
+//! Complexity  a round on the host: one graph launch, one copy, one event; on the device, the policy's draft passes,
+//!             one target pass of 1 + max_nodes() rows, and no allocation
+//! Law         the text is the host decoder's of the same parts, seed and logits. A policy that learns has seen all of
+//!             a round that the host cut at a stop token or string, when resume() goes on
 //! Pre         a drafter serves one decoder, whose text it reads
-//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error for logits that are not finite, one round
-//!             later; cuda_error. After each, the session stands at its last committed token, and step() may be called again
+//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as the host's, one round
+//!             later; cuda_error. After each, the text stands at its last committed token; step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 class decoder {
   using drafter_type = std::remove_reference_t<DrafterT>;
-  using policy_type = std::remove_reference_t<TreePolicyT>;
-  using verifier_type = std::remove_reference_t<VerifierT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
   using backend_type = std::remove_reference_t<BackendT>;
 
@@ -76,54 +70,45 @@ class decoder {
                 "cuda::on_host makes one "
                 "of a host backend, with copies in between");
   static_assert(
-      TreePolicy<policy_type, drafter_type>,
+      TreePolicy<TreePolicyT, drafter_type>,
       "the second part must be a tree policy on the device that can grow from this drafter: cuda::TreePolicy");
   static_assert(
-      compatible(policy_type::sampling, verifier_type::lossless),
+      compatible(TreePolicyT::sampling, VerifierT::lossless),
       "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
       "be one of those that the verifier handles");
+  static_assert(!espalier::detail::NamesReset<TreePolicyT> || ResettingPolicy<TreePolicyT>,
+                "the policy's member reset cannot be called as reset(stream): see cuda::ResettingPolicy");
+  static_assert(!(espalier::detail::NamesPrefix<kv_type> || espalier::detail::NamesRemember<kv_type>) ||
+                    PrefixKVStore<kv_type>,
+                "the store's members prefix, version and remember cannot all be called: see cuda::PrefixKVStore");
   static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
   using number = typename backend_type::number;
   using clock = std::chrono::steady_clock;
 
  public:
-  decoder(DrafterT&& drafter, TreePolicyT&& policy, VerifierT&& verifier, KVStoreT&& kv, BackendT&& backend,
+  decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
           decoder_options options = {}, bool replay = true)
       : drafter_(std::forward<DrafterT>(drafter)),
-        policy_(std::forward<TreePolicyT>(policy)),
+        policy_(std::move(policy)),
         kv_(std::forward<KVStoreT>(kv)),
         backend_(std::forward<BackendT>(backend)),
         options_(options),
+        sampling_(options.text.sampling),
         replay_(replay),
         context_((std::min)(backend_.max_positions(), kv_.capacity())),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         tree_((std::min)(most_asked(policy_), context_)),
         compiler_(max_nodes_, options.order),
-        verification_(std::forward<VerifierT>(verifier), options.sampling, max_nodes_ + 1, backend_.vocab_size()),
+        verification_(std::move(verifier), options.text.sampling, max_nodes_ + 1, backend_.vocab_size()),
         path_(max_nodes_ + 1),
         tokens_(static_cast<std::size_t>(context_) + 1),
         state_(1),
         found_(1),
         outcome_(1) {
-    require_option("order", static_cast<int>(options.order), 0, 3);
+    require_options(options);
     require_option("sequence", options.sequence, 0, kv_.n_sequences() - 1);
-    if constexpr (requires { requires verifier_type::argmax_only; }) {
-      if (options.sampling.temperature != 0.0F) {
-        raise<option_error>("option temperature is ", options.sampling.temperature,
-                            ", but the greedy verifier writes the most probable token: it must be 0.");
-      }
-    }
-    if constexpr (requires { drafter_.vocab_size(); }) {
-      if (drafter_.vocab_size() != backend_.vocab_size()) {
-        raise<input_error>("the draft model has ", drafter_.vocab_size(), " tokens and the target ",
-                           backend_.vocab_size(), "; they must share one vocabulary.");
-      }
-    }
-    if (backend_.max_rows() <= max_nodes_) {
-      raise<option_error>("a tree of up to ", max_nodes_, " nodes needs passes of ", max_nodes_ + 1,
-                          " rows, but the backend takes at most ", backend_.max_rows(),
-                          ": lower the policy's budget or raise the backend's max_rows.");
-    }
+    espalier::detail::require_sampling<VerifierT>(options.text.sampling);
+    espalier::detail::require_fit(drafter_, backend_, max_nodes_);
     drafter_.reserve(tree_.capacity(), text(), found_.data());
     for (arrival& a : arrivals_) {
       a.outcome = pinned_array<detail::round_outcome>(1);
@@ -134,39 +119,57 @@ class decoder {
   decoder(const decoder&) = delete;
   ~decoder() { (void)cudaStreamSynchronize(stream_.get()); }
 
-  //! Starts a text. From here to its end, cache, drafter and backend belong to this decoder alone. Synchronises.
+  //! Starts a text. From here to its end, the sequence of the cache, drafter and backend belong to this decoder alone.
+  //! What the caches hold of the text's beginning is used again. Synchronises.
+  //!
+  //! Errors      as espalier::decoder; option_error for log_probs, which are of the host
+  void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
+    espalier::detail::require_sampling<VerifierT>(options.sampling);
+    require_option("log_probs on the device", options.log_probs, -1, -1);
+    settle();
+    const std::int32_t drafted = drafted_of(prompt);
+    text_.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
+    n_drafted_ = drafted;
+    held_.begin();
+    if (!(options.sampling == sampling_)) {
+      sampling_ = options.sampling;
+      verification_.sample(sampling_, backend_.vocab_size());
+      graphs_.clear();
+    }
+    if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(stream_.get());
+  }
+
+  //! The same, with the decoder's options for texts.
   void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
-    n_known_ = 0;
-    start(prompt, std::move(stop), 0);
-    if constexpr (requires { policy_.reset(stream_.get()); }) policy_.reset(stream_.get());
+    begin(prompt, std::move(stop), options_.text);
   }
 
-  //! Goes on after the text that stands, with `more` tokens in between (or none). What the caches hold is used again, and so is
-  //! what the policy has learnt. Synchronises.
+  //! Goes on after the text that stands, with `more` tokens in between (or none). What the caches hold is used again,
+  //! and so is what the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
-    std::vector<token_id> prompt(session_.text().begin(), session_.text().end());
-    prompt.insert(prompt.end(), more.begin(), more.end());
-    start(prompt, std::move(stop), earlier_rounds_ + session_.round());
+    settle();
+    text_.resume(more, std::move(stop), context_, backend_.vocab_size());
   }
 
-  //! Takes in one round, and has the next one under way. False, and nothing is done, once the session has ended. `piece_of` is
-  //! needed for stop strings only.
+  //! Takes in one round, and has the next one under way; false once the text has ended. piece_of is for stop strings.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
-    if (!session_.running()) return false;
-    if (std::is_same_v<PieceT, no_pieces> && session_.reads_pieces()) {
+    if (!text_.running()) return false;
+    if (std::is_same_v<PieceT, no_pieces> && text_.reads_pieces()) {
       raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
     }
     flight_guard guard{*this};
-    if (!in_step_) {
-      lap_ = clock::now();
-      put_in_step();
+    in_step_ ? require_own_cache() : put_in_step();
+    if (text_.left() == 0) {
+      text_.end();
+      record_ = {.state = text_.state()};
+      return true;
     }
     // A round writes at least one token: with one left, the round under way is the last.
-    while (n_under_way_ < (session_.left() > 1 ? 2 : 1))
+    while (n_under_way_ < (text_.left() > 1 ? 2 : 1))
       enqueue_round();
     take_in(piece_of);
-    guard.finished = session_.running();  // a round that is under way when the text has ended is given up
+    guard.finished = text_.running();  // a round that is under way when the text has ended is given up
     return true;
   }
 
@@ -177,7 +180,7 @@ class decoder {
     begin(prompt, std::move(stop));
     while (step(piece_of))
       observer(last_round());
-    return session_.written();
+    return text_.written();
   }
 
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop = {}) {
@@ -185,8 +188,8 @@ class decoder {
   }
 
   //! The text so far, as the host has it.
-  const session& current() const { return session_; }
-  //! Valid until the next round or text. Seconds are those from one outcome to the next: the host does not see the stations.
+  const espalier::text& current() const { return text_; }
+  //! Valid until the next round or text. Seconds are from one outcome to the next: the host does not see the stations.
   const round_record& last_round() const { return record_; }
 
  private:
@@ -197,7 +200,7 @@ class decoder {
     event done;
   };
 
-  // Where a round fails or the text ends, rounds under way are given up, and device and host go on from the host's text.
+  // Where a round fails or the text ends, rounds under way are given up, and both sides go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
@@ -211,42 +214,70 @@ class decoder {
 
   text_view text() const { return {tokens_.data(), state_.data(), context_}; }
 
-  void start(std::span<const token_id> prompt, stop_conditions stop, std::int32_t rounds) {
+  // Nothing is under way any more.
+  void settle() {
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     n_under_way_ = 0;
     in_step_ = false;
-    session_.begin(prompt, std::move(stop), context_, backend_.vocab_size());
-    earlier_rounds_ = rounds;
     record_ = {};
   }
 
-  // Brings the device to the session's text: tokens, both caches, and no fault.
+  // Leading tokens of another text in the draft's cache. What has used the target's sequence may have used it, too.
+  std::int32_t drafted_of(std::span<const token_id> other) const {
+    const auto drafted = text_.tokens().first(static_cast<std::size_t>((std::min)(n_drafted_, n_held())));
+    return static_cast<std::int32_t>(std::mismatch(drafted.begin(), drafted.end(), other.begin(), other.end()).first -
+                                     drafted.begin());
+  }
+
+  // Those of the text in the target's cache: of a store that does not remember none, another decoder may use it.
+  std::int32_t n_held() const {
+    if constexpr (PrefixKVStore<kv_type>) return held_.of(kv_, options_.sequence, text_.tokens());
+    return 0;
+  }
+
+  // All of the text but its pending token is in both caches for good; of it, the target's held the first n tokens
+  // before.
+  void remember(std::int32_t n) {
+    n_drafted_ = text_.size() - 1;
+    if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, options_.sequence, text_.tokens(), n, n_drafted_);
+  }
+
+  void require_own_cache() {
+    if constexpr (PrefixKVStore<kv_type>) {
+      if (n_held() >= text_.size() - 1) return;
+      raise<input_error>("sequence ", options_.sequence, " of the cache holds another text from token ", n_held(),
+                         " on: another part uses it, too. Each text that is being written needs its own.");
+    }
+  }
+
+  // Brings the device to the host's text: tokens, both caches, and no fault.
   void put_in_step() {
-    const std::span<const token_id> now = session_.text();
+    lap_ = clock::now();
+    const std::span<const token_id> now = text_.tokens();
     const auto size = static_cast<std::int32_t>(now.size());
-    n_known_ = (std::min)(n_known_, size - 1);
-    const auto end =
-        static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{size} + session_.left()));
-    const text_state state{size, earlier_rounds_ + session_.round(), end};
+    n_drafted_ = (std::min)({n_drafted_, n_held(), size - 1});
+    // A drafter that reads the target's hidden states needs those of all that it has not drafted from.
+    const std::int32_t known = (std::min)(n_held(), reads_features ? n_drafted_ : size - 1);
+    const auto end = static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{size} + text_.left()));
+    const text_state state{size, text_.all_rounds(), end, text_.options().stream, text_.seed()};
     tokens_.upload(now, stream_.get());
     state_.upload(std::span<const text_state>(&state, 1), stream_.get());
     found_.fill_bytes(0, stream_.get());
     kv_.ensure(options_.sequence, size, stream_.get());
     drafter_.ensure(size, size, stream_.get());
-    prefill_.run(backend_, kv_, options_.sequence, text(), n_known_, size - 1, stream_.get(),
+    prefill_.run(backend_, kv_, options_.sequence, text(), known, size - 1, stream_.get(),
                  [&]([[maybe_unused]] std::int32_t first, [[maybe_unused]] std::int32_t n) {
                    if constexpr (reads_features) drafter_.read(backend_, first, n, stream_.get());
                  });
-    drafter_.begin(now, n_known_, stream_.get());
+    drafter_.begin(now, n_drafted_, stream_.get());
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-    n_known_ = size - 1;
+    remember(known);
     in_step_ = true;
   }
 
   void enqueue_round() {
     // What is under way may add as many tokens each.
-    const std::int32_t longest =
-        static_cast<std::int32_t>(session_.text().size()) + (n_under_way_ + 1) * (max_nodes_ + 1) + max_nodes_ + 1;
+    const std::int32_t longest = text_.size() + (n_under_way_ + 1) * (max_nodes_ + 1) + max_nodes_ + 1;
     const std::int32_t bucket = context_bucket(longest, context_);
     const std::int32_t slots = (std::min)(longest, context_);
     kv_.ensure(options_.sequence, slots, stream_.get());
@@ -275,14 +306,15 @@ class decoder {
   // The round itself.
   void round(std::int32_t bucket) {
     const cudaStream_t s = stream_.get();
-    const chance_source chance{options_.seed, static_cast<std::uint32_t>(options_.sequence), state_.data()};
+    const chance_source chance{state_.data()};
     const tree_writer tree = tree_.writer();
     launch("open_round", detail::open_round<>, {}, s, tree, text(), tree_.capacity(),
            (std::min)(context_, drafter_.capacity()));
-    policy_.grow(tree, drafter_, chance, s);
+    grow(policy_, tree, drafter_, chance, s);
     const forward_batch_view batch = compiler_.compile({tree, text(), options_.sequence}, max_nodes_ + 1, bucket, s);
     const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
-    verification_.run(tree, detail::draft_rows(drafter_), logits, compiler_.rows(), chance, found_.data(), s);
+    verification_.run(tree, espalier::detail::draft_rows(drafter_), logits, compiler_.rows(), options_.sequence, chance,
+                      found_.data(), s);
     const path_view path = path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
     if constexpr (reads_features) drafter_.read(backend_, path, s);
     kv_.commit(options_.sequence, &batch.sequences->prefix, path.rows, path.n, path.max, s);
@@ -296,20 +328,21 @@ class decoder {
     arrival& a = arrivals_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
     a.done.wait();
     const detail::round_outcome outcome = a.outcome[0];
-    if constexpr (requires { backend_.raise_failure(); }) {
+    if constexpr (FailingBackend<backend_type>) {
       // What a backend of the host has thrown says more than the logits that it left.
       if (outcome.found.what != fault::kind::none) backend_.raise_failure();
     }
     raise_fault(outcome.found);
     const tree_view tree = cuda::tree::at(a.tree.data(), tree_.capacity()).view();
-    const verdict admitted = session_.admit(tree, outcome.decision, piece_of);
-    record_ = {.index = session_.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
-    const std::size_t written = session_.text().size();
-    session_.commit(tree, admitted);
+    const verdict admitted = text_.admit(tree, outcome.decision, piece_of);
+    record_ = {.index = text_.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+    const std::size_t written = text_.tokens().size();
+    text_.commit(tree, admitted);
     --n_under_way_;
-    n_known_ = static_cast<std::int32_t>(session_.text().size()) - 1;
-    record_.committed = session_.text().subspan(written);
-    record_.state = session_.state();
+    remember(static_cast<std::int32_t>(written) - 1);
+    record_.committed = text_.tokens().subspan(written);
+    record_.shown = text_.shown();
+    record_.state = text_.state();
     const auto now = clock::now();
     record_.seconds.on_device = std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
   }
@@ -319,13 +352,14 @@ class decoder {
   KVStoreT kv_;
   BackendT backend_;
   decoder_options options_;
+  sampling_options sampling_;  // of what was captured
   bool replay_;
   std::int32_t context_;
   std::int32_t max_nodes_;
   stream stream_;
   tree tree_;
   tree_compiler compiler_;
-  verification<verifier_type, number> verification_;
+  verification<VerifierT, number> verification_;
   accepted_path path_;
   prefill prefill_;
   device_array<token_id> tokens_;  // [context + 1]
@@ -336,26 +370,27 @@ class decoder {
   arrival arrivals_[2];
   unsigned n_enqueued_ = 0;
   std::int32_t n_under_way_ = 0;
-  std::int32_t n_known_ = 0;  // leading tokens of the text whose rows both caches hold
-  std::int32_t earlier_rounds_ = 0;
+  std::int32_t n_drafted_ = 0;  // leading tokens of the text whose rows the draft's cache holds
+  held_prefix held_;
   bool in_step_ = false;
-  session session_;
+  espalier::text text_;
   round_record record_;
   clock::time_point lap_;
 };
 
-//! Builds a decoder on the device of five parts; lvalues are kept by reference.
+//! Builds a decoder on the device of five parts: policy and verifier are moved, of the others lvalues are kept by
+//! reference.
 //!
 //! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
-decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT&& policy,
-                                                                           VerifierT&& verifier, KVStoreT&& kv,
+decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT policy,
+                                                                           VerifierT verifier, KVStoreT&& kv,
                                                                            BackendT&& backend,
                                                                            decoder_options options = {},
                                                                            bool replay = true) {
   return {std::forward<DrafterT>(drafter),
-          std::forward<TreePolicyT>(policy),
-          std::forward<VerifierT>(verifier),
+          std::move(policy),
+          std::move(verifier),
           std::forward<KVStoreT>(kv),
           std::forward<BackendT>(backend),
           options,

@@ -22,7 +22,8 @@ struct round_outcome {
   verdict decision;  // what is committed; its token is -1 where nothing is
 };
 
-// One thread. The tree is its root, the last token; it may grow as far as the context goes, and not at all where one token is left.
+// One thread. The tree is its root, the last token; it may grow as far as the context goes, and not at all where one
+// token is left.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_round(tree_writer tree, text_view text, std::int32_t max_nodes, std::int32_t longest) {
   const text_state state = *text.state;

@@ -12,12 +12,13 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/cuda/backend/prefill.cuh"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
-#include "espalier/cuda/drafter/draft_batch.cuh"
+#include "espalier/cuda/drafter/autoregressive/draft_batch.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/sampler.cuh"
 #include "espalier/sampling/sampler.hpp"
 
@@ -28,10 +29,10 @@ namespace espalier::cuda {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Shapes      rows() [max_nodes + 1][vocab], the row of node u at u
-//! Complexity  propose: one pass over as many rows as the list has entries, padding included, over two rows for the root: the text's
-//!             last two tokens. No synchronisation, no allocation
+//! Complexity  propose: one pass over as many rows as the list has entries, padding included, over two rows for the
+//!             root: the text's last two tokens. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      option_error where the model takes fewer rows than a round may ask about; draft_logit faults
+//! Errors      option_error where the model takes fewer rows than a round may ask about; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -85,7 +86,8 @@ class autoregressive {
         opens ? batch_.root(max_context_, stream) : batch_.level(tree, nodes, max_context_, stream);
     if (opens) row_of_.fill_bytes(0xFF, stream);
     const vocab_rows<number> logits = backend_.forward(kv_, batch, stream);
-    sampler_.run(logits, batch_.asked(batch.n_outputs), rows_.data(), row_of_.data(), found_, stream);
+    sampler_.run(logits, batch_.asked(batch.n_outputs), rows_.data(), row_of_.data(), found_,
+                 row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
   }
 
   node_rows<float> rows() const {

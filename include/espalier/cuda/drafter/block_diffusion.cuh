@@ -12,10 +12,10 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text.cuh"
-#include "espalier/cuda/drafter/state_rows.cuh"
 #include "espalier/drafter/block_diffusion.hpp"
 
 namespace espalier::cuda {

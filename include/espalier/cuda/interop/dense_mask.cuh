@@ -28,8 +28,9 @@ ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t col
 
 }  // namespace detail
 
-//! The whole mask of a forward batch on the device, an element each: 1 or 0 for integers and bool, 0 or minus infinity for all other
-//! types (float, __half, __nv_bfloat16). Padding rows see what is committed and the root of the sequence before them.
+//! The whole mask of a forward batch on the device, an element each: 1 or 0 for integers and bool, 0 or minus infinity
+//! for all other types (float, __half, __nv_bfloat16). Padding rows see what is committed and the root of the sequence
+//! before them.
 //!
 //! Shapes      out [batch.n_rows][columns], on the device, for any prefix that the columns have room for
 //! Complexity  one launch, writes n_rows * columns elements; no synchronisation

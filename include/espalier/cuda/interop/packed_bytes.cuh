@@ -13,10 +13,11 @@
 
 namespace espalier::cuda::interop::detail {
 
-//! Writes what lies in memory sequence after sequence, as many bytes for each as its prefix and rows say: only the device knows them.
+//! Writes what lies in memory sequence after sequence, as many bytes for each as its prefix and rows say: only the
+//! device knows them.
 //!
-//! FormatT: bytes(mask) -> how many, byte(mask, i) -> one of them, began(sequence, begin): called once for each sequence, and once
-//! with n_sequences and the end of all. Blocks (x, y) share sequence y.
+//! FormatT: bytes(mask) -> how many, byte(mask, i) -> one of them, began(sequence, begin): called once for each
+//! sequence, and once with n_sequences and the end of all. Blocks (x, y) share sequence y.
 template <class FormatT>
 ESPALIER_KERNEL void write_packed_bytes(forward_batch_view batch, FormatT format, std::uint8_t* out,
                                         std::int64_t capacity) {

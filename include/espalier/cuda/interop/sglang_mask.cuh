@@ -43,7 +43,8 @@ inline std::int64_t sglang_mask_capacity(const forward_batch_view& batch, const 
   return layout.bytes(batch.max_context) * batch.n_sequences;
 }
 
-//! SGLang's tree mask of a forward batch on the device. Rows that the tree does not have see what is committed and the root.
+//! SGLang's tree mask of a forward batch on the device. Rows that the tree does not have see what is committed and the
+//! root.
 //!
 //! Shapes      out [capacity], on the device, as espalier::interop::write_sglang_mask has it
 //! Complexity  one launch, writes the bytes of the mask; no synchronisation

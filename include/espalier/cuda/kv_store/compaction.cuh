@@ -13,7 +13,8 @@
 
 namespace espalier::cuda::detail {
 
-//! How compact_rows is spread over the device: enough loads in flight to reach the bandwidth of the memory with a few rows.
+//! How compact_rows is spread over the device: enough loads in flight to reach the bandwidth of the memory with a few
+//! rows.
 struct compaction_tuning {
   static constexpr int threads = 64;  //!< of a block: small, since there are few blocks
   static constexpr int rows = 16;     //!< that a thread reads before it writes them
@@ -34,9 +35,10 @@ struct row_move {
   std::int64_t to;
 };
 
-//! Moves kept rows together. Each thread has one chunk of a row, of the keys or the values of one layer, and moves it for all
-//! rows, several at a time, first reading and then writing. No other thread touches these columns, and kept ascends, so kept[j] >= j: rows
-//! that are not read yet lie above all that has been written. In place, without a barrier between rows.
+//! Moves kept rows together. Each thread has one chunk of a row, of the keys or the values of one layer, and moves it
+//! for all rows, several at a time, first reading and then writing. No other thread touches these columns, and kept
+//! ascends, so kept[j] >= j: rows that are not read yet lie above all that has been written. In place, without a
+//! barrier between rows.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, kept_rows rows) {
   constexpr int chunk_size = static_cast<int>(sizeof(ChunkT) / sizeof(NumberT));
@@ -83,8 +85,8 @@ void launch_compaction(const kv_view<NumberT>& kv, const kept_rows& rows, cudaSt
 
 //! Moves row base + kept[i] to base + i in every layer, i below n_kept, in one launch.
 //!
-//! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in pieces of 16 bytes
-//!             where the size of a row is a multiple of that. No synchronisation, no allocation
+//! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in
+//!             pieces of 16 bytes where the size of a row is a multiple of that. No synchronisation, no allocation
 //! Pre         kept ascends from 0 or more
 template <class NumberT>
 void compact(const kv_view<NumberT>& kv, const kept_rows& rows, cudaStream_t stream) {

@@ -5,23 +5,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
-#include "espalier/cuda/kv_store/kv_shape.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/kv_store/memory/kv_shape.hpp"
+#include "espalier/kv_store/token_ledger.hpp"
 
 namespace espalier::cuda {
 
-//! espalier::contiguous_kv in the memory of the device: each sequence with room for `capacity` rows. It always compacts.
+//! espalier::contiguous_kv in the memory of the device: each sequence with room for `capacity` rows. It always
+//! compacts.
 //!
 //! Shapes      as kv_view's, one page of `capacity` slots for each sequence
-//! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all layers:
-//!             4 * n_layers * row_size numbers a row; no synchronisation, no allocation
+//! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all
+//!             layers: 4 * n_layers * row_size numbers a row; no synchronisation, no allocation
 //! Law         KVStore's
-//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that is not there;
-//!             cuda_error where there is no memory
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that is
+//!             not there; cuda_error where there is no memory
 template <class NumberT>
 class contiguous_kv {
  public:
@@ -29,12 +32,20 @@ class contiguous_kv {
 
   contiguous_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity)
       : shape_(n_layers, row_size, n_sequences, capacity),
+        tokens_(n_sequences, capacity),
         data_(shape_.numbers(static_cast<double>(n_sequences), capacity, sizeof(NumberT))) {}
 
   std::int32_t n_layers() const { return shape_.n_layers; }
   std::int32_t row_size() const { return shape_.row_size; }
   std::int32_t n_sequences() const { return shape_.n_sequences; }
   std::int32_t capacity() const { return shape_.capacity; }
+
+  //! As PrefixKVStore's, of what the host knows.
+  std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
+  std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
+    tokens_.remember(sequence, first, tokens);
+  }
 
   //! All sequences, for kernels. The addresses stay as long as the store does.
   kv_view<NumberT> view() const {
@@ -60,7 +71,8 @@ class contiguous_kv {
   }
 
  private:
-  detail::kv_shape shape_;
+  espalier::detail::kv_shape shape_;
+  token_ledger tokens_;
   device_array<NumberT> data_;
 };
 

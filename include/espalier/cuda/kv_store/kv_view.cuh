@@ -11,7 +11,8 @@ namespace espalier::cuda {
 //!
 //! A sequence is a row of pages of `page_size` slots each; a contiguous cache is one large page a sequence.
 //!
-//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: page s for sequence s
+//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: page s
+//!             for sequence s
 //! Pre         slot < page_size * max_pages, and its page is there
 template <class NumberT>
 struct kv_view {

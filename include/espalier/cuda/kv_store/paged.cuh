@@ -5,21 +5,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
-#include "espalier/cuda/kv_store/kv_shape.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/page_ledger.hpp"
+#include "espalier/kv_store/token_ledger.hpp"
 
 namespace espalier::cuda {
 
 namespace detail {
 
-//! Pages that a sequence gets: by value into a kernel, so that nothing of the host has to wait until they have been read.
+//! Pages that a sequence gets: by value into a kernel, so that nothing of the host has to wait until they have been
+//! read.
 template <std::int32_t Max>
 struct new_pages {
   static constexpr std::int32_t max = Max;
@@ -34,18 +37,19 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 
 }  // namespace detail
 
-//! Keys and values in a pool of pages that all sequences share: memory for the rows that are there, not for the longest text of
-//! each sequence. It always compacts.
+//! Keys and values in a pool of pages that all sequences share: memory for the rows that are there, not for the longest
+//! text of each sequence. It always compacts.
 //!
-//! The host decides which page belongs to whom; the device has the same table. What the host says is in the order of the stream: use one
-//! stream, or order the streams.
+//! The host decides which page belongs to whom; the device has the same table. What the host says is in the order of
+//! the stream: use one stream, or order the streams.
 //!
-//! Shapes      as kv_view's: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity / page_size rounded up]
-//! Complexity  ensure: a launch for each 64 new pages, none without; truncate, release: host work alone. commit: as contiguous_kv's.
-//!             No synchronisation, no allocation of memory after construction
+//! Shapes      as kv_view's: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
+//!             page_size rounded up]
+//! Complexity  ensure: a launch for each 64 new pages, none without; truncate, release: host work alone. commit: as
+//!             contiguous_kv's. No synchronisation, no allocation of memory after construction
 //! Law         KVStore's
-//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, a sequence that is not there, or when
-//!             the pages are used up: then nothing has changed; cuda_error
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, a sequence that is
+//!             not there, or when the pages are used up: then nothing has changed; cuda_error
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023
 template <class NumberT>
 class paged_kv {
@@ -56,6 +60,7 @@ class paged_kv {
            std::int32_t page_size, std::int32_t n_pages)
       : shape_(n_layers, row_size, n_sequences, capacity),
         ledger_(n_sequences, capacity, page_size, n_pages),
+        tokens_(n_sequences, capacity),
         data_(shape_.numbers(n_pages, page_size, sizeof(NumberT))),
         table_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(ledger_.max_pages())) {
     table_.fill_bytes(0xFF, nullptr);
@@ -77,6 +82,13 @@ class paged_kv {
   //! Pages that no sequence has.
   std::int32_t n_free() const { return ledger_.n_free(); }
 
+  //! As PrefixKVStore's, of what the host knows.
+  std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
+  std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
+    tokens_.remember(sequence, first, tokens);
+  }
+
   //! All sequences, for kernels. The addresses stay as long as the store does.
   kv_view<NumberT> view() const {
     return {.data = data_.data(),
@@ -88,7 +100,8 @@ class paged_kv {
             .n_layers = shape_.n_layers};
   }
 
-  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on. Not captured: pages are the host's choice.
+  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on. Not captured: pages are
+  //! the host's choice.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t stream) {
     auto first = static_cast<std::int32_t>(ledger_.pages(sequence).size());
     ledger_.ensure(sequence, n_slots);
@@ -120,8 +133,9 @@ class paged_kv {
   }
 
  private:
-  detail::kv_shape shape_;
+  espalier::detail::kv_shape shape_;
   page_ledger ledger_;
+  token_ledger tokens_;
   device_array<NumberT> data_;
   device_array<std::int32_t> table_;
 };

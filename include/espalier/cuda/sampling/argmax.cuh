@@ -3,11 +3,11 @@
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "espalier/config.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -23,13 +23,12 @@ namespace detail {
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void argmax_kernel(vocab_rows<LogitT> logits,
                                                                      team_sampler_layout layout, token_id* out,
-                                                                     fault* found, fault::kind kind) {
+                                                                     fault* found, row_origin from) {
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   team_sampler<LogitT> sampler({}, layout, who, nullptr);
-  const std::int32_t row = static_cast<std::int32_t>(blockIdx.x) / row_team::here().size;
-  const LogitT* numbers = logits.data + static_cast<std::ptrdiff_t>(row) * logits.vocab;
-  const token_id best = sampler.argmax(numbers, logits.vocab, found, kind, row);
+  const std::int32_t row = team::number();
+  const token_id best = sampler.argmax(logits.at(row), logits.vocab, found, from.numbered(row));
   if (who.rank() == 0) out[row] = best;
 }
 
@@ -38,18 +37,17 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void argmax_kernel(vocab_rows<
 //! Writes the token with the largest logit of each row, ties to the lower id: espalier::argmax on the device.
 //!
 //! Shapes      logits [n_rows][vocab]; out [n_rows], -1 where a row is faulty
-//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; one pass. No synchronisation
-//! Errors      option_error for a vocabulary outside 1 to 2^20; a fault where a logit is not finite
+//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; one pass. No
+//!             synchronisation
+//! Errors      option_error for a vocabulary outside 1 to 2^20; a fault for a row that espalier::argmax refuses:
+//!             that of `from`, with the number of the row for its index
 template <class LogitT>
-void argmax(vocab_rows<LogitT> logits, token_id* out, fault* found, fault::kind kind, cudaStream_t stream) {
+void argmax(vocab_rows<LogitT> logits, token_id* out, fault* found, row_origin from, cudaStream_t stream) {
   const detail::row_tuning tuning = detail::row_tuning_here(logits.vocab);
   const team_sampler_layout layout = team_sampler_layout::of({}, logits.vocab, tuning.blocks);
   if (logits.n_rows == 0) return;
-  const launch_shape shape{.grid = dim3(static_cast<unsigned>(logits.n_rows) * tuning.blocks),
-                           .threads = tuning.threads,
-                           .shared_bytes = sizeof(team::memory),
-                           .cluster = tuning.blocks};
-  launch("argmax", detail::argmax_kernel<LogitT>, shape, stream, logits, layout, out, found, kind);
+  launch("argmax", detail::argmax_kernel<LogitT>, tuning.shape(logits.n_rows, sizeof(team::memory)), stream, logits,
+         layout, out, found, from);
 }
 
 }  // namespace espalier::cuda

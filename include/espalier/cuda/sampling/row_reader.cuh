@@ -36,8 +36,8 @@ struct packed<__nv_bfloat16> {
   __device__ static float number(word w) { return __uint_as_float(static_cast<unsigned>(w) << 16); }
 };
 
-// A row as floats times a scale; beyond its end there is minus infinity. Rows that begin at a multiple of four numbers are
-// read four at a time, others one by one.
+// A row as floats times a scale; beyond its end there is minus infinity. Rows that begin at a multiple of four numbers
+// are read four at a time, others one by one.
 template <class NumberT>
 class row_reader {
  public:

@@ -20,8 +20,8 @@ struct block_mass {
   float from;
 };
 
-// The sum of 64 running sums in 16 threads, sum 4 * l + a in sum[a] of thread l, halved as espalier::detail::one_thread does. In
-// every one of the 16.
+// The sum of 64 running sums in 16 threads, sum 4 * l + a in sum[a] of thread l, halved as espalier::detail::one_thread
+// does. In every one of the 16.
 __device__ inline double sum_of_lanes(const float (&sum)[4]) {
   double last[4];
   for (int a = 0; a < 4; ++a) {
@@ -41,7 +41,8 @@ __device__ inline float largest_of_lanes(float x) {
 }
 
 // Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls numbers(x, token) for
-// each four from `token` on, in their order, and done(quarter) after every four of these. The next quarter is on its way while one is looked at.
+// each four from `token` on, in their order, and done(quarter) after every four of these. The next quarter is on its
+// way while one is looked at.
 template <class NumberT, class NumbersF, class DoneF>
 __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane,
                            const NumbersF& numbers, const DoneF& done) {
@@ -63,8 +64,9 @@ __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, s
   }
 }
 
-// The sum of the exponentials of a block, as espalier::top_tokens takes it, and the largest number of each quarter of each thread,
-// for put(quarter, largest). The mass is NaN where a number is NaN or plus infinity. The same in each of the 16 threads.
+// The sum of the exponentials of a block, as espalier::top_tokens takes it, and the largest number of each quarter of
+// each thread, for put(quarter, largest). The mass is NaN where a number is NaN or plus infinity. The same in each of
+// the 16 threads.
 template <class NumberT, class PutF>
 __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, float& largest,
                                  const PutF& put) {

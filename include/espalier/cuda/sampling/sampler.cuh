@@ -7,8 +7,9 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
-#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -33,17 +34,16 @@ template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
                                                          team_sampler_layout layout, node_list asked, float* rows,
-                                                         std::int32_t* row_of, fault* found, fault::kind kind) {
-  const std::int32_t entry = static_cast<std::int32_t>(blockIdx.x) / row_team::here().size;
+                                                         std::int32_t* row_of, fault* found, row_origin from) {
+  const std::int32_t entry = team::number();
   const node_id u = asked.nodes[entry];
   if (u == no_node) return;
   auto& memory = *reinterpret_cast<sampler_memory*>(shared_memory());
   team::turns turns;
   const team who(memory.team_memory, turns);
   team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
-  const std::ptrdiff_t vocab = logits.vocab;
-  float* row = rows + u * vocab;
-  if (!sampler.probabilities(logits.data + entry * vocab, logits.vocab, row, found, kind, entry)) {
+  float* row = rows + static_cast<std::ptrdiff_t>(u) * logits.vocab;
+  if (!sampler.probabilities(logits.at(entry), logits.vocab, row, found, from.numbered(u))) {
     // Nobody is to read what was there before.
     for (std::int32_t i = static_cast<std::int32_t>(who.rank()); i < logits.vocab;
          i += static_cast<std::int32_t>(who.size()))
@@ -59,14 +59,15 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; passes as team_sampler. No
-//!             synchronisation, no allocation
+//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; passes as
+//!             team_sampler. No synchronisation, no allocation
 //! Law         team_sampler's
-//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault where a logit is not finite: the row is all zeros
+//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault for a row that espalier::sampler
+//!             refuses, which is all zeros then
 template <class LogitT>
 class sampler {
  public:
-  explicit sampler(sampling_options options = {}) : options_(espalier::sampler<float>(options).options()) {}
+  explicit sampler(sampling_options options = {}) : options_(require_options(options)) {}
 
   const sampling_options& options() const { return options_; }
   bool is_greedy() const { return options_.temperature == 0.0F; }
@@ -78,20 +79,18 @@ class sampler {
     vocab_ = vocab;
   }
 
-  //! Row u of `rows` is made from row i of the logits, where u is entry i of the list, and row_of[u] set to u. What is no_node is passed over.
+  //! Row u of `rows` is made from row i of the logits, where u is entry i of the list, and row_of[u] set to u. What is
+  //! no_node is passed over. A fault is of the row `from`, with u for its index.
   //!
   //! Shapes      logits [asked.n][vocab]; rows [nodes][vocab]; row_of [nodes]
   //! Pre         no node twice
-  void run(vocab_rows<LogitT> logits, node_list asked, float* rows, std::int32_t* row_of, fault* found,
-           cudaStream_t stream, fault::kind kind = fault::kind::draft_logit) const {
+  void run(vocab_rows<LogitT> logits, node_list asked, float* rows, std::int32_t* row_of, fault* found, row_origin from,
+           cudaStream_t stream) const {
     require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
     if (asked.n == 0) return;
-    const launch_shape shape{.grid = dim3(static_cast<unsigned>(asked.n) * tuning_.blocks),
-                             .threads = tuning_.threads,
-                             .shared_bytes = offsetof(detail::sampler_memory, of_sampler) + layout_.bytes,
-                             .cluster = tuning_.blocks};
-    launch("sampler", detail::sampler_kernel<LogitT>, shape, stream, logits, options_, layout_, asked, rows, row_of,
-           found, kind);
+    const std::size_t bytes = offsetof(detail::sampler_memory, of_sampler) + layout_.bytes;
+    launch("sampler", detail::sampler_kernel<LogitT>, tuning_.shape(asked.n, bytes), stream, logits, options_, layout_,
+           asked, rows, row_of, found, from);
   }
 
  private:

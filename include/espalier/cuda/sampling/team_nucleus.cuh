@@ -11,12 +11,11 @@
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/team.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
-#include "espalier/cuda/sampling/row_team.cuh"
 
 namespace espalier::cuda::detail {
 
-// Where a row ends, largest weight first and ties by lower token: it keeps what is above `least`, and of the weights equal to it
-// those up to `last`.
+// Where a row ends, largest weight first and ties by lower token: it keeps what is above `least`, and of the weights
+// equal to it those up to `last`.
 struct team_cut {
   float least;
   token_id last;
@@ -27,7 +26,8 @@ struct team_cut {
   }
 };
 
-// How many weights equal to `least` are kept, of `equal`, where those above it have the mass `above`: as espalier::detail::nucleus.
+// How many weights equal to `least` are kept, of `equal`, where those above it have the mass `above`: as
+// espalier::detail::nucleus.
 __device__ inline double ties_kept(double mass, double above, double least, double equal) {
   const double ties = ceil((mass - above) / least);
   return ties < equal ? ties : equal;
@@ -35,8 +35,8 @@ __device__ inline double ties_kept(double mass, double above, double least, doub
 
 inline constexpr token_id every_tie = INT32_MAX;
 
-// The cut of at most 1024 weights, which lie in shared memory by token: bit for bit that of espalier::detail::nucleus. Each warp finds
-// it by itself.
+// The cut of at most 1024 weights, which lie in shared memory by token: bit for bit that of espalier::detail::nucleus.
+// Each warp finds it by itself.
 //
 // Pre         0 < mass < total, the sum of the weights, which are at most 1
 __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t n, double mass, double total) {
@@ -67,14 +67,15 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
   return {least, last, above + ties * value};
 }
 
-// The cut of a row in global memory, bit for bit that of espalier::detail::nucleus. The search is by value: two sums a pass tell in which
-// part the last weight lies, until few weights are left, which are sorted; or one weight, of which there are many.
+// The cut of a row in global memory, bit for bit that of espalier::detail::nucleus. The search is by value: two sums a
+// pass tell in which part the last weight lies, until few weights are left, which are sorted; or one weight, of which
+// there are many.
 //
 // Pre         as above; all threads of the team
 class team_nucleus {
  public:
   __device__ team_nucleus(const float* weights, std::int32_t n, const team& who, selection_memory& memory)
-      : weights_(weights), n_(n), who_(who), blocks_(row_team::here()), memory_(memory) {}
+      : weights_(weights), n_(n), who_(who), memory_(memory) {}
 
   __device__ team_cut find(double mass, double total) {
     mass_ = mass;
@@ -131,7 +132,7 @@ class team_nucleus {
       if (at < selection_memory::room) memory_.own[at] = key_of(weights_[i], i);
     }
     who_.sync();
-    const std::int32_t n = gather_found(blocks_, memory_);
+    const std::int32_t n = gather_found(who_, memory_);
     who_.sync();  // the others have read
     rank_found(memory_, 0, n, n, n, [this](std::int32_t rank, std::uint64_t key) { memory_.own[rank] = key; });
     __syncthreads();
@@ -194,7 +195,6 @@ class team_nucleus {
   const float* weights_;
   std::int32_t n_;
   const team& who_;
-  row_team blocks_;
   selection_memory& memory_;
   double mass_ = 0;
   unsigned low_ = 1;             // the bits of a weight: the last that is kept is at least this

@@ -9,13 +9,13 @@
 #include <cstdint>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/row_origin.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/team.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
-#include "espalier/cuda/sampling/row_team.cuh"
 #include "espalier/cuda/sampling/team_nucleus.cuh"
 #include "espalier/sampling/exponential.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -49,13 +49,12 @@ struct team_sampler_memory {
 inline team_sampler_layout team_sampler_layout::of(const sampling_options& options, std::int32_t vocab,
                                                    unsigned blocks) {
   require_option("vocabulary", vocab, 1, 1 << detail::token_bits);
-  const detail::row_team team{0, static_cast<std::int32_t>(blocks)};
-  team_sampler_layout layout{detail::row_share::of(vocab, team), sizeof(detail::team_sampler_memory), 0};
+  team_sampler_layout layout{detail::row_share::of(vocab, blocks), sizeof(detail::team_sampler_memory), 0};
   if (options.temperature == 0.0F) return layout;
   const bool has_top_k = options.top_k > 0 && options.top_k < vocab;
   if (has_top_k) require_option("top_k on the device", options.top_k, 1, detail::team_sampler_memory::max_k);
   if (has_top_k || options.top_p < 1.0F) layout.bytes = layout.maxima;
-  if (has_top_k) layout.bytes += static_cast<std::size_t>(layout.share.own_maxima(team)) * sizeof(std::uint32_t);
+  if (has_top_k) layout.bytes += static_cast<std::size_t>(layout.share.own_maxima()) * sizeof(std::uint32_t);
   return layout;
 }
 
@@ -63,9 +62,9 @@ inline team_sampler_layout team_sampler_layout::of(const sampling_options& optio
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach: temperature alone or with min-p
-//!             3 (maximum, exponentials, division); with top-p about eight more, for the cut; with top-k 2 (maxima, zeroes), and a
-//!             look at about k groups of 16
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach: temperature alone
+//!             or with min-p 3 (maximum, exponentials, division); with top-p about eight more, for the cut; with top-k
+//!             2 (maxima, zeroes), and a look at about k groups of 16
 //! Law         bit for bit the rows of espalier::sampler<float>, where neither compiler fuses products and sums
 //! Pre         all threads of the team call the same; blocks of 256 threads or more
 template <class LogitT>
@@ -77,26 +76,24 @@ class team_sampler {
       : options_(options),
         layout_(layout),
         who_(who),
-        blocks_(detail::row_team::here()),
         memory_(reinterpret_cast<detail::team_sampler_memory*>(memory)) {}
 
-  //! The token with the largest logit, ties to the lower id; -1 and a fault where a logit is not finite.
-  __device__ token_id argmax(const LogitT* logits, std::int32_t vocab, fault* found, fault::kind kind,
-                             std::int32_t row) {
-    const std::uint64_t best = scan(detail::row_reader<LogitT>(logits, vocab), false, found, kind, row);
+  //! The token with the largest logit, ties to the lower id; -1 and a fault for a row that espalier::argmax refuses.
+  __device__ token_id argmax(const LogitT* logits, std::int32_t vocab, fault* found, const row_origin& row) {
+    const std::uint64_t best = scan(detail::row_reader<LogitT>(logits, vocab), false, found, row);
     return best == none ? -1 : detail::token_of(best);
   }
 
-  //! Writes the probabilities of a row, which all threads see afterwards. False, and a fault, where a logit is not finite: the row is
-  //! not written then.
+  //! Writes the probabilities of a row, which all threads see afterwards. False, and a fault, for a row that
+  //! espalier::sampler refuses: it is not written then.
   //!
   //! Shapes      logits, out: [vocab]
-  __device__ bool probabilities(const LogitT* logits, std::int32_t vocab, float* out, fault* found, fault::kind kind,
-                                std::int32_t row) {
+  __device__ bool probabilities(const LogitT* logits, std::int32_t vocab, float* out, fault* found,
+                                const row_origin& row) {
     const detail::row_reader<LogitT> reader(logits, vocab);
     const bool is_greedy = options_.temperature == 0.0F;
     const bool has_top_k = !is_greedy && options_.top_k > 0 && options_.top_k < vocab;
-    const std::uint64_t best = scan(reader, has_top_k, found, kind, row);
+    const std::uint64_t best = scan(reader, has_top_k, found, row);
     if (best == none) return false;
     if (is_greedy) {
       const token_id token = detail::token_of(best);
@@ -122,13 +119,13 @@ class team_sampler {
 
   __device__ detail::row_selection<LogitT> selection(const detail::row_reader<LogitT>& reader) const {
     auto* maxima = reinterpret_cast<std::uint32_t*>(reinterpret_cast<unsigned char*>(memory_) + layout_.maxima);
-    return {reader, blocks_, layout_.share, memory_->selection, maxima};
+    return {reader, who_, layout_.share, memory_->selection, maxima};
   }
 
-  // The key of the largest logit; `none`, and a fault, where one is not finite. With the maxima for a selection where asked.
+  // The key of the largest logit; `none`, and a fault, where one is NaN or plus infinity or all are minus infinity.
+  // With the maxima for a selection where asked.
   __device__ std::uint64_t scan(const detail::row_reader<LogitT>& reader, bool has_maxima, fault* found,
-                                fault::kind kind, std::int32_t row) {
-    using detail::row_share;
+                                const row_origin& row) {
     const detail::row_share& share = layout_.share;
     if (has_maxima) {
       selection(reader).open();
@@ -140,16 +137,16 @@ class team_sampler {
     float best = -INFINITY, best_of_quarter = -INFINITY;
     token_id best_token = 0;
     std::uint64_t first_bad = 0;
-    for (auto pair = static_cast<std::int32_t>(threadIdx.x / 32); pair < share.own_pairs(blocks_); pair += warps) {
+    for (auto pair = static_cast<std::int32_t>(threadIdx.x / 32); pair < share.own_pairs(who_.block()); pair += warps) {
       const std::int32_t own = 2 * pair + half;
       detail::read_block(
-          reader, row_share::block_at(blocks_, own), lane,
+          reader, share.block_at(who_.block(), own), lane,
           [&](const float(&x)[4], std::int32_t token) {
             for (int a = 0; a < 4; ++a) {
               if (x[a] > best) best_token = token + a;
               best = fmaxf(best, x[a]);
               best_of_quarter = fmaxf(best_of_quarter, x[a]);
-              if (!(fabsf(x[a]) < INFINITY) && token + a < reader.size() && first_bad == 0)
+              if (!(x[a] < INFINITY) && first_bad == 0)
                 first_bad = bad | (detail::token_mask - static_cast<std::uint64_t>(token + a));
             }
           },
@@ -162,10 +159,11 @@ class team_sampler {
     const std::uint64_t mine = first_bad != 0 ? first_bad : detail::key_of(best, best_token);
     const std::uint64_t largest = who_.reduce(mine, [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
     if (has_maxima) who_.sync();
-    if ((largest & bad) == 0) return largest;
+    const bool is_bad = (largest & bad) != 0;
+    if (!is_bad && detail::number_of(largest) > -INFINITY) return largest;
     if (who_.rank() == 0) {
-      const token_id token = detail::token_of(largest);
-      report(found, {kind, row, token, reader[token]});
+      const token_id token = is_bad ? detail::token_of(largest) : 0;
+      report(found, {is_bad ? fault::kind::bad_logit : fault::kind::no_token, row, token, reader[token]});
     }
     return none;
   }
@@ -198,13 +196,13 @@ class team_sampler {
     each_token(reader.size(), [=](std::int32_t i) { out[i] = cut.kept(out[i], i) * inverse; });
   }
 
-  // The same over the k largest. Each block finds them, one writes them.
+  // The same over the k largest, or as many as are above minus infinity. Each block finds them, one writes them.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, std::uint64_t best_key, float* out) {
     each_token(reader.size(), [=](std::int32_t i) { out[i] = 0; });
     const float best = detail::number_of(best_key);
-    const std::int32_t k = options_.top_k;
     detail::selection_memory& shared = memory_->selection;
-    const std::int32_t n = selection(reader).find(k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16);
+    const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16);
+    const std::int32_t k = ::min(n, options_.top_k);
     who_.sync();  // the others have read what this block has found; the zeroes are there
     detail::rank_found(shared, 0, n, n, k, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
     __syncthreads();
@@ -219,7 +217,7 @@ class team_sampler {
       memory_->tokens[place] = token;
     }
     __syncthreads();
-    if (blocks_.rank > 0 || threadIdx.x >= 32) return;
+    if (who_.block() > 0 || threadIdx.x >= 32) return;
     // One warp: there are few.
     const float* numbers = memory_->numbers;
     const auto size = static_cast<std::size_t>(k);
@@ -241,7 +239,6 @@ class team_sampler {
   sampling_options options_;
   team_sampler_layout layout_;
   const team& who_;
-  detail::row_team blocks_;
   detail::team_sampler_memory* memory_;
 };
 

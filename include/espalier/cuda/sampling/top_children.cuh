@@ -16,17 +16,16 @@
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
-#include "espalier/cuda/sampling/row_team.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
-#include "espalier/tree_policy/log_prob.hpp"
+#include "espalier/sampling/log_prob.hpp"
 
 namespace espalier::cuda {
 
 //! The most probable tokens after each node of a list, in the memory of the device.
 //!
-//! Shapes      tokens, probabilities, log_probs: [nodes][k], entry i that of the list's node i, most probable first; beyond those that
-//!             there are token -1, probability 0 and minus infinity. What is nullptr is not written: probabilities, log_probs,
-//!             counts [nodes], how many there are
+//! Shapes      tokens, probabilities, log_probs: [nodes][k], entry i that of the list's node i, most probable first;
+//!             beyond those that there are token -1, probability 0 and minus infinity. What is nullptr is not written:
+//!             probabilities, log_probs, counts [nodes], how many there are
 struct child_lists {
   token_id* tokens = nullptr;
   float* probabilities = nullptr;
@@ -57,27 +56,26 @@ __device__ inline void write_no_children(const child_lists& out, std::int32_t en
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(node_rows<NumberT> rows, row_share share,
                                                                            node_list nodes, child_lists out) {
-  const row_team team = row_team::here();
-  const std::int32_t entry = static_cast<std::int32_t>(blockIdx.x) / team.size;
+  const team who;
+  const std::int32_t entry = team::number();
   const node_id u = nodes.nodes[entry];
-  if (u == no_node || rows.row_of[u] < 0) {
-    if (team.rank == 0) write_no_children(out, entry, 0);
+  if (u == no_node || !rows.has(u)) {
+    if (who.block() == 0) write_no_children(out, entry, 0);
     return;
   }
   auto& memory = *reinterpret_cast<top_children_memory*>(shared_memory());
-  const std::ptrdiff_t vocab = rows.rows.vocab;
-  const row_reader<NumberT> reader(rows.rows.data + rows.row_of[u] * vocab, rows.rows.vocab);
-  row_selection<NumberT> selection(reader, team, share, memory.selection, memory.maxima);
+  const row_reader<NumberT> reader(rows.at(u), rows.rows.vocab);
+  row_selection<NumberT> selection(reader, who, share, memory.selection, memory.maxima);
   selection.open();
   __syncthreads();
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 16),
              half = static_cast<std::int32_t>(threadIdx.x % 32 / 16);
   float largest = 0, largest_of_quarter = 0;
-  for (auto pair = static_cast<std::int32_t>(threadIdx.x / 32); pair < share.own_pairs(team);
+  for (auto pair = static_cast<std::int32_t>(threadIdx.x / 32); pair < share.own_pairs(who.block());
        pair += static_cast<std::int32_t>(blockDim.x / 32)) {
     const std::int32_t own = 2 * pair + half;
     read_block(
-        reader, row_share::block_at(team, own), lane,
+        reader, share.block_at(who.block(), own), lane,
         [&](const float(&x)[4], std::int32_t) {
           for (const float p : x)
             largest_of_quarter = fmaxf(largest_of_quarter, p);
@@ -89,7 +87,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(node_
         });
   }
   selection.put_largest(largest);
-  team.sync();
+  who.sync();
 
   constexpr float least = 1.401298464e-45F;
   const float best = selection.largest();
@@ -101,16 +99,16 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(node_
     if (out.probabilities != nullptr) out.probabilities[at] = p;
     if (out.log_probs != nullptr) out.log_probs[at] = espalier::detail::log_prob_of(static_cast<double>(p));
   });
-  if (team.rank == 0) write_no_children(out, entry, ::min(n, out.k));
-  team.sync();  // the others may still read what this block has found
+  if (who.block() == 0) write_no_children(out, entry, ::min(n, out.k));
+  who.sync();  // the others may still read what this block has found
 }
 
 }  // namespace detail
 
 //! Finds the most probable tokens after many nodes, from rows of probabilities: the device's espalier::top_k.
 //!
-//! Complexity  one launch, a cluster of eight blocks a node, one block where there are no clusters; a row is read once from memory,
-//!             and about k groups of 16 once more. No memory but shared memory; no synchronisation
+//! Complexity  one launch, a cluster of eight blocks a node, one block where there are no clusters; a row is read once
+//!             from memory, and about k groups of 16 once more. No memory but shared memory; no synchronisation
 //! Law         token for token and bit for bit what espalier::top_k finds; log-probabilities are those that trees keep
 //! Errors      option_error for a vocabulary outside 1 to 2^20 or k outside 1 to 1024
 class top_children {
@@ -128,14 +126,11 @@ class top_children {
     require_option("k", out.k, 1, max_k);
     require_option("rows' vocabulary", rows.rows.vocab, vocab_, vocab_);
     if (nodes.n == 0) return;
-    const detail::row_team team{0, static_cast<std::int32_t>(tuning_.blocks)};
-    const detail::row_share share = detail::row_share::of(vocab_, team);
-    const launch_shape shape{.grid = dim3(static_cast<unsigned>(nodes.n) * tuning_.blocks),
-                             .threads = tuning_.threads,
-                             .shared_bytes = offsetof(detail::top_children_memory, maxima) +
-                                             static_cast<std::size_t>(share.own_maxima(team)) * sizeof(std::uint32_t),
-                             .cluster = tuning_.blocks};
-    launch("top_children", detail::top_children_kernel<float>, shape, stream, rows, share, nodes, out);
+    const detail::row_share share = detail::row_share::of(vocab_, tuning_.blocks);
+    const std::size_t bytes = offsetof(detail::top_children_memory, maxima) +
+                              static_cast<std::size_t>(share.own_maxima()) * sizeof(std::uint32_t);
+    launch("top_children", detail::top_children_kernel<float>, tuning_.shape(nodes.n, bytes), stream, rows, share,
+           nodes, out);
   }
 
  private:

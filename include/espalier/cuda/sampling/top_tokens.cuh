@@ -17,7 +17,6 @@
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
-#include "espalier/cuda/sampling/row_team.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/sampling/exponential.hpp"
 
@@ -25,8 +24,9 @@ namespace espalier::cuda {
 
 //! The most probable tokens of rows, in the memory of the device.
 //!
-//! Shapes      tokens, log_probs: [n_rows][k], most probable first; beyond those that there are token 0 and minus infinity. What is
-//!             nullptr is not written: counts [n_rows], how many there are; log_totals [n_rows], the log of the sum of e^logit
+//! Shapes      tokens, log_probs: [n_rows][k], most probable first; beyond those that there are token 0 and minus
+//!             infinity. What is nullptr is not written: counts [n_rows], how many there are; log_totals [n_rows], the
+//!             log of the sum of e^logit
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -47,23 +47,21 @@ struct top_tokens_memory {
 struct top_tokens_layout {
   std::size_t masses, references, maxima, bytes;
 
-  static top_tokens_layout of(const row_share& share, const row_team& team) {
-    const auto blocks = static_cast<std::size_t>(share.own_blocks(team));
+  static top_tokens_layout of(const row_share& share) {
+    const auto blocks = static_cast<std::size_t>(share.own_blocks());
     const std::size_t masses = sizeof(top_tokens_memory);
     const std::size_t references = masses + blocks * sizeof(double);
     const std::size_t maxima = references + blocks * sizeof(float);
-    return {masses, references, maxima,
-            maxima + static_cast<std::size_t>(share.own_maxima(team)) * sizeof(std::uint32_t)};
+    return {masses, references, maxima, maxima + static_cast<std::size_t>(share.own_maxima()) * sizeof(std::uint32_t)};
   }
 };
 
 // The log of the sum of exponentials, from those of all blocks. By one warp.
-__device__ inline double log_of_masses(const row_team& team, const row_share& share, double* masses,
-                                       float* references) {
+__device__ inline double log_of_masses(const team& who, const row_share& share, double* masses, float* references) {
   espalier::detail::exp_sum sum;
   for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < share.n_blocks; block += 32) {
-    const std::int32_t rank = row_share::rank_of(team, block), own = row_share::own_of(team, block);
-    sum += {static_cast<double>(team.of(rank, references)[own]), team.of(rank, masses)[own]};
+    const std::int32_t rank = share.rank_of(block), own = share.own_of(block);
+    sum += {static_cast<double>(who.in_block(rank, references)[own]), who.in_block(rank, masses)[own]};
   }
   for (int half = 16; half > 0; half /= 2) {
     sum += {__shfl_xor_sync(all_lanes, sum.reference, half), __shfl_xor_sync(all_lanes, sum.sum, half)};
@@ -75,15 +73,15 @@ template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, float scale,
                                                                          row_share share, top_tokens_layout layout,
                                                                          token_lists out, fault* found,
-                                                                         fault::kind kind) {
-  const row_team team = row_team::here();
+                                                                         row_origin from) {
+  const team who;
   unsigned char* bytes = shared_memory();
   auto& memory = *reinterpret_cast<top_tokens_memory*>(bytes);
   auto* masses = reinterpret_cast<double*>(bytes + layout.masses);
   auto* references = reinterpret_cast<float*>(bytes + layout.references);
-  const auto row = static_cast<std::int32_t>(blockIdx.x) / team.size;
-  const row_reader<LogitT> reader(logits.data + static_cast<std::ptrdiff_t>(row) * logits.vocab, logits.vocab, scale);
-  row_selection<LogitT> selection(reader, team, share, memory.selection,
+  const std::int32_t row = team::number();
+  const row_reader<LogitT> reader(logits.at(row), logits.vocab, scale);
+  row_selection<LogitT> selection(reader, who, share, memory.selection,
                                   reinterpret_cast<std::uint32_t*>(bytes + layout.maxima));
   selection.open();
   if (threadIdx.x == 0) memory.first_fault = UINT32_MAX;
@@ -93,8 +91,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
              half = static_cast<std::int32_t>(threadIdx.x % 32 / 16);
   const auto warp = static_cast<std::int32_t>(threadIdx.x / 32), n_warps = static_cast<std::int32_t>(blockDim.x / 32);
   float largest = -INFINITY;
-  for (std::int32_t pair = warp; pair < share.own_pairs(team); pair += n_warps) {
-    const std::int32_t own = 2 * pair + half, block = row_share::block_at(team, own);
+  for (std::int32_t pair = warp; pair < share.own_pairs(who.block()); pair += n_warps) {
+    const std::int32_t own = 2 * pair + half, block = share.block_at(who.block(), own);
     const block_mass scanned = scan_block(reader, block, lane, largest,
                                           [&](std::int32_t quarter, float x) { selection.put(own, quarter, lane, x); });
     if (lane > 0) continue;
@@ -108,32 +106,32 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
     }
   }
   selection.put_largest(largest);
-  team.sync();
+  who.sync();
 
   std::uint32_t first_fault = UINT32_MAX;
-  for (std::int32_t r = 0; r < team.size; ++r)
-    first_fault = ::min(first_fault, *team.of(r, &memory.first_fault));
+  for (std::int32_t r = 0; r < who.blocks(); ++r)
+    first_fault = ::min(first_fault, *who.in_block(r, &memory.first_fault));
   const float best = selection.largest();
   const bool is_faulty = first_fault != UINT32_MAX || best == -INFINITY;
   std::int32_t n = 0;
   if (!is_faulty) {
     // The last warp, beside the others' first counts.
-    if (team.rank == 0 && warp == n_warps - 1) {
-      const double log_total = log_of_masses(team, share, masses, references);
+    if (who.block() == 0 && warp == n_warps - 1) {
+      const double log_total = log_of_masses(who, share, masses, references);
       if (threadIdx.x % 32 == 0) memory.log_total = log_total;
     }
     n = out.k > 0 ? selection.find(out.k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16) : 0;
-    if (out.k == 0) team.sync();
-    const double log_total = *team.of(0, &memory.log_total);
+    if (out.k == 0) who.sync();
+    const double log_total = *who.in_block(0, &memory.log_total);
     selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
       const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * out.k + rank;
       const double log_prob = static_cast<double>(number_of(key)) - log_total;
       out.tokens[at] = token_of(key);
       out.log_probs[at] = static_cast<float>(log_prob > 0 ? 0 : log_prob < -FLT_MAX ? -FLT_MAX : log_prob);
     });
-    if (out.log_totals != nullptr && team.rank == 0 && threadIdx.x == 0) out.log_totals[row] = log_total;
+    if (out.log_totals != nullptr && who.block() == 0 && threadIdx.x == 0) out.log_totals[row] = log_total;
   }
-  if (team.rank == 0) {
+  if (who.block() == 0) {
     n = ::min(n, out.k);
     for (std::int32_t i = n + static_cast<std::int32_t>(threadIdx.x); i < out.k;
          i += static_cast<std::int32_t>(blockDim.x)) {
@@ -145,28 +143,31 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       if (is_faulty && out.log_totals != nullptr) out.log_totals[row] = static_cast<double>(NAN);
       if (is_faulty) {
         const auto t = first_fault == UINT32_MAX ? 0 : static_cast<token_id>(first_fault);
-        report(found, {kind, row, t, reader[t]});
+        report(found, {first_fault == UINT32_MAX ? fault::kind::no_token : fault::kind::bad_logit, from.numbered(row),
+                       t, reader[t]});
       }
     }
   }
-  team.sync();  // the others may still read what this block has found
+  who.sync();  // the others may still read what this block has found
 }
 
 }  // namespace detail
 
-//! Finds the most probable tokens of many rows of logits with their log probabilities, and what the rows are normalised by: the
-//! device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where there are no clusters.
+//! Finds the most probable tokens of many rows of logits with their log probabilities, and what the rows are normalised
+//! by: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where there are no
+//! clusters.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the caches.
-//!             Ties and neighbours that are all large cost further looks at these groups, never a sort of the row. Some 25
-//!             operations a number. n candidates (k, and a few more) are ranked by n * n comparisons. No memory but the blocks'
-//!             shared memory; no synchronisation
-//! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits on the
-//!             logits times 1.0F / temperature, where neither compiler fuses products and sums
-//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to 100; a fault, where
-//!             a logit is NaN or plus infinity or all are minus infinity: the row's list is empty then
+//! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
+//!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
+//!             row. Some 25 operations a number. n candidates (k, and a few more) are ranked by n * n comparisons. No
+//!             memory but the blocks' shared memory; no synchronisation
+//! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
+//!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
+//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to
+//!             100; a fault, where a logit is NaN or plus infinity or all are minus infinity: the row's list is empty
+//!             then. A fault is of the row `from`, with the number of the row for its index
 template <class LogitT>
 class top_tokens {
  public:
@@ -181,21 +182,16 @@ class top_tokens {
   //! Writes the lists of all rows. The same row of the same logits gives the same, whatever rows are beside it.
   //!
   //! Shapes      logits [n_rows][vocab], at any address; out as token_lists
-  void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, fault::kind kind,
+  void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, row_origin from,
                  cudaStream_t stream) const {
     require_option("k", out.k, 0, max_k);
     require_option("temperature", temperature, 0.001F, 100.0F);
     require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
     if (logits.n_rows == 0) return;
-    const detail::row_team team{0, static_cast<std::int32_t>(tuning_.blocks)};
-    const detail::row_share share = detail::row_share::of(vocab_, team);
-    const detail::top_tokens_layout layout = detail::top_tokens_layout::of(share, team);
-    const launch_shape shape{.grid = dim3(static_cast<unsigned>(logits.n_rows) * tuning_.blocks),
-                             .threads = tuning_.threads,
-                             .shared_bytes = layout.bytes,
-                             .cluster = tuning_.blocks};
-    launch("top_tokens", detail::top_tokens_kernel<LogitT>, shape, stream, logits, 1.0F / temperature, share, layout,
-           out, found, kind);
+    const detail::row_share share = detail::row_share::of(vocab_, tuning_.blocks);
+    const detail::top_tokens_layout layout = detail::top_tokens_layout::of(share);
+    launch("top_tokens", detail::top_tokens_kernel<LogitT>, tuning_.shape(logits.n_rows, layout.bytes), stream, logits,
+           1.0F / temperature, share, layout, out, found, from);
   }
 
  private:

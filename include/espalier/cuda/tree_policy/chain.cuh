@@ -3,19 +3,23 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
+#include <span>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/device_array.cuh"
-#include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text.cuh"
@@ -27,79 +31,74 @@ namespace espalier::cuda {
 
 namespace detail {
 
+// One thread: a token of each list after the node asked about, one after the other; the last of them is asked about
+// next, if all are there.
 template <class TreeT>
-ESPALIER_KERNEL void start_chain(TreeT tree, node_id* asked) {
-  *asked = tree.full() ? no_node : root_node;
-}
-
-// One thread: the most probable token after the node asked about, which is asked about next.
-template <class ListsT>
-ESPALIER_KERNEL void append_best(tree_writer tree, ListsT best, node_id* asked) {
-  const node_id u = *asked;
-  if (u == no_node) return;
-  const bool is_there = *best.tokens >= 0;
-  if (is_there) tree.append(u, *best.tokens, *best.log_probs);
-  *asked = is_there && !tree.full() ? tree.size->n_nodes - 1 : no_node;
-}
-
-// One thread: a token of each row, one after the other.
-template <class ListsT>
-ESPALIER_KERNEL void append_chain(tree_writer tree, ListsT lists, std::int32_t n_rows) {
-  node_id u = root_node;
-  for (std::int32_t i = 0; i < n_rows && !tree.full() && lists.log_probs[i] >= -FLT_MAX; ++i)
-    u = tree.append(u, lists.tokens[i], lists.log_probs[i]);
+ESPALIER_KERNEL void append_chain(TreeT tree, const node_id* asked, const token_id* tokens, const float* log_probs,
+                                  std::int32_t n, node_id* next) {
+  node_id u = *asked;
+  for (std::int32_t i = 0; i < n && u != no_node; ++i)
+    u = log_probs[i] >= -FLT_MAX ? tree.append(u, tokens[i], log_probs[i]) : no_node;
+  *next = tree.full() ? no_node : u;
 }
 
 }  // namespace detail
 
 //! espalier::chain on the device, over a StepDrafter or a BlockDrafter: the same tree from the same rows.
 //!
-//! Complexity  StepDrafter: for each of the K tokens a draft pass of one row, a launch that reads it, and a launch of one thread.
-//!             BlockDrafter: one draft pass, one launch over its rows, one of one thread. No allocation after construction, no
-//!             synchronisation
-//! Errors      option_error for a length outside 1 to 1024; what is not finite in a block's logits is a fault
+//! Complexity  StepDrafter: for each of the K tokens a draft pass of one row, a launch that reads it, and a launch of
+//!             one thread. BlockDrafter: one draft pass, one launch over its rows, one of one thread. No allocation
+//!             after construction, no synchronisation
+//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses
 //! Source      as espalier::chain
 class chain {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit chain(chain_options options = {}) : options_(options), asked_(1) {
-    require_option("length", options.length, 1, 1024);
+  explicit chain(chain_options options = {}) : options_(require_options(options)) {
     tokens_ = device_array<token_id>(static_cast<std::size_t>(options.length));
     log_probs_ = device_array<float>(static_cast<std::size_t>(options.length));
   }
 
   std::int32_t max_nodes() const { return options_.length; }
 
-  template <StepDrafter DrafterT>
-  void grow(tree_writer tree, DrafterT& drafter, chance_source, cudaStream_t stream) const {
-    const node_list asked{asked_.data(), 1};
-    const child_lists best{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = 1};
-    const top_children find_best(drafter.vocab_size());
-    launch("start_chain", detail::start_chain<tree_writer>, {}, stream, tree, asked_.data());
-    for (std::int32_t i = 0; i < options_.length; ++i) {
-      drafter.propose(tree, asked, stream);
-      find_best.find(drafter.rows(), asked, best, stream);
-      launch("append_best", detail::append_best<child_lists>, {}, stream, tree, best, asked_.data());
-    }
+  node_list begin(tree_writer, cudaStream_t) {
+    step_ = 0;
+    return wanted();
   }
 
-  template <BlockDrafter DrafterT>
-  void grow(tree_writer tree, DrafterT& drafter, chance_source, cudaStream_t stream) const {
-    auto logits = drafter.propose_block(stream);
-    using number = std::remove_cvref_t<decltype(logits.data[0])>;
-    logits.n_rows = logits.n_rows < options_.length ? logits.n_rows : options_.length;
-    if (logits.n_rows <= 0) return;
+  node_list take(tree_writer tree, const node_rows<float>& rows, chance_source, cudaStream_t stream) {
+    const child_lists best{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = 1};
+    top_children(rows.rows.vocab).find(rows, wanted(), best, stream);
+    append(tree, 1, stream);
+    return wanted();
+  }
+
+  template <class NumberT>
+  node_list take(tree_writer tree, block_rows<NumberT> block, chance_source, cudaStream_t stream) {
+    block.logits.n_rows = (std::min)(block.logits.n_rows, options_.length);
     const token_lists lists{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = 1};
-    top_tokens<number>(logits.vocab).of_logits(logits, 1.0F, lists, drafter.found(), fault::kind::draft_logit, stream);
-    launch("append_chain", detail::append_chain<token_lists>, {}, stream, tree, lists, logits.n_rows);
+    top_tokens<NumberT>(block.logits.vocab)
+        .of_logits(block.logits, 1.0F, lists, block.found, row_origin::of_block(0), stream);
+    append(tree, block.logits.n_rows, stream);
+    return {};
   }
 
   void observe(tree_writer, const verdict*, cudaStream_t) const {}
 
  private:
+  node_list wanted() const { return {step_ == 0 ? root_.data() : last_.data(), step_ < options_.length ? 1 : 0}; }
+
+  void append(tree_writer tree, std::int32_t n, cudaStream_t stream) {
+    launch("append_chain", detail::append_chain<tree_writer>, {}, stream, tree, wanted().nodes, tokens_.data(),
+           log_probs_.data(), n, last_.data());
+    ++step_;
+  }
+
   chain_options options_;
-  device_array<node_id> asked_;
+  std::int32_t step_ = 0;
+  device_array<node_id> root_{std::span(&root_node, 1)};
+  device_array<node_id> last_{1};  // drafted, as long as it is asked about
   device_array<token_id> tokens_;  // [length]
   device_array<float> log_probs_;  // [length]
 };

@@ -8,6 +8,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text.cuh"
 
 namespace espalier::cuda {
@@ -18,8 +19,11 @@ struct plain {
 
   std::int32_t max_nodes() const { return 0; }
 
-  template <class DrafterT>
-  void grow(tree_writer, DrafterT&, chance_source, cudaStream_t) const {}
+  node_list begin(tree_writer, cudaStream_t) const { return {}; }
+  template <class AnswerT>
+  node_list take(tree_writer, const AnswerT&, chance_source, cudaStream_t) const {
+    return {};
+  }
 
   void observe(tree_writer, const verdict*, cudaStream_t) const {}
 };

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/concepts/verifier.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
@@ -20,7 +21,7 @@
 #include "espalier/cuda/core/text.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
-#include "espalier/cuda/verifier/team_rows.cuh"
+#include "espalier/cuda/verifier/verify/team_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier::cuda {
@@ -52,6 +53,7 @@ struct verify_arguments {
   node_rows<float> draft;
   vocab_rows<LogitT> logits;
   const std::int32_t* row_of_node;
+  std::int32_t sequence;
   sampling_options sampling;
   team_sampler_layout layout;
   chance_source chance;
@@ -81,11 +83,11 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_tree(const verify_
   const tree_view tree = in.tree.view();
   const team_draft_rows draft(in.draft, who);
   team_sampler<LogitT> sampler(in.sampling, in.layout, who, shared_memory() + sizeof memory);
-  team_target_rows<LogitT> target(memory.rows, tree, in.logits, in.row_of_node, in.rows, in.n_rows, sampler, who,
-                                  in.found);
+  team_target_rows<LogitT> target(memory.rows, tree, in.logits, in.row_of_node, in.sequence, in.rows, in.n_rows,
+                                  sampler, who, in.found);
   philox_chance chance = in.chance.now();
   if constexpr (KeepsPath<VerifierT>) {
-    const auto path = in.verifier + static_cast<std::size_t>(cluster_rank()) * static_cast<std::size_t>(in.max_nodes);
+    const auto path = in.verifier + static_cast<std::ptrdiff_t>(who.block()) * in.max_nodes;
     decided = VerifierT::verify(tree, draft, target, chance, path);
   } else {
     VerifierT verifier = in.verifier;
@@ -98,18 +100,20 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_tree(const verify_
 
 }  // namespace detail
 
-//! Verifies a draft tree on the device: any of the host's verifiers but khisti, run by one team of threads, in one launch.
+//! Verifies a draft tree on the device: any of the host's verifiers but khisti, run by one team of threads, in one
+//! launch.
 //!
 //! The target's rows are made when they are first asked for, by the sampling options; residuals are never stored.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  the verifier's passes over rows and the sampler's over the logits of the nodes visited; memory for at most 32 rows
-//!             of the vocabulary. No synchronisation, no allocation after the constructor
-//! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither compiler fuses
-//!             products and sums
-//! Errors      option_error for options out of range, cuda_error where there is no memory; a logit that is not finite in a row that
-//!             was visited, or any fault before: a fault, and the verdict {root, -1}, which commits nothing
+//! Complexity  the verifier's passes over rows and the sampler's over the logits of the nodes visited; memory for at
+//!             most 32 rows of the vocabulary. No synchronisation, no allocation after the constructor
+//! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
+//!             compiler fuses products and sums
+//! Errors      option_error for options out of range, cuda_error where there is no memory; a row that was visited and
+//!             that espalier::sampler refuses, or any fault before: a fault, and the verdict {root, -1}, which commits
+//!             nothing
 template <class VerifierT, class LogitT>
 class verification {
   static_assert(detail::KeepsPath<VerifierT> || std::is_trivially_copyable_v<VerifierT>,
@@ -129,7 +133,7 @@ class verification {
         tuning_(tuning),
         max_nodes_(max_nodes),
         decision_(1) {
-    if constexpr (!requires { requires VerifierT::argmax_only; }) {
+    if constexpr (!ArgmaxVerifier<VerifierT>) {
       n_rows_ = (std::min)(max_nodes, team_target_rows<LogitT>::most_rows);
       rows_ = device_array<float>(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(vocab));
     }
@@ -137,17 +141,22 @@ class verification {
       path_ = device_array<path_type>(static_cast<std::size_t>(max_nodes) * tuning.blocks);
   }
 
+  //! From the next run on. What was captured before samples as before.
+  void sample(const sampling_options& sampling, std::int32_t vocab) {
+    sampling_ = sampler<float>(sampling).options();
+    layout_ = team_sampler_layout::of(sampling, vocab, tuning_.blocks);
+  }
+
+  //! A tree of this sequence.
+  //!
   //! Shapes      row_of_node [n_nodes]: the row of each node in `logits`
   void run(const tree_writer& tree, const node_rows<float>& draft, const vocab_rows<LogitT>& logits,
-           const std::int32_t* row_of_node, const chance_source& chance, fault* found, cudaStream_t stream) {
+           const std::int32_t* row_of_node, std::int32_t sequence, const chance_source& chance, fault* found,
+           cudaStream_t stream) {
     launch("verify_tree", detail::verify_tree<VerifierT, LogitT>,
-           {.grid = tuning_.blocks,
-            .threads = tuning_.threads,
-            .shared_bytes = sizeof(detail::verify_memory<LogitT>) + layout_.bytes,
-            .cluster = tuning_.blocks},
-           stream,
-           {argument(), tree, draft, logits, row_of_node, sampling_, layout_, chance, rows_.data(), n_rows_, max_nodes_,
-            decision_.data(), found});
+           tuning_.shape(1, sizeof(detail::verify_memory<LogitT>) + layout_.bytes), stream,
+           {argument(), tree, draft, logits, row_of_node, sequence, sampling_, layout_, chance, rows_.data(), n_rows_,
+            max_nodes_, decision_.data(), found});
   }
 
   //! [1], on the device: what the last run decided.

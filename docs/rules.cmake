@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSL-1.0
+# cmake -DROOT=<repository> -P rules.cmake: what holds for every page. Names every breach.
+#
+# Lines have at most 100 columns, tables and code aside; what a page links to is there; so is each header that it names.
+cmake_minimum_required(VERSION 3.24)
+file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md")
+list(FILTER pages EXCLUDE REGEX "CHANGELOG")
+
+set(breaches "")
+macro(breach text)
+  string(APPEND breaches "\n  ${text}")
+endmacro()
+
+# Characters, not bytes: bytes 80 to BF go on with one.
+function(columns_of line out)
+  string(HEX "${line}" bytes)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\1 " bytes "${bytes}")
+  string(REGEX REPLACE "[89ab][0-9a-f] " "" bytes "${bytes}")
+  string(LENGTH "${bytes}" n)
+  math(EXPR n "${n} / 3")
+  set(${out} ${n} PARENT_SCOPE)
+endfunction()
+
+foreach(page IN LISTS pages)
+  file(RELATIVE_PATH name "${ROOT}" "${page}")
+  get_filename_component(folder "${page}" DIRECTORY)
+  file(READ "${page}" text)
+  # Without what CMake would read as lists.
+  string(REGEX REPLACE "[][;\\]" " " lines "${text}")
+  string(REPLACE "\n" ";" lines "${lines}")
+  set(fenced FALSE)
+  set(number 0)
+  foreach(line IN LISTS lines)
+    math(EXPR number "${number} + 1")
+    string(LENGTH "${line}" bytes)
+    if(line MATCHES "^```")
+      if(fenced)
+        set(fenced FALSE)
+      else()
+        set(fenced TRUE)
+      endif()
+    elseif(bytes GREATER 100 AND NOT fenced AND NOT line MATCHES "^\\|")
+      columns_of("${line}" columns)
+      if(columns GREATER 100)
+        breach("${name}:${number} has ${columns} columns: at most 100")
+      endif()
+    endif()
+  endforeach()
+
+  string(REGEX MATCHALL "[^][&=]\\]\\([^)]+\\)" links "${text}")
+  foreach(link IN LISTS links)
+    string(REGEX REPLACE "^.\\]\\(([^)#]*).*" "\\1" target "${link}")
+    if(target AND NOT target MATCHES "^https?:" AND NOT EXISTS "${folder}/${target}")
+      breach("${name} links to ${target}, which is not there")
+    endif()
+  endforeach()
+
+  string(REGEX MATCHALL "`[a-z_]+/[a-z_/]+\\.(hpp|cuh)`" headers "${text}")
+  foreach(header IN LISTS headers)
+    string(REPLACE "`" "" header "${header}")
+    if(NOT EXISTS "${ROOT}/include/espalier/${header}" AND NOT EXISTS "${ROOT}/include/${header}"
+       AND NOT EXISTS "${ROOT}/${header}")
+      breach("${name} names ${header}, which is not there")
+    endif()
+  endforeach()
+endforeach()
+
+if(breaches)
+  message(FATAL_ERROR "Rules of the pages are broken:${breaches}")
+endif()

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace espalier {
+
+namespace detail {
+
+inline constexpr std::string_view saved_magic = "espalier";
+
+// FNV-1a.
+inline std::uint64_t checksum(std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0xCBF29CE484222325U;
+  for (const std::byte b : bytes)
+    sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001B3U;
+  return sum;
+}
+
+}  // namespace detail
+
+//! Saves values as bytes, the same on every machine. What is saved together is a block: it says what it is, of which
+//! version and how long, and has a checksum.
+//!
+//!     byte_writer write(bytes, "saved text", 1);
+//!     write(tokens, temperature);
+//!     write.finish();
+//!
+//! A class that is saved has a member serialize(archive), which calls the archive, a byte_writer or a byte_reader, with
+//! each value.
+//!
+//! Complexity  O(bytes)
+//! Law         a byte_reader that is called with variables of the same types, in the same order, gives them these
+//!             values
+class byte_writer {
+ public:
+  static constexpr bool reads = false;
+
+  //! Begins a block after what `bytes` holds. `what` names it in errors.
+  byte_writer(std::vector<std::byte>& bytes, std::string_view what, std::uint32_t version) : bytes_(bytes) {
+    put(std::span(detail::saved_magic));
+    (*this)(std::string(what), version);
+    sizes_ = bytes_.size();
+    (*this)(std::uint64_t{0}, std::uint64_t{0});
+  }
+
+  //! Numbers of a fixed size, enumerations, strings, and vectors and optionals of these.
+  template <class... ValuesT>
+  void operator()(const ValuesT&... values) {
+    (write(values), ...);
+  }
+
+  //! Numbers of which the reader knows how many there are.
+  template <class NumberT, std::size_t Extent>
+  requires std::is_arithmetic_v<NumberT>
+  void operator()(std::span<NumberT, Extent> numbers) { put(std::span<const NumberT>(numbers)); }
+
+  //! What the reader must have as many of.
+  void expect(std::string_view, std::int64_t number) { write(number); }
+
+  //! What must hold of values that are read.
+  void require(bool) const {}
+
+  //! Ends the block.
+  void finish() {
+    const std::size_t body = sizes_ + 2 * sizeof(std::uint64_t);
+    const auto at = bytes_.begin() + static_cast<std::ptrdiff_t>(sizes_);
+    std::vector<std::byte> sizes;
+    byte_writer other(sizes);
+    other(static_cast<std::uint64_t>(bytes_.size() - body), detail::checksum(std::span(bytes_).subspan(body)));
+    std::copy(sizes.begin(), sizes.end(), at);
+  }
+
+ private:
+  explicit byte_writer(std::vector<std::byte>& bytes) : bytes_(bytes) {}
+
+  template <class ValueT>
+  void write(const ValueT& value) {
+    if constexpr (std::is_same_v<ValueT, bool>) {
+      write(static_cast<std::uint8_t>(value));
+    } else if constexpr (std::is_enum_v<ValueT>) {
+      write(static_cast<std::int32_t>(value));
+    } else {
+      static_assert(std::is_arithmetic_v<ValueT>, "a class is saved by its member serialize(archive)");
+      put(std::span(&value, 1));
+    }
+  }
+
+  template <class ValueT>
+  void write(const std::vector<ValueT>& values) {
+    write(static_cast<std::uint64_t>(values.size()));
+    if constexpr (std::is_arithmetic_v<ValueT>) {
+      put(std::span(values));
+    } else {
+      for (const ValueT& value : values)
+        write(value);
+    }
+  }
+
+  void write(const std::string& text) {
+    write(static_cast<std::uint64_t>(text.size()));
+    put(std::span(text));
+  }
+
+  template <class ValueT>
+  void write(const std::optional<ValueT>& value) {
+    write(value.has_value());
+    if (value) write(*value);
+  }
+
+  template <class NumberT>
+  void put(std::span<const NumberT> numbers) {
+    const auto from = std::as_bytes(numbers);
+    if constexpr (std::endian::native == std::endian::little || sizeof(NumberT) == 1) {
+      bytes_.insert(bytes_.end(), from.begin(), from.end());
+    } else {
+      for (std::size_t i = 0; i < from.size(); i += sizeof(NumberT)) {
+        const auto number = from.subspan(i, sizeof(NumberT));
+        bytes_.insert(bytes_.end(), number.rbegin(), number.rend());
+      }
+    }
+  }
+
+  std::vector<std::byte>& bytes_;
+  std::size_t sizes_ = 0;  // where size and checksum of the block stand
+};
+
+}  // namespace espalier

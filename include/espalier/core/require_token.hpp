@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier::detail {
+
+// A model looks up what it is asked about: a token that it does not know must not reach it.
+inline void require_token(tree_view tree, node_id u, std::int32_t vocab) {
+  if (tree.token[u] < 0 || tree.token[u] >= vocab) {
+    raise<input_error>("token ", tree.token[u], " was drafted at node ", u, ", but the vocabulary ends at ", vocab - 1,
+                       ".");
+  }
+}
+
+}  // namespace espalier::detail

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Which row of logits one is, for messages about what stands in it. Trivially copyable.
+struct row_origin {
+  enum class model : std::int32_t { any, target, draft };
+  enum class place : std::int32_t {
+    row,    //!< a row that is known by its number alone
+    node,   //!< of the token after a node of the tree
+    token,  //!< of the token after a token of the text that is no node
+    block,  //!< a row of a drafted block
+  };
+
+  model of = model::any;
+  place at = place::row;
+  std::int32_t index = 0;      //!< of the row, node, or token of the text
+  std::int32_t sequence = -1;  //!< -1 where it is not known
+
+  constexpr row_origin() = default;
+  ESPALIER_HOST_DEVICE constexpr row_origin(std::int32_t row) : index(row) {}
+  ESPALIER_HOST_DEVICE constexpr row_origin(model whose, place where, std::int32_t which, std::int32_t of_sequence)
+      : of(whose), at(where), index(which), sequence(of_sequence) {}
+
+  ESPALIER_HOST_DEVICE static constexpr row_origin after_node(model whose, std::int32_t sequence, node_id u) {
+    return {whose, place::node, u, sequence};
+  }
+  ESPALIER_HOST_DEVICE static constexpr row_origin after_token(model whose, std::int32_t sequence, std::int32_t i) {
+    return {whose, place::token, i, sequence};
+  }
+  ESPALIER_HOST_DEVICE static constexpr row_origin of_block(std::int32_t row) {
+    return {model::draft, place::block, row, -1};
+  }
+
+  //! Another row of the same kind.
+  ESPALIER_HOST_DEVICE constexpr row_origin numbered(std::int32_t i) const { return {of, at, i, sequence}; }
+};
+
+namespace detail {
+
+inline std::string in_words(row_origin row) {
+  std::string text;
+  switch (row.at) {
+    case row_origin::place::row:
+      text = "in row " + in_words(row.index);
+      break;
+    case row_origin::place::node:
+      text = "after node " + in_words(row.index) + (row.index == root_node ? " (the pending token)" : "");
+      break;
+    case row_origin::place::token:
+      text = "after token " + in_words(row.index) + (row.sequence < 0 ? " of the text" : "");
+      break;
+    case row_origin::place::block:
+      text = "in row " + in_words(row.index) + " of the block";
+      break;
+  }
+  return row.sequence < 0 ? text : text + " of sequence " + in_words(row.sequence);
+}
+
+// Errors: numeric_error for a logit that is NaN or plus infinity.
+[[noreturn]] inline void raise_bad_logit(row_origin row, std::int64_t token, double value) {
+  constexpr const char* whose[] = {"the ", "the target's ", "the draft's "};
+  raise<numeric_error>(whose[static_cast<int>(row.of)], "logit of token ", token, " ", in_words(row), " is ", value,
+                       "; logits must be finite or minus infinity. The model or its weights are damaged.");
+}
+
+// Errors: numeric_error for a row of which no token is possible.
+[[noreturn]] inline void raise_no_token(row_origin row) {
+  constexpr const char* whose[] = {"all ", "all of the target's ", "all of the draft's "};
+  raise<numeric_error>(whose[static_cast<int>(row.of)], "logits ", in_words(row),
+                       " are minus infinity; one token at least must be possible.");
+}
+
+// Errors: input_error for a row of no vocabulary.
+[[noreturn]] inline void raise_empty_row(row_origin row) {
+  raise<input_error>("there is no logit ", in_words(row), ": the row is empty.");
+}
+
+}  // namespace detail
+
+}  // namespace espalier

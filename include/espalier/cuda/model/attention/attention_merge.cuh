@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
+
+namespace espalier::cuda::detail {
+
+inline constexpr int attention_merge_threads = 128;
+
+//! The merged mean of `width` dimensions from d on, to out.
+//!
+//! Shapes      parts: of the first split, parts_between numbers from one split to the next; weight: that of split i in
+//!             lane i, 0 beyond
+template <int width, class NumberT>
+__device__ void merge_dimensions(const float* parts, std::int64_t parts_between, float weight, float factor, bool there,
+                                 NumberT* out) {
+  struct alignas(width * sizeof(float)) piece {
+    float number[width];
+  };
+  struct alignas(width * sizeof(NumberT)) result {
+    NumberT number[width];
+  };
+  constexpr int at_once = 8;  // loads under way
+  piece sum = {};
+  for (int first = 0;
+       first < 32 && __any_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x % 32) >= first && weight != 0.0F) != 0;
+       first += at_once) {
+    float shares[at_once];
+    piece pieces[at_once];
+    ESPALIER_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      shares[i] = __shfl_sync(0xFFFFFFFFU, weight, first + i);
+      pieces[i] = {};
+      // Parts that have seen nothing are not there.
+      if (there && shares[i] != 0.0F) pieces[i] = *reinterpret_cast<const piece*>(parts + (first + i) * parts_between);
+    }
+    ESPALIER_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      ESPALIER_UNROLL
+      for (int e = 0; e < width; ++e)
+        sum.number[e] = fmaf(shares[i], pieces[i].number[e], sum.number[e]);
+    }
+  }
+  result mean;
+  ESPALIER_UNROLL
+  for (int e = 0; e < width; ++e)
+    mean.number[e] = static_cast<NumberT>(sum.number[e] * factor);
+  if (there) *reinterpret_cast<result*>(out) = mean;
+}
+
+//! Merges what the splits of the context have found: their means, weighted by the sums of their weights, in the order
+//! of the splits. One warp a row and head; padding rows are left alone.
+template <class NumberT>
+ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(attention_arguments<NumberT> a) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const std::int32_t n = a.batch.n_rows * a.n_heads;
+  const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // row and head
+  if (i >= n || a.batch.sequence_of[i / a.n_heads] < 0) return;
+
+  const float own = lane < a.n_splits ? a.part_weights[static_cast<std::int64_t>(lane) * n + i] : -INFINITY;
+  float most = own;
+  for (int step = 16; step > 0; step /= 2)
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, step));
+  // What is not a number stays so; where nothing was seen at all, the difference must not become so.
+  const float weight = own == -INFINITY ? 0.0F : exp2f(own - most);
+  float total = weight;
+  for (int step = 16; step > 0; step /= 2)
+    total += __shfl_xor_sync(0xFFFFFFFFU, total, step);
+  const float factor = total == 0.0F ? 0.0F : 1.0F / total;
+
+  const std::int64_t between = static_cast<std::int64_t>(n) * a.head_dim,
+                     at = static_cast<std::int64_t>(i) * a.head_dim;
+  const std::int32_t width = a.head_dim % 4 == 0 ? 4 : 1;
+  for (std::int32_t first = 0; first < a.head_dim; first += 32 * width) {
+    const std::int32_t d = first + width * lane;
+    const bool there = d < a.head_dim;
+    const float* const parts = a.parts + at + d;
+    if (width == 4) {
+      merge_dimensions<4>(parts, between, weight, factor, there, a.out + at + d);
+    } else {
+      merge_dimensions<1>(parts, between, weight, factor, there, a.out + at + d);
+    }
+  }
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/cuda/model/attention/attention_shape.cuh"
+#include "espalier/cuda/model/attention/attention_tuning.cuh"
+
+namespace espalier::cuda::detail {
+
+//! How one batch is spread over the device: a function of shapes alone, so that a captured graph stays valid.
+struct attention_plan {
+  std::int32_t row_groups = 1;  //!< groups of 16 query rows that one warp works on, of four
+  std::int32_t n_tiles = 1;     //!< of one key-value head, over all sequences
+  std::int32_t n_splits = 1;    //!< of the context
+};
+
+//! Tiles of `rows` rows that cover the rows of all heads that share keys, however sequences divide them.
+inline std::int32_t tiles_for(const attention_shape& shape, std::int32_t n_rows, std::int32_t n_sequences,
+                              std::int32_t rows) {
+  return n_rows * (shape.n_heads / shape.n_kv_heads) / rows + std::max(n_sequences, 1);
+}
+
+//! A number of splits and its estimated time.
+struct split_estimate {
+  std::int64_t time;
+  std::int32_t n_splits;
+};
+
+//! The number of splits with the least estimated time: the thread blocks that a multiprocessor gets, times the blocks
+//! of 64 slots that each of them works on, and the merging. Few rows leave multiprocessors idle unless the context is
+//! split; many rows fill them alone.
+inline split_estimate best_splits(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
+                                  std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost) {
+  const std::int64_t work = std::int64_t{n_tiles} * shape.n_kv_heads;
+  const std::int64_t blocks = max_context / 64 + 2;
+  const std::int64_t out_bytes = std::int64_t{n_rows} * shape.n_heads * shape.head_dim * 4;
+  split_estimate best{0, 0};
+  for (std::int32_t splits = 1; splits <= std::min<std::int64_t>(tuning.max_splits, blocks); ++splits) {
+    const std::int64_t share = (work * splits + tuning.multiprocessors - 1) / tuning.multiprocessors;
+    const std::int64_t waves = (share + tuning.resident_blocks - 1) / tuning.resident_blocks;
+    const std::int64_t one = tile_cost * ((blocks + splits - 1) / splits);
+    std::int64_t time = share * one + waves * tuning.start_cost;
+    // A block that has its multiprocessor to itself waits more.
+    if (share % tuning.resident_blocks != 0) time += one / 2;
+    if (splits > 1) time += tuning.merge_cost + 2 * splits * out_bytes / tuning.merge_bytes;
+    if (best.n_splits == 0 || time < best.time) best = {time, splits};
+  }
+  return best;
+}
+
+inline attention_plan plan_attention(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
+                                     std::int32_t n_sequences, std::int32_t max_context) {
+  const std::int32_t small = tiles_for(shape, n_rows, n_sequences, 64);
+  const std::int32_t large = tiles_for(shape, n_rows, n_sequences, 128);
+  const auto by_small = best_splits(shape, tuning, n_rows, max_context, small, tuning.small_tile_cost);
+  const auto by_large = best_splits(shape, tuning, n_rows, max_context, large, tuning.large_tile_cost);
+  if (by_large.time < by_small.time) return {2, large, by_large.n_splits};
+  return {1, small, by_small.n_splits};
+}
+
+//! Rows of results of parts that the plans for up to max_rows rows of one sequence need.
+inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
+  std::size_t most = 0;
+  for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {
+    const std::int32_t splits = plan_attention(shape, tuning, rows, 1, shape.max_context).n_splits;
+    if (splits > 1) most = std::max(most, static_cast<std::size_t>(splits) * static_cast<std::size_t>(rows));
+  }
+  return most;
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/cuda/core/ptx.cuh"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
+
+namespace espalier::cuda::detail {
+
+//! The sizes of a tile of attention on tensor cores: rows of queries by a block of slots.
+//!
+//! Rows of numbers in shared memory are chunks of 16 bytes; chunk c of row r lies where chunk c ^ (r % 8) would, so
+//! that eight rows' chunks of one column, which a load of fragments reads together, lie in different banks, and so do a
+//! row's chunks.
+template <class NumberT, int dim, int row_groups>
+struct attention_tile {
+  static constexpr int warps = 4;
+  static constexpr int threads = 32 * warps;
+  static constexpr int warp_rows = 16 * row_groups;
+  static constexpr int rows = warps * warp_rows;
+  static constexpr int slots = 64;
+  static constexpr int row_bytes = dim * static_cast<int>(sizeof(NumberT));
+  static constexpr int chunks = row_bytes / 16;
+  static constexpr int buffer_bytes = slots * row_bytes;
+  static_assert(sizeof(NumberT) == 2 && chunks % 8 == 0 && chunks <= 32);
+
+  static constexpr std::size_t query_bytes = std::size_t{rows} * row_bytes;
+  static constexpr std::size_t mask_bytes = std::size_t{2} * rows * 2 * sizeof(std::uint32_t);
+
+  //! Of a thread block: queries, buffers, the masks of two blocks, what some row sees, and the blocks with something to
+  //! see.
+  static constexpr std::size_t shared_bytes(std::int32_t n_stages, std::int32_t seen_words) {
+    return query_bytes + static_cast<std::size_t>(2 * n_stages) * buffer_bytes + mask_bytes +
+           static_cast<std::size_t>(seen_words) * sizeof(std::uint32_t) +
+           static_cast<std::size_t>(seen_words / 2 + 1) * sizeof(std::int32_t);
+  }
+
+  //! Bytes from the first row to a chunk of a row.
+  __device__ static constexpr std::uint32_t offset(std::uint32_t row, std::uint32_t chunk) {
+    return row * row_bytes + ((chunk ^ (row & 7U)) << 4);
+  }
+};
+
+//! Which rows a thread block works on: rows and heads of one sequence, the heads that share keys and values together.
+struct tile_place {
+  batch_sequence sequence;
+  std::int32_t first_row;   // of the batch
+  std::int32_t first_head;  // of the group, in that row
+  std::int32_t n_queries;   // pairs of row and head: 0 for a tile that no sequence has
+  std::int32_t n_rows;
+  std::int32_t group;
+  std::int32_t kv_head;
+
+  __device__ std::int32_t row_of(std::int32_t query) const { return (first_head + query) / group; }
+  __device__ std::int32_t head_of(std::int32_t query) const { return (first_head + query) % group; }
+};
+
+template <class NumberT>
+__device__ tile_place find_tile(const attention_arguments<NumberT>& a, std::int32_t tile, std::int32_t tile_rows) {
+  tile_place place = {};
+  place.group = a.group;
+  place.kv_head = static_cast<std::int32_t>(blockIdx.z);
+  for (std::int32_t i = 0; i < a.batch.n_sequences; ++i) {
+    const batch_sequence s = a.batch.sequences[i];
+    const std::int32_t queries = (s.row_end - s.row_begin) * a.group;
+    const std::int32_t tiles = (queries + tile_rows - 1) / tile_rows;
+    if (tile < tiles) {
+      const std::int32_t first = tile * tile_rows;
+      place.sequence = s;
+      place.first_row = s.row_begin + first / a.group;
+      place.first_head = first % a.group;
+      place.n_queries = queries - first < tile_rows ? queries - first : tile_rows;
+      place.n_rows = (place.first_head + place.n_queries - 1) / a.group + 1;
+      return place;
+    }
+    tile -= tiles;
+  }
+  return place;
+}
+
+//! The blocks of 64 slots that some row of a tile sees: those of the prefix, then those of the masks' columns, which
+//! begin at the prefix's end, empty ones left out.
+struct tile_blocks {
+  const std::uint32_t* seen;   // columns that some row sees
+  const std::int32_t* listed;  // blocks of columns that are not empty, ascending
+  std::int32_t n_prefix;
+  std::int32_t n_listed;
+};
+
+//! Fills seen and listed in shared memory. All threads of the block; ends with a barrier.
+__device__ inline tile_blocks find_blocks(const tile_place& place, const std::uint32_t* mask, std::uint32_t* seen,
+                                          std::int32_t* listed, std::int32_t seen_words) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
+  const auto n_threads = static_cast<std::int32_t>(blockDim.x), warps = n_threads / 32;
+  const batch_sequence& s = place.sequence;
+  const std::int32_t words = s.mask_words < seen_words ? s.mask_words : seen_words;
+  const std::int32_t n_blocks = (words + 1) / 2;
+  for (auto w = static_cast<std::int32_t>(threadIdx.x); w < 2 * n_blocks; w += n_threads)
+    seen[w] = 0;
+  __syncthreads();
+  const std::uint32_t* const rows = mask + s.mask_begin + (place.first_row - s.row_begin) * s.mask_words;
+  for (std::int32_t w = lane; w < words; w += 32) {
+    std::uint32_t any = 0;
+    for (std::int32_t r = warp; r < place.n_rows; r += warps)
+      any |= rows[r * s.mask_words + w];
+    if (any != 0) atomicOr(seen + w, any);
+  }
+  __syncthreads();
+  if (warp == 0) {
+    std::int32_t n = 0;
+    for (std::int32_t first = 0; first < n_blocks; first += 32) {
+      const std::int32_t block = first + lane;
+      const bool some = block < n_blocks && (seen[2 * block] | seen[2 * block + 1]) != 0;
+      const std::uint32_t which = __ballot_sync(0xFFFFFFFFU, some);
+      if (some) listed[1 + n + __popc(which & ((1U << lane) - 1U))] = block;
+      n += __popc(which);
+    }
+    if (lane == 0) listed[0] = n;
+  }
+  __syncthreads();
+  return {seen, listed + 1, (s.prefix + 63) / 64, listed[0]};
+}
+
+//! Copies keys and values into shared memory, a block of slots at a time: keys(), then values() of the same block. What
+//! no row of the tile sees is not read and becomes zero: a weight of zero times whatever lies there must be zero.
+//!
+//! A warp copies the same rows of every block; each lane finds out where one of them lies, and tells the others.
+template <class NumberT, class TileT>
+struct slot_copier {
+  static constexpr int lanes_per_row = TileT::chunks;
+  static constexpr int rows_at_once = 32 / lanes_per_row;
+  static constexpr int step_rows = rows_at_once * TileT::warps;  // of the block
+  static constexpr int steps = TileT::slots / step_rows;
+
+  const kv_view<NumberT>& kv;
+  const tile_place& place;
+  const tile_blocks& blocks;
+  const NumberT* first_key;  // this lane's chunk of row 0 of the cache
+  std::int64_t to_values;    // numbers
+  std::uint32_t offset;      // of this lane's chunk of the first step
+  std::int32_t own = -1;     // the row of the cache that this lane looks after; -1: nobody sees it
+
+  __device__ slot_copier(const kv_view<NumberT>& kv_, const tile_place& place_, const tile_blocks& blocks_)
+      : kv(kv_), place(place_), blocks(blocks_) {
+    const std::uint32_t chunk = threadIdx.x % lanes_per_row;
+    first_key = kv.data + static_cast<std::int64_t>(place.kv_head) * (TileT::row_bytes / 2) + 8 * chunk;
+    to_values = static_cast<std::int64_t>(kv.page_size) * kv.row_size;
+    offset = TileT::offset(threadIdx.x / lanes_per_row, chunk);  // step_rows is a multiple of 8
+  }
+
+  __device__ void keys(ptx::shared_address to, std::int32_t block) {
+    // Lane i looks after what lane i % rows_at_once of each row copies in step i / rows_at_once.
+    const auto i = static_cast<std::int32_t>(threadIdx.x % (steps * rows_at_once));
+    const std::int32_t column =
+        i / rows_at_once * step_rows + static_cast<std::int32_t>(threadIdx.x / 32) * rows_at_once + i % rows_at_once;
+    std::int32_t slot = 64 * block + column;
+    bool there = slot < place.sequence.prefix;
+    if (block >= blocks.n_prefix) {
+      const std::int32_t c = 64 * blocks.listed[block - blocks.n_prefix] + column;
+      slot = place.sequence.prefix + c;
+      there = (blocks.seen[c / 32] >> (c % 32) & 1U) != 0;
+    }
+    own = there ? static_cast<std::int32_t>(kv.row(place.sequence.sequence, slot)) : -1;
+    copy(to, first_key);
+  }
+
+  __device__ void values(ptx::shared_address to) const { copy(to, first_key + to_values); }
+
+  __device__ void copy(ptx::shared_address to, const NumberT* from) const {
+    static_assert(step_rows % 8 == 0);
+    const auto lane_row = static_cast<int>(threadIdx.x % 32 / lanes_per_row);
+    ESPALIER_UNROLL
+    for (int step = 0; step < steps; ++step) {
+      const std::int32_t row = __shfl_sync(0xFFFFFFFFU, own, step * rows_at_once + lane_row);
+      ptx::copy_async_16(to + offset + static_cast<std::uint32_t>(step * step_rows * TileT::row_bytes),
+                         from + static_cast<std::int64_t>(row < 0 ? 0 : row) * kv.row_size, row >= 0);
+    }
+  }
+};
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/cuda/core/error.cuh"
+
+namespace espalier::cuda {
+
+//! What tree attention is fitted to a device with.
+//!
+//! Costs are in units of some 200 clocks of a multiprocessor that two thread blocks share. They are reasoned for
+//! compute capability 9.0, not measured: per block of 64 slots of 128 numbers a tile of 64 rows is bound by the second
+//! cache (32 KiB at 24 bytes a clock: 1,370 clocks; shared memory 1,020, mma.sync 810), one of 128 rows by mma.sync
+//! (1,610; shared memory 1,280).
+struct attention_tuning {
+  std::int32_t multiprocessors = 1;
+  std::int32_t shared_bytes = 0;       //!< of a multiprocessor
+  std::int32_t resident_blocks = 2;    //!< of a multiprocessor: what registers allow
+  std::int32_t max_splits = 32;        //!< parts of the context, 1 to 32
+  std::int32_t small_tile_cost = 7;    //!< a tile of 64 rows, a block of slots
+  std::int32_t large_tile_cost = 8;    //!< a tile of 128 rows, a block of slots
+  std::int32_t start_cost = 20;        //!< a thread block before its first block of slots
+  std::int32_t merge_cost = 20;        //!< the second kernel where the context is split
+  std::int32_t merge_bytes = 360'000;  //!< what that kernel moves in a unit of time
+};
+
+//! Stateless. Compute capability as 10 * major + minor.
+constexpr attention_tuning attention_tuning_for(std::int32_t capability, std::int32_t multiprocessors) {
+  attention_tuning tuning;
+  tuning.multiprocessors = multiprocessors;
+  if (capability >= 120 || capability == 86 || capability == 89) {
+    tuning.shared_bytes = 100 * 1024;
+  } else if (capability >= 90) {
+    tuning.shared_bytes = 228 * 1024;
+  } else {
+    tuning.shared_bytes = 164 * 1024;
+  }
+  return tuning;
+}
+
+//! For the present device.
+inline attention_tuning attention_tuning_of_device() {
+  int device = 0, major = 0, minor = 0, multiprocessors = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  require(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return attention_tuning_for(10 * major + minor, multiprocessors);
+}
+
+}  // namespace espalier::cuda

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
+#include "espalier/cuda/model/attention/attention_merge.cuh"
+#include "espalier/cuda/model/attention/attention_plan.cuh"
+#include "espalier/cuda/model/attention/attention_shape.cuh"
+#include "espalier/cuda/model/attention/attention_tile.cuh"
+#include "espalier/cuda/model/attention/attention_tuning.cuh"
+#include "espalier/cuda/model/attention/plain_attention.cuh"
+#include "espalier/cuda/model/attention/tile_attention.cuh"
+
+namespace espalier::cuda {
+
+//! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree
+//! that the row's mask shows. Owns the memory in which parts of the context are merged.
+//!
+//! The query heads that share keys and values share a tile: 64 or 128 pairs of row and head, by blocks of 64 slots.
+//! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps leave out what
+//! their own rows do not see: rows in depth-first order keep relatives together, and so most blocks empty. Masks of the
+//! prefix are not read. Where rows and heads are few, the context is divided among more thread blocks, whose results a
+//! second kernel merges in a fixed order: results are the same bits every time. Weights and sums are floats; where
+//! values are half or bfloat16 numbers, weights are rounded to that type before they meet them.
+//!
+//! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores (mma.sync); floats, and other dimensions
+//! up to 256, on a plain kernel that is meant for small models and comparison.
+//!
+//! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
+//!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
+//!             128) times from the second cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. 32 heads of
+//!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
+//!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
+//!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
+//!             capability 9.0, and all there is on 8.0
+//! Errors      option_error for a shape that no kernel takes; cuda_error
+//! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
+//!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
+//!             tiles of either size
+//! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); Dao et
+//!             al., Flash-Decoding (splits)
+template <class NumberT>
+class tree_attention {
+ public:
+  explicit tree_attention(const attention_shape& shape) : tree_attention(shape, attention_tuning_of_device()) {}
+
+  tree_attention(const attention_shape& shape, const attention_tuning& tuning) : shape_(shape), tuning_(tuning) {
+    require_option("n_kv_heads", shape.n_kv_heads, 1, 1 << 16);
+    require_option("n_heads", shape.n_heads, shape.n_kv_heads, 1 << 16);
+    if (shape.n_heads % shape.n_kv_heads != 0)
+      raise<option_error>("option n_heads is ", shape.n_heads, ", but must be a multiple of n_kv_heads, ",
+                          shape.n_kv_heads, ".");
+    require_option("head_dim", shape.head_dim, 1, detail::plain_attention_max_dim);
+    require_option("max_rows", shape.max_rows, 1, detail::max_mask_columns);
+    require_option("max_context", shape.max_context, 1, 1 << 26);
+    require_option("max_splits", tuning.max_splits, 1, 32);
+    if (shape_.query_stride == 0) shape_.query_stride = shape.n_heads * shape.head_dim;
+    n_parts_ = detail::rows_of_parts(shape_, tuning_);
+    const std::size_t heads = static_cast<std::size_t>(shape.n_heads);
+    parts_ = device_array<float>(n_parts_ * heads * static_cast<std::size_t>(shape.head_dim));
+    part_weights_ = device_array<float>(n_parts_ * heads);
+  }
+
+  const attention_shape& shape() const { return shape_; }
+
+  //! Keys and values of the rows are in the cache already. No synchronisation. What is launched depends on the view's
+  //! own fields alone, so that the launches may be captured. Padding rows of `out` are left alone.
+  //!
+  //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
+  //!             bytes
+  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context +
+  //!             n_rows or from 32,768 on; scale > 0
+  void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
+           float scale, NumberT* out, cudaStream_t stream) const {
+    if (batch.n_rows == 0) return;
+    detail::attention_arguments<NumberT> a{};
+    a.queries = queries;
+    a.kv = kv;
+    a.kv.data += layer * kv.layer_stride;
+    a.batch = batch;
+    a.out = out;
+    a.parts = parts_.data();
+    a.part_weights = part_weights_.data();
+    a.exponent_scale = scale * 1.44269504F;
+    a.query_stride = shape_.query_stride;
+    a.n_heads = shape_.n_heads;
+    a.group = shape_.n_heads / shape_.n_kv_heads;
+    a.head_dim = shape_.head_dim;
+    a.seen_words = 2 * ((std::min(batch.max_context + batch.n_rows, detail::max_mask_columns) + 63) / 64);
+    const detail::attention_plan plan =
+        detail::plan_attention(shape_, tuning_, batch.n_rows, batch.n_sequences, batch.max_context);
+    a.n_splits = static_cast<std::int32_t>(std::clamp<std::size_t>(n_parts_ / static_cast<std::size_t>(batch.n_rows), 1,
+                                                                   static_cast<std::size_t>(plan.n_splits)));
+    if (!launch_tiles(a, plan, stream)) launch_plain(a, stream);
+    if (a.n_splits > 1) {
+      const std::int32_t warps = detail::attention_merge_threads / 32;
+      const launch_shape merge{.grid = blocks_for(batch.n_rows * shape_.n_heads, warps),
+                               .threads = detail::attention_merge_threads};
+      launch("merge_attention", detail::merge_attention<NumberT>, merge, stream, a);
+    }
+  }
+
+ private:
+  static unsigned blocks_for(std::int32_t items, std::int32_t per_block) {
+    return static_cast<unsigned>((items + per_block - 1) / per_block);
+  }
+
+  bool launch_tiles(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
+                    cudaStream_t stream) const {
+    if constexpr (sizeof(NumberT) == 2) {
+      if (shape_.head_dim == 64) return launch_tiles_of<64>(a, plan, stream);
+      if (shape_.head_dim == 128) return launch_tiles_of<128>(a, plan, stream);
+    }
+    return false;
+  }
+
+  template <int dim>
+  bool launch_tiles_of(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
+                       cudaStream_t stream) const {
+    if (plan.row_groups == 1) {
+      launch_tile_kernel<dim, 1>(a, plan, stream);
+    } else {
+      launch_tile_kernel<dim, 2>(a, plan, stream);
+    }
+    return true;
+  }
+
+  template <int dim, int row_groups>
+  void launch_tile_kernel(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
+                          cudaStream_t stream) const {
+    using tile = detail::attention_tile<NumberT, dim, row_groups>;
+    // Two stages where two blocks may still share a multiprocessor, which keeps 1 KiB a block for itself.
+    const std::int32_t room = tuning_.shared_bytes / tuning_.resident_blocks - 1024;
+    a.n_stages = static_cast<std::int64_t>(tile::shared_bytes(2, a.seen_words)) <= room ? 2 : 1;
+    const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),
+                                          static_cast<unsigned>(shape_.n_kv_heads)),
+                             .threads = tile::threads,
+                             .shared_bytes = tile::shared_bytes(a.n_stages, a.seen_words)};
+    launch("tile_attention", detail::tile_attention<NumberT, dim, row_groups>, shape, stream, a);
+  }
+
+  void launch_plain(const detail::attention_arguments<NumberT>& a, cudaStream_t stream) const {
+    const launch_shape shape{.grid = dim3(blocks_for(a.batch.n_rows * shape_.n_heads, detail::plain_attention_warps),
+                                          static_cast<unsigned>(a.n_splits)),
+                             .threads = 32 * detail::plain_attention_warps,
+                             .shared_bytes = detail::plain_attention_shared_bytes};
+    launch("plain_attention", detail::plain_attention<NumberT>, shape, stream, a);
+  }
+
+  attention_shape shape_;
+  attention_tuning tuning_;
+  std::size_t n_parts_ = 0;  // rows of parts
+  device_array<float> parts_;
+  device_array<float> part_weights_;
+};
+
+}  // namespace espalier::cuda

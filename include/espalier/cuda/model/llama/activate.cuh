@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/model/llama/number.cuh"
+
+namespace espalier::cuda::detail {
+
+// What stands between the two products of an MLP: silu(gate) * up, or gelu(up), its exact form, where there is no gate.
+//
+// Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width]
+template <class NumberT>
+struct activate_job {
+  const NumberT* in = nullptr;
+  const float* bias = nullptr;
+  NumberT* out = nullptr;
+  std::int32_t width = 0;
+  bool has_gate = true;
+};
+
+inline constexpr int activate_threads = 256;
+
+__device__ inline float silu(float x) {
+  return x / (1.0F + expf(-x));
+}
+
+__device__ inline float gelu(float x) {
+  return 0.5F * x * (1.0F + erff(x * 0.70710678F));
+}
+
+template <class NumberT, int RunT>
+ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
+  const std::int32_t i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x) * RunT;
+  if (i >= job.width) return;
+  const std::int32_t up_at = job.has_gate ? job.width : 0;
+  const NumberT* in = job.in + static_cast<std::int64_t>(blockIdx.x) * (job.width + up_at);
+  const auto up = load_run<RunT>(in + up_at + i);
+  number_run<NumberT, RunT> gate{};
+  if (job.has_gate) gate = load_run<RunT>(in + i);
+  number_run<NumberT, RunT> out;
+  for (int k = 0; k < RunT; ++k) {
+    const auto with_bias = [&](NumberT x, std::int32_t at) {
+      return static_cast<float>(x) + (job.bias != nullptr ? job.bias[at + k] : 0.0F);
+    };
+    const float u = with_bias(up.at[k], up_at + i);
+    out.at[k] = NumberT(job.has_gate ? silu(with_bias(gate.at[k], i)) * u : gelu(u));
+  }
+  store_run<RunT>(job.out + static_cast<std::int64_t>(blockIdx.x) * job.width + i, out);
+}
+
+template <class NumberT>
+void activate(const activate_job<NumberT>& job, int n, cudaStream_t stream) {
+  if (n == 0) return;
+  with_run_of(job.width, [&](auto run) {
+    constexpr int per_block = activate_threads * run.value;
+    launch("activate_rows", activate_rows<NumberT, run.value>,
+           {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>((job.width + per_block - 1) / per_block)),
+            .threads = activate_threads},
+           stream, job);
+  });
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/model/llama/lt_object.cuh"
+
+namespace espalier::cuda {
+
+//! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i]
+//! W[o][i], or that added to what y holds.
+//!
+//! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt counts by
+//! columns, so what it is told is Y = transposed(W) X, with W inputs by outputs, X inputs by rows and Y outputs by
+//! rows, leading dimensions inputs, inputs and outputs.
+//!
+//! Products are added first, then numbers of rows are planned: cuBLASLt's choice of an algorithm is asked for there,
+//! once for each product and number of rows. multiply() takes planned numbers of rows only.
+//!
+//! Sums are in float. With float weights nothing is rounded to TF32.
+//!
+//! Complexity  plan: one heuristic search a product. multiply: one cublasLtMatmul; no search, no allocation, no
+//!             synchronisation; a graph can capture it
+//! Law         the same call gives the same bits on the same device and library. With `one_algorithm` a product runs by
+//!             one algorithm for all numbers of rows, which does not divide a sum among blocks: each output then is
+//!             summed in an order that only the algorithm's tiles decide. cuBLASLt does not promise more; tests compare
+//!             the bits
+//! Errors      cuda_error that names the call, or the product that no algorithm computes
+class matrix_products {
+ public:
+  //! `numbers`: what weights and x are made of.
+  matrix_products(cudaDataType_t numbers, bool one_algorithm) : numbers_(numbers), one_algorithm_(one_algorithm) {
+    require(cublasLtCreate(handle_.place()), "cublasLtCreate");
+    require(cublasLtMatmulDescCreate(description_.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    require(
+        cublasLtMatmulDescSetAttribute(description_.get(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+        "cublasLtMatmulDescSetAttribute");
+    workspace_ = device_array<unsigned char>(workspace_bytes);
+  }
+
+  //! `alignment`: of the matrix, in bytes. Post: the product's number.
+  int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256) {
+    products_.emplace_back();
+    product& p = products_.back();
+    p.outputs = outputs, p.inputs = inputs, p.result = result, p.accumulate = accumulate, p.alignment = alignment;
+    p.weights = layout_of(numbers_, inputs, outputs);
+    return static_cast<int>(products_.size()) - 1;
+  }
+
+  //! Does nothing where this number of rows has been planned.
+  void plan(int rows) {
+    if (std::binary_search(planned_.begin(), planned_.end(), rows)) return;
+    for (product& p : products_) {
+      sized s = shape_of(p, rows);
+      choose(p, s);
+      p.sizes.insert(p.size(rows), std::move(s));
+    }
+    planned_.insert(std::lower_bound(planned_.begin(), planned_.end(), rows), rows);
+  }
+
+  //! The least planned number of rows that holds n.
+  //!
+  //! Pre         n is at most the largest that has been planned
+  int planned(int n) const { return *std::lower_bound(planned_.begin(), planned_.end(), n); }
+
+  //! Shapes      matrix [outputs][inputs], x [rows][inputs], y [rows][outputs], both aligned to 256 bytes
+  //! Pre         rows is planned
+  void multiply(int number, const void* matrix, const void* x, void* y, int rows, cudaStream_t stream) const {
+    const product& p = products_[static_cast<std::size_t>(number)];
+    const sized& s = *p.size(rows);
+    const float one = 1.0F, others = p.accumulate ? 1.0F : 0.0F;
+    require(cublasLtMatmul(handle_.get(), description_.get(), &one, matrix, p.weights.get(), x, s.x.get(), &others, y,
+                           s.y.get(), y, s.y.get(), &s.algorithm, workspace_.data(), workspace_bytes, stream),
+            "cublasLtMatmul");
+  }
+
+ private:
+  using layout = detail::lt_object<cublasLtMatrixLayout_t>;
+
+  // What the vendor advises for compute capability 9.0.
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+  // The algorithm for all numbers of rows is one that cuBLASLt advises for this many.
+  static constexpr int typical_rows = 64;
+
+  struct sized {
+    int rows = 0;
+    layout x, y;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  struct product {
+    int outputs = 0, inputs = 0;
+    cudaDataType_t result{};
+    bool accumulate = false;
+    std::uint32_t alignment = 256;
+    layout weights;
+    std::vector<sized> sizes;  // ascending
+    bool has_algorithm = false;
+    cublasLtMatmulAlgo_t algorithm{};
+
+    // The first of at least that many rows.
+    std::vector<sized>::const_iterator size(int rows) const {
+      return std::lower_bound(sizes.begin(), sizes.end(), rows, [](const sized& a, int b) { return a.rows < b; });
+    }
+  };
+  struct candidate_list {
+    cublasLtMatmulHeuristicResult_t of[16];
+    int n = 0;
+  };
+
+  static layout layout_of(cudaDataType_t numbers, int down, int across) {
+    layout made;
+    require(cublasLtMatrixLayoutCreate(made.place(), numbers, static_cast<std::uint64_t>(down),
+                                       static_cast<std::uint64_t>(across), down),
+            "cublasLtMatrixLayoutCreate");
+    return made;
+  }
+
+  sized shape_of(const product& p, int rows) const {
+    sized s;
+    s.rows = rows;
+    s.x = layout_of(numbers_, p.inputs, rows);
+    s.y = layout_of(p.result, p.outputs, rows);
+    return s;
+  }
+
+  void choose(product& p, sized& s) const {
+    if (!one_algorithm_) {
+      s.algorithm = candidates(p, s, 1).of[0].algo;
+      return;
+    }
+    if (!p.has_algorithm) {
+      const sized single = shape_of(p, 1);
+      const candidate_list found = candidates(p, shape_of(p, typical_rows), 16);
+      for (int i = 0; i < found.n && !p.has_algorithm; ++i) {
+        p.algorithm = found.of[i].algo;
+        p.has_algorithm = serves(p, single, p.algorithm);
+      }
+    }
+    if (!p.has_algorithm || !serves(p, s, p.algorithm)) refuse(p, s.rows);
+    s.algorithm = p.algorithm;
+  }
+
+  candidate_list candidates(const product& p, const sized& s, int most) const {
+    detail::lt_object<cublasLtMatmulPreference_t> preference;
+    require(cublasLtMatmulPreferenceCreate(preference.place()), "cublasLtMatmulPreferenceCreate");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      require(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+              "cublasLtMatmulPreferenceSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignment);
+    if (one_algorithm_) {
+      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    }
+    candidate_list found;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), description_.get(), p.weights.get(), s.x.get(), s.y.get(),
+                                       s.y.get(), preference.get(), most, found.of, &found.n);
+    if (status != CUBLAS_STATUS_SUCCESS || found.n == 0) refuse(p, s.rows);
+    return found;
+  }
+
+  bool serves(const product& p, const sized& s, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_.get(), description_.get(), p.weights.get(), s.x.get(),
+                                                          s.y.get(), s.y.get(), &algorithm, &result);
+    return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes;
+  }
+
+  [[noreturn]] void refuse(const product& p, int rows) const {
+    raise<cuda_error>("cuBLASLt has no ",
+                      one_algorithm_ ? "one algorithm for all numbers of rows, with " : "algorithm for ", rows,
+                      " rows of ", p.inputs, " inputs and ", p.outputs, " outputs",
+                      one_algorithm_ ? " among them (option batch_invariant)." : ".");
+  }
+
+  cudaDataType_t numbers_;
+  bool one_algorithm_;
+  detail::lt_object<cublasLtHandle_t> handle_;
+  detail::lt_object<cublasLtMatmulDesc_t> description_;
+  device_array<unsigned char> workspace_;
+  std::vector<product> products_;
+  std::vector<int> planned_;  // ascending
+};
+
+}  // namespace espalier::cuda

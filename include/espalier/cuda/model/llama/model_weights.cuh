@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/model/llama/array_pieces.cuh"
+#include "espalier/cuda/model/llama/number.cuh"
+#include "espalier/cuda/model/llama/row_upload.cuh"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
+
+namespace espalier::cuda {
+
+//! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows
+//! of inputs, norms and biases as float.
+//!
+//! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held
+//! once.
+//!
+//! Shapes      matrix [outputs][inputs]; what a model does not have is null
+//! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
+//!             Synchronises
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
+//!             cuda_error
+template <class NumberT>
+struct model_weights {
+  static_assert(detail::is_model_number<NumberT>,
+                "a transformer on the device computes with float, __half or __nv_bfloat16");
+
+  struct norm_type {
+    float* scale = nullptr;
+    float* bias = nullptr;
+  };
+  struct linear_type {
+    NumberT* matrix = nullptr;
+    float* bias = nullptr;
+    int inputs = 0;
+  };
+  struct layer_type {
+    norm_type attention_norm, mlp_norm;
+    float* query_norm = nullptr;  //!< [head_dim]
+    float* key_norm = nullptr;    //!< [head_dim]
+    linear_type query_key_value, attention_out;
+    linear_type gate, up;  //!< up's rows follow gate's, in matrix and bias
+    linear_type down;
+  };
+
+  detail::array_pieces<NumberT> matrices;
+  detail::array_pieces<float> vectors;
+  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's where tied
+  std::vector<layer_type> layers;
+  norm_type final_norm;
+  linear_type head;
+
+  std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
+
+  //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first
+  //! layer's norm the norms and biases.
+  static model_weights of_shape(const model_config& config) {
+    model_weights weights;
+    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
+    weights.place(config);
+    weights.matrices.allocate();
+    weights.vectors.allocate();
+    weights.place(config);
+    return weights;
+  }
+
+  //! Reads folder/model.safetensors.
+  static model_weights load(const model_config& config, const std::string& folder) {
+    if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
+      raise<model_error>(folder, " holds a model in several files; only one model.safetensors is read.");
+    }
+    safetensors_file file(folder + "/model.safetensors");
+    return load(config, file);
+  }
+
+  static model_weights load(const model_config& config, safetensors_file& file) {
+    espalier::detail::model_tensors<loader>(config, file, nullptr).read();
+    model_weights weights = of_shape(config);
+    loader to{weights, {}};
+    espalier::detail::model_tensors(config, file, &to).read();
+    to.upload.flush();
+    return weights;
+  }
+
+ private:
+  // Gives every part its place, or only counts where there is no memory yet.
+  void place(const model_config& c) {
+    const auto size = [](int n) { return static_cast<std::size_t>(n); };
+    const auto vector = [&](bool there, int n) { return there ? vectors.take(size(n)) : nullptr; };
+    const auto linear = [&](int outputs, int inputs, bool has_bias) {
+      return linear_type{matrices.take(size(outputs) * size(inputs)), vector(has_bias, outputs), inputs};
+    };
+    const bool neox = c.family == model_config::family_type::gpt_neox;
+    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(neox, c.hidden_size)}; };
+    head = linear(c.vocab_size, c.hidden_size, false);
+    embedding = c.tied_embeddings ? head.matrix : matrices.take(size(c.vocab_size) * size(c.hidden_size));
+    for (layer_type& layer : layers) {
+      layer.attention_norm = norm();
+      layer.query_key_value = linear(c.query_size() + 2 * c.kv_size(), c.hidden_size, c.query_bias);
+      layer.query_norm = vector(c.query_key_norm, c.head_dim);
+      layer.key_norm = vector(c.query_key_norm, c.head_dim);
+      layer.attention_out = linear(c.hidden_size, c.query_size(), c.attention_out_bias);
+      layer.mlp_norm = norm();
+      layer.up = linear((neox ? 1 : 2) * c.intermediate_size, c.hidden_size, c.mlp_bias);
+      if (!neox) {
+        layer.gate = layer.up;
+        if (layer.up.matrix) layer.up.matrix += size(c.intermediate_size) * size(c.hidden_size);
+        if (layer.up.bias) layer.up.bias += c.intermediate_size;
+      }
+      layer.down = linear(c.hidden_size, c.intermediate_size, c.mlp_bias);
+    }
+    final_norm = norm();
+  }
+
+  // Puts what the file holds in its place.
+  struct loader {
+    model_weights& weights;
+    detail::row_upload<NumberT> upload;
+
+    void set_row(espalier::detail::part_place place, int row, const float* values) {
+      const linear_type& part = espalier::detail::linear_at(weights, place);
+      const auto inputs = static_cast<std::size_t>(part.inputs);
+      NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
+      upload.add(matrix + static_cast<std::size_t>(row) * inputs, values, inputs);
+    }
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
+      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
+    }
+    void set_bias(espalier::detail::part_place place, int first, const float* values, int n) {
+      detail::upload_vector(espalier::detail::bias_at(weights, place) + first, values, n);
+    }
+  };
+};
+
+}  // namespace espalier::cuda

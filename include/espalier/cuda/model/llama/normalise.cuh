@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cub/block/block_reduce.cuh>
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/model/llama/number.cuh"
+
+namespace espalier::cuda::detail {
+
+// Rows of the residual stream on their way into products: biases that the products before left out are added, the row
+// is kept if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a bias.
+//
+// Shapes: stream, keep [rows][width]; added, scale, bias [width]; out [n][width]
+template <class NumberT>
+struct normalise_job {
+  struct norm {
+    const float* scale = nullptr;  // null: none
+    const float* bias = nullptr;
+    NumberT* out = nullptr;
+  };
+
+  float* stream = nullptr;
+  const float* added[2] = {};
+  bool settles = false;   // the stream gets what was added, too
+  float* keep = nullptr;  // or null
+  norm norms[2];
+  const std::int32_t* rows =
+      nullptr;  // [n] which row out[i] is of, -1: of none; null: row i. With it, nothing but out is written
+  std::int32_t width = 0;
+  float epsilon = 0;
+};
+
+inline constexpr int normalise_threads = 256;
+
+struct normalise_memory {
+  using reduce_type = cub::BlockReduce<float, normalise_threads>;
+
+  typename reduce_type::TempStorage storage;
+  float sum;
+};
+
+// The sum in all threads, in an order that does not depend on the block.
+__device__ inline float block_sum(normalise_memory& memory, float value) {
+  const float sum = normalise_memory::reduce_type(memory.storage).Sum(value);
+  if (threadIdx.x == 0) memory.sum = sum;
+  __syncthreads();
+  const float all = memory.sum;
+  __syncthreads();
+  return all;
+}
+
+// One block a row.
+template <class NumberT, int RunT>
+ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
+  auto& memory = *reinterpret_cast<normalise_memory*>(shared_memory());
+  const std::int32_t row = job.rows != nullptr ? job.rows[blockIdx.x] : static_cast<std::int32_t>(blockIdx.x);
+  const std::int64_t from = static_cast<std::int64_t>(row) * job.width,
+                     to = static_cast<std::int64_t>(blockIdx.x) * job.width;
+  const std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * RunT;
+  constexpr std::int32_t step = normalise_threads * RunT;
+  const auto value = [&](std::int32_t i) {
+    number_run<float, RunT> run = load_run<RunT>(job.stream + from + i);
+    for (const float* added : job.added) {
+      for (int k = 0; added != nullptr && k < RunT; ++k)
+        run.at[k] += added[i + k];
+    }
+    return run;
+  };
+  if (row < 0) {
+    for (std::int32_t i = first; i < job.width; i += step)
+      store_run<RunT>(job.norms[0].out + to + i, number_run<NumberT, RunT>{});
+    return;
+  }
+  float mean = 0.0F, factor = 0.0F;
+  if (job.norms[0].scale != nullptr) {
+    if (job.norms[0].bias != nullptr) {
+      float total = 0.0F;
+      for (std::int32_t i = first; i < job.width; i += step) {
+        const auto run = value(i);
+        for (int k = 0; k < RunT; ++k)
+          total += run.at[k];
+      }
+      mean = block_sum(memory, total) / static_cast<float>(job.width);
+    }
+    float squares = 0.0F;
+    for (std::int32_t i = first; i < job.width; i += step) {
+      const auto run = value(i);
+      for (int k = 0; k < RunT; ++k)
+        squares += (run.at[k] - mean) * (run.at[k] - mean);
+    }
+    factor = 1.0F / sqrtf(block_sum(memory, squares) / static_cast<float>(job.width) + job.epsilon);
+  }
+  for (std::int32_t i = first; i < job.width; i += step) {
+    const auto run = value(i);
+    if (job.settles) store_run<RunT>(job.stream + from + i, run);
+    if (job.keep != nullptr) store_run<RunT>(job.keep + from + i, run);
+    for (const auto& norm : job.norms) {
+      if (norm.scale == nullptr) continue;
+      number_run<NumberT, RunT> out;
+      for (int k = 0; k < RunT; ++k) {
+        const float normal = (run.at[k] - mean) * factor * norm.scale[i + k];
+        out.at[k] = NumberT(norm.bias != nullptr ? normal + norm.bias[i + k] : normal);
+      }
+      store_run<RunT>(norm.out + to + i, out);
+    }
+  }
+}
+
+template <class NumberT>
+void normalise(const normalise_job<NumberT>& job, int n, cudaStream_t stream) {
+  if (n == 0) return;
+  with_run_of(job.width, [&](auto run) {
+    launch("normalise_rows", normalise_rows<NumberT, run.value>,
+           {.grid = static_cast<unsigned>(n), .threads = normalise_threads, .shared_bytes = sizeof(normalise_memory)},
+           stream, job);
+  });
+}
+
+}  // namespace espalier::cuda::detail

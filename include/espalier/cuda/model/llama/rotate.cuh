@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/model/llama/rotary_table.hpp"
+
+namespace espalier::cuda::detail {
+
+// Cosines and sines of the rotary embedding for every position, on the device.
+struct rotary_table {
+  rotary_table(int positions, int dims, double theta)
+      : cosine(static_cast<std::size_t>(positions) * static_cast<std::size_t>(dims / 2)), sine(cosine.size()) {
+    if (cosine.size() == 0) return;
+    const espalier::detail::rotary_table host(positions, dims, theta);
+    cosine = device_array<float>(std::span(host.cosine(0), cosine.size()));
+    sine = device_array<float>(std::span(host.sine(0), sine.size()));
+  }
+
+  device_array<float> cosine, sine;  // [positions][dims / 2]
+};
+
+// Queries, keys and values as the product left them, on their way into attention: biases are added, each head of query
+// and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the row's position.
+// Queries stay in place; keys and values go to the row's cache slot.
+//
+// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null
+template <class NumberT>
+struct rotate_job {
+  NumberT* projected = nullptr;
+  const float* bias = nullptr;
+  const float* query_norm = nullptr;
+  const float* key_norm = nullptr;
+  float epsilon = 0;
+  const float* cosine = nullptr;
+  const float* sine = nullptr;
+  std::int32_t n_heads = 0;
+  std::int32_t n_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t rotary_dims = 0;
+  std::int32_t max_positions = 0;  // one beyond gives NaN
+  std::int32_t layer = 0;
+};
+
+inline constexpr int rotate_warps = 4;
+
+// Calls store(i, value) for each dimension of a head. A warp together.
+template <class NumberT, class StoreT>
+__device__ void rotate_head(const rotate_job<NumberT>& job, const NumberT* x, const float* bias, const float* norm,
+                            std::int32_t position, const StoreT& store) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const auto value = [&](std::int32_t i) { return static_cast<float>(x[i]) + (bias != nullptr ? bias[i] : 0.0F); };
+  float factor = 1.0F;
+  if (norm != nullptr) {
+    float squares = 0.0F;
+    for (std::int32_t i = lane; i < job.head_dim; i += 32)
+      squares += value(i) * value(i);
+    for (int other = 16; other > 0; other /= 2)
+      squares += __shfl_xor_sync(0xFFFFFFFFU, squares, other);
+    factor = 1.0F / sqrtf(squares / static_cast<float>(job.head_dim) + job.epsilon);
+  }
+  const auto normal = [&](std::int32_t i) { return norm != nullptr ? value(i) * factor * norm[i] : value(i); };
+  const std::int32_t half = job.rotary_dims / 2;
+  const bool known = position >= 0 && position < job.max_positions;
+  const std::int64_t turn = static_cast<std::int64_t>(known ? position : 0) * half;
+  for (std::int32_t i = lane; i < half; i += 32) {
+    const float a = normal(i), b = normal(i + half);
+    const float c = known ? job.cosine[turn + i] : NAN, s = job.sine[turn + i];
+    store(i, a * c - b * s);
+    store(i + half, b * c + a * s);
+  }
+  for (std::int32_t i = job.rotary_dims + lane; i < job.head_dim; i += 32)
+    store(i, normal(i));
+}
+
+// One warp a head of a row.
+template <class NumberT>
+ESPALIER_KERNEL void rotate_rows(rotate_job<NumberT> job, kv_view<NumberT> kv, forward_batch_view batch) {
+  const auto row = static_cast<std::int32_t>(blockIdx.x);
+  const auto head = static_cast<std::int32_t>(blockIdx.y * rotate_warps + threadIdx.x / 32);
+  const std::int32_t kv_head = head - job.n_heads, value_head = kv_head - job.n_kv_heads;
+  if (value_head >= job.n_kv_heads || batch.sequence_of[row] < 0) return;
+  const std::int32_t width = (job.n_heads + 2 * job.n_kv_heads) * job.head_dim, first = head * job.head_dim;
+  NumberT* x = job.projected + static_cast<std::int64_t>(row) * width + first;
+  const float* bias = job.bias != nullptr ? job.bias + first : nullptr;
+  const std::int32_t position = batch.positions[row], slot = batch.slots[row];
+  if (kv_head < 0) {
+    rotate_head(job, x, bias, job.query_norm, position, [&](std::int32_t i, float v) { x[i] = NumberT(v); });
+    return;
+  }
+  if (slot < 0) return;
+  const std::int32_t sequence = batch.sequences[batch.sequence_of[row]].sequence;
+  if (value_head < 0) {
+    NumberT* key = kv.key(job.layer, sequence, slot) + kv_head * job.head_dim;
+    rotate_head(job, x, bias, job.key_norm, position, [&](std::int32_t i, float v) { key[i] = NumberT(v); });
+    return;
+  }
+  NumberT* value = kv.value(job.layer, sequence, slot) + value_head * job.head_dim;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x % 32); i < job.head_dim; i += 32)
+    value[i] = bias != nullptr ? NumberT(static_cast<float>(x[i]) + bias[i]) : x[i];
+}
+
+template <class NumberT>
+void rotate(const rotate_job<NumberT>& job, const kv_view<NumberT>& kv, const forward_batch_view& batch,
+            cudaStream_t stream) {
+  if (batch.n_rows == 0) return;
+  const int heads = job.n_heads + 2 * job.n_kv_heads;
+  launch("rotate_rows", rotate_rows<NumberT>,
+         {.grid = dim3(static_cast<unsigned>(batch.n_rows),
+                       static_cast<unsigned>((heads + rotate_warps - 1) / rotate_warps)),
+          .threads = 32 * rotate_warps},
+         stream, job, kv, batch);
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/row_view.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/sampling/log_prob.hpp"
+#include "espalier/sampling/undrawn.hpp"
+
+namespace espalier::cuda::detail {
+
+// The nodes of a tree and the next draw of each, in the memory of the device: a queue in which a node has one place.
+//
+// Shapes      reach, last, order [nodes]; n_pushed [1]
+struct draw_queue {
+  double* reach;                     // the probability that the next draw is looked at; negative: there is none
+  std::int32_t* last;                // number of the last draw from this node, -1 before the first
+  std::int32_t* order = nullptr;     // of equals, the smaller one is taken first; nullptr: the node
+  std::int32_t* n_pushed = nullptr;  // so far
+
+  // One thread.
+  __device__ void push(node_id u, double its_reach) const {
+    reach[u] = its_reach;
+    if (order != nullptr) order[u] = (*n_pushed)++;
+  }
+  // The node with the largest reach, the first of equals; no_node where none is left. The whole team.
+  __device__ node_id best(std::int32_t n_nodes, const team& who) const {
+    const auto step = static_cast<std::int32_t>(who.size());
+    double largest = -1;
+    for (auto u = static_cast<std::int32_t>(who.rank()); u < n_nodes; u += step)
+      largest = reach[u] > largest ? reach[u] : largest;
+    largest = who.reduce(largest, [](double a, double b) { return a < b ? b : a; });
+    if (largest < 0) return no_node;
+    auto first = ~0ULL;  // order, then node
+    for (auto u = static_cast<std::int32_t>(who.rank()); u < n_nodes; u += step) {
+      if (reach[u] != largest) continue;
+      const auto place =
+          static_cast<unsigned long long>(order == nullptr ? u : order[u]) << 32 | static_cast<unsigned>(u);
+      first = place < first ? place : first;
+    }
+    first = who.reduce(first, [](unsigned long long a, unsigned long long b) { return b < a ? b : a; });
+    return static_cast<node_id>(first & 0xFFFFFFFFU);
+  }
+};
+
+// One team: draws without replacement, the one most likely to be looked at first, until the budget is spent or the next
+// one is from a node whose row is not there yet, which is asked for next. Without `asked`, new nodes stay leaves.
+template <class RowsT>
+ESPALIER_KERNEL void __launch_bounds__(row_threads)
+    draw_by_reach(tree_writer tree, RowsT rows, draw_queue queue, chance_source chance, std::int32_t budget,
+                  const node_id* asked, node_id* next) {
+  const node_id asked_now = asked == nullptr ? no_node : *asked;
+  if (asked != nullptr && asked_now == no_node) return;
+  team::turns turns;
+  const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
+  if (asked_now == root_node) {
+    if (who.rank() == 0) {
+      *queue.n_pushed = 0;
+      queue.last[root_node] = -1;
+      queue.push(root_node, 1.0);
+    }
+    who.sync();
+  }
+  node_id next_asked = no_node;
+  while (tree.size->left(budget) > 0) {
+    const node_id u = queue.best(tree.size->n_nodes, who);
+    if (u == no_node) break;
+    const std::int32_t n = queue.last[u] + 1;
+    if (n == 0 && u != asked_now) {
+      next_asked = u;
+      break;
+    }
+    const undrawn row(tree.view(), u, row_view(rows, u, who));
+    const undrawn_draw drawn = row.draw(chance.now(), {u, n, purpose::draft});
+    const double share = drawn.token < 0 ? 0 : row.share(drawn);
+    who.sync();  // all have looked at queue and tree
+    if (who.rank() == 0) {
+      const double reach = queue.reach[u];
+      queue.reach[u] = -1;
+      if (drawn.token >= 0) {
+        const node_id child = tree.append(u, drawn.token, espalier::detail::log_prob_of(drawn.probability));
+        queue.last[u] = n;
+        queue.last[child] = -1;
+        if (reach * (1 - share) > 0) queue.push(u, reach * (1 - share));
+        queue.push(child, asked == nullptr ? -1 : reach * share);
+      }
+    }
+    who.sync();
+  }
+  if (asked != nullptr && who.rank() == 0) *next = next_asked;
+}
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/sampling_options.hpp"
+#include "espalier/sampling/lazy_rows.hpp"
+#include "espalier/sampling/sampler.hpp"
+
+//! What a decoder asks of its parts when it is compiled, as sentences.
+namespace espalier::detail {
+
+ESPALIER_NAMES_MEMBER(NamesOpen, open);
+ESPALIER_NAMES_MEMBER(NamesReset, reset);
+ESPALIER_NAMES_MEMBER(NamesRead, read);
+ESPALIER_NAMES_MEMBER(NamesReadDraft, read_draft);
+ESPALIER_NAMES_MEMBER(NamesReadsStates, reads_states);
+ESPALIER_NAMES_MEMBER(NamesMaxAsked, max_asked);
+ESPALIER_NAMES_MEMBER(NamesWas, was);
+ESPALIER_NAMES_MEMBER(NamesReserve, reserve);
+ESPALIER_NAMES_MEMBER(NamesArgmaxOnly, argmax_only);
+ESPALIER_NAMES_MEMBER(NamesVocabSize, vocab_size);
+ESPALIER_NAMES_MEMBER(NamesRows, rows);
+ESPALIER_NAMES_MEMBER(NamesForwardSeconds, forward_seconds);
+ESPALIER_NAMES_MEMBER(NamesReadPrompt, read_prompt);
+ESPALIER_NAMES_MEMBER(NamesRenumber, renumber);
+ESPALIER_NAMES_MEMBER(NamesKeepStates, keep_states);
+ESPALIER_NAMES_MEMBER(NamesMaxRows, max_rows);
+ESPALIER_NAMES_MEMBER(NamesMaxPositions, max_positions);
+ESPALIER_NAMES_MEMBER(NamesHiddenState, hidden_state);
+ESPALIER_NAMES_MEMBER(NamesPrefix, prefix);
+ESPALIER_NAMES_MEMBER(NamesRemember, remember);
+ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
+
+// A member of an optional name that cannot be called as its refinement says would never be called.
+template <class PolicyT, class NumberT>
+constexpr bool check_policy_members() {
+  static_assert(!NamesOpen<PolicyT> || OpeningPolicy<PolicyT>,
+                "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
+  static_assert(!NamesReset<PolicyT> || ResettingPolicy<PolicyT>,
+                "the policy's member reset cannot be called as reset(): see ResettingPolicy");
+  static_assert(
+      !(NamesRead<PolicyT> || NamesReadDraft<PolicyT> || NamesReadsStates<PolicyT>) || StatePolicy<PolicyT, NumberT>,
+      "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
+      "target: see StatePolicy");
+  static_assert(!(NamesMaxAsked<PolicyT> || NamesWas<PolicyT>) || RebuildingPolicy<PolicyT> || JointPolicy<PolicyT>,
+                "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
+  static_assert(!NamesSerialize<PolicyT> || SavedPolicy<PolicyT> || !LosesNothing<PolicyT>,
+                "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
+  return true;
+}
+
+template <class VerifierT>
+constexpr bool check_verifier_members() {
+  static_assert(!NamesReserve<VerifierT> || ReservingVerifier<VerifierT>,
+                "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see ReservingVerifier");
+  static_assert(!NamesArgmaxOnly<VerifierT> || SaysArgmaxOnly<VerifierT>,
+                "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
+  return true;
+}
+
+template <class DrafterT>
+constexpr bool check_drafter_members() {
+  static_assert(!NamesVocabSize<DrafterT> || VocabularyDrafter<DrafterT> || JointDrafter<DrafterT>,
+                "the drafter's member vocab_size cannot be called as vocab_size(): see VocabularyDrafter");
+  static_assert(!NamesRows<DrafterT> || RowDrafter<DrafterT>,
+                "the drafter's member rows does not give rows by node: see RowDrafter");
+  static_assert(!NamesForwardSeconds<DrafterT> || TimedDrafter<DrafterT>,
+                "the drafter's member forward_seconds cannot be called as forward_seconds(): see TimedDrafter");
+  static_assert(!NamesReadPrompt<DrafterT> || PromptDrafter<DrafterT>,
+                "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
+  static_assert(!NamesRenumber<DrafterT> || RenumberingDrafter<DrafterT>,
+                "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
+  static_assert(!NamesKeepStates<DrafterT> || StateDrafter<DrafterT>,
+                "the drafter has keep_states, but not all that a StateDrafter has");
+  return true;
+}
+
+template <class BackendT, class KVStoreT>
+constexpr bool check_model_members() {
+  static_assert(!NamesMaxRows<BackendT> || BoundedBackend<BackendT>,
+                "the backend's member max_rows cannot be called as max_rows(): see BoundedBackend");
+  static_assert(!NamesMaxPositions<BackendT> || PositionedBackend<BackendT>,
+                "the backend's member max_positions cannot be called as max_positions(): see PositionedBackend");
+  static_assert(!NamesHiddenState<BackendT> || HiddenBackend<BackendT>,
+                "the backend's members hidden_size and hidden_state cannot both be called: see HiddenBackend");
+  static_assert(!(NamesPrefix<KVStoreT> || NamesRemember<KVStoreT>) || PrefixKVStore<KVStoreT>,
+                "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
+  static_assert(!NamesSerialize<KVStoreT> || SavedKVStore<KVStoreT>,
+                "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
+  return true;
+}
+
+// Drafters without probabilities have no rows, and policies that use none need none.
+template <class DrafterT>
+auto draft_rows(DrafterT& drafter) {
+  if constexpr (RowDrafter<DrafterT>) {
+    return drafter.rows();
+  } else {
+    return node_rows<float>{};
+  }
+}
+
+// Where all parts fit. Else one of the sentences is the compiler's error.
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
+constexpr bool check_parts() {
+  static_assert(!std::is_reference_v<PolicyT> && !std::is_reference_v<VerifierT>,
+                "policy and verifier belong to the decoder: it keeps them by value");
+  static_assert(Drafter<DrafterT>, "the first part must be a Drafter");
+  static_assert(KVStore<KVStoreT>, "the fourth part must be a KVStore");
+  static_assert(Backend<BackendT, KVStoreT>, "the fifth part must be a Backend that can use the KV store");
+  using number = logit_number<BackendT, KVStoreT>;
+  using rows_type = decltype(draft_rows(std::declval<DrafterT&>()));
+  static_assert(FeatureDrafter<DrafterT, BackendT> || !CountsFeatures<DrafterT>,
+                "this drafter reads hidden states, which this backend does not offer");
+  static_assert(TreePolicy<PolicyT, DrafterT, philox_chance>,
+                "the second part must be a TreePolicy that can grow from this drafter");
+  static_assert(Verifier<VerifierT, rows_type, lazy_rows<number>, philox_chance>,
+                "the third part must be a Verifier that can read the drafter's rows");
+  static_assert(
+      VerifierT::lossless == regime::any || std::is_same_v<decltype(std::declval<rows_type>().row(0)),
+                                                           decltype(std::declval<lazy_rows<number>&>().row(0))>,
+      "this verifier compares rows of draft and target: both must be float, or both double");
+  static_assert(
+      compatible(PolicyT::sampling, VerifierT::lossless),
+      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+      "be one of those that the verifier handles");
+  return check_policy_members<PolicyT, number>() && check_verifier_members<VerifierT>() &&
+         check_drafter_members<DrafterT>() && check_model_members<BackendT, KVStoreT>();
+}
+
+// What can be known of the parts only when they are there.
+template <class DrafterT, class BackendT>
+void require_fit(const DrafterT& drafter, const BackendT& backend, std::int32_t nodes) {
+  if constexpr (VocabularyDrafter<DrafterT>) {
+    if (drafter.vocab_size() != backend.vocab_size()) {
+      raise<input_error>("the draft model has ", drafter.vocab_size(), " tokens and the target ", backend.vocab_size(),
+                         "; they must share one vocabulary.");
+    }
+  }
+  if constexpr (BoundedBackend<BackendT>) {
+    const std::int32_t most = backend.max_rows();
+    if (most <= nodes) {
+      raise<option_error>("a tree of up to ", nodes, " nodes needs passes of ", nodes + 1,
+                          " rows, but the backend takes at most ", most,
+                          ": lower the policy's budget or raise the backend's max_rows.");
+    }
+  }
+}
+
+template <class VerifierT>
+void require_sampling(const sampling_options& options) {
+  (void)sampler<float>(options);  // checks them
+  if constexpr (ArgmaxVerifier<VerifierT>) {
+    if (options.temperature != 0.0F) {
+      raise<option_error>("option temperature is ", options.temperature,
+                          ", but the greedy verifier writes the most probable token: it must be 0.");
+    }
+  }
+}
+
+}  // namespace espalier::detail

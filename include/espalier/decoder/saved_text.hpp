@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/core/byte_reader.hpp"
+#include "espalier/core/byte_writer.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/decoder/text.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// A type as the compiler spells it.
+template <class T>
+constexpr std::string_view type_name() {
+  std::string_view name = __PRETTY_FUNCTION__;
+  name.remove_prefix(name.find("T = ") + 4);
+  return name.substr(0, name.find_first_of(";]"));
+}
+
+}  // namespace detail
+
+//! A text and what its policy has learnt of it: all that it takes to go on anywhere else with equal parts. Caches are
+//! no part of it: one that holds the text's beginning is used, wherever the text is loaded (see write_sequence);
+//! without one it is forwarded again.
+//!
+//!     const auto base = decode.save();
+//!     for (std::uint32_t i = 0; i < 4; ++i) {
+//!       decode.load(base.fork(i));
+//!       while (decode.step()) {
+//!       }
+//!     }
+//!
+//! Law         a text that is loaded goes on as it would have gone on where it was saved
+template <class PolicyT>
+struct saved_text {
+  text written{};
+  PolicyT policy;
+  bool policy_in_step = false;  //!< whether it has read the row that the pending token came from
+
+  //! Another sample that begins with the tokens so far: its further random numbers are those of this stream.
+  saved_text fork(std::uint32_t stream) const {
+    saved_text sample(*this);
+    sample.written.fork(stream);
+    return sample;
+  }
+
+  //! Takes it to where it is served next.
+  //!
+  //! Errors      input_error where it does not fit there; option_error where the policy there is of another size
+  void move_to(const PolicyT& there, std::int32_t context, std::int32_t vocab_size) {
+    if (policy.max_nodes() != there.max_nodes()) {
+      raise<option_error>("the saved text's policy drafts up to ", policy.max_nodes(), " tokens a round, but this one ",
+                          there.max_nodes(), ": both need the same options.");
+    }
+    written.move_to(context, vocab_size);
+  }
+
+  //! Appends itself to `bytes`.
+  void write(std::vector<std::byte>& bytes) const {
+    byte_writer archive(bytes, what, version);
+    saved_text(*this).serialize(archive);
+    archive.finish();
+  }
+
+  //! Takes the text that `bytes` begin with, and what its policy had learnt, into a policy with the options of this
+  //! one's. Gives the bytes after it.
+  //!
+  //! Errors      input_error where the bytes are no saved text, cut short or damaged, of another version or of another
+  //!             policy: then nothing has changed
+  std::span<const std::byte> read(std::span<const std::byte> bytes) {
+    saved_text other(*this);
+    byte_reader archive(bytes, what, version);
+    other.serialize(archive);
+    const std::span<const std::byte> rest = archive.finish();
+    *this = std::move(other);
+    return rest;
+  }
+
+ private:
+  static constexpr std::string_view what = "saved text";
+  static constexpr std::uint32_t version = 1;
+
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    static_assert(
+        detail::LosesNothing<PolicyT>,
+        "a policy that learns within a text needs serialize(archive) for the text to be written as bytes: see "
+        "SavedPolicy");
+    std::string name(detail::type_name<PolicyT>());
+    archive(name);
+    if (name != detail::type_name<PolicyT>()) {
+      raise<input_error>("the ", what, " was written with the policy ", name, "; it cannot go on with ",
+                         detail::type_name<PolicyT>(), ".");
+    }
+    archive.expect("drafted tokens a round at most", policy.max_nodes());
+    written.serialize(archive);
+    archive(policy_in_step);
+    if constexpr (SavedPolicy<PolicyT>) policy.serialize(archive);
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/status.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/decoder/fresh_seed.hpp"
+#include "espalier/decoder/stop.hpp"
+#include "espalier/decoder/text_options.hpp"
+
+namespace espalier {
+
+//! A text as it is written: its tokens, what it is written with, and why it ended. A value: it does not know where it
+//! is served.
+//!
+//! Spans of its tokens are valid until the next begin().
+//!
+//! Law         between two calls of begin() tokens() only grows; its last token is pending: chosen, but not in the
+//!             cache
+class text {
+ public:
+  //! Context is the most tokens that the cache can hold. The prompt may be a part of tokens().
+  //!
+  //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token outside the vocabulary;
+  //!             option_error for options out of their ranges. The text that was there before then still stands
+  void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options, std::int32_t context,
+             std::int32_t vocab_size) {
+    require_options(options);
+    read_prompt(prompt, std::move(stop), context, vocab_size);
+    options_ = options;
+    if (!options_.seed) options_.seed = fresh_seed();
+    first_round_ = 0;
+    round_ = 0;
+    n_scored_ = asks_to_score() ? 1 : prompt_size_;
+  }
+
+  //! Goes on after tokens() with `more` tokens in between: the next turn of a conversation, with the options and the
+  //! random numbers of this one.
+  //!
+  //! Errors      as begin()
+  void resume(std::span<const token_id> more, stop_conditions stop, std::int32_t context, std::int32_t vocab_size) {
+    std::vector<token_id> prompt(tokens_);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    const std::int32_t before = scores_prompt() ? n_scored_ : size();
+    const std::string unseen = search_.held_back();
+    read_prompt(prompt, std::move(stop), context, vocab_size);
+    search_.show_first(unseen);
+    first_round_ = round_;
+    n_scored_ = asks_to_score() ? before : prompt_size_;
+  }
+
+  //! Another sample of the same text: from here on its random numbers are those of this stream.
+  void fork(std::uint32_t stream) { options_.stream = stream; }
+
+  //! Takes a text to where it is served next.
+  //!
+  //! Errors      input_error where it does not fit there
+  void move_to(std::int32_t context, std::int32_t vocab_size) {
+    require_tokens("saved text", tokens_, vocab_size);
+    require_tokens("stop tokens", stop_.tokens, vocab_size);
+    if (size() > context - (running() && stop_.max_tokens > 0 ? 1 : 0)) {
+      raise<input_error>("a saved text of ", size(), " tokens leaves no room to write in a context of ", context, ".");
+    }
+    context_ = context;
+    reserve();
+  }
+
+  std::span<const token_id> tokens() const { return tokens_; }
+  //! What was written after the prompt.
+  std::span<const token_id> written() const { return tokens().subspan(static_cast<std::size_t>(prompt_size_)); }
+  std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
+  status state() const { return state_; }
+  bool running() const { return state_ == status::running; }
+  const text_options& options() const { return options_; }
+  //! The seed that it is written with, given or not.
+  std::uint64_t seed() const { return options_.seed.value_or(0); }
+  //! Rounds committed since begin() or resume().
+  std::int32_t round() const { return round_ - first_round_; }
+  //! Rounds committed since begin(): a part of the random key.
+  std::int32_t all_rounds() const { return round_; }
+  //! Whether log-probabilities of prompt tokens are asked for and still to be told: those from n_scored() on.
+  bool scores_prompt() const { return n_scored_ < prompt_size_; }
+  std::int32_t n_scored() const { return n_scored_; }
+  //! Those of the first n tokens have been told.
+  void score(std::int32_t n) { n_scored_ = (std::max)(n_scored_, n); }
+  //! Whether it waits for a stop string, and so needs the text of every token.
+  bool reads_pieces() const { return !stop_.strings.empty(); }
+  //! Tokens that may still be written.
+  std::int32_t left() const {
+    return static_cast<std::int32_t>(
+        (std::min)(static_cast<std::int64_t>(room()), stop_.max_tokens - static_cast<std::int64_t>(written().size())));
+  }
+  //! Tokens that still fit the context.
+  std::int32_t room() const { return context_ - size(); }
+  //! The text's new bytes that no stop string can begin in any more, as far as pieces were given. Valid until the next
+  //! commit().
+  std::string_view shown() const { return search_.shown(); }
+
+  //! What the text takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text.
+  //! Nothing has changed until commit(): a round may be given up in between.
+  template <class PieceT>
+  verdict admit(tree_view tree, verdict v, const PieceT& piece_of) {
+    search_.take_back();
+    admitted_state_ = status::running;
+    const std::int32_t n = tree.depth[v.accepted] + 1;
+    std::int32_t kept = 0;
+    while (kept < n && admitted_state_ == status::running) {
+      ++kept;
+      const token_id token = kept < n ? tree.token[tree.ancestor_at(v.accepted, kept)] : v.token;
+      admitted_state_ = state_after(token, piece_of(token), kept);
+    }
+    return cut(tree, v, kept);
+  }
+
+  //! Appends the verdict that was admitted last.
+  void commit(tree_view tree, verdict admitted) {
+    append_committed(tokens_, tree, admitted);
+    search_.keep(admitted_state_ != status::running);
+    state_ = admitted_state_;
+    ++round_;
+  }
+
+  //! Ends a text of which nothing is to be written.
+  void end() { state_ = status::length; }
+
+  //! All but the context: see move_to().
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    for_each_option(options_.sampling, [&](const auto&, auto& value) { archive(value); });
+    archive(options_.seed, options_.stream, options_.log_probs, options_.prompt_log_probs);
+    archive(stop_.max_tokens, stop_.tokens, stop_.strings, stop_.show_string);
+    archive(tokens_, prompt_size_, n_scored_, round_, first_round_, state_);
+    archive.require((state_ == status::idle || (options_.seed && n_scored_ > 0)) &&
+                    (asks_to_score() || n_scored_ == prompt_size_));
+    archive.require(0 <= n_scored_ && n_scored_ <= prompt_size_ && prompt_size_ <= size() && 0 <= first_round_ &&
+                    first_round_ <= round_ && status::idle <= state_ && state_ <= status::context_full &&
+                    (prompt_size_ > 0) == (state_ != status::idle));
+    if constexpr (ArchiveT::reads) {
+      require_options(options_);
+      require_options(options_.sampling);
+      require_options(stop_);
+      search_ = stop_string_search(stop_.strings, stop_.show_string);
+    }
+    search_.serialize(archive);
+  }
+
+ private:
+  void read_prompt(std::span<const token_id> prompt, stop_conditions stop, std::int32_t context,
+                   std::int32_t vocab_size) {
+    require_options(stop);
+    if (prompt.empty())
+      raise<input_error>("the prompt is empty; it needs at least one token, such as the model's first.");
+    if (static_cast<std::int64_t>(prompt.size()) >= std::int64_t{context} + (stop.max_tokens == 0 ? 1 : 0)) {
+      raise<input_error>("a prompt of ", prompt.size(), " tokens leaves no room to write in a context of ", context,
+                         ".");
+    }
+    require_tokens("prompt", prompt, vocab_size);
+    require_tokens("stop tokens", stop.tokens, vocab_size);
+    search_ = stop_string_search(stop.strings, stop.show_string);
+    stop_ = std::move(stop);
+    context_ = context;
+    tokens_ = std::vector<token_id>(prompt.begin(), prompt.end());
+    reserve();
+    prompt_size_ = size();
+    state_ = status::running;
+  }
+
+  // Rounds are not to allocate.
+  void reserve() {
+    tokens_.reserve((std::min)(static_cast<std::size_t>(context_) + 1, tokens_.size() + (std::size_t{1} << 20)));
+    search_.reserve();
+  }
+
+  bool asks_to_score() const { return options_.prompt_log_probs && options_.log_probs >= 0; }
+
+  static void require_tokens(std::string_view what, std::span<const token_id> tokens, std::int32_t vocab_size) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+        raise<input_error>("token ", i, " of the ", what, " is ", tokens[i], ", but the vocabulary ends at ",
+                           vocab_size - 1, ".");
+      }
+    }
+  }
+
+  // After the n-th token of a round.
+  status state_after(token_id token, std::string_view piece, std::int32_t n) {
+    const bool completes_string = search_.push(piece);
+    if (std::find(stop_.tokens.begin(), stop_.tokens.end(), token) != stop_.tokens.end()) return status::stop_token;
+    if (completes_string) return status::stop_string;
+    if (static_cast<std::int64_t>(written().size()) + n >= stop_.max_tokens) return status::length;
+    return room() <= n ? status::context_full : status::running;
+  }
+
+  std::vector<token_id> tokens_;
+  std::int32_t prompt_size_ = 0;
+  std::int32_t n_scored_ = 0;
+  text_options options_;
+  std::int32_t context_ = 0;
+  std::int32_t round_ = 0;        // since begin()
+  std::int32_t first_round_ = 0;  // the same, when it was resumed
+  status state_ = status::idle;
+  status admitted_state_ = status::idle;
+  stop_conditions stop_;
+  stop_string_search search_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/forward/held_prefix.hpp"
+
+namespace espalier {
+
+//! The sequence of a cache that a text is written over: how much of the text it holds, and that nobody else changes it.
+//!
+//! The store is kept by reference when it was given as an lvalue, by value otherwise. One that remembers its tokens
+//! (PrefixKVStore) tells what it holds, whoever wrote it. Of another nothing is known when a text begins; while it is
+//! written, nobody else may use the sequence: that would not be noticed.
+template <class KVStoreT>
+class text_cache {
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  static_assert(KVStore<kv_type>, "a text_cache is of a KVStore");
+
+ public:
+  //! Errors      those of the store, where there is no such sequence
+  text_cache(KVStoreT&& kv, std::int32_t sequence) : kv_(std::forward<KVStoreT>(kv)), sequence_(sequence) {
+    kv_.size(sequence);
+    // Takes its memory now.
+    if constexpr (PrefixKVStore<kv_type>)
+      kv_.remember(sequence, static_cast<std::int32_t>(kv_.prefix(sequence).size()), {});
+  }
+
+  kv_type& store() { return kv_; }
+  const kv_type& store() const { return kv_; }
+  std::int32_t sequence() const { return sequence_; }
+  //! Committed rows.
+  std::int32_t size() const { return kv_.size(sequence_); }
+
+  //! Another text begins.
+  void begin() {
+    held_.begin();
+    known_ = 0;
+    in_step_ = false;
+  }
+
+  //! The text goes on with more tokens.
+  void resume() {
+    if (in_step_) known_ = size();
+    in_step_ = false;
+  }
+
+  //! Makes the committed rows those of the text's beginning, its last token excepted, and drops all scratch.
+  //!
+  //! Errors      input_error where the rows are of another text in the middle of this one; the next call mends that
+  void follow(std::span<const token_id> tokens) {
+    const auto before_pending = static_cast<std::int32_t>(tokens.size()) - 1;
+    std::int32_t known = in_step_ ? before_pending : (std::min)(known_, before_pending);
+    if constexpr (PrefixKVStore<kv_type>) {
+      const std::int32_t same = held_.of(kv_, sequence_, tokens);
+      if (in_step_ && same < (std::min)(static_cast<std::int32_t>(kv_.prefix(sequence_).size()), before_pending)) {
+        in_step_ = false;
+        raise<input_error>("sequence ", sequence_, " of the cache holds another text from token ", same,
+                           " on: another part uses it, too. Each text that is being written needs its own.");
+      }
+      if (!in_step_) known = (std::min)(same, before_pending);
+    }
+    truncate(known);
+    if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
+    in_step_ = true;
+  }
+
+  //! After a round that failed.
+  void drop_scratch(std::span<const token_id> tokens) {
+    kv_.truncate(sequence_, in_step_ ? static_cast<std::int32_t>(tokens.size()) - 1 : size());
+  }
+
+  //! Tokens of the text that the sequence does not hold.
+  //!
+  //! Errors      input_error where it holds them all
+  std::int32_t pending(std::span<const token_id> tokens) const {
+    const std::int32_t n = static_cast<std::int32_t>(tokens.size()) - size();
+    if (n < 1) {
+      raise<input_error>("sequence ", sequence_, " of the cache holds ", size(), " tokens of a text of ", tokens.size(),
+                         ": another part uses it, too. Drafter and target need a sequence each.");
+    }
+    return n;
+  }
+
+  void truncate(std::int32_t n) { kv_.truncate(sequence_, (std::min)(n, size())); }
+
+  //! Commits scratch rows, as KVStore. Those of the text are remembered once it has grown, too.
+  void commit(std::span<const std::int32_t> kept) { kv_.commit(sequence_, kept); }
+  void remember(std::span<const token_id> tokens) {
+    if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, tokens, size());
+  }
+
+ private:
+  KVStoreT kv_;
+  std::int32_t sequence_;
+  held_prefix held_;
+  std::int32_t known_ = 0;  // until the text is followed: leading rows that are its, where the store does not tell
+  bool in_step_ = false;
+};
+
+}  // namespace espalier

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "espalier/core/option.hpp"
+#include "espalier/core/sampling_options.hpp"
+
+namespace espalier {
+
+//! What a text is written with, wherever it is served: over equal parts, equal options, stop conditions and prompts
+//! give equal texts.
+struct text_options {
+  sampling_options sampling{};          //!< of the target
+  std::optional<std::uint64_t> seed{};  //!< without one, each text gets another: text::seed() tells it
+  std::uint32_t stream = 0;             //!< samples of one seed: give each its own
+  std::int32_t log_probs = -1;  //!< the target's log-probabilities in the round record: -1 none, 0 those of the text's
+                                //!< tokens, k also the k best at each place
+  bool prompt_log_probs = false;  //!< those of the prompt's tokens, too, where log_probs >= 0: the whole prompt is
+                                  //!< then forwarded. step() tells them, generate() does not
+
+  static constexpr void describe(auto see) {
+    see(option{"log_probs", &text_options::log_probs, "how many of the best at each place, too", -1, 1024});
+  }
+};
+
+}  // namespace espalier

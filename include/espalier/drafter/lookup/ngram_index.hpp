@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+
+namespace espalier::detail {
+
+// A text that a drafter follows, and what it knows of the n-grams in it: an entry each, in one hash table a length.
+//
+// EntryT has `place`, an index of the last token of some occurrence, -1 where there is none yet. Tokens are compared,
+// so that no two n-grams are ever taken for one. The drafter fills the entries as the text grows and empties them in
+// the reverse order as it shrinks, so that a slot can be given up as it was taken.
+//
+// Complexity: O(length) for an entry, expected; no allocation after construction
+template <class EntryT>
+class ngram_index {
+ public:
+  ngram_index(std::int32_t longest, std::int32_t capacity)
+      : tokens_(static_cast<std::size_t>(capacity)),
+        n_slots_(std::bit_ceil(2 * static_cast<std::size_t>(capacity))),
+        entries_(n_slots_ * static_cast<std::size_t>(longest)) {}
+
+  token_id& token(std::int32_t i) { return tokens_[static_cast<std::size_t>(i)]; }
+  // The tokens that are held: those before first() belong to no text.
+  std::int32_t first() const { return first_; }
+  std::int32_t size() const { return size_; }
+  std::int32_t capacity() const { return static_cast<std::int32_t>(tokens_.size()); }
+  // Tokens that may follow the text: none if it is longer than what is held of it.
+  std::int32_t room() const { return beyond_ ? 0 : capacity() - size_; }
+
+  // The entry of the n-gram that ends at token `last`, or an empty one to be filled.
+  EntryT& find(std::int32_t length, std::int32_t last) { return entry(length, slot(length, last)); }
+  EntryT& entry(std::int32_t length, std::int32_t slot) {
+    return entries_[static_cast<std::size_t>(length - 1) * n_slots_ + static_cast<std::size_t>(slot)];
+  }
+  std::int32_t slot(std::int32_t length, std::int32_t last) {
+    const token_id* end = tokens_.data() + last + 1;
+    std::uint64_t hash = 0;
+    for (const token_id* t = end - length; t < end; ++t)
+      hash = (std::rotl(hash, 29) ^ static_cast<std::uint32_t>(*t)) * 0x9E3779B97F4A7C15U;
+    for (std::size_t i = hash >> 32;; ++i) {
+      i &= n_slots_ - 1;
+      const std::int32_t place = entry(length, static_cast<std::int32_t>(i)).place;
+      if (place < 0 || std::equal(end - length, end, tokens_.data() + place + 1 - length))
+        return static_cast<std::int32_t>(i);
+    }
+  }
+
+  // Follows another text: forget(last) for each token held that is not of it, from the end; learn(last) for each new
+  // one.
+  template <class LearnT, class ForgetT>
+  void follow(std::span<const token_id> text, const LearnT& learn, const ForgetT& forget) {
+    const auto held = std::span<const token_id>(tokens_).subspan(static_cast<std::size_t>(first_),
+                                                                 static_cast<std::size_t>(size_ - first_));
+    const auto common = std::mismatch(held.begin(), held.end(), text.begin(), text.end()).first - held.begin();
+    while (size_ - first_ > common) {
+      forget(size_ - 1);
+      --size_;
+    }
+    beyond_ = false;
+    for (const token_id t : text.subspan(static_cast<std::size_t>(common)))
+      push(t, learn);
+  }
+
+  // The text goes on with the accepted path and one token.
+  template <class LearnT>
+  void follow(tree_view tree, verdict v, const LearnT& learn) {
+    const std::int32_t begin = size_;
+    for (node_id u = v.accepted; u != root_node; u = tree.parent[u]) {
+      const std::int32_t i = begin + tree.depth[u] - 1;
+      if (i < capacity()) token(i) = tree.token[u];
+    }
+    for (std::int32_t d = 0; d < tree.depth[v.accepted] && !beyond_; ++d)
+      push(size_ < capacity() ? token(size_) : v.token, learn);
+    push(v.token, learn);
+  }
+
+  // What is held so far stays, and belongs to no text.
+  void keep() { first_ = size_; }
+
+ private:
+  template <class LearnT>
+  void push(token_id t, const LearnT& learn) {
+    beyond_ = beyond_ || size_ == capacity();
+    if (beyond_) return;
+    token(size_++) = t;
+    learn(size_ - 1);
+  }
+
+  std::vector<token_id> tokens_;
+  std::size_t n_slots_;
+  std::vector<EntryT> entries_;  // [longest][n_slots]
+  std::int32_t first_ = 0;
+  std::int32_t size_ = 0;
+  bool beyond_ = false;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+// What stores that hold rows are made for, checked.
+struct kv_shape {
+  kv_shape(std::int32_t layers, std::int32_t size_of_row, std::int32_t sequences, std::int32_t slots)
+      : n_layers(layers), row_size(size_of_row), n_sequences(sequences), capacity(slots) {
+    require_option("number of layers", n_layers, 1, 1 << 20);
+    require_option("cache row size", row_size, 1, 1 << 24);
+    require_option("number of sequences", n_sequences, 1, 1 << 20);
+    require_option("cache capacity", capacity, 1, 1 << 30);
+  }
+
+  // Keys and values of all layers, in so many pages.
+  std::size_t numbers(double n_pages, double page_size, std::size_t bytes) const {
+    const double n = 2.0 * n_layers * row_size * n_pages * page_size;
+    require_option("cache size in bytes", n * static_cast<double>(bytes), 1.0, 1e15);
+    return static_cast<std::size_t>(n);
+  }
+
+  // Errors      input_error where the sequence does not exist, or has no room for so many slots
+  void check(std::int32_t sequence, std::int32_t n_slots) const {
+    if (sequence < 0 || sequence >= n_sequences) {
+      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences, ".");
+    }
+    if (n_slots < 0 || n_slots > capacity) {
+      raise<input_error>("sequence ", sequence, " cannot have ", n_slots, " slots: the capacity is ", capacity, ".");
+    }
+  }
+
+  std::int32_t n_layers;
+  std::int32_t row_size;
+  std::int32_t n_sequences;
+  std::int32_t capacity;
+};
+
+}  // namespace espalier::detail

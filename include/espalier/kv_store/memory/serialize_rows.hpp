@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier::detail {
+
+// Leaves nothing of a sequence that was not read to its end.
+template <class KVStoreT>
+struct emptied_unless_finished {
+  KVStoreT& kv;
+  std::int32_t sequence;
+  bool finished;
+  ~emptied_unless_finished() {
+    if (!finished) kv.truncate(sequence, 0);
+  }
+};
+
+// Saves or loads the rows of a sequence whose tokens are known; row(slot) calls the archive with what is in one.
+//
+// Errors      input_error where they do not fit the store: the sequence is then empty
+template <class KVStoreT, class ArchiveT, class RowT>
+void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, const RowT& row) {
+  std::vector<token_id> tokens;
+  if constexpr (!ArchiveT::reads) tokens.assign(kv.prefix(sequence).begin(), kv.prefix(sequence).end());
+  archive(tokens);
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  emptied_unless_finished<KVStoreT> guard{kv, sequence, !ArchiveT::reads};
+  if constexpr (ArchiveT::reads) {
+    kv.truncate(sequence, 0);
+    if (kv.append(sequence, n) < 0)
+      raise<input_error>("the saved sequence has ", n, " rows, but the cache has no room for as many.");
+  }
+  for (std::int32_t slot = 0; slot < n; ++slot)
+    row(slot);
+  if constexpr (ArchiveT::reads) {
+    std::vector<std::int32_t> all(tokens.size());
+    std::iota(all.begin(), all.end(), 0);
+    kv.commit(sequence, all);
+    kv.remember(sequence, 0, tokens);
+    guard.finished = true;
+  }
+}
+
+// The same for keys and values by layer and slot.
+template <class KVStoreT, class ArchiveT>
+void serialize_keys_and_values(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence) {
+  archive.expect("layers", kv.n_layers());
+  archive.expect("numbers a row", kv.row_size());
+  const auto size = static_cast<std::size_t>(kv.row_size());
+  serialize_rows(kv, archive, sequence, [&](std::int32_t slot) {
+    for (std::int32_t layer = 0; layer < kv.n_layers(); ++layer) {
+      archive(std::span(kv.key(layer, sequence, slot), size));
+      archive(std::span(kv.value(layer, sequence, slot), size));
+    }
+  });
+}
+
+}  // namespace espalier::detail

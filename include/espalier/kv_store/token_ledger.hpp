@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Which tokens the leading rows of each sequence of a store are of: see PrefixKVStore.
+//!
+//! Complexity  remember: O(tokens that are told); memory for a sequence is taken when it is first used
+//! Errors      input_error for a sequence that does not exist
+class token_ledger {
+ public:
+  token_ledger(std::int32_t n_sequences, std::int32_t capacity)
+      : tokens_(static_cast<std::size_t>(n_sequences)),
+        versions_(tokens_.size(), 0),
+        capacity_(static_cast<std::size_t>(capacity)) {}
+
+  //! Valid until the sequence changes.
+  std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_[checked(sequence)]; }
+
+  //! Another number after each change of prefix(), which no other state of any ledger has had; a copy has its
+  //! original's.
+  std::uint64_t version(std::int32_t sequence) const { return versions_[checked(sequence)]; }
+
+  //! The rows from number `first` on are of these tokens, and nothing is known of the rows after them. Told of rows
+  //! that have unknown ones before them, it learns nothing.
+  //!
+  //! Pre         tokens is no part of prefix()
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
+    const std::size_t s = checked(sequence);
+    tokens_[s].reserve(capacity_);
+    if (static_cast<std::size_t>(first) > tokens_[s].size()) return;
+    tokens_[s].resize(static_cast<std::size_t>(first));
+    tokens_[s].insert(tokens_[s].end(), tokens.begin(), tokens.end());
+    versions_[s] = next_version();
+  }
+
+  void truncate(std::int32_t sequence, std::int32_t n) {
+    const std::size_t s = checked(sequence);
+    if (static_cast<std::size_t>(n) >= tokens_[s].size()) return;
+    tokens_[s].resize(static_cast<std::size_t>(n));
+    versions_[s] = next_version();
+  }
+
+ private:
+  std::size_t checked(std::int32_t sequence) const {
+    if (sequence < 0 || static_cast<std::size_t>(sequence) >= tokens_.size())
+      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", tokens_.size(), ".");
+    return static_cast<std::size_t>(sequence);
+  }
+
+  static std::uint64_t next_version() {
+    static std::atomic<std::size_t> last{0};
+    return ++last;
+  }
+
+  std::vector<std::vector<token_id>> tokens_;  // [n_sequences] of up to `capacity`
+  std::vector<std::uint64_t> versions_;        // [n_sequences]
+  std::size_t capacity_;
+};
+
+}  // namespace espalier

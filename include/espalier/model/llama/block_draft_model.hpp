@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/llama/attention.hpp"
+#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_target.hpp"
+#include "espalier/model/llama/block_draft_weights.hpp"
+#include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/model_weights.hpp"
+#include "espalier/model/llama/rotary_table.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+
+namespace espalier {
+
+//! A block-diffusion draft on the host: from the hidden states of chosen layers of the target at every position of the
+//! text, and from the pending token, one pass gives the logits of the next positions. All rows of a block see one
+//! another and the text before it. The target's embedding goes in, its output matrix comes last; both are borrowed, and
+//! so are the threads.
+//!
+//!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
+//!     block_diffusion drafter(block_draft_model::load("models/block", target));
+//!
+//! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
+//! Complexity  forward: one pass of length + 1 rows; read: one pass for each 64 rows, over fewer weights. No allocation
+//! Law         bitwise: neither depends on the number of threads, nor read on how the rows come in parts
+//! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
+//!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
+//!             outside the vocabulary. NaN weights give NaN logits
+//! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
+template <MatrixProduct MatrixT>
+class basic_block_draft_model {
+ public:
+  //! What was read of one text: keys and values of each layer and the states that they come from, by position.
+  struct context_type {
+    contiguous_kv kv;
+    std::vector<float> states;  //!< [max_positions][hidden_size]
+  };
+
+  static basic_block_draft_model load(const std::string& folder, const basic_llama_backend<MatrixT>& target) {
+    const block_draft_config config = block_draft_config::load(folder);
+    detail::check_block_draft_target(config, target);
+    safetensors_file file(folder + "/model.safetensors");
+    return basic_block_draft_model(config, block_draft_weights<MatrixT>::load(config, file), target);
+  }
+
+  basic_block_draft_model(const block_draft_config& config, block_draft_weights<MatrixT> weights,
+                          const basic_llama_backend<MatrixT>& target)
+      : config_(config),
+        weights_(std::move(weights)),
+        target_(target.weights()),
+        max_positions_((std::min)(config.max_positions, target.max_positions())),
+        rotary_(max_positions_ + config.block_length, config.head_dim, config.rope_theta),
+        team_(&thread_team::shared(target.n_threads())) {
+    detail::check_block_draft_target(config, target);
+    workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config.head_dim));
+    for (detail::attention_worker& worker : workers_)
+      worker.reserve(slots());
+    const auto rows = static_cast<std::size_t>(config.block_length) + 1;
+    mask_.resize(rows * ((rows + 31) / 32));
+    place_buffers();
+    buffers_ = detail::float_block(buffers_.used(), false);
+    place_buffers();
+  }
+
+  int vocab_size() const { return target_->head.matrix.outputs(); }
+  int block_length() const { return config_.block_length; }
+  int max_positions() const { return max_positions_; }
+  const block_draft_config& config() const { return config_; }
+  std::size_t weight_bytes() const { return weights_.bytes(); }
+
+  context_type make_context() const {
+    return {contiguous_kv(config_.n_layers, config_.kv_size(), 1, slots()),
+            std::vector<float>(static_cast<std::size_t>(max_positions_) * width())};
+  }
+
+  //! Takes the target's hidden states of these rows of its last pass, which stand at positions position, position + 1,
+  //! ... Those beyond max_positions() are not needed.
+  template <class BackendT>
+  requires requires(const BackendT& backend) {
+    { backend.hidden(0, 0) } -> std::convertible_to<std::span<const float>>;
+  }
+  void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, int position) {
+    const auto wanted = static_cast<std::size_t>((std::max)(0, max_positions_ - position));
+    rows = rows.first((std::min)(rows.size(), wanted));
+    while (!rows.empty()) {
+      const std::size_t n = (std::min)(rows.size(), static_cast<std::size_t>(read_rows));
+      gather(backend, rows.first(n));
+      team_->run([&](int thread) { compute_read(thread, context, static_cast<int>(n), position); });
+      rows = rows.subspan(n);
+      position += static_cast<int>(n);
+    }
+  }
+
+  //! The logits of the `length` tokens after the pending one, which stands at `position`. With nothing before it, the
+  //! block sees itself alone.
+  //!
+  //! Shapes      [length][vocab_size], valid until the next forward
+  //! Pre         0 <= position < max_positions(), all positions before it were read; 1 <= length <= block_length()
+  vocab_rows<float> forward(context_type& context, token_id pending, int position, int length) {
+    if (pending < 0 || pending >= vocab_size()) {
+      raise<input_error>("the pending token is ", pending, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+    }
+    target_->embed(pending, pending_);
+    detail::rms_norm(pending_, config_.hidden_size, weights_.pending_norm, config_.norm_epsilon, pending_);
+    const int n = length + 1, words = (n + 31) / 32;
+    for (int i = 0; i < n * words; ++i) {
+      const int rest = n - i % words * 32;
+      mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
+    }
+    std::array<batch_sequence, 1> sequence{};
+    sequence[0].row_end = n;
+    sequence[0].prefix = position;
+    sequence[0].mask_words = words;
+    forward_batch_view batch;
+    batch.sequences = sequence;
+    batch.mask = mask_;
+    team_->run([&](int thread) { compute_block(thread, context, batch, n, position); });
+    return {logits_, length, vocab_size()};
+  }
+
+ private:
+  using layer_type = typename block_draft_weights<MatrixT>::layer_type;
+
+  static constexpr int read_rows = 64;  // of one pass
+
+  std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
+  int slots() const { return max_positions_ + config_.block_length; }
+  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
+
+  void place_buffers() {
+    const int most = (std::max)(read_rows, config_.block_length + 1);
+    const auto rows = [&](int n, int size) {
+      return buffers_.take(static_cast<std::size_t>(n) * static_cast<std::size_t>(size));
+    };
+    features_ = rows(read_rows, weights_.features.inputs());
+    pending_ = rows(1, config_.hidden_size);
+    root_ = rows(1, config_.hidden_size);
+    stream_ = rows(most, config_.hidden_size);
+    normed_ = rows(most, config_.hidden_size);
+    query_ = rows(most, config_.query_size());
+    key_value_ = rows(most * config_.n_layers, 2 * config_.kv_size());
+    attended_ = rows(most, config_.query_size());
+    gate_ = rows(most, config_.intermediate_size);
+    up_ = rows(most, config_.intermediate_size);
+    logits_ = rows(config_.block_length, vocab_size());
+  }
+
+  // features_ [rows][layers read][hidden_size]
+  template <class BackendT>
+  void gather(const BackendT& backend, std::span<const std::int32_t> rows) {
+    float* to = features_;
+    for (const std::int32_t row : rows) {
+      for (const int layer : config_.hidden_layers) {
+        const std::span<const float> state = backend.hidden(layer, row);
+        if (state.size() != width()) {
+          raise<input_error>("the target's hidden states have ", state.size(), " numbers, but the block draft reads ",
+                             width(), ".");
+        }
+        to = std::copy(state.begin(), state.end(), to);
+      }
+    }
+  }
+
+  // As one thread sees it. Between barriers, threads write disjoint parts.
+  void compute_read(int thread, context_type& context, int n, int position) {
+    multiply(thread, weights_.features, features_, n, stream_, false, weights_.layers.front().key_value);
+    team_->barrier();
+    float* states = context.states.data() + at(position, config_.hidden_size);
+    const auto [first, last] = team_->share(thread, n);
+    for (int row = first; row < last; ++row)
+      normalise(weights_.features_norm, row, states);
+    team_->barrier();
+    const int size = 2 * config_.kv_size();
+    for (int i = 0; i < config_.n_layers; ++i) {
+      const layer_type& next = weights_.layers[static_cast<std::size_t>((i + 1) % config_.n_layers)];
+      multiply(thread, weights_.layers[static_cast<std::size_t>(i)].key_value, states, n, key_value_ + at(i * n, size),
+               false, next.key_value);
+    }
+    team_->barrier();
+    for (int i = 0; i < config_.n_layers; ++i) {
+      for (int row = first; row < last; ++row)
+        keep_key_value(context, i, key_value_ + at(i * n + row, size), position + row);
+    }
+  }
+
+  void compute_block(int thread, context_type& context, const forward_batch_view& batch, int n, int position) {
+    begin_rows(thread, context, n, position);
+    team_->barrier();
+    const auto [first, last] = team_->share(thread, n);
+    for (int i = 0; i < config_.n_layers; ++i) {
+      const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
+      if (thread == 0) team_->reset_tickets();
+      for (int row = first; row < last; ++row)
+        normalise(layer.attention_norm, row, normed_);
+      team_->barrier();
+      multiply(thread, layer.query, normed_, n, query_, false, layer.key_value);
+      multiply(thread, layer.key_value, normed_, n, key_value_, false, layer.attention_out);
+      team_->barrier();
+      for (int row = first; row < last; ++row) {
+        rotate_queries(row, position + row);
+        keep_key_value(context, i, key_value_ + at(row, 2 * config_.kv_size()), position + row);
+      }
+      team_->barrier();
+      attend(thread, i, context, batch);
+      team_->barrier();
+      multiply(thread, layer.attention_out, attended_, n, stream_, true, layer.up);
+      team_->barrier();
+      for (int row = first; row < last; ++row)
+        normalise(layer.mlp_norm, row, normed_);
+      team_->barrier();
+      activate(thread, layer, n);
+      team_->barrier();
+      const bool is_last = i + 1 == config_.n_layers;
+      multiply(thread, layer.down, gate_, n, stream_, true,
+               is_last ? target_->head.matrix : weights_.layers[static_cast<std::size_t>(i) + 1].query);
+      team_->barrier();
+    }
+    // The pending token's own row has no logits.
+    for (int row = (std::max)(1, first); row < last; ++row)
+      normalise(weights_.final_norm, row, normed_);
+    team_->barrier();
+    multiply(thread, target_->head.matrix, normed_ + config_.hidden_size, n - 1, logits_, false, weights_.pending);
+  }
+
+  // Every row is the pending token beside the last state of the context; those to be written add what tells them apart.
+  void begin_rows(int thread, const context_type& context, int n, int position) {
+    multiply(thread, weights_.pending, pending_, 1, root_, false, weights_.layers.front().query);
+    const auto [begin, end] = outputs_of(thread, weights_.pending);
+    const float* state = position > 0 ? context.states.data() + at(position - 1, config_.hidden_size) : nullptr;
+    for (int o = begin; state && o < end; ++o)
+      root_[o] += state[o];
+    std::copy(root_ + begin, root_ + end, stream_ + begin);
+    for (int row = 1; row < n; ++row) {
+      const float* masked = weights_.masked + at(row - 1, config_.hidden_size);
+      float* to = stream_ + at(row, config_.hidden_size);
+      for (int o = begin; o < end; ++o)
+        to[o] = root_[o] + masked[o];
+    }
+  }
+
+  void normalise(const float* norm, int row, float* to) const {
+    const std::ptrdiff_t first = at(row, config_.hidden_size);
+    detail::rms_norm(stream_ + first, config_.hidden_size, norm, config_.norm_epsilon, to + first);
+  }
+
+  std::pair<int, int> outputs_of(int thread, const MatrixT& matrix) const {
+    return team_->share(thread, matrix.outputs(), MatrixT::granule);
+  }
+
+  void multiply(int thread, const MatrixT& matrix, const float* x, int rows, float* y, bool accumulate,
+                const MatrixT& next) const {
+    const auto [begin, end] = outputs_of(thread, matrix);
+    matrix.multiply(x, matrix.inputs(), rows, y, matrix.outputs(), begin, end, accumulate,
+                    next.weights_of(outputs_of(thread, next).first));
+  }
+
+  void rotate(const float* x, int position, float factor, float* to) const {
+    detail::rotate_head(x, config_.head_dim, config_.head_dim, rotary_.cosine(position), rotary_.sine(position), factor,
+                        to);
+  }
+
+  void rotate_queries(int row, int position) {
+    float* x = query_ + at(row, config_.query_size());
+    for (int head = 0; head < config_.n_heads; ++head, x += config_.head_dim)
+      rotate(x, position, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)), x);
+  }
+
+  void keep_key_value(context_type& context, int layer, const float* x, int position) const {
+    for (int head = 0; head < config_.n_kv_heads; ++head) {
+      const std::ptrdiff_t first = at(head, config_.head_dim);
+      rotate(x + first, position, 1.0F, context.kv.key(layer, 0, position) + first);
+    }
+    std::copy_n(x + config_.kv_size(), config_.kv_size(), context.kv.value(layer, 0, position));
+  }
+
+  void attend(int thread, int layer, context_type& context, const forward_batch_view& batch) {
+    detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
+    detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
+                                 [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
+                                   worker.attend(context.kv, batch, sequence, task, query_, config_.query_size(),
+                                                 attended_, config_.query_size());
+                                 });
+  }
+
+  // A thread's columns of gate and up are the same, so it needs no other's.
+  void activate(int thread, const layer_type& layer, int n) {
+    multiply(thread, layer.up, normed_, n, up_, false, layer.gate);
+    multiply(thread, layer.gate, normed_, n, gate_, false, layer.down);
+    const auto [begin, end] = outputs_of(thread, layer.up);
+    for (int row = 0; row < n; ++row) {
+      const std::ptrdiff_t first = at(row, config_.intermediate_size) + begin;
+      detail::silu_times(gate_ + first, up_ + first, end - begin);
+    }
+  }
+
+  block_draft_config config_;
+  block_draft_weights<MatrixT> weights_;
+  std::shared_ptr<const model_weights<MatrixT>> target_;
+  int max_positions_;
+  detail::rotary_table rotary_;
+  thread_team* team_;
+  std::vector<detail::attention_worker> workers_;
+  std::vector<std::uint32_t> mask_;  // [block_length + 1][words], all rows see all
+
+  detail::float_block buffers_;
+  float* features_ = nullptr;   // [read_rows][layers read * hidden_size]
+  float* pending_ = nullptr;    // [hidden_size]
+  float* root_ = nullptr;       // [hidden_size]
+  float* stream_ = nullptr;     // [rows][hidden_size]; rows: of a block, or read at once
+  float* normed_ = nullptr;     // [rows][hidden_size]
+  float* query_ = nullptr;      // [rows][query_size]
+  float* key_value_ = nullptr;  // [n_layers][rows][2 kv_size]
+  float* attended_ = nullptr;   // [rows][query_size]
+  float* gate_ = nullptr;       // [rows][intermediate_size]
+  float* up_ = nullptr;         // [rows][intermediate_size]
+  float* logits_ = nullptr;     // [block_length][vocab_size]
+};
+
+using block_draft_model = basic_block_draft_model<packed_matrix>;
+
+}  // namespace espalier

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string>
+
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
+
+namespace espalier::detail {
+
+// What of a block draft has weights. Key and value projections are one matrix, keys first.
+enum class block_part {
+  features,
+  features_norm,
+  pending_norm,
+  pending,
+  masked,
+  attention_norm,
+  query,
+  key_value,
+  attention_out,
+  mlp_norm,
+  gate,
+  up,
+  down,
+  final_norm
+};
+
+// A part of a layer; layer 0 where it belongs to none.
+struct block_place {
+  block_part part;
+  int layer = 0;
+};
+
+// Reads the tensors of a block draft into whatever holds its weights:
+//   set_row(place, row, values, n)   row `row` of a matrix, n inputs; the rows of one come in ascending order
+//   set_vector(place, values, n)     the scale of a norm
+// Without weights it reads no tensor, but raises what the file lacks.
+template <class WeightsT>
+class block_draft_tensors {
+ public:
+  block_draft_tensors(const block_draft_config& config, safetensors_file& file, WeightsT* weights)
+      : c_(config), tensors_(file, weights == nullptr), weights_(weights) {}
+
+  void read() {
+    const int width = c_.hidden_size;
+    matrix("fc.weight", {block_part::features}, 0, width, static_cast<int>(c_.hidden_layers.size()) * width);
+    norm("hidden_norm.weight", {block_part::features_norm});
+    norm("pending_norm.weight", {block_part::pending_norm});
+    matrix("pending_proj.weight", {block_part::pending}, 0, width, width);
+    matrix("mask_embed", {block_part::masked}, 0, c_.block_length, width);
+    for (int i = 0; i < c_.n_layers; ++i) {
+      const std::string base = "layers." + std::to_string(i) + ".";
+      const std::string attention = base + "self_attn.", mlp = base + "mlp.";
+      norm(base + "input_layernorm.weight", {block_part::attention_norm, i});
+      matrix(attention + "q_proj.weight", {block_part::query, i}, 0, c_.query_size(), width);
+      matrix(attention + "k_proj.weight", {block_part::key_value, i}, 0, c_.kv_size(), width);
+      matrix(attention + "v_proj.weight", {block_part::key_value, i}, c_.kv_size(), c_.kv_size(), width);
+      matrix(attention + "o_proj.weight", {block_part::attention_out, i}, 0, width, c_.query_size());
+      norm(base + "post_attention_layernorm.weight", {block_part::mlp_norm, i});
+      matrix(mlp + "gate_proj.weight", {block_part::gate, i}, 0, c_.intermediate_size, width);
+      matrix(mlp + "up_proj.weight", {block_part::up, i}, 0, c_.intermediate_size, width);
+      matrix(mlp + "down_proj.weight", {block_part::down, i}, 0, width, c_.intermediate_size);
+    }
+    norm("norm.weight", {block_part::final_norm});
+  }
+
+ private:
+  void matrix(const std::string& name, block_place place, int first, int rows, int columns) {
+    tensors_.matrix(name, rows, columns,
+                    [&](int row, const float* values) { weights_->set_row(place, first + row, values, columns); });
+  }
+  void norm(const std::string& name, block_place place) {
+    tensors_.vector(name, c_.hidden_size,
+                    [&](const float* values) { weights_->set_vector(place, values, c_.hidden_size); });
+  }
+
+  const block_draft_config& c_;
+  tensor_reader tensors_;
+  WeightsT* weights_;
+};
+
+}  // namespace espalier::detail

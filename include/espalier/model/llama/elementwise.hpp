@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+
+#include "espalier/model/llama/simd.hpp"
+
+//! What a transformer does between its matrix products, one row at a time. Sums run in an order that depends on the
+//! length alone.
+namespace espalier::detail {
+
+// Calls body(i, n) for each run of simd_lanes elements, n being a constant, and for what is left.
+template <class BodyT>
+[[gnu::always_inline]] inline void in_lanes(int n, BodyT&& body) {
+  int i = 0;
+  for (; i + simd_lanes <= n; i += simd_lanes)
+    body(i, std::integral_constant<int, simd_lanes>{});
+  if (i < n) body(i, n - i);
+}
+
+[[gnu::always_inline]] inline simd_float simd_load_run(const float* from, int n) {
+  return n == simd_lanes ? simd_load(from) : simd_load_first(from, n);
+}
+
+[[gnu::always_inline]] inline void simd_store_run(float* to, simd_float value, int n) {
+  n == simd_lanes ? simd_store(to, value) : simd_store_first(to, value, n);
+}
+
+// out = x / sqrt(mean(x^2) + epsilon) * scale. out may be x.
+inline void rms_norm(const float* x, int n, const float* scale, float epsilon, float* out) {
+  simd_float squares{};
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float v = simd_load_run(x + i, many);
+    squares = multiply_add(v, v, squares);
+  });
+  const float factor = 1.0F / std::sqrt(simd_sum(squares) / static_cast<float>(n) + epsilon);
+  in_lanes(n, [&](int i, auto many) {
+    simd_store_run(out + i, simd_load_run(x + i, many) * factor * simd_load_run(scale + i, many), many);
+  });
+}
+
+// out = (x - mean) / sqrt(variance + epsilon) * scale + bias.
+inline void layer_norm(const float* x, int n, const float* scale, const float* bias, float epsilon, float* out) {
+  simd_float total{};
+  in_lanes(n, [&](int i, auto many) { total += simd_load_run(x + i, many); });
+  const float mean = simd_sum(total) / static_cast<float>(n);
+  float variance = 0.0F;
+  for (int i = 0; i < n; ++i) {
+    out[i] = x[i] - mean;
+    variance = std::fma(out[i], out[i], variance);
+  }
+  const float factor = 1.0F / std::sqrt(variance / static_cast<float>(n) + epsilon);
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float v = simd_load_run(out + i, many) * factor;
+    simd_store_run(out + i, multiply_add(v, simd_load_run(scale + i, many), simd_load_run(bias + i, many)), many);
+  });
+}
+
+// Rotates the pairs (i, i + dims / 2), i < dims / 2, of one head, copies its other dimensions, and multiplies all by
+// `factor`. out may be x.
+//
+// Shapes: x, out [head_dim]; cosine, sine [dims / 2]
+inline void rotate_head(const float* x, int head_dim, int dims, const float* cosine, const float* sine, float factor,
+                        float* out) {
+  const int half = dims / 2;
+  in_lanes(half, [&](int i, auto many) {
+    const simd_float a = simd_load_run(x + i, many), b = simd_load_run(x + half + i, many);
+    const simd_float c = simd_load_run(cosine + i, many) * factor, s = simd_load_run(sine + i, many) * factor;
+    const simd_float minus_bs = simd_float{} - b * s, as = a * s;
+    simd_store_run(out + i, multiply_add(a, c, minus_bs), many);
+    simd_store_run(out + half + i, multiply_add(b, c, as), many);
+  });
+  in_lanes(head_dim - dims,
+           [&](int i, auto many) { simd_store_run(out + dims + i, simd_load_run(x + dims + i, many) * factor, many); });
+}
+
+// gate = gate * sigmoid(gate) * up.
+inline void silu_times(float* gate, const float* up, int n) {
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float g = simd_load_run(gate + i, many);
+    const simd_float sigmoid_inverse = simd_exp(simd_float{} - g) + 1.0F;
+    simd_store_run(gate + i, g / sigmoid_inverse * simd_load_run(up + i, many), many);
+  });
+}
+
+// The exact form, x * (1 + erf(x / sqrt(2))) / 2.
+inline void gelu(float* x, int n) {
+  for (int i = 0; i < n; ++i)
+    x[i] = 0.5F * x[i] * (1.0F + std::erf(x[i] * 0.70710678F));
+}
+
+// Turns scores into e^(score - greatest), returns their sum. What follows them, up to a whole vector, is overwritten.
+inline float exponentials(float* scores, int n) {
+  simd_float greatest = simd_broadcast(-INFINITY);
+  const int whole = (n + simd_lanes - 1) / simd_lanes * simd_lanes;
+  std::fill(scores + n, scores + whole, -INFINITY);
+  for (int i = 0; i < whole; i += simd_lanes)
+    greatest = simd_max(greatest, simd_load(scores + i));
+  const simd_float peak = simd_broadcast(simd_greatest(greatest));
+  simd_float total{};
+  for (int i = 0; i < whole; i += simd_lanes) {
+    const simd_float e = simd_exp(simd_load(scores + i) - peak);
+    simd_store(scores + i, e);
+    total += e;
+  }
+  return simd_sum(total);
+}
+
+}  // namespace espalier::detail

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/llama/attention.hpp"
+#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/llama/batch_check.hpp"
+#include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/host_kv_store.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_weights.hpp"
+#include "espalier/model/llama/packed_matrix.hpp"
+#include "espalier/model/llama/rotary_table.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+
+namespace espalier {
+
+struct llama_options {
+  int threads = 0;                   //!< 0: as many as the hardware runs at once
+  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and what is pending
+  int max_positions = 0;             //!< 0: as many as the model has
+  std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
+
+  static constexpr void describe(auto see) {
+    see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
+    see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+  }
+};
+
+//! A transformer on the host: Llama, Qwen2, Qwen3 and GPT-NeoX models from Hugging Face folders, in F32.
+//!
+//! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
+//! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; no
+//!             allocation in forward, except when a larger cache comes along than any before
+//! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
+//!             the number of threads
+//! Errors      load: model_error for files that do not fit, option_error. forward: input_error for more than max_rows()
+//!             rows, a token outside the vocabulary, a position beyond the last, or a batch that contradicts itself;
+//!             nothing has happened then. NaN weights give NaN logits.
+//! Pre         one forward at a time
+template <MatrixProduct MatrixT>
+class basic_llama_backend {
+ public:
+  static basic_llama_backend load(const std::string& folder, const llama_options& options = {}) {
+    const model_config config = model_config::load(folder);
+    if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
+      raise<model_error>(folder, " holds a model in several files; only one model.safetensors is read.");
+    }
+    safetensors_file file(folder + "/model.safetensors");
+    return basic_llama_backend(config, model_weights<MatrixT>::load(config, file), options);
+  }
+
+  basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
+      : config_(config),
+        weights_(std::make_shared<const model_weights<MatrixT>>(std::move(weights))),
+        max_rows_(require_options(options).max_rows),
+        max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
+        hidden_layers_(options.hidden_layers),
+        rotary_(checked_positions(options, config), config.rotary_dims, config.rope_theta) {
+    for (const int layer : hidden_layers_)
+      require_option("hidden_layers", layer, 0, config_.n_layers - 1);
+    const int hardware =
+        std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
+    team_ = &thread_team::shared(options.threads > 0 ? options.threads : hardware);
+    workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
+    const int heads = config_.n_heads + 2 * config_.n_kv_heads;
+    whole_heads_ =
+        heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % MatrixT::granule == 0;
+    place_buffers();
+    buffers_ = detail::float_block(buffers_.used(), false);
+    place_buffers();
+  }
+
+  int vocab_size() const { return config_.vocab_size; }
+  int max_rows() const { return max_rows_; }
+  int max_positions() const { return max_positions_; }
+  const model_config& config() const { return config_; }
+  const std::vector<int>& hidden_layers() const { return hidden_layers_; }
+  int n_threads() const { return team_->n_threads(); }
+  std::size_t weight_bytes() const { return weights_->bytes(); }
+  //! For a draft model that borrows the embedding and the output matrix.
+  std::shared_ptr<const model_weights<MatrixT>> weights() const { return weights_; }
+
+  template <HostKVStore KVStoreT>
+  logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
+    check_store(kv, batch);
+    detail::check_batch(batch, {max_rows_, config_.vocab_size, max_positions_, kv.capacity()});
+    for (detail::attention_worker& worker : workers_)
+      worker.reserve(kv.capacity());
+    team_->run([&](int thread) { compute(thread, kv, batch); });
+    return {logits_, static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size};
+  }
+
+  //! Numbers of hidden_state(); 0 unless options.hidden_layers lists the last layer.
+  int hidden_size() const {
+    const bool kept =
+        std::find(hidden_layers_.begin(), hidden_layers_.end(), config_.n_layers - 1) != hidden_layers_.end();
+    return kept ? config_.hidden_size : 0;
+  }
+  //! What the last layer leaves of a row of the last batch, before the final norm.
+  std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }
+
+  //! What `layer` added to the stream of a row of the last batch: the residual stream after it, before the final norm.
+  //!
+  //! Shapes      [hidden_size], valid until the next forward
+  //! Errors      option_error if the layer is not among options.hidden_layers
+  std::span<const float> hidden(int layer, int row) const {
+    const auto found = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer);
+    if (found == hidden_layers_.end()) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
+    require_option("row", row, 0, max_rows_ - 1);
+    return {hidden_ + ((found - hidden_layers_.begin()) * max_rows_ + row) * config_.hidden_size,
+            static_cast<std::size_t>(config_.hidden_size)};
+  }
+
+ private:
+  using layer_type = typename model_weights<MatrixT>::layer_type;
+  using norm_type = typename model_weights<MatrixT>::norm_type;
+  using linear_type = typename model_weights<MatrixT>::linear_type;
+
+  static int checked_positions(const llama_options& options, const model_config& config) {
+    require_option("max_positions", options.max_positions, 0, config.max_positions);
+    return options.max_positions > 0 ? options.max_positions : config.max_positions;
+  }
+
+  // Up to here, all threads computing the same norms is faster than a barrier.
+  static constexpr int alone_rows = 8;
+
+  void place_buffers() {
+    const auto rows = [&](int width, bool there = true) {
+      return there ? buffers_.take(static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width)) : nullptr;
+    };
+    stream_ = rows(config_.hidden_size);
+    normed_ = rows(config_.hidden_size);
+    mlp_normed_ = rows(config_.hidden_size, config_.parallel_residual);
+    own_normed_ = buffers_.take(static_cast<std::size_t>(alone_rows * (config_.parallel_residual ? 2 : 1)) *
+                                static_cast<std::size_t>(team_->n_threads() * config_.hidden_size));
+    hidden_ = rows(config_.hidden_size * static_cast<int>(hidden_layers_.size()));
+    // The logits come when the layers are done with their rows, and lie where those lay.
+    const std::size_t layers_begin = buffers_.used();
+    projected_ = rows(config_.query_size() + 2 * config_.kv_size());
+    attended_ = rows(config_.query_size());
+    gate_ = rows(config_.intermediate_size, has_gate());
+    up_ = rows(config_.intermediate_size);
+    logits_ = projected_;
+    const std::size_t logits_end =
+        layers_begin + static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(config_.vocab_size);
+    if (logits_end > buffers_.used()) buffers_.take(logits_end - buffers_.used());
+  }
+
+  bool has_gate() const { return config_.family == model_config::family_type::llama; }
+
+  // A store made for another model would be written beyond its end.
+  template <class KVStoreT>
+  void check_store(const KVStoreT& kv, const forward_batch_view& batch) const {
+    if constexpr (requires { kv.n_layers() == kv.row_size(); }) {
+      if (kv.n_layers() != config_.n_layers || kv.row_size() != config_.kv_size()) {
+        raise<input_error>("the cache has ", kv.n_layers(), " layers of ", kv.row_size(),
+                           " floats a row, but the model ", config_.n_layers, " of ", config_.kv_size(), ".");
+      }
+    }
+    // A store answers for each sequence, or says that it does not exist.
+    for (const batch_sequence& s : batch.sequences)
+      kv.size(s.sequence);
+  }
+
+  // All of a pass as one thread sees it. Between barriers, threads write disjoint parts.
+  template <class KVStoreT>
+  void compute(int thread, KVStoreT& kv, const forward_batch_view& batch) {
+    const int n = batch.n_rows();
+    const auto [first_row, last_row] = team_->share(thread, n);
+    for (int row = first_row; row < last_row; ++row) {
+      weights_->embed(batch.tokens[static_cast<std::size_t>(row)], stream_ + at(row, config_.hidden_size));
+    }
+    team_->barrier();
+    for (int i = 0; i < config_.n_layers; ++i) {
+      const layer_type& layer = weights_->layers[static_cast<std::size_t>(i)];
+      if (thread == 0) team_->reset_tickets();
+      const float* mlp_input = nullptr;
+      if (config_.parallel_residual) mlp_input = normalise(thread, layer.mlp_norm, n, mlp_normed_);
+      const float* input = normalise(thread, layer.attention_norm, n, normed_);
+      multiply(thread, layer.query_key_value, input, n, projected_, layer.attention_out);
+      if (!whole_heads_) team_->barrier();
+      rotate(thread, layer, i, kv, batch);
+      team_->barrier();
+      attend(thread, i, kv, batch);
+      team_->barrier();
+      add_product(thread, layer.attention_out, attended_, n, layer.up);
+      if (!config_.parallel_residual) {
+        team_->barrier();
+        mlp_input = normalise(thread, layer.mlp_norm, n, normed_);
+      }
+      activate(thread, layer, mlp_input, n);
+      team_->barrier();
+      const bool last = i + 1 == config_.n_layers;
+      add_product(thread, layer.down, has_gate() ? gate_ : up_, n,
+                  last ? weights_->head : weights_->layers[static_cast<std::size_t>(i) + 1].query_key_value);
+      team_->barrier();
+      keep_hidden(i, first_row, last_row);
+    }
+    const auto n_outputs = static_cast<int>(batch.outputs.size());
+    const auto [first_output, last_output] = team_->share(thread, n_outputs);
+    for (int i = first_output; i < last_output; ++i) {
+      normalise(weights_->final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
+    }
+    team_->barrier();
+    multiply(thread, weights_->head, normed_, n_outputs, logits_, weights_->layers.front().query_key_value);
+  }
+
+  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
+
+  void normalise(const norm_type& norm, int row, float* to) const {
+    const float* from = stream_ + at(row, config_.hidden_size);
+    if (norm.bias) {
+      detail::layer_norm(from, config_.hidden_size, norm.scale, norm.bias, config_.norm_epsilon, to);
+    } else {
+      detail::rms_norm(from, config_.hidden_size, norm.scale, config_.norm_epsilon, to);
+    }
+  }
+
+  // All rows, into `shared` by the threads together, or, where that costs less than to wait for one another, by each
+  // thread into rows of its own.
+  const float* normalise(int thread, const norm_type& norm, int n, float* shared) {
+    const bool alone = n <= alone_rows;
+    float* to = alone ? own_normed_ + at(thread * alone_rows, config_.hidden_size) : shared;
+    if (alone && config_.parallel_residual && shared == mlp_normed_) {
+      to += at(team_->n_threads() * alone_rows, config_.hidden_size);
+    }
+    const auto [first, last] = alone ? std::pair(0, n) : team_->share(thread, n);
+    for (int row = first; row < last; ++row)
+      normalise(norm, row, to + at(row, config_.hidden_size));
+    if (!alone) team_->barrier();
+    return to;
+  }
+
+  std::pair<int, int> outputs_of(int thread, const linear_type& part) const {
+    return team_->share(thread, part.matrix.outputs(), MatrixT::granule);
+  }
+
+  void multiply(int thread, const linear_type& part, const float* x, int rows, float* y,
+                const linear_type& next) const {
+    const int outputs = part.matrix.outputs();
+    const auto [begin, end] = outputs_of(thread, part);
+    for (int row = 0; row < rows && part.bias; ++row) {
+      std::copy(part.bias + begin, part.bias + end, y + at(row, outputs) + begin);
+    }
+    part.matrix.multiply(x, part.matrix.inputs(), rows, y, outputs, begin, end, part.bias != nullptr,
+                         next.matrix.weights_of(outputs_of(thread, next).first));
+  }
+
+  // stream += W x + bias
+  void add_product(int thread, const linear_type& part, const float* x, int rows, const linear_type& next) const {
+    const int outputs = part.matrix.outputs();
+    const auto [begin, end] = outputs_of(thread, part);
+    for (int row = 0; row < rows && part.bias; ++row) {
+      float* y = stream_ + at(row, outputs);
+      for (int o = begin; o < end; ++o)
+        y[o] += part.bias[o];
+    }
+    part.matrix.multiply(x, part.matrix.inputs(), rows, stream_, outputs, begin, end, true,
+                         next.matrix.weights_of(outputs_of(thread, next).first));
+  }
+
+  // Rotates queries in place, and keys on their way into the cache. A thread takes the heads that it computed, where
+  // those are whole.
+  template <class KVStoreT>
+  void rotate(int thread, const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch) {
+    const int heads = config_.n_heads + 2 * config_.n_kv_heads;
+    const auto [first, last] = team_->share(thread, heads);
+    for (const batch_sequence& sequence : batch.sequences) {
+      for (int row = sequence.row_begin; row < sequence.row_end; ++row) {
+        for (int head = first; head < last; ++head) {
+          rotate_head(layer, layer_index, kv, batch, sequence.sequence, row, head);
+        }
+      }
+    }
+  }
+
+  template <class KVStoreT>
+  void rotate_head(const layer_type& layer, int layer_index, KVStoreT& kv, const forward_batch_view& batch,
+                   int sequence, int row, int head) const {
+    const int dim = config_.head_dim;
+    const int position = batch.positions[static_cast<std::size_t>(row)],
+              slot = batch.slots[static_cast<std::size_t>(row)];
+    float* x = projected_ + at(row, config_.query_size() + 2 * config_.kv_size()) + at(head, dim);
+    const auto turn = [&](const float* norm, float factor, float* to) {
+      if (norm) detail::rms_norm(x, dim, norm, config_.norm_epsilon, x);
+      detail::rotate_head(x, dim, config_.rotary_dims, rotary_.cosine(position), rotary_.sine(position), factor, to);
+    };
+    const int kv_head = head - config_.n_heads, value_head = kv_head - config_.n_kv_heads;
+    if (kv_head < 0) {
+      turn(layer.query_norm, 1.0F / std::sqrt(static_cast<float>(dim)), x);
+    } else if (value_head < 0) {
+      turn(layer.key_norm, 1.0F, kv.key(layer_index, sequence, slot) + at(kv_head, dim));
+    } else {
+      std::copy_n(x, dim, kv.value(layer_index, sequence, slot) + at(value_head, dim));
+    }
+  }
+
+  template <class KVStoreT>
+  void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
+    detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
+    detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
+                                 [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
+                                   worker.attend(kv, batch, sequence, task, projected_,
+                                                 config_.query_size() + 2 * config_.kv_size(), attended_,
+                                                 config_.query_size());
+                                 });
+  }
+
+  // The first half of the MLP. A thread's columns of gate and up are the same, so it needs no other's.
+  void activate(int thread, const layer_type& layer, const float* x, int n) {
+    const int width = config_.intermediate_size;
+    const auto [begin, end] = outputs_of(thread, layer.up);
+    multiply(thread, layer.up, x, n, up_, has_gate() ? layer.gate : layer.down);
+    if (has_gate()) multiply(thread, layer.gate, x, n, gate_, layer.down);
+    for (int row = 0; row < n; ++row) {
+      const std::ptrdiff_t first = at(row, width) + begin;
+      if (has_gate()) {
+        detail::silu_times(gate_ + first, up_ + first, end - begin);
+      } else {
+        detail::gelu(up_ + first, end - begin);
+      }
+    }
+  }
+
+  void keep_hidden(int layer, int first_row, int last_row) {
+    for (std::size_t i = 0; i < hidden_layers_.size(); ++i) {
+      if (hidden_layers_[i] != layer) continue;
+      std::copy(stream_ + at(first_row, config_.hidden_size), stream_ + at(last_row, config_.hidden_size),
+                hidden_ + at(static_cast<int>(i) * max_rows_ + first_row, config_.hidden_size));
+    }
+  }
+
+  model_config config_;
+  std::shared_ptr<const model_weights<MatrixT>> weights_;
+  int max_rows_;
+  int max_positions_;
+  std::vector<int> hidden_layers_;
+  detail::rotary_table rotary_;
+  thread_team* team_ = nullptr;
+  bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
+  std::vector<detail::attention_worker> workers_;
+
+  detail::float_block buffers_;
+  float* stream_ = nullptr;      // [max_rows][hidden_size]
+  float* normed_ = nullptr;      // [max_rows][hidden_size]
+  float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], where the residual is parallel
+  float* own_normed_ = nullptr;  // [n_threads][alone_rows][hidden_size], twice where the residual is parallel
+  float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]
+  float* attended_ = nullptr;    // [max_rows][query_size]
+  float* gate_ = nullptr;        // [max_rows][intermediate_size]
+  float* up_ = nullptr;          // [max_rows][intermediate_size]
+  float* logits_ = nullptr;      // [max_rows][vocab_size], over projected_ and what follows it
+  float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
+};
+
+using llama_backend = basic_llama_backend<packed_matrix>;
+
+}  // namespace espalier

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+//! Checks that parts of one's own keep the laws of their concepts, for the tests of those who write them. Each check
+//! raises a testing::law_error that says what is wrong; where nothing is, it returns.
+//!
+//!     #include <espalier/testing.hpp>
+//!     espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());
+
+#include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/kv_store_laws.hpp"
+#include "espalier/testing/law_error.hpp"
+#include "espalier/testing/lossless.hpp"
+#include "espalier/testing/places.hpp"
+#include "espalier/testing/random_tree.hpp"
+#include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/sequence_drafter_laws.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
+#include "espalier/testing/text_distribution.hpp"
+#include "espalier/testing/tiny_model.hpp"
+#include "espalier/testing/tree_policy_laws.hpp"
+#include "espalier/testing/verifier_laws.hpp"

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/concepts/verifier.hpp"
+#include "espalier/core/enumerating_chance.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/decoder/grow.hpp"
+#include "espalier/testing/law_error.hpp"
+#include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/text_distribution.hpp"
+#include "espalier/testing/tiny_model.hpp"
+
+namespace espalier::testing {
+
+namespace detail {
+
+// Target rows by node, in double.
+struct target_rows {
+  std::vector<std::vector<double>> rows;
+  std::span<const double> row(node_id u) const { return rows[static_cast<std::size_t>(u)]; }
+  token_id argmax(node_id u) const {
+    const auto r = row(u);
+    return static_cast<token_id>(std::max_element(r.begin(), r.end()) - r.begin());
+  }
+};
+
+inline std::string in_words(const std::vector<token_id>& text) {
+  std::string words;
+  for (const token_id t : text)
+    words += (words.empty() ? "" : " ") + std::to_string(t);
+  return words;
+}
+
+}  // namespace detail
+
+struct lossless_options {
+  std::size_t n_tokens = 4;                //!< of the texts that are compared
+  double tolerance = 1e-12;                //!< of each text's probability
+  std::int64_t max_outcomes = 20'000'000;  //!< of one round over one model
+};
+
+struct lossless_report {
+  std::int64_t n_outcomes = 0;    //!< of drafting and verifying, all models together
+  double largest_difference = 0;  //!< of a text's probability
+};
+
+//! What one round emits, with its probability: every tree that the policy grows over the draft, every verdict on it.
+//!
+//! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
+//! Errors      option_error beyond max_outcomes; law_error where the policy asks out of order
+template <class PolicyT, class VerifierT>
+text_distribution round_distribution(const tiny_model& model, const PolicyT& policy, VerifierT verifier,
+                                     lossless_report& report,
+                                     std::int64_t max_outcomes = lossless_options().max_outcomes) {
+  text_distribution emitted;
+  enumerating_chance chance;
+  row_drafter drafter(model.vocab, [&](std::span<const token_id> path) { return model.draft(path.subspan(1)); });
+  drafter.reserve(most_asked(policy));
+  tree<> tree(most_asked(policy));
+  if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(policy.max_nodes(), model.vocab);
+  std::int64_t n = 0;
+  do {
+    if (++n > max_outcomes) {
+      raise<option_error>("a round has more than ", max_outcomes, " outcomes over the tiny model \"", model.name,
+                          "\": give the policy a budget of a few nodes.");
+    }
+    PolicyT fresh = policy;
+    tree.reset(0);
+    grow(fresh, tree, drafter, chance);
+    const tree_view view = tree;
+    detail::target_rows target;
+    std::vector<token_id> path;
+    for (node_id u = 0; u < view.n_nodes; ++u) {
+      path.clear();
+      for (node_id a = u; a != root_node; a = view.parent[a])
+        path.insert(path.begin(), view.token[a]);
+      target.rows.push_back(model.target(path));
+    }
+    const verdict v = verifier.verify(view, drafter.rows(), target, chance);
+    require_law(v.accepted >= 0 && v.accepted < view.n_nodes && v.token >= 0 && v.token < model.vocab,
+                "the verifier accepts node ", v.accepted, " and adds token ", v.token, "; the tree has ", view.n_nodes,
+                " nodes and the vocabulary ", model.vocab, " tokens.");
+    std::vector<token_id> text{v.token};
+    for (node_id a = v.accepted; a != root_node; a = view.parent[a])
+      text.insert(text.begin(), view.token[a]);
+    emitted[text] += chance.probability();
+  } while (chance.next());
+  report.n_outcomes += n;
+  return emitted;
+}
+
+//! How far the first n tokens are from the target's own distribution when one round begins them and the target goes on.
+template <class PolicyT, class VerifierT>
+text_difference round_difference(const tiny_model& model, const PolicyT& policy, const VerifierT& verifier,
+                                 lossless_report& report, const lossless_options& options = {}) {
+  text_distribution expected, written;
+  continue_with(model.target, {}, 1.0, options.n_tokens, expected);
+  for (const auto& [text, probability] : round_distribution(model, policy, verifier, report, options.max_outcomes))
+    continue_with(model.target, text, probability, options.n_tokens, written);
+  const text_difference off = largest_difference(written, expected);
+  report.largest_difference = (std::max)(report.largest_difference, off.size());
+  return off;
+}
+
+//! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and what is
+//! written must be distributed as the target alone writes. A verifier for temperature 0 alone must write the target's
+//! argmax.
+//!
+//!     testing::check_lossless(my_policy({.budget = 4}), specinfer());
+//!
+//! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
+//! Errors      law_error that names the model, the text that is off the most, and both its probabilities; option_error
+//!             where there are too many outcomes
+//! Source      docs/algorithms/README.md, proofs by enumeration
+template <class PolicyT, class VerifierT>
+lossless_report check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {
+  static_assert(compatible(PolicyT::sampling, VerifierT::lossless),
+                "the verifier is not lossless for trees of the policy's regime; see concepts/regime.hpp");
+  lossless_report report;
+  for (tiny_model model : tiny_models()) {
+    if constexpr (ArgmaxVerifier<VerifierT>) model.target = argmax_only(model.target);
+    const text_difference off = round_difference(model, policy, verifier, report, options);
+    require_law(off.size() <= options.tolerance, "the pair is not lossless. Over the tiny model \"", model.name,
+                "\" it writes the tokens ", detail::in_words(off.text), " with probability ", off.first,
+                "; the target alone writes them with ", off.second,
+                ". Is the policy's regime, or the one that the verifier is lossless for, what it says?");
+  }
+  return report;
+}
+
+}  // namespace espalier::testing

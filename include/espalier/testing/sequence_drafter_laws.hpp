@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/testing/law_error.hpp"
+#include "espalier/testing/random_tree.hpp"
+
+namespace espalier::testing {
+
+namespace detail {
+
+template <class MakeT, class ExpectedT>
+class sequence_drafter_laws {
+ public:
+  sequence_drafter_laws(MakeT make, ExpectedT expected) : make_(std::move(make)), expected_(std::move(expected)) {}
+
+  void check() {
+    for (std::uint32_t seed = 0; seed < 30; ++seed)
+      follows_texts(seed);
+    require_law(n_runs_ > 0, "the drafter proposes nothing after any of the texts.");
+  }
+
+ private:
+  using text_type = std::vector<token_id>;
+
+  template <class DrafterT>
+  void require_run(DrafterT& drafter, const text_type& text, const char* when) {
+    for (const std::int32_t n : {7, 0, 1, 30}) {
+      const auto run = drafter.propose_run(n);
+      const text_type expected = expected_(text, n);
+      require_law(text_type(run.begin(), run.end()) == expected, "propose_run(", n, ") ", when, ", a text of ",
+                  text.size(), " tokens, is not what it should be: it has ", run.size(), " tokens, and should have ",
+                  expected.size(), ".");
+      if (n == 30 && !expected.empty()) ++n_runs_;
+    }
+  }
+
+  void follows_texts(std::uint32_t seed) {
+    std::mt19937 random(seed);
+    const unsigned vocab = 1 + seed % 5;
+    const auto some = [&](unsigned most) {
+      text_type tokens(random() % (most + 1));
+      for (token_id& t : tokens)
+        t = static_cast<token_id>(random() % vocab);
+      return tokens;
+    };
+    auto drafter = make_();
+    drafter.reserve(40);
+    text_type text;
+    for (int i = 0; i < 8; ++i) {
+      // Another text, with some, none or all of the last one at its beginning; or the same.
+      if (random() % 4 != 0) {
+        text.resize(random() % 2 == 0 ? text.size() : random() % (text.size() + 1));
+        const text_type more = some(40);
+        text.insert(text.end(), more.begin(), more.end());
+      }
+      drafter.begin(text);
+      require_run(drafter, text, "after begin()");
+      for (int round = 0; round < 6; ++round) {
+        if (random() % 3 == 0) require_run(drafter, text, "in a round that is given up");
+        const tree<> t = random_tree(static_cast<std::int32_t>(1 + random() % 9),
+                                     seed * 100 + static_cast<std::uint32_t>(i * 10 + round),
+                                     static_cast<std::int32_t>(vocab + 9), 0.7);
+        const auto accepted = static_cast<node_id>(random() % static_cast<unsigned>(t.size()));
+        const auto token = static_cast<token_id>(random() % vocab);
+        drafter.commit(t, {accepted, token});
+        for (const node_id u : path_to(t, accepted)) {
+          if (u != root_node) text.push_back(t.view().token[u]);
+        }
+        text.push_back(token);
+        require_run(drafter, text, "after commit()");
+      }
+      auto fresh = make_();
+      fresh.begin(text);
+      require_run(fresh, text, "of a fresh drafter");
+    }
+  }
+
+  MakeT make_;
+  ExpectedT expected_;
+  int n_runs_ = 0;
+};
+
+}  // namespace detail
+
+//! Checks the laws of Drafter and SequenceDrafter on texts of few tokens, so that n-grams repeat: after commits it
+//! proposes what a fresh one would, and rounds given up leave no trace.
+//!
+//! Pre         make() gives a fresh drafter; expected(text, n) the run of at most n tokens that it should propose after
+//!             a text, worked out in another way
+//! Errors      law_error with what is wrong
+template <class MakeT, class ExpectedT>
+void check_sequence_drafter(MakeT make, ExpectedT expected) {
+  detail::sequence_drafter_laws(std::move(make), std::move(expected)).check();
+}
+
+}  // namespace espalier::testing

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// Whether one prefix comes before another, different one in lexicographic order of ranks; a prefix comes before what it
+// begins. Each is given by a node's number and the rank after it. ancestry(u) has members parent, rank and depth.
+template <class AncestryT>
+ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int32_t b, std::int32_t rank_b,
+                                   const AncestryT& ancestry) {
+  const bool is_shorter = ancestry(a).depth < ancestry(b).depth;
+  while (ancestry(a).depth > ancestry(b).depth)
+    rank_a = ancestry(a).rank, a = ancestry(a).parent;
+  while (ancestry(b).depth > ancestry(a).depth)
+    rank_b = ancestry(b).rank, b = ancestry(b).parent;
+  if (a == b && rank_a == rank_b) return is_shorter;
+  while (a != b) {
+    rank_a = ancestry(a).rank, a = ancestry(a).parent;
+    rank_b = ancestry(b).rank, b = ancestry(b).parent;
+  }
+  return rank_a < rank_b;
+}
+
+}  // namespace detail
+
+//! A prefix that was taken, as a node of the tree, and the first of its children that was not.
+struct marginal_node {
+  node_id parent;
+  std::int32_t rank;       //!< of its last token among the most probable of its row, from 0
+  std::int32_t depth;      //!< the root's is 0; row depth - 1 gave the token
+  float path_log_prob;     //!< left-to-right sum in float
+  std::int32_t next_rank;  //!< of the child
+  float next_log_prob;     //!< of the path to the child
+  node_id next_in_bucket;  //!< another node whose child has a similar path_log_prob, or no_node
+};
+
+//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Those far
+//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap; what is less
+//! probable than the budget's worth of prefixes that are plain to see is dropped. Works in memory of the caller, on
+//! host and device alike.
+//!
+//! Shapes      entries, nodes: [budget + 1]; buckets [budget]
+//! Complexity  take: O(budget * log(budget)), less where not all are alike; the comparison of equal prefixes O(depth)
+//! Law         nodes are numbered in falling order of path_log_prob, among equals in lexicographic order of their
+//!             ranks; parents come before children
+//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix comes into question when its parent or elder sibling is
+//!             taken. The buckets are ours; the order of what is taken does not depend on them
+class marginal_heap {
+ public:
+  ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
+      : entries_(entries), nodes_(nodes), buckets_(buckets) {}
+
+  //! Takes the `budget` best prefixes, or all that have a probability.
+  //!
+  //! Shapes      log_prob [n_rows][n_ranks], each row falling; -inf: no such token
+  //! Pre         log_prob <= 0
+  //! Post        the number of prefixes taken: nodes 1 to that number; node 0 is the root
+  ESPALIER_HOST_DEVICE std::int32_t take(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
+                                         std::int32_t budget) {
+    nodes_[root_node] = {no_node, 0, 0, 0.0F, 0, 0.0F, no_node};
+    if (n_rows <= 0 || n_ranks <= 0 || budget <= 0) return 0;
+    least_ = bound(log_prob, n_rows, n_ranks, budget);
+    best_ = log_prob[0];
+    n_buckets_ = budget;
+    scale_ = static_cast<float>(n_buckets_) / (best_ - least_);
+    for (std::int32_t b = 0; b < n_buckets_; ++b)
+      buckets_[b] = no_node;
+    n_entries_ = 0;
+    now_ = -1;
+    add(best_, root_node);
+    std::int32_t n = 0;
+    while (n < budget && (n_entries_ > 0 || next_bucket())) {
+      const node_id u = node_of(entries_[0]);
+      marginal_node& parent = nodes_[u];
+      const float* row = log_prob + static_cast<std::ptrdiff_t>(parent.depth) * n_ranks;
+      const std::int32_t rank = parent.next_rank++;
+      const std::int32_t depth = parent.depth + 1;
+      const float path = parent.path_log_prob + row[rank];
+      nodes_[++n] = {u, rank, depth, path, 0, 0.0F, no_node};
+      if (--n_entries_ > 0) replace_top(entries_[n_entries_]);
+      if (rank + 1 < n_ranks) add(parent.path_log_prob + row[rank + 1], u);
+      if (depth < n_rows) add(path + row[n_ranks], n);
+    }
+    return n;
+  }
+
+  //! Appends what was taken, nodes 1 to n, to a tree of the root.
+  //!
+  //! Shapes      tokens, log_prob [n_rows][n_ranks]
+  ESPALIER_EXEC_CHECK_DISABLE
+  template <class TreeT>
+  ESPALIER_HOST_DEVICE void append(TreeT& tree, const token_id* tokens, const float* log_prob, std::int32_t n_ranks,
+                                   std::int32_t n) const {
+    for (std::int32_t i = 1; i <= n; ++i) {
+      const marginal_node& node = nodes_[i];
+      const std::ptrdiff_t place = static_cast<std::ptrdiff_t>(node.depth - 1) * n_ranks + node.rank;
+      tree.append(node.parent, tokens[place], log_prob[place]);
+    }
+  }
+
+  //! A path_log_prob that at least `budget` prefixes have: the first ranks of each of n_rows rows, after the most
+  //! probable tokens of the rows before; -FLT_MAX where there are not so many ranks.
+  //!
+  //! Complexity  O(n_rows)
+  ESPALIER_HOST_DEVICE static float bound_of_rows(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
+                                                  std::int32_t budget) {
+    const std::int32_t m = (budget + n_rows - 1) / n_rows;
+    if (m > n_ranks) return -FLT_MAX;
+    float worst = 0, path = 0;
+    for (std::int32_t d = 0; d < n_rows; ++d) {
+      const float* row = log_prob + static_cast<std::ptrdiff_t>(d) * n_ranks;
+      worst = path + row[m - 1] < worst ? path + row[m - 1] : worst;
+      path += row[0];
+    }
+    return worst > -FLT_MAX ? worst : -FLT_MAX;
+  }
+
+ private:
+  static constexpr std::int32_t arity = 4;
+
+  ESPALIER_HOST_DEVICE static float bound(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
+                                          std::int32_t budget) {
+    float best = -FLT_MAX;
+    for (std::int32_t j = 1; j <= n_rows; j *= 2) {
+      const float worst = bound_of_rows(log_prob, j, n_ranks, budget);
+      best = worst > best ? worst : best;
+    }
+    return best;
+  }
+
+  ESPALIER_HOST_DEVICE static node_id node_of(std::uint64_t entry) { return static_cast<node_id>(entry & 0xFFFFFFFFU); }
+
+  // The next child of u comes into question. Of equals, all go the same way.
+  ESPALIER_HOST_DEVICE void add(float path_log_prob, node_id u) {
+    if (!(path_log_prob >= least_)) return;
+    const float place = (best_ - path_log_prob) * scale_;
+    const std::int32_t last = n_buckets_ - 1;
+    const std::int32_t b = place < static_cast<float>(last) ? static_cast<std::int32_t>(place) : last;
+    if (b <= now_) {
+      push(entry(path_log_prob, u));
+    } else {
+      nodes_[u].next_log_prob = path_log_prob;
+      nodes_[u].next_in_bucket = buckets_[b];
+      buckets_[b] = u;
+    }
+  }
+
+  // Brings those of the next bucket into the heap. Pre: the heap is empty.
+  ESPALIER_HOST_DEVICE bool next_bucket() {
+    do {
+      if (++now_ >= n_buckets_) return false;
+    } while (buckets_[now_] == no_node);
+    for (node_id u = buckets_[now_]; u != no_node; u = nodes_[u].next_in_bucket)
+      push(entry(nodes_[u].next_log_prob, u));
+    return true;
+  }
+
+  // The next child of a node: smaller is better. The magnitude of a sum that is not positive, read as an integer.
+  ESPALIER_HOST_DEVICE static std::uint64_t entry(float path_log_prob, node_id parent) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &path_log_prob, sizeof bits);
+    return static_cast<std::uint64_t>(bits & 0x7FFFFFFFU) << 32 | static_cast<std::uint32_t>(parent);
+  }
+
+  ESPALIER_HOST_DEVICE bool is_before(std::uint64_t a, std::uint64_t b) const {
+    if ((a ^ b) >> 32 != 0) return a < b;
+    const node_id u = node_of(a), v = node_of(b);
+    return detail::precedes(u, nodes_[u].next_rank, v, nodes_[v].next_rank,
+                            [this](node_id w) -> const marginal_node& { return nodes_[w]; });
+  }
+
+  ESPALIER_HOST_DEVICE void push(std::uint64_t e) {
+    std::int32_t i = n_entries_++;
+    while (i > 0) {
+      const std::int32_t above = (i - 1) / arity;
+      if (!is_before(e, entries_[above])) break;
+      entries_[i] = entries_[above];
+      i = above;
+    }
+    entries_[i] = e;
+  }
+
+  ESPALIER_HOST_DEVICE void replace_top(std::uint64_t e) {
+    std::int32_t i = 0;
+    for (;;) {
+      const std::int32_t first = arity * i + 1;
+      if (first >= n_entries_) break;
+      const std::int32_t end = first + arity < n_entries_ ? first + arity : n_entries_;
+      std::int32_t best = first;
+      for (std::int32_t j = first + 1; j < end; ++j)
+        best = is_before(entries_[j], entries_[best]) ? j : best;
+      if (!is_before(entries_[best], e)) break;
+      entries_[i] = entries_[best];
+      i = best;
+    }
+    entries_[i] = e;
+  }
+
+  std::uint64_t* entries_;
+  marginal_node* nodes_;
+  node_id* buckets_;
+  std::int32_t n_entries_ = 0;
+  std::int32_t n_buckets_ = 0;
+  std::int32_t now_ = 0;  // the bucket whose turn it is
+  float best_ = 0;        // path_log_prob of the best prefix
+  float least_ = 0;       // what has less is not among the best
+  float scale_ = 0;       // buckets a unit
+};
+
+}  // namespace espalier

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/core/option.hpp"
+#include "espalier/cost/cost_curve.hpp"
+#include "espalier/cost/cost_model.hpp"
+
+namespace espalier {
+
+//! Options of cost_aware and cost_aware_draws. The two costs stand in for a measured cost_model. Their unit is a plain
+//! round, that is, a pass of the target over one row.
+struct cost_aware_options {
+  std::int32_t budget = 32;     //!< drafted tokens a round at most
+  std::int32_t max_depth = 16;  //!< levels below the root
+  double draft_cost = 0.1;      //!< of a draft pass of one row
+  double row_cost = 0.05;       //!< of each further row, as a share of what its pass costs with one row
+
+  static constexpr void describe(auto see) {
+    using self = cost_aware_options;
+    see(option{"budget", &self::budget, "drafted tokens a round at most", 1, 1024});
+    see(option{"max_depth", &self::max_depth, "levels below the root", 1, 64});
+    see(option{"draft_cost", &self::draft_cost, "a draft pass in plain rounds, if not measured", 0, 100});
+    see(option{"row_cost", &self::row_cost, "a further row over its pass's first, if not measured", 0, 100});
+  }
+
+  //! A cost_model made of the two, in plain rounds instead of seconds.
+  //!
+  //! Errors      option_error for options out of range
+  cost_model costs() const {
+    require_options(*this);
+    return {{}, {}, {}, cost_curve::linear(draft_cost, draft_cost * row_cost), cost_curve::linear(1, row_cost)};
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "espalier/config.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/sampling/exponential.hpp"
+#include "espalier/tree_policy/growth/layer.hpp"
+
+namespace espalier {
+
+//! Defaults: DynaTree's second paper (appendix A) and, where that is silent, its public code. Depths are the paper's:
+//! the first drafted token has depth 0.
+struct dynatree_options {
+  std::int32_t budget = 256;        //!< N_max, drafted tokens at most
+  std::int32_t base_depth = 5;      //!< D_0, down to which likely and unlikely paths grow alike
+  std::int32_t max_depth = 8;       //!< D_max
+  std::int32_t min_breadth = 1;     //!< B_min, children of a confident node
+  std::int32_t mid_breadth = 2;     //!< B_mid, children in between
+  std::int32_t max_breadth = 3;     //!< B_max, children of an unsure node
+  double high_confidence = 0.9;     //!< tau_h, from which a node is confident
+  double low_confidence = 0.4;      //!< tau_l, below which a node is unsure
+  double prune_probability = 0.05;  //!< tau, path probability below which a node stays a leaf
+  double stop_probability = 0.1;    //!< rho_stop, the same, as early stopping
+  double deep_probability = 0.5;    //!< rho_deep, path probability needed beyond the base depth
+  bool history = true;              //!< adapt D_0, tau_h and rho_deep to recent acceptance
+
+  //! The first paper: one breadth, one depth, one threshold; its best setting (D = 8, B = 3, tau = 0.03).
+  static constexpr dynatree_options first_paper() {
+    return {.budget = 256,
+            .base_depth = 8,
+            .max_depth = 8,
+            .min_breadth = 3,
+            .mid_breadth = 3,
+            .max_breadth = 3,
+            .high_confidence = 1.0,
+            .low_confidence = 0.0,
+            .prune_probability = 0.03,
+            .stop_probability = 0.0,
+            .deep_probability = 0.0,
+            .history = false};
+  }
+
+  static constexpr void describe(auto see) {
+    using self = dynatree_options;
+    see(option{"budget", &self::budget, "drafted tokens a round at most", 2, 65536});
+    see(option{"max_depth", &self::max_depth, "depth of the deepest expanded node; the first has 0", 1, 64});
+    see(option{"base_depth", &self::base_depth, "depth down to which all paths grow alike", 1, &self::max_depth});
+    see(option{"max_breadth", &self::max_breadth, "children of an unsure node", 1, layer::max_breadth});
+    see(option{"mid_breadth", &self::mid_breadth, "children of a node in between", 1, &self::max_breadth});
+    see(option{"min_breadth", &self::min_breadth, "children of a confident node", 1, &self::mid_breadth});
+    see(option{"high_confidence", &self::high_confidence, "from here on a node is confident", 0, 1});
+    see(option{"low_confidence", &self::low_confidence, "below this a node is unsure", 0, &self::high_confidence});
+    see(option{"deep_probability", &self::deep_probability, "less likely paths end at the base depth", 0, 1});
+    see(option{"prune_probability", &self::prune_probability, "less likely paths end", 0, 1});
+    see(option{"stop_probability", &self::stop_probability, "less likely paths end, too", 0, &self::deep_probability});
+    see(option{"history", &self::history, "adapt to what was accepted lately"});
+  }
+};
+
+//! What dynatree decides about a node, and how that follows recent acceptance: a value, the same on host and device.
+class dynatree_rule {
+ public:
+  dynatree_rule() = default;
+  ESPALIER_HOST_DEVICE explicit dynatree_rule(const dynatree_options& options) : options_(options), now_(options) {}
+
+  //! Whether a node of this depth in the tree (the root's is 0) gets children.
+  ESPALIER_HOST_DEVICE bool expands(std::int32_t depth, float path_log_prob) const {
+    const double probability = detail::exp_of_minus(-static_cast<double>(path_log_prob));
+    return probability >= now_.prune_probability && depth - 1 < now_.max_depth &&
+           probability >= now_.stop_probability &&
+           (depth - 1 < now_.base_depth || probability >= now_.deep_probability);
+  }
+
+  //! How many, where the largest probability of its row is `confidence`.
+  ESPALIER_HOST_DEVICE std::int32_t breadth(double confidence) const {
+    if (confidence >= now_.high_confidence) return now_.min_breadth;
+    return confidence < now_.low_confidence ? now_.max_breadth : now_.mid_breadth;
+  }
+
+  //! A round is over, `depth` drafted tokens were accepted.
+  ESPALIER_HOST_DEVICE void observe(std::int32_t depth) {
+    if (!options_.history) return;
+    const double part = (depth + 1.0) / (now_.base_depth + 2);
+    observe_acceptance(part < 1 ? part : 1.0);
+  }
+
+  //! Adapts to the acceptance of one round, 0 to 1: over the last 10 rounds, once there are 5, a mean above 0.8 drafts
+  //! deeper and narrower, one below 0.6 shallower and broader. Options move within the published bounds, or from where
+  //! they were set outside of them toward these.
+  ESPALIER_HOST_DEVICE void observe_acceptance(double acceptance) {
+    acceptance_[n_observed_ % window] = acceptance;
+    ++n_observed_;
+    if (n_observed_ < min_observed) return;
+    const std::int32_t n = n_observed_ < window ? n_observed_ : window;
+    double mean = 0;
+    for (std::int32_t i = 0; i < n; ++i)
+      mean += acceptance_[i] / n;
+    if (mean > 0.8) {
+      now_.base_depth = smaller(now_.base_depth + 1, larger(now_.max_depth - 1, options_.base_depth));
+      now_.high_confidence = larger(now_.high_confidence - 0.05, smaller(0.5, options_.high_confidence));
+      now_.deep_probability = larger(now_.deep_probability - 0.05, smaller(0.3, options_.deep_probability));
+    } else if (mean < 0.6) {
+      now_.base_depth = larger(now_.base_depth - 1, smaller(2, options_.base_depth));
+      now_.high_confidence = smaller(now_.high_confidence + 0.05, larger(0.95, options_.high_confidence));
+      now_.deep_probability = smaller(now_.deep_probability + 0.05, larger(0.8, options_.deep_probability));
+    }
+  }
+
+  //! A new text begins.
+  ESPALIER_HOST_DEVICE void reset() { *this = dynatree_rule(options_); }
+
+  //! What history has changed.
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    archive(now_.base_depth, now_.high_confidence, now_.deep_probability, n_observed_);
+    archive(std::span(acceptance_));
+    archive.require(n_observed_ >= 0 && now_.base_depth >= 1 && now_.base_depth <= 64);
+  }
+
+  //! The options as history has adapted them.
+  ESPALIER_HOST_DEVICE const dynatree_options& adapted() const { return now_; }
+
+ private:
+  static constexpr std::int32_t window = 10;
+  static constexpr std::int32_t min_observed = 5;
+
+  template <class NumberT>
+  ESPALIER_HOST_DEVICE static NumberT smaller(NumberT a, NumberT b) {
+    return b < a ? b : a;
+  }
+  template <class NumberT>
+  ESPALIER_HOST_DEVICE static NumberT larger(NumberT a, NumberT b) {
+    return a < b ? b : a;
+  }
+
+  dynatree_options options_;
+  dynatree_options now_;
+  double acceptance_[window] = {};
+  std::int32_t n_observed_ = 0;
+};
+
+}  // namespace espalier

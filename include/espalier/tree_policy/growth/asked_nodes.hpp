@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! A token that may become a node, while it is not yet decided what the tree will be.
+struct considered_node {
+  token_id token = 0;
+  float log_prob = 0;
+  node_id parent = root_node;  //!< its number while the tree grows
+  node_id node = no_node;      //!< its own, once it was asked about
+};
+
+//! The nodes that a policy asks about before it knows which of them it keeps. They stand in the tree while it grows;
+//! then the tree is built anew from what is kept.
+//!
+//! Complexity  no allocation after construction
+class asked_nodes {
+ public:
+  //! Numbers of drafted tokens: asked about in one level, in all levels, and kept in the end, at most.
+  asked_nodes(std::int32_t level, std::int32_t all, std::int32_t kept)
+      : level_(static_cast<std::size_t>(level) + 1),
+        now_(static_cast<std::size_t>(all) + 1),
+        was_(static_cast<std::size_t>(kept) + 1) {}
+
+  //! The first level is the root.
+  void start() {
+    level_[0] = root_node;
+    n_level_ = 1;
+    n_rebuilt_ = 0;
+  }
+
+  //! The next level begins.
+  void next_level() { n_level_ = 0; }
+
+  //! Adds a node to the level, if there is room for it.
+  //!
+  //! Pre         its parent was asked about
+  //! Post        c.node, or the level unchanged
+  template <class TreeT>
+  void add(TreeT& tree, considered_node& c) {
+    if (n_level_ == level_.size() || static_cast<std::size_t>(tree.size()) == now_.size()) return;
+    c.node = tree.append(c.parent, c.token, c.log_prob);
+    if (c.node != no_node) level_[n_level_++] = c.node;
+  }
+
+  //! The nodes of the level, in order.
+  std::span<const node_id> level() const { return std::span(level_).first(n_level_); }
+
+  //! Makes the tree consist of these nodes, in order.
+  //!
+  //! Pre         parents come before their children; no more than the tree's limit
+  template <class TreeT, class RangeT>
+  void rebuild(TreeT& tree, RangeT&& kept) {
+    tree.reset(tree.view().token[root_node], tree.limit());
+    now_[0] = was_[0] = root_node;
+    for (const considered_node& c : kept) {
+      const node_id node = tree.append(now_[static_cast<std::size_t>(c.parent)], c.token, c.log_prob);
+      was_[static_cast<std::size_t>(node)] = c.node;
+      if (c.node != no_node) now_[static_cast<std::size_t>(c.node)] = node;
+    }
+    n_rebuilt_ = static_cast<std::size_t>(tree.size());
+  }
+
+  //! What each node of the tree was before it was built anew, no_node for one that was not in it; empty before that.
+  std::span<const node_id> was() const { return std::span(was_).first(n_rebuilt_); }
+
+ private:
+  std::vector<node_id> level_;
+  std::size_t n_level_ = 0;
+  std::vector<node_id> now_;  // [asked] a node's number in the tree that was built anew
+  std::vector<node_id> was_;  // [kept] the converse
+  std::size_t n_rebuilt_ = 0;
+};
+
+}  // namespace espalier

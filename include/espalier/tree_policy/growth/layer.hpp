@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/sampling/log_prob.hpp"
+#include "espalier/sampling/top_k.hpp"
+
+namespace espalier {
+
+//! The deepest level of a tree that grows breadth first: the nodes that are still to be expanded.
+//!
+//! Complexity  no allocation after construction
+class layer {
+ public:
+  //! Children of one node at most.
+  static constexpr std::int32_t max_breadth = 64;
+
+  //! Budget in drafted tokens.
+  //!
+  //! Pre         budget > 0
+  explicit layer(std::int32_t budget)
+      : nodes_(static_cast<std::size_t>(budget)), next_(static_cast<std::size_t>(budget)) {}
+
+  //! A new tree: the root alone is to be expanded.
+  void start() {
+    nodes_[0] = root_node;
+    n_nodes_ = 1;
+  }
+
+  //! Keeps the nodes for which keep(u) holds.
+  template <class KeepT>
+  void filter(const KeepT& keep) {
+    const auto end = nodes_.begin() + static_cast<std::ptrdiff_t>(n_nodes_);
+    n_nodes_ = static_cast<std::size_t>(std::remove_if(nodes_.begin(), end, [&](node_id u) { return !keep(u); }) -
+                                        nodes_.begin());
+  }
+
+  //! The nodes to ask about: every node adds at least one child, so that more than are left in the budget need not be
+  //! asked.
+  template <class TreeT>
+  std::span<const node_id> wanted(const TreeT& tree) {
+    n_nodes_ = (std::min)(n_nodes_, left(tree));
+    return std::span<const node_id>(nodes_).first(n_nodes_);
+  }
+
+  //! One level deeper: gives each node that was asked about its breadth(confidence) most probable tokens, confidence
+  //! being the largest probability of its row, until the tree is full.
+  //!
+  //! Pre         1 <= breadth(confidence) <= max_breadth
+  template <class TreeT, class NumberT, class BreadthT>
+  void expand(TreeT& tree, const node_rows<NumberT>& rows, const BreadthT& breadth) {
+    const std::size_t n = std::exchange(n_nodes_, 0);
+    for (std::size_t i = 0; i < n; ++i)
+      add_children(tree, nodes_[i], rows.row(nodes_[i]), breadth);
+    nodes_.swap(next_);
+  }
+
+ private:
+  template <class TreeT>
+  std::size_t left(const TreeT& tree) const {
+    const auto limit = (std::min)(static_cast<std::size_t>(tree.limit()), nodes_.size());
+    const auto drawn = static_cast<std::size_t>(tree.view().n_draws);
+    return drawn < limit ? limit - drawn : 0;
+  }
+
+  template <class TreeT, class NumberT, class BreadthT>
+  void add_children(TreeT& tree, node_id u, std::span<const NumberT> row, const BreadthT& breadth) {
+    candidate<NumberT> best[max_breadth];
+    if (top_k(row, std::span(best).first(1)) == 0) return;
+    const std::int32_t wanted = breadth(static_cast<double>(best[0].probability));
+    const std::int32_t found = wanted == 1 ? 1 : top_k(row, std::span(best).first(static_cast<std::size_t>(wanted)));
+    for (std::int32_t i = 0; i < found && left(tree) > 0; ++i)
+      next_[n_nodes_++] = tree.append(u, best[i].token, detail::log_prob_of(static_cast<double>(best[i].probability)));
+  }
+
+  std::vector<node_id> nodes_;  // [budget], so that a copy needs no more room either
+  std::vector<node_id> next_;
+  std::size_t n_nodes_ = 0;
+};
+
+}  // namespace espalier

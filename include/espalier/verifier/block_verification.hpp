@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
+
+namespace espalier {
+
+//! Judges a path as a whole: keeps the longest beginning that passes its own test, where a later token may make up for
+//! an earlier one that was less likely under the target.
+//!
+//! Complexity  one pass over p and q for each node of the path, and a draw from one of them
+//! Law         lossless for a single path; accepts at least as many tokens as naive, on average
+//! Errors      numeric_error for rows that are no distributions; input_error for a tree that its rows could not have
+//!             given or that has more than one draw a node
+//! Source      Sun et al., Block verification accelerates speculative decoding, Algorithm 2. Delayed tree expansion
+//!             (3.1) prints an acceptance by the weights w, which is biased; here it is by h
+//!             (docs/algorithms/verifiers.md)
+struct block_verification {
+  static constexpr regime lossless = regime::single_path;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                      ChanceT& chance) const {
+    node_id kept = root_node;
+    double kept_weight = 1;
+    double weight = 1;
+    node_id u = root_node;
+    auto p = detail::target_row(target, u);
+    auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
+    while (!tree.is_leaf(u)) {
+      const node_id child = only_draw(tree, u, q);
+      if (weight > 0) {
+        const std::size_t x = detail::drawn_token(tree, child, q);
+        weight = weight * static_cast<double>(p[x]) / static_cast<double>(q[x]);
+        if (weight > 1) weight = 1;
+      }
+      u = child;
+      double pass = weight;
+      if (!tree.is_leaf(u) &&
+          weight > 0) {  // where it is 0 nothing below is kept, and the target may say nothing there
+        p = detail::target_row(target, u);
+        q = detail::draft_row(draft, u, p.size());
+        const double left = weight * residual(p, q).take(1 / weight);
+        pass = left > 0 ? left / (left + (1 - weight)) : 0;
+      }
+      if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
+    }
+    p = detail::known_row(target, kept);
+    if (tree.is_leaf(kept)) return {kept, chance.pick(p, {kept, 0, purpose::residual})};
+    return {kept,
+            detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / kept_weight), p, kept, chance)};
+  }
+
+ private:
+  ESPALIER_EXEC_CHECK_DISABLE
+  template <class RowT>
+  ESPALIER_HOST_DEVICE static node_id only_draw(tree_view tree, node_id u, const RowT&) {
+    auto draw = tree.draws(u).begin();
+    const node_id child = *draw;
+    if constexpr (!detail::is_trusted<RowT>) {
+      if (++draw != tree.draws(u).end()) {
+        raise<input_error>("node ", u, " of the tree has several draws; block verification needs a single path.");
+      }
+    }
+    return child;
+  }
+};
+
+}  // namespace espalier

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "espalier/config.hpp"
+#include "espalier/core/row_view.hpp"
+#include "espalier/core/weights.hpp"
+
+//! The division factor of K-SEQ, for the verifier spectr and for its analysis.
+namespace espalier::detail {
+
+// Each of k draws from q is accepted with min(1, p / (rho q)), in turn.
+struct k_seq {
+  double rho = 1;
+  double beta = 0;          // a draw is accepted with this probability; known once solved
+  double gamma = 1;         // one of the k is, over beta; at most rho, but for the tolerance
+  std::int32_t passes = 0;  // over p and q, that it took to solve
+};
+
+// The probability that one of k independent events of probability b happens: 1 - (1 - b)^k, by the bits of k, and exact
+// for small b, too.
+ESPALIER_HOST_DEVICE inline double any_of(double b, std::int32_t k) {
+  if (b >= 1) return 1;
+  double any = 0;
+  std::int32_t bit = 1;
+  while (bit <= k / 2)
+    bit *= 2;
+  for (; bit > 0; bit /= 2) {
+    any *= 2 - any;
+    if ((k & bit) != 0) any += b * (1 - any);
+  }
+  return any;
+}
+
+// How much more than the target's share one of k draws may be accepted with: f(rho) = 1 - (1 - beta)^k - rho beta, the
+// bound on the error of the emitted distribution in total variation. For floats it is some hundred times the error of
+// their sums.
+template <class NumberT>
+inline constexpr double k_seq_tolerance = std::is_same_v<NumberT, float> ? 4e-7 : 1e-13;
+
+// The sums that one pass gives: beta(rho) = settled / rho + open, exactly, until rho passes the next p(t) / q(t).
+struct k_seq_sums {
+  double settled;  // p where p <= rho q
+  double open;     // q elsewhere
+};
+
+template <class RowT, class NumberT>
+ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const RowT& p, const RowT& q, NumberT rho) {
+  const auto settled = [&](std::size_t i) { return p[i] <= rho * q[i] ? p[i] : NumberT{0}; };
+  const auto open = [&](std::size_t i) { return p[i] <= rho * q[i] ? NumberT{0} : q[i]; };
+  const auto found = team_of(p).sums_of(p.size(), settled, open);
+  return {found.of[0], found.of[1]};
+}
+
+// Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0: by Newton's steps, halving where they leave the
+// bracket.
+ESPALIER_HOST_DEVICE inline double k_seq_step(double rho, k_seq_sums sums, std::int32_t k) {
+  constexpr double precision = 1e-15;
+  double low = rho;
+  double high = k;
+  double at = rho;
+  for (std::int32_t steps = 0; steps < 100; ++steps) {
+    const double beta = sums.settled / at + sums.open;
+    const double f = any_of(beta, k) - at * beta;
+    (f > 0 ? low : high) = at;
+    const double slope = -k * (1 - any_of(beta, k - 1)) * sums.settled / (at * at) - sums.open;
+    double next = at - f / slope;
+    if (!(low < next && next < high)) next = low + (high - low) / 2;
+    if (!(low < next && next < high)) return high;
+    const double step = next < at ? at - next : next - at;
+    if (step <= precision * at) return next;
+    at = next;
+  }
+  return high;
+}
+
+// The smallest rho in [1, k] with f(rho) <= tolerance. rho beta(rho) is concave, so that each step, made along its
+// tangent, ends below the solution or at it, and the steps converge as Newton's do: 4 to 6 passes over a row of any
+// length, 1 if p and q are equal or disjoint.
+template <class RowT>
+ESPALIER_HOST_DEVICE k_seq solve_k_seq(const RowT& p, const RowT& q, std::int32_t k) {
+  using number = term_type<RowT>;
+  constexpr std::int32_t max_passes = 64;
+  k_seq found;
+  for (;;) {
+    const k_seq_sums sums = k_seq_pass(p, q, static_cast<number>(found.rho));
+    ++found.passes;
+    found.beta = sums.settled / found.rho + sums.open;
+    if (found.beta > 1) found.beta = 1;
+    const double any = any_of(found.beta, k);
+    found.gamma = found.beta > 0 ? any / found.beta : k;
+    if (any - found.rho * found.beta <= k_seq_tolerance<number> || found.rho >= k) return found;
+    found.rho = team_of(p).once([&] {
+      return static_cast<double>(static_cast<number>(found.passes < max_passes ? k_seq_step(found.rho, sums, k) : k));
+    });
+  }
+}
+
+// What the target still has to give once all k draws have failed, in proportion: p - gamma min(p / rho, q), never
+// stored.
+template <class NumberT, class TeamT = alone>
+class k_seq_residual {
+ public:
+  using row = row_view<NumberT, TeamT>;
+
+  ESPALIER_HOST_DEVICE k_seq_residual(row p, row q, const k_seq& by)
+      : p_(p),
+        q_(q),
+        settled_(by.rho > by.gamma ? static_cast<NumberT>((by.rho - by.gamma) / by.rho) : NumberT{0}),
+        share_(static_cast<NumberT>(by.gamma)) {}
+
+  ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
+  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
+    const NumberT settled = settled_ * p_[i];
+    const NumberT open = p_[i] - share_ * q_[i];
+    return settled > open ? settled : open;
+  }
+  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
+
+ private:
+  row p_;
+  row q_;
+  NumberT settled_;  // of p where p <= rho q
+  NumberT share_;
+};
+
+}  // namespace espalier::detail

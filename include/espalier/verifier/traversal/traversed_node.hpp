@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/row_view.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/verifier/walk/remaining_draft.hpp"
+#include "espalier/verifier/walk/residual.hpp"
+#include "espalier/verifier/walk/walk.hpp"
+
+namespace espalier::detail {
+
+// All that is kept of a node while what is below it is looked at.
+struct traversed_state {
+  residual_state rest;
+  remaining_draft_state drawn_from;
+  double probability = 1;
+  std::int32_t draw = -1;
+};
+
+// A node of a traversal, at one of its draws: those before it have failed, with all below them. Without replacement,
+// repeated draws are passed over.
+template <bool Replaces, class NumberT, class TeamT>
+class traversed_node {
+ public:
+  using row = row_view<NumberT, TeamT>;
+
+  ESPALIER_HOST_DEVICE traversed_node(tree_view tree, node_id u, row p, row q, double probability)
+      : tree_(tree),
+        u_(u),
+        q_(q),
+        rest_(p, q),
+        drawn_from_(tree, u, q),
+        probability_(probability),
+        draw_(tree.draws(u).begin()) {}
+
+  // What the subtree is accepted with, once all draws have failed, and its token drawn from.
+  ESPALIER_HOST_DEVICE double probability() const { return probability_; }
+  ESPALIER_HOST_DEVICE const residual<NumberT, TeamT>& rest() const { return rest_; }
+
+  ESPALIER_HOST_DEVICE bool has_draw() const { return draw_ != tree_.draws(u_).end(); }
+  ESPALIER_HOST_DEVICE node_id child() const { return *draw_; }
+  ESPALIER_HOST_DEVICE bool is_repeated() const { return detail::is_repeated(tree_, u_, draw_); }
+
+  // What the subtree of the child is to be accepted with.
+  ESPALIER_HOST_DEVICE double child_probability() const {
+    const std::size_t x = drawn_token(tree_, *draw_, q_);
+    const double passed = probability_ * rest_.at(x) / (times() * static_cast<double>(q_[x]));
+    return passed < 1 ? passed : 1;
+  }
+
+  // The draw has failed, and the next one is up. Complexity: one pass over p and q; without replacement, one over q
+  // once.
+  ESPALIER_HOST_DEVICE void reject() {
+    if (probability_ > 0) {
+      const double left = probability_ * rest_.take(times() / probability_);
+      if (left > 0 || probability_ < 1) probability_ = left / (left + (1 - probability_));
+      if constexpr (!Replaces) drawn_from_.reject(draw_);
+    }
+    ++draw_;
+    while (!Replaces && has_draw() && is_repeated())
+      ++draw_;
+  }
+
+  ESPALIER_HOST_DEVICE traversed_state now() const {
+    return {rest_.now(), drawn_from_.now(), probability_, draw_.draw};
+  }
+  ESPALIER_HOST_DEVICE void restore(const traversed_state& before) {
+    rest_.restore(before.rest);
+    drawn_from_.restore(before.drawn_from);
+    probability_ = before.probability;
+    draw_.draw = before.draw;
+  }
+
+ private:
+  ESPALIER_HOST_DEVICE double times() const { return Replaces ? 1 : 1 / drawn_from_.mass(); }
+
+  tree_view tree_;
+  node_id u_;
+  row q_;
+  residual<NumberT, TeamT> rest_;
+  remaining_draft<NumberT, TeamT> drawn_from_;
+  double probability_;
+  draw_iterator draw_;
+};
+
+}  // namespace espalier::detail

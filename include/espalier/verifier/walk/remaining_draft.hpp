@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+#include "espalier/config.hpp"
+#include "espalier/core/row_view.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/sampling/undrawn.hpp"
+#include "espalier/verifier/walk/walk.hpp"
+
+namespace espalier::detail {
+
+using draw_iterator = tree_view::draw_range::iterator;
+
+// Whether an earlier draw of the same node gave the same token. Complexity O(draws of u).
+ESPALIER_HOST_DEVICE inline bool is_repeated(tree_view tree, node_id u, draw_iterator draw) {
+  for (auto earlier = tree.draws(u).begin(); earlier != draw; ++earlier) {
+    if (*earlier == *draw) return true;
+  }
+  return false;
+}
+
+// All that a remaining_draft is but tree and row.
+struct remaining_draft_state {
+  double mass = 1;
+  double undrawn = -1;  // the mass of the tokens that no draw gave, once it is needed
+};
+
+// The draft's row at a node while its draws are rejected in order, repeated ones passed over: what the next one was
+// drawn from is q / mass() off the rejected tokens. The mass is a sum of what is left, never 1 minus what is gone: a
+// peaked row leaves little, and all of it counts.
+template <class NumberT, class TeamT = alone>
+class remaining_draft {
+ public:
+  ESPALIER_HOST_DEVICE remaining_draft(tree_view tree, node_id u, row_view<NumberT, TeamT> q)
+      : tree_(tree), u_(u), q_(q) {}
+
+  // 1 before any rejection; 0 once all that the row could give has been rejected.
+  ESPALIER_HOST_DEVICE double mass() const { return now_.mass; }
+
+  // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
+  ESPALIER_HOST_DEVICE void reject(draw_iterator draw) {
+    if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn<NumberT, TeamT>(tree_, u_, q_));
+    now_.mass = now_.undrawn;
+    while (++draw != tree_.draws(u_).end()) {
+      if (!is_repeated(tree_, u_, draw)) now_.mass += static_cast<double>(q_[vocab_token(tree_, *draw, q_)]);
+    }
+  }
+
+  ESPALIER_HOST_DEVICE const remaining_draft_state& now() const { return now_; }
+  ESPALIER_HOST_DEVICE void restore(const remaining_draft_state& before) { now_ = before; }
+
+ private:
+  tree_view tree_;
+  node_id u_;
+  row_view<NumberT, TeamT> q_;
+  remaining_draft_state now_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "espalier/config.hpp"
+#include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/row_view.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/core/weights.hpp"
+
+//! What verifiers have in common: the way down from the root, and the rows on it.
+namespace espalier::detail {
+
+// From the root, to the child that bears the token which choose(u) gives, as long as there is one.
+template <class ChooseT>
+ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
+  node_id u = root_node;
+  for (;;) {
+    const token_id token = choose(u);
+    const node_id child = tree.find_child(u, token);
+    if (child == no_node) return {u, token};
+    u = child;
+  }
+}
+
+// How far the sum of a row may be from 1: what rounding makes of softmax in float is a hundredth of it.
+inline constexpr double mass_tolerance = 1e-4;
+
+// One pass. Errors: numeric_error where the row is no distribution.
+template <class NumberT>
+void require_distribution(std::span<const NumberT> row, const char* whose, node_id u) {
+  constexpr NumberT bad = std::numeric_limits<NumberT>::quiet_NaN();
+  const double total = sum_of(row.size(), [&](std::size_t i) { return row[i] >= 0 ? row[i] : bad; });
+  if (total >= 1 - mass_tolerance && total <= 1 + mass_tolerance) return;
+  for (std::size_t t = 0; t < row.size(); ++t) {
+    if (!(row[t] >= 0)) {
+      raise<numeric_error>("the ", whose, "'s probability of token ", t, " after node ", u, " is ", row[t],
+                           "; probabilities are 0 or more.");
+    }
+  }
+  raise<numeric_error>("the ", whose, "'s probabilities after node ", u, " add up to ", total, ", not to 1.");
+}
+
+template <class RowsT>
+inline constexpr bool are_distributions = requires {
+  requires RowsT::are_distributions;
+};
+
+// Rows that need not be checked: of the device, where nothing can be raised.
+template <class RowT>
+inline constexpr bool is_trusted = requires {
+  requires RowT::is_trusted;
+};
+
+// The row of a node that was looked at before.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class RowsT>
+ESPALIER_HOST_DEVICE auto known_row(RowsT& rows, node_id u) {
+  return row_view(rows.row(u));
+}
+
+ESPALIER_EXEC_CHECK_DISABLE
+template <class TargetRowsT>
+ESPALIER_HOST_DEVICE token_id argmax(TargetRowsT& target, node_id u) {
+  return static_cast<token_id>(target.argmax(u));
+}
+
+// The target's row of a node. Rows that are distributions by construction say so and are not read for it.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class TargetRowsT>
+ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
+  const row_view p(target.row(u));
+  if constexpr (!is_trusted<decltype(p)> && !are_distributions<TargetRowsT>)
+    require_distribution(p.span(), "target", u);
+  return p;
+}
+
+// The row that the draws of a node came from. Errors: input_error where the rows do not fit the tree or the target.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class DraftRowsT>
+ESPALIER_HOST_DEVICE auto draft_row(const DraftRowsT& draft, node_id u, std::size_t vocab) {
+  if constexpr (is_trusted<decltype(row_view(draft.row(u)))>) {
+    return row_view(draft.row(u));
+  } else {
+    if (!draft.has(u)) raise<input_error>("node ", u, " of the tree has draws, but the draft has no row for it.");
+    const row_view q(draft.row(u));
+    if (q.size() != vocab) {
+      raise<input_error>("the draft's row after node ", u, " has ", q.size(), " tokens and the target's ", vocab,
+                         "; they must share one vocabulary.");
+    }
+    if constexpr (!are_distributions<DraftRowsT>) require_distribution(q.span(), "draft", u);
+    return q;
+  }
+}
+
+// The token of a node, as an index into a row. Errors: input_error where it is none.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class RowT>
+ESPALIER_HOST_DEVICE std::size_t vocab_token(tree_view tree, node_id u, const RowT& row) {
+  const token_id token = tree.token[u];
+  if constexpr (!is_trusted<RowT>) {
+    if (token < 0 || static_cast<std::size_t>(token) >= row.size()) {
+      raise<input_error>("node ", u, " of the tree bears token ", token, ", but the vocabulary ends at ",
+                         row.size() - 1, ".");
+    }
+  }
+  return static_cast<std::size_t>(token);
+}
+
+// The same for a drawn child. Errors: input_error where the row could not have given it.
+ESPALIER_EXEC_CHECK_DISABLE
+template <class RowT>
+ESPALIER_HOST_DEVICE std::size_t drawn_token(tree_view tree, node_id child, const RowT& q) {
+  const std::size_t x = vocab_token(tree, child, q);
+  if constexpr (!is_trusted<RowT>) {
+    if (!(q[x] > 0)) {
+      raise<input_error>("node ", child, " of the tree bears token ", tree.token[child],
+                         ", which the draft's row gives probability 0: it was not drawn from this row.");
+    }
+  }
+  return x;
+}
+
+// A walk where the token is drawn from the target's row at a leaf, and elsewhere given by choose(u, p, q): the token
+// after an inner node, from its target row and the row that its draws came from.
+template <class DraftRowsT, class TargetRowsT, class ChanceT, class ChooseT>
+ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance,
+                                       const ChooseT& choose) {
+  return walk(tree, [&](node_id u) {
+    const auto p = target_row(target, u);
+    if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
+    return choose(u, p, draft_row(draft, u, p.size()));
+  });
+}
+
+// The token drawn from what is left of the target; where nothing is, which only rounding can do, from `instead`.
+template <class WeightsT, class InsteadT, class ChanceT>
+ESPALIER_HOST_DEVICE token_id pick_left(const WeightsT& left, const InsteadT& instead, node_id u, ChanceT& chance) {
+  const token_id token = chance.pick(left, {u, 0, purpose::residual});
+  return token >= 0 ? token : chance.pick(instead, {u, 0, purpose::residual});
+}
+
+}  // namespace espalier::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "host_llama.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "espalier/model/llama/llama_backend.hpp"
+#include "model/llama/llama_driver.hpp"
+#include "model/llama/model_writer.hpp"
+
+using namespace espalier;
+
+struct host_llama::parts {
+  llama_backend backend;
+  contiguous_kv kv;
+};
+
+host_llama::host_llama(const std::string& folder, int n_sequences, int capacity) {
+  auto backend = llama_backend::load(folder, {.threads = 1, .hidden_layers = {0, 1}});
+  auto kv = llama_driver::cache_for(backend, capacity, n_sequences);
+  parts_ = std::make_unique<parts>(parts{std::move(backend), std::move(kv)});
+}
+
+host_llama::~host_llama() = default;
+
+const model_config& host_llama::config() const {
+  return parts_->backend.config();
+}
+
+std::vector<host_llama::row_type> host_llama::forward(const forward_batch_view& batch) {
+  for (const batch_sequence& s : batch.sequences)
+    parts_->kv.append(s.sequence, s.row_end - s.row_begin);
+  return llama_driver::rows_of(parts_->backend.forward(parts_->kv, batch));
+}
+
+void host_llama::commit_first(int sequence, int n) {
+  llama_driver::commit_first(parts_->kv, sequence, n);
+}
+
+host_llama::row_type host_llama::hidden(int layer, int row) const {
+  const auto state = parts_->backend.hidden(layer, row);
+  return {state.begin(), state.end()};
+}
+
+void write_random_llama(const std::string& folder, int head_dim, unsigned seed) {
+  model_config c = model_writer::wide_config();
+  c.head_dim = c.rotary_dims = head_dim;
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << model_writer::random_llama(c, seed).text();
+  const nlohmann::json config = {{"model_type", "llama"},
+                                 {"vocab_size", c.vocab_size},
+                                 {"hidden_size", c.hidden_size},
+                                 {"num_hidden_layers", c.n_layers},
+                                 {"num_attention_heads", c.n_heads},
+                                 {"num_key_value_heads", c.n_kv_heads},
+                                 {"head_dim", c.head_dim},
+                                 {"intermediate_size", c.intermediate_size},
+                                 {"max_position_embeddings", c.max_positions},
+                                 {"rms_norm_eps", c.norm_epsilon},
+                                 {"tie_word_embeddings", true}};
+  std::ofstream(folder + "/config.json") << config.dump();
+}

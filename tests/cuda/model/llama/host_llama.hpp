@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/model/llama/model_config.hpp"
+
+//! The host's transformer and its cache behind a wall: nvcc does not compile its vectors.
+class host_llama {
+ public:
+  using row_type = std::vector<float>;
+
+  host_llama(const std::string& folder, int n_sequences, int capacity);
+  ~host_llama();
+
+  const espalier::model_config& config() const;
+  //! Appends the rows of each sequence to its cache. Logits of the rows asked for.
+  std::vector<row_type> forward(const espalier::forward_batch_view& batch);
+  //! Commits the first n rows of the last batch.
+  void commit_first(int sequence, int n);
+  //! The residual stream after a layer, for a row of the last batch.
+  row_type hidden(int layer, int row) const;
+
+ private:
+  struct parts;
+  std::unique_ptr<parts> parts_;
+};
+
+//! Writes config.json and model.safetensors of a Llama with random weights, whose heads have this many dimensions.
+void write_random_llama(const std::string& folder, int head_dim, unsigned seed);

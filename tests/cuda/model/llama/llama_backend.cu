@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/model/llama/llama_backend.cuh"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/model/llama/host_llama.hpp"
+#include "cuda/model/llama/llama_driver.cuh"
+#include "cuda/support.cuh"
+#include "espalier/cuda/concepts/backend.cuh"
+#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
+#include "raises.hpp"
+
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_CALLS
+#endif
+
+using namespace espalier;
+namespace gpu = espalier::cuda;
+using espalier_test::to_device;
+using espalier_test::to_host;
+using llama_driver::device_batch;
+using llama_driver::device_kv;
+using llama_driver::device_rows;
+using llama_driver::difference;
+using llama_driver::plain_attention;
+using llama_driver::row_type;
+
+namespace {
+
+template <class NumberT, class LogitT = float>
+using plain_llama = gpu::llama_backend<NumberT, LogitT, plain_attention<NumberT>>;
+
+static_assert(gpu::Backend<plain_llama<float>, device_kv<float>>);
+static_assert(gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<__nv_bfloat16>>);
+static_assert(gpu::Backend<gpu::llama_backend<__half, __half>, device_kv<__half>>);
+static_assert(!gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<float>>);
+
+const std::vector<std::string> folders = {"llama",           "llama_tied", "llama_f16", "llama_bf16",
+                                          "llama_int8_rows", "qwen3",      "gpt_neox",  "gpt_neox_sequential"};
+
+std::string path_of(const std::string& folder) {
+  return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
+}
+
+std::string temporary(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / ("espalier_cuda_llama_" + name)).string();
+}
+
+// What rounding to a type may do to numbers as large as these models': a few of its steps.
+template <class NumberT>
+constexpr double rounding = std::is_same_v<NumberT, float>    ? 1e-5
+                            : std::is_same_v<NumberT, __half> ? 6e-3
+                                                              : 4e-2;
+
+template <class BackendT>
+auto cache_for(const BackendT& backend, int n_sequences, int capacity, int page_size = 0) {
+  using number = typename BackendT::weight_number;
+  return device_kv<number>(backend.config().n_layers, backend.config().kv_size(), n_sequences, capacity, page_size);
+}
+
+// A chain and a tree of two sequences in one batch, after prefixes of their own.
+forward_batch two_sequences(std::mt19937& random, int vocab, int first_prefix, int second_prefix) {
+  const auto chain = llama_driver::random_tokens(random, 5, vocab);
+  const auto tree = llama_driver::random_tree(random, 11, vocab);
+  forward_batch batch;
+  batch.begin_sequence(1, first_prefix, 5);
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const auto column = static_cast<std::int32_t>(i);
+    batch.add_row(chain[i], first_prefix + column, column, i % 2 == 0).include_first(column);
+  }
+  batch.begin_sequence(0, second_prefix, 11);
+  llama_driver::add_tree(batch, tree, second_prefix);
+  return batch;
+}
+
+// A tree of one sequence.
+forward_batch one_tree(std::mt19937& random, int vocab, int prefix, int n_nodes) {
+  forward_batch batch;
+  batch.begin_sequence(0, prefix, n_nodes);
+  llama_driver::add_tree(batch, llama_driver::random_tree(random, n_nodes, vocab), prefix);
+  return batch;
+}
+
+// Commits random text to a sequence of both caches.
+template <class BackendT, class KVStoreT>
+void write_text(host_llama& host, BackendT& device, KVStoreT& kv, std::mt19937& random, int sequence, int first,
+                int n) {
+  forward_batch batch;
+  batch.begin_sequence(sequence, first, n);
+  batch.add_chain(llama_driver::random_tokens(random, n, host.config().vocab_size), first, 0);
+  host.forward(batch.view());
+  host.commit_first(sequence, n);
+  const device_batch uploaded(batch.view(), 3);
+  CHECK(device.forward(kv, uploaded.view(), nullptr).n_rows == 0);
+}
+
+// Rows of a pass's hidden states, on the host.
+template <class BackendT>
+std::vector<row_type> states_of(const BackendT& device, int layer, int n_rows) {
+  const auto width = static_cast<std::ptrdiff_t>(device.config().hidden_size);
+  const auto all = to_host(device.hidden(layer), static_cast<std::size_t>(n_rows * width));
+  std::vector<row_type> states;
+  for (int row = 0; row < n_rows; ++row)
+    states.emplace_back(all.begin() + row * width, all.begin() + (row + 1) * width);
+  return states;
+}
+
+template <class BackendT>
+void compare_with_host(const std::string& folder, int page_size, unsigned seed, double tolerance) {
+  using number = typename BackendT::weight_number;
+  INFO(folder << ", pages of " << page_size << ", seed " << seed);
+  std::mt19937 random(seed);
+  host_llama host(folder, 2, 48);
+  auto device = BackendT::load(folder, {.max_rows = 40, .hidden_layers = {1, 0}});
+  REQUIRE(device.vocab_size() == host.config().vocab_size);
+  auto kv = cache_for(device, 2, 48, page_size);
+  write_text(host, device, kv, random, 0, 0, 13);
+  write_text(host, device, kv, random, 1, 0, 4);
+  const forward_batch batch = two_sequences(random, host.config().vocab_size, 4, 13);
+  const auto expected = host.forward(batch.view());
+  const device_batch uploaded(batch.view(), 2);
+  const auto before = kv.contents();
+  const auto found = device_rows(device.forward(kv, uploaded.view(), nullptr));
+  CHECK(difference(found, expected) < tolerance);
+  for (const int layer : {0, 1}) {
+    std::vector<row_type> states;
+    for (int row = 0; row < 16; ++row)
+      states.push_back(host.hidden(layer, row));
+    INFO("hidden states of layer " << layer);
+    CHECK(difference(states_of(device, layer, 16), states) < tolerance);
+  }
+  // The rows' slots were written, in each layer keys and values, and nothing else.
+  const auto after = kv.contents();
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < after.size(); ++i)
+    written += std::memcmp(&before[i], &after[i], sizeof(number)) != 0 ? 1U : 0U;
+  CHECK(written == 16U * 2U * static_cast<std::size_t>(host.config().kv_size() * host.config().n_layers));
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("Logits, hidden states and cache rows of every family are the host's", "", float, __half,
+                   __nv_bfloat16) {
+  unsigned seed = 1;
+  for (const std::string& folder : folders) {
+    compare_with_host<plain_llama<TestType>>(path_of(folder), 0, seed++, rounding<TestType>);
+    compare_with_host<plain_llama<TestType>>(path_of(folder), seed % 2 == 0 ? 16 : 4, seed, rounding<TestType>);
+  }
+}
+
+TEMPLATE_TEST_CASE("So they are with the library's attention", "", float, __half, __nv_bfloat16) {
+  for (const std::string folder : {"llama", "qwen3", "gpt_neox"})
+    compare_with_host<gpu::llama_backend<TestType>>(path_of(folder), 16, 30, rounding<TestType>);
+  for (const int head_dim : {64, 128, 80}) {
+    const std::string folder = temporary("wide");
+    write_random_llama(folder, head_dim, 11);
+    compare_with_host<gpu::llama_backend<TestType>>(folder, 16, 31, rounding<TestType>);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST_CASE("Logits may have the type of the weights") {
+  std::mt19937 random(3);
+  auto wide = plain_llama<__nv_bfloat16>::load(path_of("llama"));
+  auto narrow = plain_llama<__nv_bfloat16, __nv_bfloat16>::load(path_of("llama"));
+  auto kv = cache_for(wide, 1, 16);
+  const device_batch batch(one_tree(random, 72, 0, 7).view());
+  auto expected = device_rows(wide.forward(kv, batch.view(), nullptr));
+  for (row_type& row : expected) {
+    for (float& logit : row)
+      logit = static_cast<float>(__nv_bfloat16(logit));
+  }
+  CHECK(device_rows(narrow.forward(kv, batch.view(), nullptr)) == expected);
+}
+
+TEST_CASE("Without a list of outputs every row has logits, and -1 in it asks for none") {
+  std::mt19937 random(4);
+  auto backend = plain_llama<float>::load(path_of("qwen3"));
+  auto kv = cache_for(backend, 1, 16);
+  const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+  const auto all = device_rows(backend.forward(kv, batch.view(true), nullptr));
+  REQUIRE(all.size() == 9);
+  const auto listed = device_rows(backend.forward(kv, batch.view(), nullptr));
+  REQUIRE(listed.size() == 7);
+  CHECK(std::equal(listed.begin(), listed.end(), all.begin()));
+  const auto chosen = to_device(std::vector<std::int32_t>{5, -1, 2});
+  gpu::forward_batch_view view = batch.view();
+  view.outputs = chosen.data();
+  view.n_outputs = 3;
+  const auto three = device_rows(backend.forward(kv, view, nullptr));
+  CHECK(three[0] == all[5]);
+  CHECK(three[2] == all[2]);
+  CHECK(backend.forward(kv, gpu::forward_batch_view{}, nullptr).n_rows == 0);
+}
+
+TEST_CASE("A row without a slot leaves the cache alone") {
+  std::mt19937 random(9);
+  auto backend = plain_llama<float>::load(path_of("llama"));
+  auto kv = cache_for(backend, 2, 16);
+  forward_batch tree;
+  tree.begin_sequence(1, 0, 6);
+  llama_driver::add_tree(tree, llama_driver::random_tree(random, 6, 72), 0);
+  const device_batch batch(tree.view());
+  gpu::forward_batch_view view = batch.view();
+  const auto slots = to_device(std::vector<std::int32_t>{0, 1, -1, 3, 4, 5});
+  view.slots = slots.data();
+  backend.forward(kv, view, nullptr);
+  const auto contents = kv.contents();
+  const auto written = std::count_if(contents.begin(), contents.end(), [](float x) { return !std::isnan(x); });
+  CHECK(written < 5 * 2 * 2 * backend.config().kv_size() + 1);
+  CHECK(written >= 3 * 2 * 2 * backend.config().kv_size());
+}
+
+TEST_CASE("A row's bits depend neither on padding nor, with one algorithm, on the number of rows") {
+  std::mt19937 random(5);
+  for (const bool one_algorithm : {false, true}) {
+    auto backend =
+        plain_llama<__nv_bfloat16>::load(path_of("llama"), {.max_rows = 40, .batch_invariant = one_algorithm});
+    auto kv = cache_for(backend, 1, 48), alone_kv = cache_for(backend, 1, 48);
+    const forward_batch tree = one_tree(random, 72, 0, 9);
+    const auto expected = device_rows(backend.forward(kv, device_batch(tree.view()).view(), nullptr));
+    CHECK(device_rows(backend.forward(kv, device_batch(tree.view()).view(), nullptr)) == expected);
+    const device_batch padded(tree.view(), one_algorithm ? 24 : 0);
+    CHECK(device_rows(backend.forward(kv, padded.view(), nullptr)) == expected);
+    if (!one_algorithm) continue;
+    forward_batch root;
+    root.begin_sequence(0, 0, 1);
+    root.add_row(tree.view().tokens[0], 0, 0, true);
+    CHECK(device_rows(backend.forward(alone_kv, device_batch(root.view()).view(), nullptr))[0] == expected[0]);
+  }
+}
+
+TEST_CASE("A captured pass computes what is there when it is replayed") {
+  std::mt19937 random(6);
+  host_llama host(path_of("qwen3"), 2, 64);
+  auto device = gpu::llama_backend<float>::load(path_of("qwen3"), {.max_rows = 33, .hidden_layers = {1}});
+  auto kv = cache_for(device, 2, 64, 16);
+  write_text(host, device, kv, random, 0, 0, 6);
+  const forward_batch first = one_tree(random, 72, 6, 12);
+  const gpu::stream stream;
+  device_batch batch(first.view(), 5);
+  gpu::forward_batch_view view = batch.view();
+  view.max_context = 60;
+  vocab_rows<float> logits;
+  const gpu::graph graph(stream.get(), [&] { logits = device.forward(kv, view, stream.get()); });
+  graph.launch(stream.get());
+  gpu::require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  CHECK(difference(device_rows(logits), host.forward(first.view())) < 1e-5);
+  host.commit_first(0, 0);
+  write_text(host, device, kv, random, 0, 6, 9);
+  const forward_batch second = one_tree(random, 72, 15, 12);
+  batch.update(second.view());
+  graph.launch(stream.get());
+  gpu::require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  CHECK(difference(device_rows(logits), host.forward(second.view())) < 1e-5);
+  std::vector<row_type> states;
+  for (int row = 0; row < 12; ++row)
+    states.push_back(host.hidden(1, row));
+  CHECK(difference(states_of(device, 1, 12), states) < 1e-5);
+}
+
+TEST_CASE("A prompt in chunks leaves the cache as one pass does") {
+  std::mt19937 random(7);
+  const auto tokens = llama_driver::random_tokens(random, 43, 72);
+  const auto on_device = to_device(tokens);
+  const gpu::text_view text{on_device.data(), nullptr, 43};
+  auto backend = plain_llama<float>::load(path_of("llama"), {.max_rows = 45});
+  auto small = plain_llama<float>::load(path_of("llama"), {.max_rows = 10});
+  auto kv = cache_for(backend, 2, 45), whole_kv = cache_for(backend, 2, 45);
+  forward_batch chain;
+  chain.begin_sequence(1, 0, 43);
+  chain.add_chain(tokens, 0, 0);
+  backend.forward(whole_kv, device_batch(chain.view()).view(), nullptr);
+  gpu::prefill prefill;
+  std::vector<std::pair<std::int32_t, std::int32_t>> passes;
+  const auto note = [&](std::int32_t first, std::int32_t n) { passes.emplace_back(first, n); };
+  prefill.run(small, kv, 1, text, 0, 3, nullptr, note);
+  prefill.run(small, kv, 1, text, 3, 43, nullptr, note);
+  CHECK(passes == std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 3}, {3, 10}, {13, 10}, {23, 10}, {33, 10}});
+  const auto found = kv.contents(), expected = whole_kv.contents();
+  CHECK(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) == 0);
+  CHECK(message_of<input_error>([&] { prefill.run(small, kv, 1, text, 0, 46, nullptr); }) ==
+        "a text of 46 tokens does not fit a cache of 45.");
+}
+
+TEST_CASE("A token or position that does not exist gives NaN logits") {
+  auto backend = plain_llama<float>::load(path_of("llama"), {.max_positions = 20});
+  auto kv = cache_for(backend, 1, 32);
+  for (const auto& [token, position] : {std::pair(72, 0), std::pair(-1, 0), std::pair(3, 20), std::pair(3, -1)}) {
+    forward_batch batch;
+    batch.begin_sequence(0, 0, 1);
+    batch.add_row(token, position, 0, true);
+    const auto rows = device_rows(backend.forward(kv, device_batch(batch.view()).view(), nullptr));
+    CHECK(std::all_of(rows[0].begin(), rows[0].end(), [](float logit) { return std::isnan(logit); }));
+  }
+}
+
+TEST_CASE("What does not fit is named") {
+  const std::string golden = path_of("llama");
+  const auto load = [&](const gpu::llama_options& options) { plain_llama<float>::load(golden, options); };
+  CHECK(message_of<option_error>([&] { load({.max_rows = 0}); }) ==
+        "option max_rows is 0, but must lie between 1 and 65536.");
+  CHECK(message_of<option_error>([&] { load({.max_positions = 65}); }) ==
+        "option max_positions is 65, but must lie between 0 and 64.");
+  CHECK(message_of<option_error>([&] { load({.hidden_layers = {2}}); }) ==
+        "option hidden_layers is 2, but must lie between 0 and 1.");
+  CHECK(message_of<model_error>([] { plain_llama<float>::load("/nowhere"); }) ==
+        "/nowhere/config.json cannot be opened.");
+  auto backend = plain_llama<float>::load(golden, {.max_rows = 4});
+  auto kv = cache_for(backend, 1, 32);
+  gpu::forward_batch_view batch;
+  batch.n_rows = 5;
+  CHECK(message_of<input_error>([&] { backend.forward(kv, batch, nullptr); }) ==
+        "a batch has 5 rows, but the backend was built for at most 4 (option max_rows).");
+  device_kv<float> other(3, 16, 1, 8);
+  CHECK(message_of<input_error>([&] { backend.forward(other, gpu::forward_batch_view{}, nullptr); }) ==
+        "the cache has 3 layers of 16 numbers a row, but the model 2 of 16.");
+  CHECK(message_of<option_error>([&] { backend.hidden(0); }) == "option hidden_layers does not list layer 0.");
+  CHECK(message_of<option_error>([&] { backend.reserve(5); }) == "option rows is 5, but must lie between 1 and 4.");
+
+  const std::string folder = temporary("parts");
+  std::filesystem::copy(golden, folder);
+  std::filesystem::copy(path_of("llama_tied") + "/model.safetensors", folder + "/model.safetensors",
+                        std::filesystem::copy_options::overwrite_existing);
+  CHECK_THAT(message_of<model_error>([&] { plain_llama<float>::load(folder); }),
+             Catch::Matchers::EndsWith("lacks tensor \"lm_head.weight\"."));
+  std::ofstream(folder + "/model.safetensors.index.json") << "{}";
+  CHECK(message_of<model_error>([&] { plain_llama<float>::load(folder); }) ==
+        folder + " holds a model in several files; only one model.safetensors is read.");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("Forward buckets hold a tree and its root") {
+  CHECK(gpu::forward_bucket(1) == 1);
+  CHECK(gpu::forward_bucket(2) == 9);
+  CHECK(gpu::forward_bucket(9) == 9);
+  CHECK(gpu::forward_bucket(10) == 17);
+  CHECK(gpu::forward_bucket(257) == 257);
+  CHECK(gpu::forward_bucket(1025) == 1025);
+  CHECK(gpu::forward_bucket(1026) == 2049);
+}
+
+#if defined(ESPALIER_TEST_COUNTS_CALLS)
+TEST_CASE("A pass is launches and products, and nothing else") {
+  for (const auto& [folder, per_layer] : {std::pair("llama", 5), std::pair("qwen3", 5), std::pair("gpt_neox", 4)}) {
+    auto backend = plain_llama<float>::load(path_of(folder), {.max_rows = 20});
+    auto kv = cache_for(backend, 1, 16);
+    std::mt19937 random(8);
+    const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+    const std::size_t before = emulator::allocations();
+    emulator::reset();
+    backend.forward(kv, batch.view(), nullptr);
+    CHECK(emulator::calls("cudaLaunchKernelEx") == 2 + 2 * per_layer);
+    CHECK(emulator::calls("cublasLtMatmul") == 1 + 2 * 4);
+    for (const char* other :
+         {"cudaMalloc", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaDeviceSynchronize"})
+      CHECK(emulator::calls(other) == 0);
+    CHECK(emulator::allocations() == before);
+  }
+}
+#endif

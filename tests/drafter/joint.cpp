@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/drafter/joint.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "archetypes/drafter.hpp"
+#include "catch.hpp"
+#include "drafter/fixed_drafters.hpp"
+#include "drafter/lookup_decoder.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/tree_policy/cascade.hpp"
+#include "espalier/tree_policy/chain.hpp"
+
+using namespace espalier;
+using text_type = std::vector<token_id>;
+
+static_assert(Drafter<joint<archetypes::drafter>>);
+static_assert(!StepDrafter<joint<archetypes::step_drafter>>);
+static_assert(VocabularyDrafter<joint<fixed_run&, archetypes::step_drafter>>);
+static_assert(!VocabularyDrafter<joint<prompt_lookup, ngram>>);
+static_assert(FeatureDrafter<joint<fixed_run, fixed_reader>, text_backend<circling_model>>);
+static_assert(!FeatureDrafter<joint<prompt_lookup, ngram>, text_backend<circling_model>>);
+
+TEST_CASE("a joint gives each drafter the text, and room within its own capacity") {
+  fixed_run small{.longest = 5}, large{.longest = 9};
+  joint drafters(small, large);
+  CHECK(drafters.capacity() == 9);
+  drafters.begin(text_type{1, 2, 3});
+  CHECK(drafters.room<0>() == 2);
+  CHECK(drafters.room<1>() == 6);
+  tree<> t(2);
+  t.reset(3);
+  t.append(t.append(root_node, 4, 0), 5, 0);
+  drafters.commit(t, {2, 6});
+  CHECK(small.text == text_type{1, 2, 3, 4, 5, 6});
+  CHECK(large.text == small.text);
+  CHECK(drafters.room<0>() == 0);
+  CHECK(drafters.room<1>() == 3);
+  // One without room is not asked.
+  small.run = large.run = {7, 7, 7, 7};
+  cascade policy(chain({.length = 4}), chain({.length = 4}));
+  CHECK(text_of(grown(policy, drafters)) == "0>7 1>7 2>7");
+  CHECK(small.asked == 0);
+  CHECK(large.asked == 1);
+}
+
+TEST_CASE("a joint shows hidden states to those that read them, as far as each has not seen them") {
+  const text_type prompt{3, 1, 4, 1, 5};
+  fixed_reader first, second;
+  second.longest = 20;  // it drops out midway
+  token_kv kv(60);
+  text_backend backend(circling_vocab, circling_model{71, 1});
+  auto decode =
+      make_decoder(joint(first, prompt_lookup(), second), cascade(chain(), chain(), chain()), greedy(), kv, backend);
+  decode.begin(prompt);
+  while (decode.step()) {
+  }
+  CHECK(first.right);
+  CHECK(second.right);
+  CHECK(first.asked > second.asked);
+  CHECK(second.asked > 0);
+  CHECK(second.read_rows <= 20);
+
+  // Two that have read unlike parts of the text.
+  joint readers(first, second);
+  first.longest = second.longest = 100;
+  readers.begin(text_type(9, 1));
+  first.read_rows = 5, second.read_rows = 2;
+  CHECK(readers.n_read() == 2);
+  const std::int32_t rows[] = {4, 5, 6, 7, 8, 9};
+  readers.read(backend, rows);
+  CHECK(first.read_rows == 8);
+  CHECK(second.read_rows == 8);
+  first.read_rows = 8, second.read_rows = 2;
+  readers.read(backend, std::span<const std::int32_t>(rows).first(3));
+  CHECK(first.read_rows == 8);
+  CHECK(second.read_rows == 5);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the comparison of methods says.
+#include <boost/hana/for_each.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/registry.hpp"
+#include "program.hpp"
+#include "written.hpp"
+
+namespace {
+
+namespace hana = boost::hana;
+using nlohmann::json;
+
+}  // namespace
+
+TEST_CASE("all methods, orders and commit modes write plain decoding's text", "[generate][compare]") {
+  const std::string prompt = quickly() + "--prompt 'Question: How many legs have 3 dogs?' --max-tokens 24 ";
+  const std::string expected = text_of(written(prompt + "--method plain"));
+  CHECK(expected.size() > 10);
+  const outcome compared = run(prompt + "--compare --repeats 1 --json");
+  REQUIRE(compared.status == 0);
+  const json object = json::parse(compared.out);
+  CHECK(object.at("equal") == true);
+  std::set<std::string> methods;
+  for (const json& method : object.at("methods")) {
+    methods.insert(method.at("method").get<std::string>());
+    CHECK(method.at("equal") == true);
+    CHECK(method.at("texts").at(0).at("text") == expected);
+    CHECK(method.at("statistics").at("tokens") == object.at("methods").at(0).at("statistics").at("tokens"));
+    CHECK(method.at("speedup") > 0.0);
+  }
+  hana::for_each(espalier::tree_policies, [&](const auto& part) { CHECK(methods.count(std::string(part.name)) == 1); });
+  for (const auto& order : espalier::known_values<espalier::node_order>)
+    CHECK(text_of(written(prompt + "--order " + std::string(order.name))) == expected);
+  for (const auto& mode : espalier::known_values<espalier::commit_mode>)
+    CHECK(text_of(written(prompt + "--method fixed --commit " + std::string(mode.name))) == expected);
+  CHECK(text_of(written(prompt + "--verifier target-only")) == expected);
+  CHECK(text_of(written(prompt + "--threads 2")) == expected);
+}
+
+TEST_CASE("every method writes plain decoding's text from every drafter", "[generate][compare]") {
+  const std::string prompt = quickly() + "--prompt 'Question: How many legs have 3 dogs?' --max-tokens 24 ";
+  const std::string expected = text_of(written(prompt + "--method plain"));
+  for (const auto& [drafter, least] : {std::pair("block", 16), std::pair("prompt-lookup", 2), std::pair("ngram", 2)}) {
+    INFO(drafter);
+    const outcome compared = run(prompt + "--compare --repeats 1 --json --drafter " + drafter);
+    REQUIRE(compared.status == 0);
+    const json object = json::parse(compared.out);
+    CHECK(object.at("equal") == true);
+    CHECK(static_cast<int>(object.at("methods").size()) >= least);
+    CHECK(object.at("methods").at(1).at("options").at("drafter") == drafter);
+    CHECK(object.at("methods").at(1).at("texts").at(0).at("text") == expected);
+    CHECK(object.at("methods").at(1).at("statistics").at("accepted") > 0);
+  }
+  CHECK(written(prompt + "--drafter block").at("method") == "best-first");
+  CHECK(written(prompt + "--drafter ngram").at("method") == "chain");
+  // Drawn trees over a block, at a temperature; and a block whose probabilities flags have shaped.
+  CHECK(written(prompt + "--drafter block --method delayed --temperature 1").at("verifier") == "traversal");
+  CHECK(text_of(written(prompt + "--drafter block --draft.top-k 3")) == expected);
+}
+
+TEST_CASE("the comparison names every method, how it was timed, and that texts are equal", "[generate][compare]") {
+  const outcome result = run(quickly() + "--compare --max-tokens 6 --repeats 2 --prompt 'Once' --prompt 'The river'");
+  CHECK(result.status == 0);
+  hana::for_each(espalier::tree_policies, [&](const auto& part) {
+    CHECK(contains(result.out, std::string("\n").append(part.name).append(" ")));
+  });
+  CHECK(contains(result.out, "All texts are equal to plain decoding's."));
+  CHECK(contains(result.out, "median of 2 runs of each method, taking turns"));
+  CHECK(contains(result.out, "[2 of 2]"));
+  const outcome some = run("--compare --method chain --max-tokens 4 --repeats 1 --prompt 'Once'");
+  CHECK(contains(some.out, "\nplain "));
+  CHECK(contains(some.out, "\nchain "));
+  CHECK_FALSE(contains(some.out, "\nfixed "));
+}
+
+TEST_CASE("at a temperature methods and verifiers are compared by speed, not by their texts", "[generate][compare]") {
+  const std::string arguments =
+      quickly() + "--compare --repeats 1 --prompt 'The river' --max-tokens 8 --temperature 1 ";
+  const outcome all = run(arguments);
+  CHECK(all.status == 0);
+  CHECK(all.err == "");
+  CHECK(contains(all.out, "same law"));
+  CHECK(contains(all.out, "all are samples of one distribution, the target's"));
+  const outcome chosen = run(arguments + "--json --method iid-paths --verifier specinfer,traversal");
+  REQUIRE(chosen.status == 0);
+  const json object = json::parse(chosen.out);
+  CHECK(object.at("equal").is_null());
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const json& method : object.at("methods"))
+    pairs.emplace_back(method.at("method"), method.at("verifier"));
+  CHECK(pairs == std::vector<std::pair<std::string, std::string>>{
+                     {"plain", "target-only"}, {"iid-paths", "specinfer"}, {"iid-paths", "traversal"}});
+  const outcome fitting = run(arguments + "--verifier naive");
+  CHECK(fitting.status == 0);
+  CHECK(contains(fitting.out, "\nsampled-chain "));
+  CHECK_FALSE(contains(fitting.out, "\niid-paths "));
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/llama/block_draft_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "allocations.hpp"
+#include "catch.hpp"
+#include "model/llama/llama_driver.hpp"
+#include "raises.hpp"
+
+// The references were computed by examples/models/block.py in float64: tests/data/golden/make_block_golden.py.
+
+using namespace espalier;
+using llama_driver::row_type;
+
+namespace {
+
+const std::string golden = std::string(ESPALIER_TEST_DATA) + "/golden/";
+
+llama_backend load_target(int threads = 1, int max_positions = 0) {
+  return llama_backend::load(golden + "llama_tied",
+                             {.threads = threads, .max_positions = max_positions, .hidden_layers = {0, 1}});
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file.good());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+nlohmann::json reference() {
+  return nlohmann::json::parse(contents(golden + "block/golden.json"));
+}
+
+// The target's pass over a text, whose hidden states stay readable.
+void pass_over(llama_backend& target, const std::vector<token_id>& text) {
+  contiguous_kv kv = llama_driver::cache_for(target, 64);
+  forward_batch batch;
+  const auto n = static_cast<int>(text.size());
+  kv.append(0, n);
+  batch.begin_sequence(0, 0, n);
+  llama_driver::add_whole_chain(batch, text, 0);
+  target.forward(kv, batch.view());
+}
+
+std::vector<std::int32_t> numbers_from(int first, int n) {
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(n));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}
+
+// The rows of the block whose pending token stands at `position` of the text, its states read in parts of `at_once`.
+std::vector<row_type> block_of(llama_backend& target, block_draft_model& model, const std::vector<token_id>& text,
+                               int position, int length, int at_once = 64) {
+  auto context = model.make_context();
+  pass_over(target, text);
+  for (int first = 0; first < position; first += at_once)
+    model.read(context, target, numbers_from(first, std::min(at_once, position - first)), first);
+  return llama_driver::rows_of(model.forward(context, text[static_cast<std::size_t>(position)], position, length));
+}
+
+// A folder with another config.json or model.safetensors, and what loading it says.
+std::string refusal(const std::string& config, const std::string& weights) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "espalier_block_draft";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json", std::ios::binary) << config;
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << weights;
+  const llama_backend target = load_target();
+  const std::string message = message_of<model_error>([&] { block_draft_model::load(folder.string(), target); });
+  std::filesystem::remove_all(folder);
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("the logits of a block agree with the reference, at every length and place") {
+  const nlohmann::json cases = reference();
+  const auto text = cases["tokens"].get<std::vector<token_id>>();
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  CHECK(model.vocab_size() == 72);
+  CHECK(model.block_length() == 7);
+  CHECK(model.max_positions() == 64);
+  CHECK(model.weight_bytes() > 28000U);
+  REQUIRE(cases["blocks"].size() == 5);
+  for (const nlohmann::json& block : cases["blocks"]) {
+    const auto expected = block["logits"].get<std::vector<std::vector<double>>>();
+    const auto rows = block_of(target, model, text, block["pending_at"].get<int>(), static_cast<int>(expected.size()));
+    double difference = 0.0, largest = 0.0;
+    REQUIRE(rows.size() == expected.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      REQUIRE(rows[r].size() == expected[r].size());
+      for (std::size_t v = 0; v < rows[r].size(); ++v) {
+        REQUIRE(std::isfinite(rows[r][v]));
+        difference = std::max(difference, std::abs(static_cast<double>(rows[r][v]) - expected[r][v]));
+        largest = std::max(largest, std::abs(expected[r][v]));
+      }
+    }
+    INFO("pending at " << block["pending_at"] << ", " << rows.size() << " rows");
+    CHECK(difference / largest < 1e-5);
+  }
+}
+
+TEST_CASE("a block is the same bit for bit with any number of threads and however its context came") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  const auto expected = block_of(target, model, text, 13, 7);
+  for (const int at_once : {1, 3, 5})
+    CHECK(block_of(target, model, text, 13, 7, at_once) == expected);
+  for (const int threads : {2, 3}) {
+    llama_backend other = load_target(threads);
+    auto same = block_draft_model::load(golden + "block", other);
+    CHECK(block_of(other, same, text, 13, 7) == expected);
+    CHECK(block_of(other, same, text, 13, 7, 4) == expected);
+  }
+}
+
+TEST_CASE("a context holds what was read of its own text, and a block before it changes nothing") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  std::vector<token_id> other = text;
+  std::reverse(other.begin(), other.end());
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  const auto expected = block_of(target, model, text, 13, 7);
+  auto context = model.make_context(), second = model.make_context();
+  pass_over(target, text);
+  model.read(context, target, numbers_from(0, 6), 0);
+  model.forward(context, text[6], 6, 7);  // writes from position 6 on
+  model.read(context, target, numbers_from(6, 7), 6);
+  pass_over(target, other);
+  model.read(second, target, numbers_from(0, 13), 0);
+  CHECK(llama_driver::rows_of(model.forward(context, text[13], 13, 7)) == expected);
+  // What is read again replaces what was there.
+  pass_over(target, text);
+  model.read(second, target, numbers_from(0, 13), 0);
+  CHECK(llama_driver::rows_of(model.forward(second, text[13], 13, 7)) == expected);
+  CHECK(block_of(target, model, other, 13, 7) != expected);
+}
+
+TEST_CASE("with no text before it a block sees the pending token alone") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  const auto alone = block_of(target, model, text, 0, 7);
+  auto context = model.make_context();
+  CHECK(llama_driver::rows_of(model.forward(context, text[0], 0, 7)) == alone);
+  CHECK(llama_driver::rows_of(model.forward(context, text[1], 0, 7)) != alone);
+  for (const row_type& row : alone)
+    CHECK(std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); }));
+}
+
+TEST_CASE("a block at the last position that the target has, and states beyond it") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  llama_backend target = load_target(), shorter = load_target(1, 14);
+  auto model = block_draft_model::load(golden + "block", target);
+  auto bounded = block_draft_model::load(golden + "block", shorter);
+  CHECK(bounded.max_positions() == 14);
+  const auto expected = block_of(target, model, text, 13, 7);
+  auto context = bounded.make_context();
+  pass_over(target, text);
+  bounded.read(context, target, numbers_from(0, 14), 0);
+  bounded.read(context, target, numbers_from(0, 3), 14);
+  bounded.read(context, target, numbers_from(0, 3), 20);
+  CHECK(llama_driver::rows_of(bounded.forward(context, text[13], 13, 7)) == expected);
+}
+
+TEST_CASE("neither reading nor a block allocates, from the first on") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  for (const int threads : {1, 2}) {
+    llama_backend target = load_target(threads);
+    auto model = block_draft_model::load(golden + "block", target);
+    auto context = model.make_context();
+    pass_over(target, text);
+    const std::vector<std::int32_t> rows = numbers_from(0, 13);
+    const allocation_count count;
+    model.read(context, target, rows, 0);
+    model.forward(context, text[13], 13, 7);
+    model.forward(context, text[13], 13, 2);
+    const std::int64_t allocations = count.so_far();
+    CHECK(allocations == 0);
+  }
+}
+
+TEST_CASE("the target must be the one that the block draft reads") {
+  const auto load = [](const llama_backend& target) { block_draft_model::load(golden + "block", target); };
+  const llama_backend without = llama_backend::load(golden + "llama_tied", {.threads = 1});
+  CHECK(says(message_of<option_error>([&] { load(without); }), "option hidden_layers", "layer 0", "must list 0, 1."));
+  const llama_backend half = llama_backend::load(golden + "llama_tied", {.threads = 1, .hidden_layers = {0}});
+  CHECK(says(message_of<option_error>([&] { load(half); }), "does not list layer 1"));
+  const llama_backend wide = llama_backend::load(golden + "qwen3", {.threads = 1, .hidden_layers = {0, 1}});
+  CHECK(says(message_of<model_error>([&] { load(wide); }), "\"hidden_size\" of 32", "target's is 36"));
+
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  auto context = model.make_context();
+  for (const token_id bad : {-1, 72})
+    CHECK(says(message_of<input_error>([&] { model.forward(context, bad, 0, 7); }), std::to_string(bad), "ends at 71"));
+  struct narrow_states {
+    std::vector<float> numbers = std::vector<float>(31);
+    std::span<const float> hidden(int, int) const { return numbers; }
+  };
+  CHECK(says(message_of<input_error>([&] { model.read(context, narrow_states(), numbers_from(0, 1), 0); }),
+             "31 numbers", "reads 32"));
+}
+
+TEST_CASE("folders of a block draft that do not fit are refused by name") {
+  const std::string config = contents(golden + "block/config.json");
+  const std::string weights = contents(golden + "block/model.safetensors");
+  CHECK(refusal(config, weights).empty());
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = nlohmann::json::parse(config);
+    changed[key] = value;
+    return refusal(changed.dump(), weights);
+  };
+  const auto without = [&](const char* key) {
+    nlohmann::json changed = nlohmann::json::parse(config);
+    changed.erase(key);
+    return refusal(changed.dump(), weights);
+  };
+  for (const char* key :
+       {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+        "intermediate_size", "max_position_embeddings", "block_size", "target_layers"}) {
+    CHECK(says(without(key), "config.json lacks \"" + std::string(key) + "\""));
+  }
+  CHECK(says(with("model_type", "llama"), "\"model_type\" is \"llama\"", "espalier_block"));
+  CHECK(says(with("hidden_act", "gelu"), "\"hidden_act\" is \"gelu\"", "silu"));
+  CHECK(says(with("block_size", 1), "\"block_size\" is 1", "from 2"));
+  CHECK(says(with("head_dim", 11), "\"head_dim\" is 11", "even"));
+  CHECK(says(with("num_key_value_heads", 4), "\"num_attention_heads\" is 6", "multiple"));
+  for (const nlohmann::json& bad :
+       {nlohmann::json(), nlohmann::json(3), nlohmann::json::array(), nlohmann::json({0, 1}), nlohmann::json({2, 1}),
+        nlohmann::json({1, 1}), nlohmann::json({1.5}), nlohmann::json({"1"}), nlohmann::json({1, 4097})}) {
+    INFO(bad.dump());
+    CHECK(says(with("target_layers", bad), "\"target_layers\""));
+  }
+  CHECK(says(with("target_layers", {1, 3}), "after 3 layers", "only 2"));
+  // The weights are those of another shape then.
+  CHECK(says(with("target_layers", {1}), "\"fc.weight\"", "[32, 64]", "[32, 32]"));
+  CHECK(says(with("block_size", 9), "\"mask_embed\"", "[7, 32]", "[8, 32]"));
+  CHECK(says(with("num_hidden_layers", 3), "lacks tensor \"layers.2."));
+  CHECK(says(with("intermediate_size", 1 << 22), "gate_proj", "[44, 32]"));
+  for (std::size_t n : {std::size_t{0}, std::size_t{7}, weights.size() / 2, weights.size() - 1})
+    CHECK(says(refusal(config, weights.substr(0, n)), "model.safetensors"));
+  CHECK(says(refusal("", weights), "config.json", "not a JSON object"));
+  const llama_backend target = load_target();
+  CHECK(says(message_of<model_error>([&] { block_draft_model::load(golden + "nowhere", target); }),
+             "nowhere/config.json cannot be opened"));
+}

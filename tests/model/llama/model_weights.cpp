@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/llama/model_weights.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/model/llama/packed_matrix.hpp"
+#include "model/llama/model_writer.hpp"
+
+namespace {
+
+using namespace espalier;
+using Catch::Matchers::ContainsSubstring;
+using weights_type = model_weights<packed_matrix>;
+
+model_config config() {
+  model_config c = model_writer::wide_config();
+  c.tied_embeddings = false;
+  return c;
+}
+
+void refused(const model_writer::file_text& file, const std::string& words) {
+  auto opened = model_writer::open(file.text());
+  CHECK_THROWS_WITH(weights_type::load(config(), opened),
+                    ContainsSubstring(words) && ContainsSubstring("model.safetensors"));
+  CHECK_THROWS_AS(weights_type::load(config(), opened), model_error);
+}
+
+// Half precision by its definition.
+float half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
+  if (exponent == 31) return fraction != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+}
+
+}  // namespace
+
+TEST_CASE("every half-precision number widens exactly") {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const float found = detail::float_from_f16(static_cast<std::uint16_t>(bits));
+    const float expected = half_value(static_cast<std::uint16_t>(bits));
+    if (std::isnan(expected)) {
+      REQUIRE(std::isnan(found));
+    } else {
+      REQUIRE(found == expected);
+      REQUIRE(std::signbit(found) == std::signbit(expected));
+    }
+  }
+  CHECK(detail::float_from_bf16(0x3F80) == 1.0F);
+  CHECK(detail::float_from_bf16(0xC040) == -3.0F);
+}
+
+TEST_CASE("rows of int8 are multiplied by their scales") {
+  model_writer::file_text file;
+  file.add_bytes("w", "I8", {2, 3}, std::string("\x01\x80\x7f\x00\xff\x02", 6));
+  file.add("w_scale", {2}, {0.5F, 4.0F});
+  auto opened = model_writer::open(file.text());
+  std::vector<float> found;
+  detail::tensor_reader(opened).matrix("w", 2, 3, [&](int row, const float* values) {
+    CHECK(row == static_cast<int>(found.size()) / 3);
+    found.insert(found.end(), values, values + 3);
+  });
+  CHECK(found == std::vector<float>{0.5F, -64.0F, 63.5F, 0.0F, -4.0F, 8.0F});
+}
+
+TEST_CASE("a matrix larger than the buffer is read whole") {
+  model_writer::file_text file;
+  std::vector<float> values(300 * 1000);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i);
+  file.add("w", {300, 1000}, values);
+  auto opened = model_writer::open(file.text());
+  std::vector<float> found;
+  detail::tensor_reader(opened).matrix("w", 300, 1000,
+                                       [&](int, const float* row) { found.insert(found.end(), row, row + 1000); });
+  CHECK(found == values);
+}
+
+TEST_CASE("a missing tensor is named, whichever it is") {
+  const auto whole = model_writer::random_llama(config(), 1);
+  for (const auto& [name, entry] : whole.header.items()) {
+    model_writer::file_text file = whole;
+    file.header["other"] = file.header[name];
+    file.header.erase(name);
+    refused(file, "lacks tensor \"" + name + "\"");
+  }
+}
+
+TEST_CASE("a tensor of another shape or dtype than the config asks for is named") {
+  auto file = model_writer::random_llama(config(), 1);
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  file.header[name]["shape"] = {96, 150};
+  refused(file, name + "\" has shape [96, 150], but the config makes it [150, 96]");
+  file.header[name]["shape"] = {150 * 96};
+  refused(file, "has shape [14400]");
+  file.header[name]["shape"] = {150, 48};
+  file.header[name]["dtype"] = "F64";
+  refused(file, "has shape [150, 48]");
+  file.header[name]["shape"] = {150, 96};
+  file.header[name]["dtype"] = "I32";
+  refused(file, name + "\" has dtype I32, but must be F32, F16, BF16");
+  file = model_writer::random_llama(config(), 1);
+  file.header["model.norm.weight"]["dtype"] = "U32";
+  refused(file, "model.norm.weight\" has dtype U32");
+}
+
+TEST_CASE("int8 without scales, or as a norm, is refused") {
+  model_writer::file_text file;
+  file.add_bytes("w", "I8", {2, 3}, "abcdef");
+  file.add_bytes("norm", "I8", {2}, "ab");
+  auto opened = model_writer::open(file.text());
+  detail::tensor_reader reader(opened);
+  CHECK_THROWS_WITH(reader.matrix("w", 2, 3, [](int, const float*) {}), ContainsSubstring("lacks tensor \"w_scale\""));
+  float to[2] = {};
+  CHECK_THROWS_WITH(reader.vector("norm", 2, to), ContainsSubstring("\"norm\" has dtype I8"));
+}
+
+TEST_CASE("a config that claims far more than the file holds is refused before memory is taken") {
+  model_config huge = config();
+  huge.n_layers = 4096;
+  huge.hidden_size = 1 << 20;
+  huge.intermediate_size = 1 << 22;
+  huge.vocab_size = 1 << 24;
+  auto opened = model_writer::open(model_writer::random_llama(config(), 1).text());
+  CHECK_THROWS_AS(weights_type::load(huge, opened), model_error);
+}

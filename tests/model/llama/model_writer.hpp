@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/model/llama/llama_backend.hpp"
+
+namespace model_writer {
+
+//! Writes safetensors files, right or wrong, into memory.
+class file_text {
+ public:
+  void add(const std::string& name, const std::vector<std::uint64_t>& shape, const std::vector<float>& values) {
+    add_bytes(name, "F32", shape, std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  }
+
+  void add_bytes(const std::string& name, const std::string& dtype, const std::vector<std::uint64_t>& shape,
+                 const std::string& bytes) {
+    header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+    data += bytes;
+  }
+
+  std::string text() const { return text(header.dump()); }
+
+  std::string text(const std::string& header_text) const {
+    const std::uint64_t length = header_text.size();
+    std::string whole(8, '\0');
+    std::memcpy(whole.data(), &length, 8);
+    return whole + header_text + data;
+  }
+
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+};
+
+inline espalier::safetensors_file open(const std::string& text) {
+  return {std::make_unique<std::istringstream>(text), "model.safetensors"};
+}
+
+//! A Llama model with random weights. Norm scales are near one.
+inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  file_text file;
+  const auto matrix = [&](const std::string& name, int rows, int columns) {
+    const float size = name.find("embed") != std::string::npos ? 0.5F : 1.2F / std::sqrt(static_cast<float>(columns));
+    std::vector<float> values(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns));
+    for (float& value : values)
+      value = normal(random) * size;
+    file.add(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)}, values);
+  };
+  const auto norm = [&](const std::string& name) {
+    std::vector<float> values(static_cast<std::size_t>(c.hidden_size));
+    for (float& value : values)
+      value = 1.0F + 0.1F * normal(random);
+    file.add(name, {values.size()}, values);
+  };
+  matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string base = "model.layers." + std::to_string(i) + ".";
+    norm(base + "input_layernorm.weight");
+    matrix(base + "self_attn.q_proj.weight", c.query_size(), c.hidden_size);
+    matrix(base + "self_attn.k_proj.weight", c.kv_size(), c.hidden_size);
+    matrix(base + "self_attn.v_proj.weight", c.kv_size(), c.hidden_size);
+    matrix(base + "self_attn.o_proj.weight", c.hidden_size, c.query_size());
+    norm(base + "post_attention_layernorm.weight");
+    matrix(base + "mlp.gate_proj.weight", c.intermediate_size, c.hidden_size);
+    matrix(base + "mlp.up_proj.weight", c.intermediate_size, c.hidden_size);
+    matrix(base + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size);
+  }
+  norm("model.norm.weight");
+  if (!c.tied_embeddings) matrix("lm_head.weight", c.vocab_size, c.hidden_size);
+  return file;
+}
+
+//! Heads as wide as real models', so that every kernel for whole vectors runs; sizes that are no multiple of a panel.
+inline espalier::model_config wide_config() {
+  espalier::model_config config;
+  config.vocab_size = 203;
+  config.hidden_size = 96;
+  config.n_layers = 2;
+  config.n_heads = 6;
+  config.n_kv_heads = 2;
+  config.head_dim = config.rotary_dims = 80;
+  config.intermediate_size = 150;
+  config.max_positions = 256;
+  config.tied_embeddings = true;
+  return config;
+}
+
+inline espalier::llama_backend backend(const espalier::model_config& config, const file_text& file,
+                                       const espalier::llama_options& options = {}) {
+  espalier::safetensors_file opened = open(file.text());
+  return {config, espalier::model_weights<espalier::packed_matrix>::load(config, opened), options};
+}
+
+}  // namespace model_writer

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSL-1.0
+// Parts that declare the wrong regime compile: the proof catches them, and says which text is off by how much.
+#include "espalier/testing/lossless.hpp"
+
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/naive.hpp"
+#include "espalier/verifier/specinfer.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using testing::check_lossless;
+using testing::law_error;
+
+namespace {
+
+// Accepts the first draw of each node, whatever the target says.
+struct first_child {
+  static constexpr regime lossless = regime::any;
+
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
+    node_id u = root_node;
+    while (!tree.is_leaf(u))
+      u = *tree.draws(u).begin();
+    return {u, chance.pick(target.row(u), {u, 0, purpose::residual})};
+  }
+};
+
+// Drafts the most probable token and says that it was drawn.
+struct best_as_iid {
+  static constexpr regime sampling = regime::iid;
+
+  std::int32_t max_nodes() const { return 1; }
+
+  std::span<const node_id> begin(tree<>& tree) {
+    if (tree.full()) return {};
+    return {&root, 1};
+  }
+
+  template <class NumberT, class ChanceT>
+  std::span<const node_id> take(tree<>& tree, const node_rows<NumberT>& rows, ChanceT&) {
+    const auto row = rows.row(root_node);
+    const auto best = std::max_element(row.begin(), row.end());
+    tree.draw(root_node, static_cast<token_id>(best - row.begin()), static_cast<float>(std::log(*best)));
+    return {};
+  }
+
+  void observe(tree_view, verdict) const {}
+
+  node_id root = root_node;
+};
+
+// Gives a token beyond the vocabulary.
+struct beyond : first_child {
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  verdict verify(tree_view, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {
+    return {root_node, static_cast<token_id>(target.row(root_node).size())};
+  }
+};
+
+template <class CallT>
+std::string broken(const CallT& call) {
+  return message_of<law_error>(call);
+}
+
+}  // namespace
+
+TEST_CASE("a verifier that is lossless for less than it says is caught, with the text and both probabilities") {
+  const std::string message = broken([] { check_lossless(chain({.length = 1}), first_child()); });
+  CHECK(says(message, "the pair is not lossless. Over the tiny model \"unlike, vocabulary 2\"",
+             "the tokens 1 1 1 0 with probability 0.38", "the target alone writes them with 0.18"));
+  CHECK(says(broken([] { check_lossless(iid_paths({.paths = 2, .length = 1}), first_child()); }), "is not lossless"));
+  CHECK(says(broken([] { check_lossless(chain({.length = 1}), beyond()); }), "adds token 2", "vocabulary 2 tokens"));
+}
+
+TEST_CASE("a policy that names a regime which its trees are not of is caught") {
+  CHECK(says(broken([] { check_lossless(best_as_iid(), specinfer()); }), "is not lossless"));
+}
+
+TEST_CASE("pairs that are lossless pass, at temperature 0 the greedy one, and report what was run") {
+  const auto report = check_lossless(iid_paths({.paths = 2, .length = 2}), specinfer());
+  CHECK(report.n_outcomes > 10000);
+  CHECK(report.largest_difference < 1e-14);
+  CHECK(check_lossless(chain({.length = 3}), greedy()).n_outcomes ==
+        static_cast<std::int64_t>(testing::tiny_models().size()));
+  CHECK(check_lossless(iid_paths({.paths = 2, .length = 1}), khisti()).n_outcomes > 500);
+  CHECK(check_lossless(sampled_chain({.length = 2}), naive(), {.n_tokens = 2}).n_outcomes > 100);
+}
+
+TEST_CASE("trees of too many outcomes are refused, not tried for days") {
+  const std::string message =
+      message_of<option_error>([] { check_lossless(iid_paths(), specinfer(), {.max_outcomes = 10000}); });
+  CHECK(says(message, "more than 10000 outcomes", "a budget of a few nodes"));
+}
+
+TEST_CASE("distributions are compared on all texts of both; what is not a number is as far as can be") {
+  const testing::text_distribution a{{{0}, 0.25}, {{1}, 0.75}}, b{{{0}, 0.5}, {{2}, 0.5}};
+  const auto off = testing::largest_difference(a, b);
+  CHECK(off.text == std::vector<token_id>{1});
+  CHECK(off.first == 0.75);
+  CHECK(off.second == 0);
+  CHECK(testing::largest_difference(a, a).size() == 0);
+  const testing::text_distribution nan{{{0}, std::numeric_limits<double>::quiet_NaN()}, {{1}, 0.75}};
+  CHECK(testing::largest_difference(a, nan).size() == 1);
+}
