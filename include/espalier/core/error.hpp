@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -115,11 +115,16 @@ class message_piece {
   double number_ = 0;
 };
 
-template <class ErrorT>
-[[noreturn]] void raise_joined(const message_piece* pieces, std::size_t n) {
+inline std::string joined(std::span<const message_piece> pieces) {
   std::string message;
-  for (std::size_t i = 0; i < n; ++i)
-    pieces[i].append_to(message);
+  for (const message_piece& piece : pieces)
+    piece.append_to(message);
+  return message;
+}
+
+template <class ErrorT>
+[[noreturn]] void raise_joined(std::span<const message_piece> pieces) {
+  const std::string message = joined(pieces);
 #if ESPALIER_EXCEPTIONS
   throw ErrorT(message);
 #else
@@ -134,7 +139,7 @@ template <class ErrorT>
 template <class ErrorT, class... PiecesT>
 [[noreturn]] void raise(const PiecesT&... pieces) {
   const detail::message_piece all[] = {pieces...};
-  detail::raise_joined<ErrorT>(all, sizeof...(pieces));
+  detail::raise_joined<ErrorT>(all);
 }
 
 //! Checks that an option lies in [low, high]; NaN never does.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "espalier/config.hpp"
@@ -47,22 +48,22 @@ struct row_origin {
 namespace detail {
 
 inline std::string in_words(row_origin row) {
-  std::string text;
+  const char *before = "in row ", *after = "";
   switch (row.at) {
     case row_origin::place::row:
-      text = "in row " + in_words(row.index);
       break;
     case row_origin::place::node:
-      text = "after node " + in_words(row.index) + (row.index == root_node ? " (the pending token)" : "");
+      before = "after node ", after = row.index == root_node ? " (the pending token)" : "";
       break;
     case row_origin::place::token:
-      text = "after token " + in_words(row.index) + (row.sequence < 0 ? " of the text" : "");
+      before = "after token ", after = row.sequence < 0 ? " of the text" : "";
       break;
     case row_origin::place::block:
-      text = "in row " + in_words(row.index) + " of the block";
+      after = " of the block";
       break;
   }
-  return row.sequence < 0 ? text : text + " of sequence " + in_words(row.sequence);
+  const message_piece pieces[] = {before, row.index, after, " of sequence ", row.sequence};
+  return joined(std::span(pieces).first(row.sequence < 0 ? 3 : 5));
 }
 
 // Errors: numeric_error for a logit that is NaN or plus infinity.

@@ -8,7 +8,7 @@ namespace espalier {
 
 //! A random seed, another each time: for texts that need not be written again.
 inline std::uint64_t fresh_seed() {
-  thread_local std::random_device device;
+  std::random_device device;
   return static_cast<std::uint64_t>(device()) << 32 | device();
 }
 
