@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The code of docs/embedded.md: rounds without a decoder, in memory that is there from the start. Whatever asks the heap
-// for memory ends the program.
+// The code of docs/embedded.md: rounds without a decoder, in memory that is there from the start. Whatever asks the
+// heap for memory ends the program.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -47,7 +47,8 @@ struct round_memory {
   token_id argmax(node_id u) const { return target_choice[static_cast<std::size_t>(u)]; }
 };
 
-// One round: drafts, asks the target about every node, and writes what is committed behind the text. Returns how many tokens.
+// One round: drafts, asks the target about every node, and writes what is committed behind the text.
+// Returns how many tokens.
 std::size_t write_round(round_memory& memory, chain& policy, std::span<token_id> text, std::size_t n) {
   auto& tree = memory.drafted;
   philox_chance chance(0, 0, 0);  // greedy draws nothing

@@ -8,8 +8,8 @@
 
 namespace generate {
 
-//! Writes on from every prompt with every method, the methods taking turns, several times; shows the texts of one of them
-//! as they come, then all methods side by side. As JSON where the arguments ask for it.
+//! Writes on from every prompt with every method, the methods taking turns, several times; shows the texts of one of
+//! them as they come, then all methods side by side. As JSON where the arguments ask for it.
 //!
 //! Post        false where a text differs from plain decoding's at temperature 0
 bool compare(models::model_folder& models, const arguments& arguments, std::ostream& out);

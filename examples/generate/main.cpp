@@ -42,7 +42,8 @@ int run(int argc, const char* const* argv) {
 
 }  // namespace
 
-//! 0: done; 1: texts differ where they must not; 2: the arguments, a file or a model cannot be used, as a sentence on stderr says.
+//! 0: done; 1: texts differ where they must not; 2: the arguments, a file or a model cannot be used, as a sentence on
+//! stderr says.
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   try {

@@ -8,8 +8,8 @@
 
 namespace generate {
 
-//! Writes on from every prompt with one method: streams the text or draws the trees, then a table; or one JSON object; and
-//! the pictures asked for.
+//! Writes on from every prompt with one method: streams the text or draws the trees, then a table; or one JSON object;
+//! and the pictures asked for.
 void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out);
 
 }  // namespace generate

@@ -116,8 +116,8 @@ class caterpillar {
 // [policy]
 
 // [verifier]
-// Speculative sampling: each token of a path is accepted with min(1, p / q); in place of the first that is refused comes
-// one of those that the target wants more than the draft does.
+// Speculative sampling: each token of a path is accepted with min(1, p / q); in place of the first
+// that is refused comes one of those that the target wants more than the draft does.
 struct one_path {
   static constexpr regime lossless = regime::single_path;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A whole decoder over models that are plain functions of the text: a target that continues a nursery rhyme exactly, and
-// a draft that knows only which letter tends to follow which.
+// A whole decoder over models that are plain functions of the text: a target that continues a nursery rhyme exactly,
+// and a draft that knows only which letter tends to follow which.
 #include <array>
 #include <cstdio>
 #include <string>

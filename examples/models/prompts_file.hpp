@@ -68,8 +68,8 @@ inline prompt parse_prompt(const std::string& text, const std::string& where) {
 
 }  // namespace detail
 
-//! Reads prompts, one a line, as JSON: a string, or an object with "text" or "tokens" and optionally "domain" and "temperature".
-//! Empty lines are skipped. `where` names the file in messages.
+//! Reads prompts, one a line, as JSON: a string, or an object with "text" or "tokens" and optionally "domain" and
+//! "temperature". Empty lines are skipped. `where` names the file in messages.
 //!
 //! Errors      espalier::input_error that names the file and the line; also for a file with no prompt
 inline std::vector<prompt> read_prompts(std::istream& file, const std::string& where) {

@@ -20,8 +20,8 @@ namespace models {
 
 //! Text to tokens and back, through SentencePiece.
 //!
-//! Law         decode(tokens) is the concatenation of piece(token), byte for byte, so that text may be shown token by token;
-//!             a character may be spread over several byte tokens
+//! Law         decode(tokens) is the concatenation of piece(token), byte for byte, so that text may be shown token by
+//!             token; a character may be spread over several byte tokens
 //! Errors      espalier::model_error for a file that is missing or no SentencePiece model
 class tokenizer {
  public:

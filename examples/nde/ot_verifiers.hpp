@@ -44,7 +44,8 @@ inline std::vector<ot_verifier> all_ot_verifiers() {
                         if constexpr (std::is_same_v<verifier, espalier::target_only>) {
                           return static_cast<double>(p);
                         } else {
-                          // A single draw is tested as naive does, and what is left of the target once it failed has none of it.
+                          // A single draw is tested as naive does, and what is left of the target once it failed has
+                          // none of it.
                           return espalier::detail::acceptance(p, q);
                         }
                       }});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The decoder of examples/minimal on a GPU, over a model of one's own: a kernel that continues a nursery rhyme. What the model knows
-// of the text it reads from the cache, as any transformer does.
+// The decoder of examples/minimal on a GPU, over a model of one's own: a kernel that continues a nursery rhyme. What
+// the model knows of the text it reads from the cache, as any transformer does.
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -32,7 +32,8 @@ __global__ void write_cache(device::forward_batch_view batch, device::kv_view<fl
       static_cast<float>(batch.tokens[row]);
 }
 
-// One block for each row of logits, one thread for each letter: the letter after the longest match of the last `order` tokens wins.
+// One block for each row of logits, one thread for each letter: the letter after the longest match of the last `order`
+// tokens wins.
 __global__ void continue_rhyme(device::forward_batch_view batch, device::kv_view<float> kv, const token_id* letters,
                                std::int32_t n_letters, std::int32_t order, float* logits) {
   const auto output = static_cast<std::int32_t>(blockIdx.x);

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
-//! A transformer of random weights in plain ATen operations, for any device: stands for a model that one has in PyTorch.
+//! A transformer of random weights in plain ATen operations, for any device: stands for a model that one has in
+//! PyTorch.
 //!
-//! What makes it fit for trees: positions, cache slots and what each row sees are given, not implied by the order of the rows.
+//! What makes it fit for trees: positions, cache slots and what each row sees are given, not implied by the order of
+//! the rows.
 class tiny_transformer {
  public:
   static constexpr std::int64_t vocab = 512;
@@ -38,7 +40,8 @@ class tiny_transformer {
 
   //! The hidden states of the rows; their keys and values go to the cache.
   //!
-  //! Shapes      tokens, positions, slots: [n_rows]; seen [n_rows][columns] bool; cache, a layer: keys and values [slots][hidden]
+  //! Shapes      tokens, positions, slots: [n_rows]; seen [n_rows][columns] bool; cache, a layer: keys and values
+  //!             [slots][hidden]
   at::Tensor hidden_states(const at::Tensor& tokens, const at::Tensor& positions, const at::Tensor& slots,
                            const at::Tensor& seen, const std::vector<std::pair<at::Tensor, at::Tensor>>& cache) const {
     const std::int64_t n = tokens.size(0), columns = seen.size(1);

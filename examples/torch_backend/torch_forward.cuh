@@ -15,8 +15,8 @@
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "tiny_transformer.hpp"
 
-//! What espalier::cuda::callable_backend calls: shows the batch and the cache to PyTorch as tensors, without a copy, and runs the model in
-//! the decoder's stream.
+//! What espalier::cuda::callable_backend calls: shows the batch and the cache to PyTorch as tensors, without a copy,
+//! and runs the model in the decoder's stream.
 class torch_forward {
  public:
   torch_forward(tiny_transformer model, at::Device on) : model_(std::move(model)), on_(on) {}
