@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "catch.hpp"
 #include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/verdict.hpp"
@@ -40,9 +42,9 @@ inline espalier::tree<> tree_of(const list_type& list) {
   return tree;
 }
 
-// The law of the token that a verifier emits at the root, given its draws.
+// The distribution of the token that a verifier emits at the root, given its draws.
 template <class VerifierT>
-row_type output_law(VerifierT& verifier, const row_type& p, const row_type& q, const list_type& list) {
+row_type output_distribution(VerifierT& verifier, const row_type& p, const row_type& q, const list_type& list) {
   const espalier::tree<> tree = tree_of(list);
   const espalier::tree_view view = tree;
   const rows draft(q);
@@ -107,7 +109,7 @@ double bias(VerifierT& verifier, const row_type& p, const row_type& q, int k, co
   row_type law(p.size(), 0.0);
   for_each_list(q, k, [&](list_type list, double probability) {
     change(list);
-    const row_type given = output_law(verifier, p, q, list);
+    const row_type given = output_distribution(verifier, p, q, list);
     for (std::size_t t = 0; t < law.size(); ++t)
       law[t] += probability * given[t];
   });
@@ -174,6 +176,22 @@ inline std::vector<model> models(int vocab, std::uint32_t seed) {
   all.push_back({"certain p", one_hot(), row(dense)});
   all.push_back({"certain q", row(dense), one_hot()});
   return all;
+}
+
+// The verifier's token is distributed as the target's, for every list of draws together.
+template <class VerifierT>
+void require_lossless(VerifierT& verifier, std::uint32_t n_seeds, std::initializer_list<int> vocabs,
+                      std::initializer_list<int> draws) {
+  for (std::uint32_t seed = 0; seed < n_seeds; ++seed) {
+    for (const int vocab : vocabs) {
+      for (const auto& m : models(vocab, seed)) {
+        for (const int k : draws) {
+          INFO(m.name << ", seed " << seed << ", vocabulary " << vocab << ", " << k << " draws");
+          REQUIRE(bias(verifier, m.p, m.q, k) < 1e-12);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace one_node

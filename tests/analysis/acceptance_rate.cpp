@@ -29,7 +29,7 @@ template <class VerifierT>
 double enumerated_rate(VerifierT& verifier, const row_type& p, const row_type& q, int k) {
   double rate = 0;
   one_node::for_each_list(q, k, [&](const list_type& list, double probability) {
-    const row_type law = one_node::output_law(verifier, p, q, list);
+    const row_type law = one_node::output_distribution(verifier, p, q, list);
     for (std::size_t t = 0; t < law.size(); ++t) {
       if (std::find(list.begin(), list.end(), static_cast<token_id>(t)) != list.end()) rate += probability * law[t];
     }

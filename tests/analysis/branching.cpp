@@ -62,7 +62,7 @@ TEST_CASE("branching probabilities equal enumeration") {
           INFO(m.name << ", vocabulary " << vocab << ", " << k << " draws, seed " << seed);
           one_node::for_each_list(m.q, k, [&](const list_type& list, double) {
             const auto check = [&](auto verifier) {
-              const row_type law = one_node::output_law(verifier, m.p, m.q, list);
+              const row_type law = one_node::output_distribution(verifier, m.p, m.q, list);
               const std::vector<double> formula = branching(verifier, m.p, m.q, list);
               for (std::size_t i = 0; i < list.size(); ++i) {
                 worst = std::max(worst, std::abs(formula[i] - law[static_cast<std::size_t>(list[i])]));
@@ -104,8 +104,8 @@ TEST_CASE("branching probabilities and laws of lists are those of the vectors") 
         }
         // Enumeration of eight draws in random order would take all their permutations.
         if (given["cond"].contains(name) && !given["cond"][name].is_null() && list.size() <= 5) {
-          REQUIRE(one_node::distance(one_node::output_law(verifier, p, q, list), given["cond"][name].get<row_type>()) <
-                  1e-9);
+          REQUIRE(one_node::distance(one_node::output_distribution(verifier, p, q, list),
+                                     given["cond"][name].get<row_type>()) < 1e-9);
           ++laws;
         }
       };
@@ -116,7 +116,7 @@ TEST_CASE("branching probabilities and laws of lists are those of the vectors") 
       check("khisti", khisti({.window = entry["khisti_s"].get<int>()}));
       if (!given["cond"].contains("specinfer_list_order") || given["cond"]["specinfer_list_order"].is_null()) continue;
       specinfer_in_order verifier;
-      REQUIRE(one_node::distance(one_node::output_law(verifier, p, q, list),
+      REQUIRE(one_node::distance(one_node::output_distribution(verifier, p, q, list),
                                  given["cond"]["specinfer_list_order"].get<row_type>()) < 1e-9);
       ++laws;
     }

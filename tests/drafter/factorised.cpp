@@ -51,7 +51,7 @@ marginal_drafter<double> block_of(const espalier::testing::tiny_model& w, std::i
           }};
 }
 
-// How far the first n tokens are from the target's law when a round over the block drafter begins them.
+// How far the first n tokens are from the target's distribution when a round over the block drafter begins them.
 template <class PolicyT, class VerifierT>
 double bias(const espalier::testing::tiny_model& w, PolicyT policy, VerifierT verifier, std::int32_t length,
             std::int64_t& outcomes) {
@@ -241,7 +241,8 @@ TEST_CASE("a marginal that is no distribution is an error of its round, when it 
   CHECK(drafter.rows().row(1)[0] > 0.3F);
 }
 
-TEST_CASE("one round over a block drafter writes the target's law to 1e-12: sampled policies with their verifiers") {
+TEST_CASE(
+    "one round over a block drafter writes the target's distribution to 1e-12: sampled policies with their verifiers") {
   std::int64_t outcomes = 0;
   for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     INFO(w.name);
@@ -259,7 +260,8 @@ TEST_CASE("one round over a block drafter writes the target's law to 1e-12: samp
   CHECK(outcomes > 10000);
 }
 
-TEST_CASE("two rounds of a decoder over a block drafter write the target's law to 1e-12, both ways of committing") {
+TEST_CASE(
+    "two rounds of a decoder over a block drafter write the target's distribution to 1e-12, both ways of committing") {
   const std::vector<token_id> prompt{0, 0, 0};
   constexpr std::size_t n = 3;
   std::int64_t outcomes = 0;

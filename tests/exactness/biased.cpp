@@ -2,7 +2,6 @@
 // Ways to be wrong that look right. The same enumeration that proves the library's pairs must catch every one.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iostream>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "espalier/registry.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
+#include "exactness/redrawn.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -33,51 +33,6 @@ double shown_bias(const char* what, const PolicyT& policy, const VerifierT& veri
   return worst;
 }
 
-// A policy whose trees are rebuilt with other draws: change(row, the tokens drawn at a node in order).
-template <class PolicyT>
-struct redrawn {
-  static constexpr regime sampling = PolicyT::sampling;
-  PolicyT policy;
-  std::function<void(std::span<const double>, std::vector<token_id>&)> change;
-  std::vector<node_id> source{};  // the drawn tree's node of each node
-
-  std::int32_t max_nodes() const { return policy.max_nodes(); }
-
-  std::int32_t max_asked() const { return max_nodes(); }
-  std::span<const node_id> was() const { return source; }
-
-  std::span<const node_id> begin(tree<>& tree) {
-    source.clear();
-    return policy.begin(tree);
-  }
-
-  template <class NumberT, class ChanceT>
-  std::span<const node_id> take(tree<>& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
-    const std::span<const node_id> wanted = policy.take(tree, rows, chance);
-    if (!wanted.empty()) return wanted;
-    const espalier::tree<> drawn = tree;
-    const tree_view from = drawn;
-    tree.reset(0);
-    source.assign(1, root_node);
-    for (std::size_t i = 0; i < source.size(); ++i) {
-      const node_id u = source[i], to = static_cast<node_id>(i);
-      if (from.is_leaf(u)) continue;
-      std::vector<token_id> tokens;
-      for (const node_id child : from.draws(u))
-        tokens.push_back(from.token[child]);
-      change(rows.row(u), tokens);
-      for (const token_id token : tokens) {
-        const int before = tree.size();
-        tree.draw(to, token, static_cast<float>(std::log(rows.row(u)[static_cast<std::size_t>(token)])));
-        if (tree.size() > before) source.push_back(from.find_child(u, token));
-      }
-    }
-    return {};
-  }
-
-  void observe(tree_view, verdict) const {}
-};
-
 void sort_by_probability(std::span<const double> row, std::vector<token_id>& tokens) {
   std::stable_sort(tokens.begin(), tokens.end(), [&](token_id a, token_id b) {
     return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)];
@@ -98,10 +53,6 @@ void keep_two_likeliest(std::span<const double> row, std::vector<token_id>& toke
       return row[static_cast<std::size_t>(a)] < row[static_cast<std::size_t>(b)];
     }));
   }
-}
-
-void drop_unlikely(std::span<const double> row, std::vector<token_id>& tokens) {
-  std::erase_if(tokens, [&](token_id t) { return row[static_cast<std::size_t>(t)] < 0.3; });
 }
 
 // Accepts the tokens of a path by the weights w themselves, as the paper on delayed trees prints block verification.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The cost-aware policies in many states of what they have learnt, pauses and trials among them: one round, and two of
-// a decoder, write the target's law. And a variant that drops what it has drawn does not.
+// a decoder, write the target's distribution. And a variant that drops what it has drawn does not.
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cmath>
@@ -20,6 +20,7 @@
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
+#include "exactness/redrawn.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -192,44 +193,6 @@ void check_decoder() {
   CHECK(outcomes > 300);
 }
 
-// Leaves that are unlikely are dropped once they are drawn: what the library's must never do.
-struct dropping {
-  static constexpr regime sampling = cost_aware_draws::sampling;
-  cost_aware_draws policy;
-  bool drops = true;
-
-  std::int32_t max_nodes() const { return policy.max_nodes(); }
-
-  std::int32_t max_asked() const { return max_nodes(); }
-  std::vector<node_id> kept{};
-  std::span<const node_id> was() const { return kept; }
-
-  std::span<const node_id> begin(tree<>& tree) {
-    kept.clear();
-    return policy.begin(tree);
-  }
-
-  template <class NumberT, class ChanceT>
-  std::span<const node_id> take(tree<>& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
-    const std::span<const node_id> wanted = policy.take(tree, rows, chance);
-    if (!wanted.empty()) return wanted;
-    const espalier::tree<> drawn = tree;
-    const tree_view from = drawn;
-    std::vector<node_id> now(static_cast<std::size_t>(from.n_nodes), root_node);
-    kept.assign(1, root_node);
-    tree.reset(0);
-    for (node_id u = 1; u < from.n_nodes; ++u) {
-      if (drops && from.is_leaf(u) && from.log_prob[u] < std::log(0.3F)) continue;
-      now[static_cast<std::size_t>(u)] =
-          tree.append(now[static_cast<std::size_t>(from.parent[u])], from.token[u], from.log_prob[u]);
-      kept.push_back(u);
-    }
-    return {};
-  }
-
-  void observe(tree_view, verdict) const {}
-};
-
 }  // namespace
 
 TEST_CASE("cost_aware writes the target's distribution in every state") {
@@ -244,13 +207,12 @@ TEST_CASE("cost_aware_draws writes the target's distribution in every state, wit
   check_decoder<cost_aware_draws>();
 }
 
-TEST_CASE("drawn tokens that are not kept are biased") {
+TEST_CASE("cost-aware draws that are not kept are biased") {
   lossless_report kept, dropped;
   for (const tiny_model& w : tiny_models()) {
-    dropping policy{cost_aware_draws(settings[0])};
-    round_difference(w, policy, residual_walk(), dropped, {.n_tokens = 3});
-    policy.drops = false;
-    round_difference(w, policy, residual_walk(), kept, {.n_tokens = 3});
+    const cost_aware_draws policy(settings[0]);
+    round_difference(w, redrawn<cost_aware_draws>{policy, [](auto, auto&) {}}, residual_walk(), kept, {.n_tokens = 3});
+    round_difference(w, redrawn<cost_aware_draws>{policy, drop_unlikely}, residual_walk(), dropped, {.n_tokens = 3});
   }
   std::cout << "bias " << dropped.largest_difference << ": cost-aware draws dropped where they are unlikely\n";
   CHECK(kept.largest_difference < 1e-12);

@@ -189,7 +189,7 @@ double least_probability() {
 
 }  // namespace
 
-TEST_CASE("first two tokens follow the target's law: every sampled pair, with and without truncation",
+TEST_CASE("first two tokens follow the target's distribution: every sampled pair, with and without truncation",
           "[models][first_two_tokens]") {
   double smallest = 1;
   for (const setting& s : settings) {

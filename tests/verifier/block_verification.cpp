@@ -33,8 +33,8 @@ TEST_CASE("over one drawn token block verification is naive") {
         INFO(m.name << ", token " << x);
         block_verification verifier;
         naive reference;
-        REQUIRE(one_node::distance(one_node::output_law(verifier, m.p, m.q, {x}),
-                                   one_node::output_law(reference, m.p, m.q, {x})) < 1e-12);
+        REQUIRE(one_node::distance(one_node::output_distribution(verifier, m.p, m.q, {x}),
+                                   one_node::output_distribution(reference, m.p, m.q, {x})) < 1e-12);
       }
     }
   }

@@ -13,16 +13,9 @@
 
 using namespace espalier;
 
-TEST_CASE("naive emits the target's law, for one draw") {
+TEST_CASE("naive writes the target's distribution, for one draw") {
   naive verifier;
-  for (std::uint32_t seed = 0; seed < 10; ++seed) {
-    for (const int vocab : {1, 2, 3, 5}) {
-      for (const auto& m : one_node::models(vocab, seed)) {
-        INFO(m.name << ", vocabulary " << vocab);
-        REQUIRE(one_node::bias(verifier, m.p, m.q, 1) < 1e-12);
-      }
-    }
-  }
+  one_node::require_lossless(verifier, 10, {1, 2, 3, 5}, {1});
 }
 
 TEST_CASE("naive accepts a path up to the first token that fails") {

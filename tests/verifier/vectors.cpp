@@ -75,8 +75,8 @@ struct counts {
   int scripts = 0;
 };
 
-// The verifier's law, its expected block efficiency, and its verdicts on given uniforms. Nothing where the entry lacks
-// it.
+// The verifier's distribution, its expected block efficiency, and its verdicts on given uniforms. Nothing where the
+// entry lacks it.
 template <class VerifierT>
 void check(const nlohmann::json& entry, const std::string& name, VerifierT verifier, counts& n) {
   given_tree t(entry["nodes"]);
