@@ -90,8 +90,8 @@ void measure(const row_set& rows, std::size_t n_rows, int rounds, const char* ti
   };
   add("temperature", 3, rows.peaked, {.temperature = 0.8F});
   add("min-p 0.05", 3, rows.peaked, {.temperature = 1, .min_p = 0.05F});
-  add("top-p 0.9, peaked rows", 4, rows.peaked, {.temperature = 1, .top_p = 0.9F});
-  add("top-p 0.9, flat rows", 4, rows.flat, {.temperature = 1, .top_p = 0.9F});
+  add("top-p 0.9, peaked rows", 5, rows.peaked, {.temperature = 1, .top_p = 0.9F});
+  add("top-p 0.9, flat rows", 5, rows.flat, {.temperature = 1, .top_p = 0.9F});
   add("top-k 50", 2, rows.peaked, {.temperature = 1, .top_k = 50});
   add("top-k 50, top-p 0.9, min-p 0.05", 2, rows.peaked,
       {.temperature = 1, .top_k = 50, .top_p = 0.9F, .min_p = 0.05F});

@@ -43,7 +43,7 @@ template <class PolicyT, class VerifierT>
 timed_method timed(std::string name, PolicyT policy, VerifierT verifier) {
   return {std::move(name), [policy, verifier](text_writer& writer, std::span<const espalier::token_id> prompt,
                                               const text_options& how) mutable {
-            espalier::sampling_options draft = how.decoding.sampling;
+            espalier::sampling_options draft = how.decoding.text.sampling;
             if (!(draft.temperature > 0)) draft = {.temperature = 1.0F};
             return writer.write(writer.draft(draft), policy, verifier, prompt, how).stats;
           }};

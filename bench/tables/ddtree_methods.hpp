@@ -43,7 +43,7 @@ block_method block_method_of(std::string settings, MakeDrafterT make_drafter, Po
   return {std::move(settings),
           [make_drafter, policy, verifier](text_writer& writer, std::span<const espalier::token_id> prompt,
                                            const text_options& how, const round_watcher& watch) mutable {
-            if (how.decoding.sampling.temperature == 0.0F)
+            if (how.decoding.text.sampling.temperature == 0.0F)
               return writer.write(make_drafter(writer, how), policy, espalier::greedy(), prompt, how, watch).stats;
             return writer.write(make_drafter(writer, how), policy, verifier, prompt, how, watch).stats;
           }};
@@ -133,7 +133,7 @@ class ddtree_methods {
         return block_method_of(
             text,
             [&model = block_](text_writer&, const text_options& how) {
-              const float temperature = std::max(how.decoding.sampling.temperature, 0.6F);
+              const float temperature = std::max(how.decoding.text.sampling.temperature, 0.6F);
               return espalier::factorised(espalier::block_diffusion(model), {.temperature = temperature});
             },
             espalier::dyspec_greedy({.budget = setting}), espalier::residual_walk());

@@ -130,7 +130,7 @@ espalier::statistics write_neurally(text_writer& writer, const PartT& verifier, 
     ++record.rounds;
     record.total += round.seconds.total();
   };
-  auto drafter = writer.draft(how.decoding.sampling);
+  auto drafter = writer.draft(how.decoding.text.sampling);
   return writer.write(drafter, policy, verifier.make(), prompt, how, note).stats;
 }
 

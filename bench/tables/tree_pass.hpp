@@ -22,7 +22,6 @@ class tree_pass {
   tree_pass(models::model_folder& models, int max_nodes)
       : models_(models), kv_(models.make_cache(models.target)), order_(max_nodes) {
     batch_.reserve(max_nodes, max_nodes);
-    prefill_.reserve();
   }
 
   //! A new text.

@@ -19,9 +19,7 @@ namespace nde {
 //! What both models say at the end of a text, as a selector sees it there.
 class root_states {
  public:
-  explicit root_states(models::model_folder& models) : models_(models), draft_kv_(models.make_cache(models.draft)) {
-    prefill_.reserve();
-  }
+  explicit root_states(models::model_folder& models) : models_(models), draft_kv_(models.make_cache(models.draft)) {}
 
   //! A new text, which both models sample in this way.
   void begin(const espalier::sampling_options& sampling) {

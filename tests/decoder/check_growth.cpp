@@ -64,6 +64,12 @@ TEST_CASE("draws have the log-probabilities of their row, and the row was asked 
   tree<> t = tree_of({0});
   t.append(1, 2, -1);
   CHECK(says(said_of<regime::iid>(t), "draws from node 1, which it has not asked about"));
+  for (const token_id outside : {-5, 4, 999}) {
+    tree<> t_outside(3);
+    t_outside.reset(0);
+    t_outside.append(root_node, outside, -1);
+    CHECK(says(said_of<regime::iid>(t_outside), "token " + std::to_string(outside) + " was drafted at node 1"));
+  }
   tree<> wrong(3);
   wrong.reset(0);
   wrong.draw(root_node, 1, -0.5F);

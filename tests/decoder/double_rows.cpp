@@ -8,6 +8,10 @@
 #include "catch.hpp"
 #include "decoder/composition.hpp"
 #include "espalier/backend/callable.hpp"
+#include "espalier/core/model_state.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/decoder/grow.hpp"
+#include "espalier/testing/row_drafter.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -65,7 +69,38 @@ struct looking {
   }
 };
 
+// Hears of the draft's rows in double, and of no others.
+struct hearing : chain {
+  int target_rows = 0, draft_rows = 0;
+  bool reads_states() const { return true; }
+  void read(std::span<const double> logits, std::span<const float>) { target_rows += std::ssize(logits) == vocab; }
+  void read_draft(const model_state<double>& root, const model_state<double>&) {
+    draft_rows += std::ssize(root.row) == vocab;
+  }
+};
+
 }  // namespace
+
+TEST_CASE("a policy that reads states reads those of models in double, and says so where a drafter keeps none") {
+  text_backend target(vocab, double_model{1}), draft(vocab, double_model{2});
+  token_kv kv(64), draft_kv(64);
+  autoregressive drafter(draft, draft_kv);
+  auto decode = make_decoder(drafter, hearing(), greedy(), kv, target);
+  const std::vector<token_id> prompt{5, 6};
+  decode.begin(prompt);
+  for (int round = 1; round <= 3; ++round) {
+    REQUIRE(decode.step());
+    CHECK(decode.policy().target_rows == round);
+    CHECK(decode.policy().draft_rows == round);
+  }
+  hearing policy;
+  testing::row_drafter stateless(4, [](std::span<const token_id>) { return std::vector<double>(4, 0.25); });
+  stateless.reserve(5);
+  tree<> t(5);
+  t.reset(0);
+  philox_chance chance(1, 0, 0);
+  CHECK(says(message_of<option_error>([&] { grow(policy, t, stateless, chance); }), "keeps none"));
+}
 
 TEST_CASE("rows have the number type of the model's logits: in double they sum to 1 within 1e-15") {
   const double_model target_model{1}, draft_model{2};

@@ -14,6 +14,7 @@
 #include "decoder/showing_backend.hpp"
 #include "espalier/drafter/joint.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/saved_sequence.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/tree_policy/cascade.hpp"
@@ -328,6 +329,19 @@ TEST_CASE("bytes that are of another policy, or cut short, are errors and change
   CHECK(says(message(dynatree({.budget = 20}), rows), "are a saved sequence, not a saved text"));
   bytes.back() ^= std::byte{1};
   CHECK(says(message(dynatree({.budget = 20}), bytes), "saved text is damaged"));
+}
+
+TEST_CASE("rows of another kind of store are refused, and leave nothing behind") {
+  contiguous_kv from(2, 4, 1, 8);
+  from.append(0, 3);
+  from.commit(0, std::vector<std::int32_t>{0, 1, 2});
+  from.remember(0, 0, std::vector<token_id>{4, 0, 7});
+  std::vector<std::byte> rows;
+  write_sequence(from, 0, rows);
+  token_kv to(8);
+  CHECK(says(message_of<input_error>([&] { read_sequence(to, 0, rows); }), "of 2 layers, but here there are 0"));
+  CHECK(to.size(0) == 0);
+  CHECK(to.prefix(0).empty());
 }
 
 TEST_CASE("a text that does not fit a decoder is an error, and the one before stands") {

@@ -137,6 +137,18 @@ TEST_CASE("rows of another shape than asked for are an error") {
   REQUIRE(says(message_of<input_error>([&] { decode.step(); }), "rows of 14 logits"));
 }
 
+TEST_CASE("a backend may give anything where no rows are asked for") {
+  token_kv kv(300);
+  text_backend<text_model> inner(11, text_model{.seed = 7});
+  callable_backend terse(11, [&](token_kv& cache, forward_batch_view batch) {
+    const logits_view rows = inner.forward(cache, batch);
+    return batch.outputs.empty() ? logits_view{} : rows;
+  });
+  auto decode = make_decoder(no_drafter(), plain(), greedy(), kv, terse);
+  std::vector<token_id> prompt(200, 3);
+  CHECK(copy(decode.generate(prompt, {.max_tokens = 9})).size() == 9);
+}
+
 TEST_CASE("stop strings without a function from token to text are an error") {
   token_kv kv(96);
   text_backend target(11, text_model{});
@@ -145,6 +157,8 @@ TEST_CASE("stop strings without a function from token to text are an error") {
   REQUIRE(says(message_of<input_error>([&] { decode.step(); }), "stop strings need the text"));
   REQUIRE(says(message_of<input_error>([&] { decode.begin(first_prompt, {.tokens = {11}}); }),
                "token 0 of the stop tokens is 11"));
+  decode.begin(first_prompt, {.strings = {""}});  // there is nothing to look for
+  CHECK(decode.step());
 }
 
 TEST_CASE("nothing is drafted for the last token of a text") {

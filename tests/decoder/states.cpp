@@ -40,7 +40,6 @@ struct looking {
   static std::vector<float> row_after(showing_backend& model, std::span<const token_id> text) {
     token_kv kv(200);
     prefill chain;
-    chain.reserve();
     const auto row = chain.run(model, kv, 0, text, 1, [](std::int32_t, std::int32_t) {}).row(0);
     return {row.begin(), row.end()};
   }

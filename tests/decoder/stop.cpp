@@ -182,6 +182,12 @@ TEST_CASE("what was held back when a turn was broken off is shown with the next 
     std::string shown(decode.last_round().shown);
     const std::string before = text_of_turn();
     held += shown.size() < before.size() ? 1 : 0;
+    // In between it may only be read.
+    for (std::uint64_t i = 0; i < seed % 3; ++i) {
+      decode.resume({}, {.max_tokens = 0, .strings = strings});
+      while (decode.step(models::piece_of))
+        shown += decode.last_round().shown;
+    }
     decode.resume({}, {.max_tokens = 20, .strings = strings});
     while (decode.step(models::piece_of))
       shown += decode.last_round().shown;

@@ -68,7 +68,31 @@ void check_turn(PolicyT policy, commit_mode mode, commit_mode draft_mode, ending
   REQUIRE(text == models::write_plain({.seed = 5}, 11, turn, 400, {.max_tokens = written}).text);
 }
 
+// Asks in the first round of a text alone.
+struct asks_once : chain {
+  int round = 0;
+
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    return round++ == 0 ? chain::begin(tree) : std::span<const node_id>();
+  }
+};
+
 }  // namespace
+
+TEST_CASE("a draft that is not asked reads nothing of what is written meanwhile") {
+  for (const commit_mode draft_mode : {commit_mode::compact, commit_mode::truncate}) {
+    two_models m({.seed = 5}, commit_mode::compact, draft_mode);
+    auto decode = m.decoder(asks_once(), greedy());
+    decode.begin(prompt, {.max_tokens = 60});
+    step_round(decode);
+    REQUIRE(decode.last_round().tree.n_nodes > 1);
+    m.count(0);
+    run(decode);
+    CHECK(m.target.rows > 20);
+    CHECK(m.draft.rows == 0);
+  }
+}
 
 TEST_CASE("a turn of n tokens costs n target rows and n + 1 draft rows, beside the root and what a store dropped") {
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {

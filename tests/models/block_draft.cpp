@@ -119,7 +119,6 @@ TEST_CASE("the logits of the bundled block draft are those of its reference", "[
     drafter.begin(tokens);
     contiguous_kv kv = models().make_cache();
     prefill fill;
-    fill.reserve();
     fill.run(models().target, kv, 0, tokens, 1, [&](std::int32_t, std::int32_t n) {
       drafter.read(models().target, fill.rows().first(static_cast<std::size_t>(n)));
     });

@@ -36,7 +36,6 @@ class remembered_model {
         unknown_(most_rows - 1),
         order_(most_rows) {
     espalier::prefill prefill;
-    prefill.reserve();
     prefill.run(model_, kv_, 0, prompt.first(prompt.size() - 1), 0, [](std::int32_t, std::int32_t) {});
     unknown_.reset(prompt.back());
     compute();

@@ -41,8 +41,26 @@ struct recording_chain : chain {
   using chain::chain;
   std::vector<std::int32_t> depths{};
   int resets = 0;
+  std::int32_t length = 0;
+  void open(round_start start) { length = start.length; }
   void observe(tree_view tree, verdict v) { depths.push_back(tree.depth[v.accepted]); }
   void reset() { ++resets; }
+};
+
+// Asks about the root again and again.
+struct asks_again {
+  static constexpr regime sampling = regime::deterministic;
+  node_id root = root_node;
+  std::int32_t max_nodes() const { return 4; }
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT&) {
+    return {&root, 1};
+  }
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> take(TreeT&, const node_rows<NumberT>&, ChanceT&) {
+    return {&root, 1};
+  }
+  void observe(tree_view, verdict) const {}
 };
 
 // Asks about both of the root's best tokens and keeps the second alone.
@@ -192,7 +210,16 @@ TEST_CASE("TreePolicy laws: cascades") {
       over_one<cascade<fixed, chain>>{cascade(fixed({.depth = 2, .breadth = 7, .budget = 33}), chain())});
 }
 
-TEST_CASE("a cascade lets each policy observe the merged tree, and resets each") {
+TEST_CASE("a policy of a cascade is held to asking about the root once a round") {
+  testing::row_drafter rows(8, rising);
+  fixed_run run{.run = {2}};
+  joint drafters(run, rows);
+  drafters.begin(text_type{0});
+  cascade policy(chain({.length = 1}), asks_again());
+  CHECK(says(message_of<input_error>([&] { grown(policy, drafters); }), "node 0, the root, twice in one round"));
+}
+
+TEST_CASE("a cascade tells each policy where a round stands, lets it observe the merged tree, and resets it") {
   token_kv kv(60);
   text_backend backend(circling_vocab, circling_model{71, 1});
   fixed_run none;
@@ -210,6 +237,10 @@ TEST_CASE("a cascade lets each policy observe the merged tree, and resets each")
   CHECK(*std::max_element(depths.begin(), depths.end()) == 3);
   CHECK(first.resets == 1);
   CHECK(second.resets == 1);
+  // The last round began before what it wrote.
+  const auto length = static_cast<std::int32_t>(decode.current().size() - depths.back() - 1);
+  CHECK(first.length == length);
+  CHECK(second.length == length);
 }
 
 TEST_CASE("greedy text with cascades equals plain decoding: drafters x commit modes x orders x models") {

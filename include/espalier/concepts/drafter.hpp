@@ -82,7 +82,7 @@ concept RowDrafter = requires(DrafterT& drafter) {
 //!   read_prompt(n) -> bool     reads up to n tokens of the text ahead of the first round; false once that needs no
 //!                              more
 //! Models
-//!   autoregressive
+//!   autoregressive, joint
 template <class DrafterT>
 concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;
@@ -94,7 +94,8 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!   vocab_size() -> int
 //!   propose(tree, nodes)    makes the rows of these nodes; the root alone comes first and opens the round; later a
 //!                           node only after its parent; a node at most once a round
-//!   rows() -> node_rows     all rows of this round by node, of float or double, until the next round opens
+//!   rows() -> node_rows     all rows of this round by node, of float or double, until commit() or the next
+//!                           round
 //! Errors
 //!   input_error from propose for what is no node of the tree, was asked about before, or comes before its parent
 //! Optional
@@ -226,7 +227,7 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
 //!   When a policy grows, n_read() is at least the length of the text without its pending token: the decoder sees to
 //!   it.
 //! Models
-//!   block_diffusion
+//!   block_diffusion; factorised and joint over one
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, std::span<const std::int32_t> rows) {

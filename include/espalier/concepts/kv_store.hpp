@@ -65,6 +65,10 @@ concept RemembersTokens = requires(KVStoreT& kv, const KVStoreT& fixed, std::int
 //! Laws
 //!   commit after append of a chain equals plain appending; append, then commit of nothing, changes nothing; what is
 //!   committed never changes.
+//!   append of less than nothing is -1; truncate to less than nothing leaves nothing.
+//! Errors
+//!   input_error, with nothing changed, from commit for a row that is no scratch row or does not ascend ("row 3"), and
+//!   from any member for a sequence that is none ("sequence -1")
 //! Models
 //!   contiguous_kv, paged_kv, token_kv; each in both settings
 template <class KVStoreT>

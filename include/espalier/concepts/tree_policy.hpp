@@ -125,7 +125,7 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 //! Minimal definition, besides TreePolicy
 //!   open(round_start)
 //! Models
-//!   cost_aware, cost_aware_draws, neural_delayed
+//!   cost_aware, cost_aware_draws, neural_delayed, cascade
 template <class PolicyT>
 concept OpeningPolicy = requires(PolicyT& policy, round_start start) {
   policy.open(start);
@@ -178,9 +178,13 @@ concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader
 
 namespace detail {
 
+// Of either number.
+template <class PolicyT>
+concept ReadsStates = StatePolicy<PolicyT, float> || StatePolicy<PolicyT, double>;
+
 // All that is learnt can be saved, or nothing is learnt.
 template <class PolicyT>
-concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || StatePolicy<PolicyT>);
+concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || ReadsStates<PolicyT>);
 
 }  // namespace detail
 
@@ -197,8 +201,8 @@ concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || Sta
 //!                                         or nothing, as where tree.full()
 //!   take(tree, answer, chance) -> span<const node_id>   appends what follows from the drafter's answer, and gives the
 //!                                         nodes to ask about next; nothing once the tree is this round's. The answer
-//!                                         is node_rows of all nodes that were asked about, block_rows or a token_run:
-//!                                         what a policy has take() for are the kinds of drafters that it grows from
+//!                                         is node_rows of all nodes that were asked about, block_rows or a token_run.
+//!                                         A policy grows from those drafters whose answer it has a take() for
 //!   observe(tree, verdict)                the round's outcome, to learn from
 //! Optional
 //!   open                                  see OpeningPolicy

@@ -52,15 +52,9 @@ inline error_handler_type& error_handler() {
 
 namespace detail {
 
-inline std::string in_words(std::string_view text) {
-  return std::string(text);
-}
-
 template <class NumberT>
 requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
-  if constexpr (std::is_same_v<NumberT, bool>) {
-    return value ? "true" : "false";
-  } else if constexpr (std::is_integral_v<NumberT>) {
+  if constexpr (std::is_integral_v<NumberT>) {
     return std::to_string(value);
   } else {
     // Few digits where they say it all, else every digit: a value just outside a range must not look inside.

@@ -71,6 +71,8 @@ class tree {
   //! Draws it may hold this round.
   int limit() const { return size_.limit; }
   bool full() const { return size_.n_draws >= size_.limit; }
+  //! Draws that there is still room for; of `most` in all.
+  std::int32_t left(std::int32_t most = INT32_MAX) const { return size_.left(most); }
   //! Nodes, root included.
   int size() const { return size_.n_nodes; }
 

@@ -72,6 +72,7 @@ struct tree_writer {
 
   ESPALIER_HOST_DEVICE std::int32_t limit() const { return size->limit; }
   ESPALIER_HOST_DEVICE bool full() const { return size->n_draws >= size->limit; }
+  ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const { return size->left(most); }
 
   //! Shows the nodes that are there now, not later ones.
   ESPALIER_HOST_DEVICE tree_view view() const {

@@ -67,7 +67,6 @@ class pass_timer {
       : drafter_(drafter), target_(target), kv_(kv), sequence_(sequence), tree_(most_rows), order_(most_rows + 1) {
     drafter_.reserve(most_rows);
     batch_.reserve(most_rows, most_rows);
-    prefill_.reserve();
   }
 
   pass_timer(const pass_timer&) = delete;

@@ -8,6 +8,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
@@ -41,6 +42,7 @@ void check_growth(tree_view tree, const node_rows<NumberT>& rows) {
     double least = 1;
     std::int32_t n_draws = 0;
     for (const node_id child : tree.draws(u)) {
+      detail::require_token(tree, child, static_cast<std::int32_t>(row.size()));
       const token_id token = tree.token[child];
       const auto p = static_cast<double>(row[static_cast<std::size_t>(token)]);
       ++n_draws;

@@ -81,7 +81,8 @@ class decoder {
         context_(context_length(backend_, cache_.store())),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         tree_((std::min)(most_asked(policy_), context_)),
-        batch_(max_nodes_ + 1, options_.prefill_chunk + max_nodes_) {
+        batch_(max_nodes_ + 1, options_.prefill_chunk + max_nodes_),
+        prefill_(options_.prefill_chunk) {
     detail::require_sampling<VerifierT>(options_.text.sampling);
     detail::require_fit(drafter_, backend_, max_nodes_);
     max_pending_ = options_.prefill_chunk;
@@ -93,7 +94,6 @@ class decoder {
     drafter_.reserve(tree_.capacity());
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
     if constexpr (ReservingVerifier<VerifierT>) verifier_.reserve(max_nodes_, backend_.vocab_size());
-    prefill_.reserve(options_.prefill_chunk);
   }
 
   //! Starts a text. What the caches of target and draft hold of its beginning is used again.
@@ -264,13 +264,16 @@ class decoder {
     if (text_.scores_prompt()) cache_.truncate(text_.n_scored() - 1);
     if (!drafter_in_step_) {
       drafter_.begin(text_.tokens());
-      drafter_in_step_ = true;
+      drafter_in_step_ = draft_reads_ = true;
     }
     const double before = draft_forward_seconds();
-    bool draft_reads = false;
-    if constexpr (PromptDrafter<drafter_type>) draft_reads = drafter_.read_prompt(options_.prefill_chunk);
+    // Only what was written elsewhere: text of this decoder's own rounds is read where a policy asks for it.
+    if constexpr (PromptDrafter<drafter_type>)
+      draft_reads_ = draft_reads_ && drafter_.read_prompt(options_.prefill_chunk);
+    else
+      draft_reads_ = false;
     record_.seconds.draft_forward = draft_forward_seconds() - before;
-    watch_.lap();
+    record_.seconds.grow = watch_.lap() - record_.seconds.draft_forward;
     const bool writes = text_.left() > 0;
     std::int32_t goal = text_.size() - (writes && !text_.scores_prompt() ? max_pending_ : 1);
     if constexpr (reads_features) {
@@ -282,8 +285,8 @@ class decoder {
     }
     const std::int32_t left = goal - cache_.size();
     if (left > 0) read_chunk(left);
-    if (!writes && !draft_reads && cache_.size() >= goal) text_.end();
-    return left > 0 || draft_reads || !writes;
+    if (!writes && !draft_reads_ && cache_.size() >= goal) text_.end();
+    return left > 0 || draft_reads_ || !writes;
   }
 
   void read_chunk(std::int32_t left) {
@@ -317,7 +320,7 @@ class decoder {
     record_.tree = tree_.view();
     detail::require_tokens(record_.tree, backend_.vocab_size());
     record_.seconds.draft_forward += draft_forward_seconds() - before;
-    record_.seconds.grow = watch_.lap() - (draft_forward_seconds() - before);
+    record_.seconds.grow += watch_.lap() - (draft_forward_seconds() - before);
   }
 
   double draft_forward_seconds() const {
@@ -329,7 +332,7 @@ class decoder {
     const std::int32_t prefix = cache_.size(), pending = cache_.pending(text_.tokens());
     const std::int32_t rows = pending + tree_.size() - 1;
     if (cache_.store().append(cache_.sequence(), rows) < 0)
-      raise<input_error>("the cache of ", cache_.store().capacity(), " tokens is full.");
+      raise<input_error>("the cache of ", cache_.store().capacity(), " tokens is full, or its pages are used up.");
     batch_.compile(tree_.view(), options_.order, text_.tokens().last(static_cast<std::size_t>(pending)),
                    cache_.sequence(), prefix);
     record_.forwarded_rows = rows;
@@ -377,6 +380,7 @@ class decoder {
   prefill prefill_;
   std::int32_t max_pending_ = 0;
   bool drafter_in_step_ = false;
+  bool draft_reads_ = false;     // what the text held before this decoder's rounds
   bool policy_in_step_ = false;  // what it read last is of the token before the pending one
   round_record record_;
   stopwatch watch_;

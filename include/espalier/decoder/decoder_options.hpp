@@ -15,7 +15,7 @@ struct decoder_options {
   text_options text{};                       //!< of texts that begin without their own
   node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< in the KV store; no text depends on it
-  std::int32_t prefill_chunk = 64;           //!< rows of one pass over a prompt, and of one step()
+  std::int32_t prefill_chunk = 64;           //!< rows of one pass over a prompt, and of a step() that reads one
 
   static constexpr void describe(auto see) {
     see(option{"order", &decoder_options::order, "of a tree's rows in the forward pass"});

@@ -83,7 +83,10 @@ void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {
     };
     limit(parts);
     auto wanted = std::span<const node_id>(policy.begin(tree));
-    const auto take_step = [&]<std::size_t Index>(auto& part) {
+    bool was_asked[DrafterT::size()] = {};
+    const auto take_step = [&]<std::size_t Index, class PartT>(PartT& part) {
+      const bool is_first = !std::exchange(was_asked[Index], true);
+      if constexpr (StepDrafter<PartT>) detail::require_root(wanted, is_first);
       auto answer = ask(part, tree, wanted, tree.limit());  // that of the policy whose part it is
       wanted = policy.take(tree, joint_answer<Index, decltype(answer)>{answer}, chance);
     };
@@ -104,7 +107,7 @@ void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {
     for (std::size_t part = 0; part < DrafterT::size(); ++part)
       detail::for_part(drafter, part, renumber, parts);
   } else {
-    if constexpr (StatePolicy<policy_type> && !StateDrafter<DrafterT>) {
+    if constexpr (detail::ReadsStates<policy_type> && !StateDrafter<DrafterT>) {
       if (policy.reads_states() && tree.limit() > 0) {
         raise<option_error>(
             "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
@@ -118,7 +121,7 @@ void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {
         detail::require_wanted(tree, wanted);
         if constexpr (StepDrafter<DrafterT>) detail::require_root(wanted, is_first);
         const auto answer = ask(drafter, tree, wanted, most);
-        if constexpr (StatePolicy<policy_type> && StateDrafter<DrafterT>) {
+        if constexpr (detail::ReadsStates<policy_type> && StateDrafter<DrafterT>) {
           if (wanted[0] == root_node && policy.reads_states())
             policy.read_draft(drafter.root_state(), drafter.previous_state());
         }

@@ -51,6 +51,9 @@ class stop_string_search {
     shown_.reserve(longest + first_.size() + 256);
   }
 
+  //! Whether there is none to look for.
+  bool empty() const { return strings_.empty(); }
+
   //! Appends a piece; true when a stop string ends in it.
   bool push(std::string_view piece) {
     text_.append(piece);
@@ -75,8 +78,8 @@ class stop_string_search {
   //! What keep() let go of: bytes that no stop string can begin in any more. Valid until the next keep().
   std::string_view shown() const { return shown_; }
 
-  //! Bytes that may turn out to be the beginning of a stop string.
-  std::string held_back() const { return text_.substr(0, kept_); }
+  //! Bytes not shown yet: those to be shown first, and what may turn out to be the beginning of a stop string.
+  std::string held_back() const { return first_ + text_.substr(0, kept_); }
 
   //! The next shown() begins with these bytes, in which no stop string is looked for.
   void show_first(std::string_view bytes) { first_ = bytes; }

@@ -25,7 +25,7 @@ namespace espalier {
 //! A text as it is written: its tokens, what it is written with, and why it ended. A value: it does not know where it
 //! is served.
 //!
-//! Spans of its tokens are valid until the next begin().
+//! Spans of its tokens are valid until the next begin(), resume() or move_to(), and for 2^20 tokens written after one.
 //!
 //! Law         between two calls of begin() tokens() only grows; its last token is pending: chosen, but not in the
 //!             cache
@@ -96,7 +96,7 @@ class text {
   //! Those of the first n tokens have been told.
   void score(std::int32_t n) { n_scored_ = (std::max)(n_scored_, n); }
   //! Whether it waits for a stop string, and so needs the text of every token.
-  bool reads_pieces() const { return !stop_.strings.empty(); }
+  bool reads_pieces() const { return !search_.empty(); }
   //! Tokens that may still be written.
   std::int32_t left() const {
     return static_cast<std::int32_t>(

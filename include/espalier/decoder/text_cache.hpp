@@ -90,7 +90,7 @@ class text_cache {
     return n;
   }
 
-  void truncate(std::int32_t n) { kv_.truncate(sequence_, (std::min)(n, size())); }
+  void truncate(std::int32_t n) { kv_.truncate(sequence_, n); }
 
   //! Commits scratch rows, as KVStore. Those of the text are remembered once it has grown, too.
   void commit(std::span<const std::int32_t> kept) { kv_.commit(sequence_, kept); }

@@ -87,7 +87,6 @@ class autoregressive {
     masks_.resize(nodes * static_cast<std::size_t>(words()));
     kept_.resize(nodes);
     batch_.reserve(max_nodes, max_nodes);
-    prefill_.reserve();
     sampler_.reserve(vocab_size());
     // Takes its memory now.
     if constexpr (PrefixKVStore<kv_type>)
@@ -274,8 +273,10 @@ class autoregressive {
 
   void require_room(std::int32_t first_slot) const {
     if (first_slot < 0)
-      raise<input_error>("the draft model's cache of ", capacity(),
-                         " tokens is full: the tree has outgrown its limit, or another decoder uses this drafter.");
+      raise<input_error>(
+          "the draft model's cache of ", capacity(),
+          " tokens is full, or its pages are used up: the tree has outgrown its limit, or another decoder "
+          "uses this drafter.");
   }
 
   BackendT backend_;

@@ -37,7 +37,8 @@ struct block_diffusion_options {
 //! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
 //! max_positions() and
 //!   make_context() -> context                 what it holds of one text
-//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position on
+//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position on,
+//!                                             none beyond max_positions()
 //!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there;
 //!                                             it may overwrite what the context holds from this position on
 //! Drafters that share a model have a context each.
@@ -82,7 +83,9 @@ class block_diffusion {
   requires detail::ReadsStatesOf<model_type, context_type, BackendT>
   void read(const BackendT& backend, std::span<const std::int32_t> rows) {
     const clock::time_point start = clock::now();
-    model_.read(context_, backend, rows, n_read_);
+    // A committed path may end beyond what the model can hold.
+    const auto room = static_cast<std::size_t>((std::max)(std::int32_t{0}, capacity() - n_read_));
+    model_.read(context_, backend, rows.first((std::min)(rows.size(), room)), n_read_);
     n_read_ += static_cast<std::int32_t>(rows.size());
     forward_time_ += clock::now() - start;
   }

@@ -14,9 +14,10 @@ template <class BackendT, class KVStoreT>
 requires Backend<BackendT, KVStoreT>
 auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
   const auto logits = backend.forward(kv, batch);
-  if (logits.n_rows != static_cast<std::int32_t>(batch.outputs.size()) || logits.vocab != backend.vocab_size()) {
+  const auto n = static_cast<std::int32_t>(batch.outputs.size());
+  if (logits.n_rows != n || (n > 0 && logits.vocab != backend.vocab_size())) {
     raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab, " logits, but was asked for ",
-                       batch.outputs.size(), " rows of ", backend.vocab_size(), ".");
+                       n, " rows of ", backend.vocab_size(), ".");
   }
   return logits;
 }

@@ -28,7 +28,9 @@ class prefill {
   //! Rows of one pass at most, where nothing else is said.
   static constexpr std::int32_t default_chunk = 64;
 
-  void reserve(std::int32_t chunk = default_chunk) {
+  explicit prefill(std::int32_t chunk = default_chunk) { reserve(chunk); }
+
+  void reserve(std::int32_t chunk) {
     batch_.reserve(chunk, chunk);
     kept_.resize(static_cast<std::size_t>(chunk));
     std::iota(kept_.begin(), kept_.end(), 0);
@@ -51,7 +53,7 @@ class prefill {
     n = (std::min)(n, most_rows(backend));
     if (kv.append(sequence, n) < 0)
       raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(),
-                         "; a draft whose cache is the smaller one is not to be asked.");
+                         ", or its pages are used up.");
     batch_.clear();
     batch_.begin_sequence(sequence, done, n);
     batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,

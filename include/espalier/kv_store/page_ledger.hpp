@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/kv_store/memory/kv_shape.hpp"
 
 namespace espalier {
 
@@ -89,12 +90,7 @@ class page_ledger {
 
  private:
   std::int32_t pages_for(std::int32_t n_slots) const { return n_slots == 0 ? 0 : (n_slots - 1) / page_size_ + 1; }
-  std::size_t checked(std::int32_t sequence) const {
-    if (sequence < 0 || sequence >= n_sequences()) {
-      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences(), ".");
-    }
-    return static_cast<std::size_t>(sequence);
-  }
+  std::size_t checked(std::int32_t sequence) const { return detail::require_sequence(sequence, n_of_.size()); }
 
   std::int32_t capacity_;
   std::int32_t page_size_;

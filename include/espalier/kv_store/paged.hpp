@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -57,12 +56,8 @@ class paged_kv {
     return ledger_.append(sequence, n);
   }
   int commit(int sequence, std::span<const std::int32_t> kept) {
-    const int n = ledger_.commit(sequence, kept, [&](int from, int to) {
-      for (int layer = 0; layer < shape_.n_layers; ++layer) {
-        std::copy_n(key(layer, sequence, from), shape_.row_size, key(layer, sequence, to));
-        std::copy_n(value(layer, sequence, from), shape_.row_size, value(layer, sequence, to));
-      }
-    });
+    const int n = ledger_.commit(sequence, kept,
+                                 [&](int from, int to) { detail::move_keys_and_values(*this, sequence, from, to); });
     pages_.truncate(sequence, size(sequence));
     return n;
   }

@@ -10,6 +10,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/known_value.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/token_ledger.hpp"
 
 namespace espalier {
@@ -101,12 +102,7 @@ class slot_ledger {
   }
 
  private:
-  std::size_t checked(std::int32_t sequence) const {
-    if (sequence < 0 || sequence >= n_sequences()) {
-      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences(), ".");
-    }
-    return static_cast<std::size_t>(sequence);
-  }
+  std::size_t checked(std::int32_t sequence) const { return detail::require_sequence(sequence, committed_.size()); }
 
   std::int32_t capacity_;
   commit_mode mode_;

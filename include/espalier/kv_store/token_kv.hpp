@@ -38,6 +38,7 @@ class token_kv {
   }
   template <class ArchiveT>
   void serialize(ArchiveT& archive, std::int32_t sequence) {
+    archive.expect("layers", 0);
     detail::serialize_rows(*this, archive, sequence, [&](std::int32_t slot) { archive(token(sequence, slot)); });
   }
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/kv_store/memory/kv_shape.hpp"
 
 namespace espalier {
 
@@ -51,11 +51,7 @@ class token_ledger {
   }
 
  private:
-  std::size_t checked(std::int32_t sequence) const {
-    if (sequence < 0 || static_cast<std::size_t>(sequence) >= tokens_.size())
-      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", tokens_.size(), ".");
-    return static_cast<std::size_t>(sequence);
-  }
+  std::size_t checked(std::int32_t sequence) const { return detail::require_sequence(sequence, tokens_.size()); }
 
   static std::uint64_t next_version() {
     static std::atomic<std::size_t> last{0};

@@ -26,7 +26,7 @@ namespace espalier {
 //!
 //! NumberT is that of the logits, float or double.
 //!
-//! Complexity  passes over the vocabulary, of which it needs as many:
+//! Complexity  passes over the vocabulary; fewer would not do:
 //!             temperature alone or with min-p  3: maximum, exponentials, division
 //!             with top-p                       5: maximum, exponentials, search for the cut, its sums, division
 //!             with top-k                       2: search for the k, zeroes; and O(k log k) for these

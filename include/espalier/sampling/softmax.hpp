@@ -143,8 +143,8 @@ inline token_id argmax(std::span<const double> logits, row_origin row) {
 //! Probabilities of a row of logits at a temperature above 0. A logit of minus infinity is a probability of 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
-//! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. It needs as many,
-//!             since a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
+//! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. Fewer would not
+//!             do: a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
 //! Errors      as max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);

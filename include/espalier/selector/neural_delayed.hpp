@@ -59,7 +59,7 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 //! draft_hidden_size(), the sizes of the hidden states that it reads. Drafter and target must keep these states. The
 //! selector chooses by what is known before anything is drafted, never by a drawn token.
 //!
-//!     neural_delayed policy({}, load_selector("specinfer.safetensors", ...), load_costs("costs.json"));
+//!     neural_delayed policy({}, load_selector("specinfer.safetensors").selector, load_costs("costs.json"));
 //!
 //! Complexity  as delayed; and two passes over rows of the vocabulary, and the selector's own work. The root's row, by
 //!             which it chooses, is drawn from afterwards: it costs no further draft pass. No allocation once read()
@@ -92,8 +92,9 @@ class neural_delayed {
   }
 
   std::int32_t max_nodes() const {
-    if (!selector_) return fallback_.trunk + fallback_.paths * fallback_.length;
-    return delayed_action::most_trunk + delayed_action::most_paths * delayed_action::most_length;
+    using most = delayed_action;
+    return selector_ ? delayed_options{most::most_paths, most::most_trunk, most::most_length}.max_nodes()
+                     : fallback_.max_nodes();
   }
 
   //! The delayed tree of the last round.

@@ -32,6 +32,7 @@ class kv_store_laws {
       full(s);
       truncates(s);
       refuses(s);
+      if constexpr (PrefixKVStore<KVStoreT>) remembers(s);
     }
     random_operations();
   }
@@ -149,6 +150,34 @@ class kv_store_laws {
           "size() of no sequence", [&] { kv_.size(bad); }, "sequence " + std::to_string(bad));
   }
 
+  void remembers(std::int32_t s) {
+    kv_.truncate(s, 0);
+    rows(s) = append(s, 3);
+    require_commit(s, std::vector<std::int32_t>{0, 1, 2}, 3);
+    std::uint64_t version = kv_.version(s);
+    const auto require_prefix = [&](const std::vector<token_id>& expected, const char* after) {
+      const std::span<const token_id> prefix = kv_.prefix(s);
+      require_law(std::equal(prefix.begin(), prefix.end(), expected.begin(), expected.end()), "after ", after,
+                  " prefix(", s, ") has ", prefix.size(), " tokens, and should have ", expected.size(),
+                  ", those that the rows are of.");
+      require_law(kv_.version(s) != version, "version(", s, ") is as it was before ", after, ", but prefix() is not.");
+      version = kv_.version(s);
+    };
+    kv_.remember(s, 0, std::vector<token_id>{5, 6, 7});
+    require_prefix({5, 6, 7}, "remember()");
+    append(s, 2);
+    require_commit(s, {}, 0);
+    require_law(kv_.version(s) == version, "version(", s, ") has changed, but prefix() has not.");
+    kv_.truncate(s, 2);
+    rows(s).resize(2);
+    require_prefix({5, 6}, "a truncation");
+    kv_.remember(s, 1, std::vector<token_id>{9});
+    require_prefix({5, 9}, "a second remember()");
+    kv_.truncate(s, 0);
+    rows(s).clear();
+    require_prefix({}, "a truncation to nothing");
+  }
+
   // Against a list of numbers a sequence: appends in several parts, any ascending choice kept, truncations.
   void random_operations() {
     std::mt19937 random(5);
@@ -205,7 +234,7 @@ class kv_store_laws {
 }  // namespace detail
 
 //! Checks the laws of KVStore: what commits keep, what truncations leave, what a full store says, and that sequences do
-//! not meet.
+//! not meet; and those of PrefixKVStore for a store that is one.
 //!
 //! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
 //!   access.write(kv, sequence, slot, number)

@@ -121,7 +121,7 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
 //! Errors      law_error that names the model, the text that is off the most, and both its probabilities; option_error
 //!             where there are too many outcomes
-//! Source      docs/algorithms/README.md, proofs by enumeration
+//! Source      docs/algorithms/verifiers.md
 template <class PolicyT, class VerifierT>
 lossless_report check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {
   static_assert(compatible(PolicyT::sampling, VerifierT::lossless),

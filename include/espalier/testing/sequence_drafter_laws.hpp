@@ -53,11 +53,11 @@ class sequence_drafter_laws {
     };
     auto drafter = make_();
     drafter.reserve(40);
-    text_type text;
+    text_type text{0};
     for (int i = 0; i < 8; ++i) {
       // Another text, with some, none or all of the last one at its beginning; or the same.
       if (random() % 4 != 0) {
-        text.resize(random() % 2 == 0 ? text.size() : random() % (text.size() + 1));
+        text.resize(random() % 2 == 0 ? text.size() : 1 + random() % text.size());
         const text_type more = some(40);
         text.insert(text.end(), more.begin(), more.end());
       }
@@ -78,6 +78,7 @@ class sequence_drafter_laws {
         require_run(drafter, text, "after commit()");
       }
       auto fresh = make_();
+      fresh.reserve(40);
       fresh.begin(text);
       require_run(fresh, text, "of a fresh drafter");
     }

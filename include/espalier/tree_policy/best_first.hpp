@@ -70,8 +70,9 @@ class best_first {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! What is among the best after one level need not be after the next: four nodes are asked about for each that is
-  //! kept, 256 at least. Growth ends where more would have to be.
+  //! What is among the best after one level need not be after the next: so many nodes are asked about, four for each
+  //! that is kept, or 256 where that is more; never more than max_depth levels have. Growth ends where more would have
+  //! to be.
   std::int32_t max_asked() const {
     return (std::max)(options_.budget, (std::min)(options_.budget * (options_.max_depth - 1),
                                                   (std::max)(4 * options_.budget, std::int32_t{256})));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
@@ -106,6 +107,13 @@ class cascade {
 
   void observe(tree_view tree, verdict v) {
     std::apply([&](auto&... policy) { (policy.observe(tree, v), ...); }, policies_);
+  }
+
+  void open(const round_start& start) {
+    const auto open_one = [&]<class PolicyT>(PolicyT& policy) {
+      if constexpr (OpeningPolicy<PolicyT>) policy.open(start);
+    };
+    std::apply([&](auto&... policy) { (open_one(policy), ...); }, policies_);
   }
 
   void reset() {

@@ -42,10 +42,10 @@ namespace espalier {
 //!   not even a chain of which all is accepted would gain time.
 //!
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation
-//!             after construction
-//! Law         the tree depends on nothing but the options, the costs, the draft's rows and the verdicts of the text's
-//!             earlier rounds. A parent is at least as likely to be accepted as its children, so what is chosen is a
-//!             tree
+//!             once warm
+//! Law         the tree depends on nothing but the options, the costs, the draft's rows, the text's length, the room
+//!             that is left, and the verdicts of the text's earlier rounds. A parent is at least as likely to be
+//!             accepted as its children, so what is chosen is a tree
 //! Errors      option_error for options out of range
 //! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
 class cost_aware {
@@ -219,8 +219,8 @@ class cost_aware {
   void expect(double reach) {
     const auto at = std::upper_bound(ahead_.begin(), ahead_.end(), reach, std::greater<>());
     if (at - ahead_.begin() >= limit_) return;
-    if (ahead_.size() == static_cast<std::size_t>(limit_)) ahead_.pop_back();
     ahead_.insert(at, reach);
+    if (ahead_.size() > static_cast<std::size_t>(limit_)) ahead_.pop_back();
   }
 
   double worth_of_ahead() const {
@@ -252,8 +252,8 @@ class cost_aware {
       p.depth = depth;
       const auto at = std::upper_bound(best_.begin(), best_.end(), p, is_better);
       if (at - best_.begin() >= limit_) return;
-      if (best_.size() == static_cast<std::size_t>(limit_)) best_.pop_back();
       best_.insert(at, p);
+      if (best_.size() > static_cast<std::size_t>(limit_)) best_.pop_back();
     }
   }
 

@@ -38,10 +38,10 @@ namespace espalier {
 //!   draft's first choice is always wrong. The path goes on from the last of these draws.
 //!
 //! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first
-//!             draw, two for a further one; O(max_depth) beside. No allocation after construction
+//!             draw, two for a further one; O(max_depth) beside. No allocation once warm
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
-//!             chance and the verdicts of the text's earlier rounds
+//!             chance, the text's length, the room that is left, and the verdicts of the text's earlier rounds
 //! Errors      option_error for options out of range
 //! Source      ours; further draws as DySpec's
 class cost_aware_draws {

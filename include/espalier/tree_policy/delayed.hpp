@@ -75,8 +75,7 @@ class delayed_growth {
   template <class TreeT>
   std::size_t n_paths(const TreeT& tree) {
     if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths, ends_[0]);
-    const std::int32_t left = tree.limit() - tree.view().n_draws;
-    return static_cast<std::size_t>((std::min)(left, shape_.paths_at(level_)));
+    return static_cast<std::size_t>((std::min)(tree.left(), shape_.paths_at(level_)));
   }
 
   // The nodes that these paths stand on, each once.

@@ -32,7 +32,7 @@ struct dyspec_greedy_options {
 //!
 //! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two
 //!             passes over a row, O(log budget), and O(c * c) for the draw after c of the same node. No allocation
-//!             after construction
+//!             once warm
 //! Law         where to draw next does not depend on the token that will be drawn there
 //! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they came up
@@ -77,7 +77,7 @@ class dyspec_greedy {
  private:
   template <class TreeT>
   bool has_room(const TreeT& tree) const {
-    return tree.view().n_draws < (std::min)(tree.limit(), options_.budget);
+    return tree.left(options_.budget) > 0;
   }
 
   // The node of the next draw, whose row is not there yet.

@@ -34,7 +34,7 @@ struct dyspec_threshold_options {
     see(option{"fill", &dyspec_threshold_options::fill, "at the end, lower the threshold until the budget is spent"});
   }
 
-  //! Whether a draw is made, that is looked at with this probability.
+  //! Whether to make a draw that is looked at with this probability.
   ESPALIER_HOST_DEVICE bool needs(double reach) const { return reach > 0 && reach >= threshold; }
 };
 
@@ -48,8 +48,8 @@ struct dyspec_threshold_options {
 //! with `fill` it may be high.
 //!
 //! Complexity  one draft pass a level, filled or not; a draw is one or two passes over a row, and O(c * c) for the draw
-//!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation after
-//!             construction
+//!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once
+//!             warm
 //! Law         with the threshold at the value of the last draw, and no ties, the tree is that of dyspec_greedy. A
 //!             token that was drawn is kept whatever it is; whether it is expanded depends on its probability. The
 //!             filled tree begins with all draws of the one that is not filled, and where to draw next never depends on
@@ -80,7 +80,7 @@ class dyspec_threshold {
   template <class TreeT, class NumberT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
     for (std::size_t i = begin_; i < end_; ++i) {
-      while (left(tree) > 0 && options_.needs(reach_[i]))
+      while (tree.left(options_.budget) > 0 && options_.needs(reach_[i]))
         draw(tree, i, rows, chance);
     }
     begin_ = end_;
@@ -93,16 +93,11 @@ class dyspec_threshold {
   void observe(tree_view, verdict) const {}
 
  private:
-  template <class TreeT>
-  std::size_t left(const TreeT& tree) const {
-    const std::int32_t limit = (std::min)(tree.limit(), options_.budget);
-    return static_cast<std::size_t>((std::max)(std::int32_t{0}, limit - tree.view().n_draws));
-  }
-
   // The next level. Each node gives at least one draw: more than are left in the budget need not be asked.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
-    if (depth_ < options_.max_depth) end_ = (std::min)(nodes_.size(), begin_ + left(tree));
+    if (depth_ < options_.max_depth)
+      end_ = (std::min)(nodes_.size(), begin_ + static_cast<std::size_t>(tree.left(options_.budget)));
     return std::span<const node_id>(nodes_).subspan(begin_, end_ - begin_);
   }
 
@@ -110,7 +105,7 @@ class dyspec_threshold {
   template <class TreeT, class RowsT, class ChanceT>
   void fill(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     const auto asked = reach_.begin() + static_cast<std::ptrdiff_t>(end_);
-    while (left(tree) > 0) {
+    while (tree.left(options_.budget) > 0) {
       const auto most = std::max_element(reach_.begin(), asked);
       if (!(*most > 0)) return;
       draw(tree, static_cast<std::size_t>(most - reach_.begin()), rows, chance);

@@ -87,7 +87,7 @@ class sequoia {
   // The nodes of a level that have children. Each gives at least one draw: more than are left need not be asked.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
-    const std::int32_t left = tree.limit() - tree.view().n_draws;
+    const std::int32_t left = tree.left();
     n_asked_ = 0;
     for (std::size_t i = begin_; i < end_ && static_cast<std::int32_t>(n_asked_) < left; ++i) {
       if (n_children_[i] > 0 && drawn_[i] != no_node) asked_[n_asked_++] = drawn_[i];

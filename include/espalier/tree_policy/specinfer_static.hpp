@@ -85,7 +85,7 @@ class specinfer_static {
     const auto asked = wanted(tree);
     begin_ = tree.size();
     for (const node_id u : asked) {
-      for (std::int32_t slot = 0; slot < draws_[level_] && left(tree) > 0; ++slot)
+      for (std::int32_t slot = 0; slot < draws_[level_] && tree.left(max_nodes_) > 0; ++slot)
         draw(tree, u, slot, rows.row(u), chance);
     }
     ++level_;
@@ -95,16 +95,11 @@ class specinfer_static {
   void observe(tree_view, verdict) const {}
 
  private:
-  template <class TreeT>
-  std::int32_t left(const TreeT& tree) const {
-    return (std::min)(tree.limit(), max_nodes_) - tree.view().n_draws;
-  }
-
   // The nodes of the level. Each gets at least one draw: more than are left in the budget need not be asked.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) const {
-    if (level_ == draws_.size() || draws_[level_] == 0 || left(tree) <= 0) return {};
-    const std::int32_t n = (std::min)(tree.size() - begin_, left(tree));
+    if (level_ == draws_.size() || draws_[level_] == 0) return {};
+    const std::int32_t n = (std::min)(tree.size() - begin_, tree.left(max_nodes_));
     return std::span<const node_id>(nodes_).subspan(static_cast<std::size_t>(begin_), static_cast<std::size_t>(n));
   }
 

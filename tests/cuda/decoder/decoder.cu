@@ -205,6 +205,58 @@ TEST_CASE("Options of both samplers, the order of rows and short contexts change
   CHECK(device_text(dyspec, walk, s) == host_text(dyspec, walk, s));
 }
 
+TEST_CASE("A context shorter than a policy's lists of nodes changes nothing between host and device") {
+  setting s;
+  s.context = 24;
+  s.stop.max_tokens = 200;
+  const part<dynatree, dynatree_options> breadth_first{"dynatree", ""};
+  CHECK(device_text(breadth_first, part<greedy>{"greedy", ""}, s) ==
+        host_text(breadth_first, part<greedy>{"greedy", ""}, s));
+  s.options.text.sampling = {.temperature = 1};
+  const part<delayed, delayed_options> paths{"delayed", "", {.paths = 40, .trunk = 1, .length = 3}};
+  const part<traversal> bottom_up{"traversal", ""};
+  CHECK(device_text(paths, bottom_up, s) == host_text(paths, bottom_up, s));
+  const part<dyspec_threshold, dyspec_threshold_options> threshold{"dyspec-threshold", "", {.threshold = 0.01F}};
+  const part<residual_walk> walk{"residual-walk", ""};
+  CHECK(device_text(threshold, walk, s) == host_text(threshold, walk, s));
+}
+
+TEST_CASE("Options that the device refuses leave the text as it stands") {
+  constexpr std::int32_t vocab = 1500;
+  device_text_backend target(vocab, target_model, 4);
+  auto decode = device::make_decoder(device::no_drafter(), device::plain(), target_only(),
+                                     device::contiguous_kv<float>(1, 1, 1, 64), target,
+                                     {.text = {.sampling = {.temperature = 1}, .seed = 3}});
+  const std::vector<token_id> prompt{3, 1, 4};
+  const std::vector<token_id> expected = [&] {
+    const auto text = decode.generate(prompt, {.max_tokens = 6});
+    return std::vector<token_id>(text.begin(), text.end());
+  }();
+  decode.begin(prompt, {.max_tokens = 6});
+  REQUIRE(decode.step());
+  for (int i = 0; i < 2; ++i) {
+    const text_options refused{.sampling = {.temperature = 1, .top_k = 1200}};
+    CHECK(says(message_of<option_error>([&] { decode.begin(prompt, {}, refused); }), "top_k on the device is 1200"));
+  }
+  while (decode.step()) {
+  }
+  const auto text = decode.current().written();
+  CHECK(std::vector<token_id>(text.begin(), text.end()) == expected);
+}
+
+TEST_CASE("To resume where no text has begun is to begin one, and reading alone is no round") {
+  device_text_backend target(37, target_model, 4);
+  auto decode = device::make_decoder(device::no_drafter(), device::plain(), target_only(),
+                                     device::contiguous_kv<float>(1, 1, 1, 64), target,
+                                     {.text = {.sampling = {.temperature = 1}, .seed = 9}});
+  const std::vector<token_id> prompt{3, 1, 4};
+  decode.resume(prompt, {.max_tokens = 5});
+  CHECK(decode.current().seed() == 9);
+  int rounds = 0;
+  decode.generate(prompt, {.max_tokens = 0}, [&](const round_record&) { ++rounds; });
+  CHECK(rounds == 0);
+}
+
 TEST_CASE("Trees from the marginals of a block are the same on host and device") {
   const auto seed = GENERATE(1U, 2U, 3U);
   const auto greedily = GENERATE(true, false);

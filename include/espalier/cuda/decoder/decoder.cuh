@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,6 +35,7 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
+#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/forward/held_prefix.hpp"
@@ -83,7 +83,6 @@ class decoder {
                 "the store's members prefix, version and remember cannot all be called: see cuda::PrefixKVStore");
   static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
   using number = typename backend_type::number;
-  using clock = std::chrono::steady_clock;
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
@@ -109,7 +108,7 @@ class decoder {
     require_option("sequence", options.sequence, 0, kv_.n_sequences() - 1);
     espalier::detail::require_sampling<VerifierT>(options.text.sampling);
     espalier::detail::require_fit(drafter_, backend_, max_nodes_);
-    drafter_.reserve(tree_.capacity(), text(), found_.data());
+    drafter_.reserve(most_asked(policy_), text(), found_.data());  // lists are as long in a short context
     for (arrival& a : arrivals_) {
       a.outcome = pinned_array<detail::round_outcome>(1);
       a.tree = pinned_array<std::int32_t>(tree_.words().size());
@@ -126,6 +125,7 @@ class decoder {
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     espalier::detail::require_sampling<VerifierT>(options.sampling);
     require_option("log_probs on the device", options.log_probs, -1, -1);
+    (void)team_sampler_layout::of(options.sampling, backend_.vocab_size(), 1);  // checks them
     settle();
     const std::int32_t drafted = drafted_of(prompt);
     text_.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
@@ -147,6 +147,7 @@ class decoder {
   //! Goes on after the text that stands, with `more` tokens in between (or none). What the caches hold is used again,
   //! and so is what the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
+    if (text_.state() == status::idle) return begin(more, std::move(stop));
     settle();
     text_.resume(more, std::move(stop), context_, backend_.vocab_size());
   }
@@ -155,9 +156,8 @@ class decoder {
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     if (!text_.running()) return false;
-    if (std::is_same_v<PieceT, no_pieces> && text_.reads_pieces()) {
+    if (std::is_same_v<PieceT, no_pieces> && text_.reads_pieces())
       raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
-    }
     flight_guard guard{*this};
     in_step_ ? require_own_cache() : put_in_step();
     if (text_.left() == 0) {
@@ -178,8 +178,9 @@ class decoder {
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
                                      const PieceT& piece_of = {}) {
     begin(prompt, std::move(stop));
-    while (step(piece_of))
-      observer(last_round());
+    while (step(piece_of)) {
+      if (!record_.committed.empty()) observer(last_round());
+    }
     return text_.written();
   }
 
@@ -252,7 +253,7 @@ class decoder {
 
   // Brings the device to the host's text: tokens, both caches, and no fault.
   void put_in_step() {
-    lap_ = clock::now();
+    watch_.lap();
     const std::span<const token_id> now = text_.tokens();
     const auto size = static_cast<std::int32_t>(now.size());
     n_drafted_ = (std::min)({n_drafted_, n_held(), size - 1});
@@ -343,8 +344,7 @@ class decoder {
     record_.committed = text_.tokens().subspan(written);
     record_.shown = text_.shown();
     record_.state = text_.state();
-    const auto now = clock::now();
-    record_.seconds.on_device = std::chrono::duration<double>(now - std::exchange(lap_, now)).count();
+    record_.seconds.on_device = watch_.lap();
   }
 
   DrafterT drafter_;
@@ -375,7 +375,7 @@ class decoder {
   bool in_step_ = false;
   espalier::text text_;
   round_record record_;
-  clock::time_point lap_;
+  stopwatch watch_;
 };
 
 //! Builds a decoder on the device of five parts: policy and verifier are moved, of the others lvalues are kept by

@@ -128,7 +128,8 @@ ESPALIER_KERNEL void best_first_one_thread(tree_writer tree, prefix_lists lists,
 //!             of a warp or O(max_depth) steps of a block: see best_first_tuning; no allocation after construction, no
 //!             synchronisation
 //! Law         that of espalier::best_first over blocks
-//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses
+//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
+//!             also in rows that a full tree does not need
 //! Source      as espalier::best_first; the levels are ours, see docs/algorithms/device.md
 class best_first {
  public:

@@ -49,7 +49,8 @@ ESPALIER_KERNEL void append_chain(TreeT tree, const node_id* asked, const token_
 //! Complexity  StepDrafter: for each of the K tokens a draft pass of one row, a launch that reads it, and a launch of
 //!             one thread. BlockDrafter: one draft pass, one launch over its rows, one of one thread. No allocation
 //!             after construction, no synchronisation
-//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses
+//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
+//!             also in rows that a full tree does not need
 //! Source      as espalier::chain
 class chain {
  public:

@@ -143,8 +143,8 @@ class verification {
 
   //! From the next run on. What was captured before samples as before.
   void sample(const sampling_options& sampling, std::int32_t vocab) {
-    sampling_ = sampler<float>(sampling).options();
     layout_ = team_sampler_layout::of(sampling, vocab, tuning_.blocks);
+    sampling_ = sampler<float>(sampling).options();
   }
 
   //! A tree of this sequence.

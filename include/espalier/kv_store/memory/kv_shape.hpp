@@ -8,6 +8,13 @@
 
 namespace espalier::detail {
 
+// The sequence as an index. Errors: input_error where a store of so many has no such sequence.
+inline std::size_t require_sequence(std::int32_t sequence, std::size_t n_sequences) {
+  if (sequence < 0 || static_cast<std::size_t>(sequence) >= n_sequences)
+    raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences, ".");
+  return static_cast<std::size_t>(sequence);
+}
+
 // What stores that hold rows are made for, checked.
 struct kv_shape {
   kv_shape(std::int32_t layers, std::int32_t size_of_row, std::int32_t sequences, std::int32_t slots)
@@ -27,9 +34,7 @@ struct kv_shape {
 
   // Errors      input_error where the sequence does not exist, or has no room for so many slots
   void check(std::int32_t sequence, std::int32_t n_slots) const {
-    if (sequence < 0 || sequence >= n_sequences) {
-      raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences, ".");
-    }
+    require_sequence(sequence, static_cast<std::size_t>(n_sequences));
     if (n_slots < 0 || n_slots > capacity) {
       raise<input_error>("sequence ", sequence, " cannot have ", n_slots, " slots: the capacity is ", capacity, ".");
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -46,6 +47,15 @@ void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, cons
     kv.commit(sequence, all);
     kv.remember(sequence, 0, tokens);
     guard.finished = true;
+  }
+}
+
+// Copies the row in one slot into another one.
+template <class KVStoreT>
+void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from, std::int32_t to) {
+  for (std::int32_t layer = 0; layer < kv.n_layers(); ++layer) {
+    std::copy_n(kv.key(layer, sequence, from), kv.row_size(), kv.key(layer, sequence, to));
+    std::copy_n(kv.value(layer, sequence, from), kv.row_size(), kv.value(layer, sequence, to));
   }
 }
 

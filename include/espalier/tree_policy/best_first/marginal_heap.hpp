@@ -45,8 +45,8 @@ struct marginal_node {
 };
 
 //! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Those far
-//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap; what is less
-//! probable than the budget's worth of prefixes that are plain to see is dropped. Works in memory of the caller, on
+//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap; a bound
+//! that at least `budget` prefixes reach is known beforehand (bound_of_rows), and what lies below it is dropped. Works in memory of the caller, on
 //! host and device alike.
 //!
 //! Shapes      entries, nodes: [budget + 1]; buckets [budget]

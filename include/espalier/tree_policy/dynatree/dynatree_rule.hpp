@@ -46,7 +46,7 @@ struct dynatree_options {
   static constexpr void describe(auto see) {
     using self = dynatree_options;
     see(option{"budget", &self::budget, "drafted tokens a round at most", 2, 65536});
-    see(option{"max_depth", &self::max_depth, "depth of the deepest expanded node; the first has 0", 1, 64});
+    see(option{"max_depth", &self::max_depth, "depth of the deepest node; the first drafted has 0", 1, 64});
     see(option{"base_depth", &self::base_depth, "depth down to which all paths grow alike", 1, &self::max_depth});
     see(option{"max_breadth", &self::max_breadth, "children of an unsure node", 1, layer::max_breadth});
     see(option{"mid_breadth", &self::mid_breadth, "children of a node in between", 1, &self::max_breadth});

@@ -67,9 +67,7 @@ class layer {
  private:
   template <class TreeT>
   std::size_t left(const TreeT& tree) const {
-    const auto limit = (std::min)(static_cast<std::size_t>(tree.limit()), nodes_.size());
-    const auto drawn = static_cast<std::size_t>(tree.view().n_draws);
-    return drawn < limit ? limit - drawn : 0;
+    return static_cast<std::size_t>(tree.left(static_cast<std::int32_t>(nodes_.size())));
   }
 
   template <class TreeT, class NumberT, class BreadthT>
