@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -23,8 +25,9 @@ inline void report(const std::string& text, const std::string& path) {
   if (!path.empty()) write_file(path, text);
 }
 
-//! One line on stderr that the next call writes over; an empty one clears it.
+//! One line on stderr that the next call writes over; an empty one clears it. Only where stderr is a terminal.
 inline void progress(const std::string& line) {
+  if (isatty(STDERR_FILENO) == 0) return;
   std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
   std::fflush(stderr);
 }
