@@ -37,8 +37,8 @@ struct block_diffusion_options {
 //! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
 //! max_positions() and
 //!   make_context() -> context                 what it holds of one text
-//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position on,
-//!                                             none beyond max_positions()
+//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position
+//!                                             on, below max_positions()
 //!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there;
 //!                                             it may overwrite what the context holds from this position on
 //! Drafters that share a model have a context each.

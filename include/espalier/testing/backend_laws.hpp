@@ -200,8 +200,8 @@ class backend_laws {
 //! have its cache rows; sequences of one pass do not meet; only the rows that are asked for have logits; a chain may
 //! come in parts.
 //!
-//! Pre         logits of float; make_kv(n_sequences) gives an empty store of at least 64 rows; read_row(kv, sequence, slot) gives what
-//!             the store holds there, as something with ==; max_rows() is at least 40
+//! Pre         logits of float; make_kv(n_sequences) gives an empty store of at least 64 rows; read_row(kv, sequence,
+//!             slot) gives what the store holds there, as something with ==; max_rows() is at least 40
 //! Errors      law_error with what is wrong. A backend that rounds otherwise for other shapes of a pass breaks the
 //!             laws; decoding stays lossless, but over what its passes of trees say
 template <class BackendT, class MakeKVT, class ReadRowT>

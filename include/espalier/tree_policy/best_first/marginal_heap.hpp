@@ -45,9 +45,9 @@ struct marginal_node {
 };
 
 //! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Those far
-//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap; a bound
-//! that at least `budget` prefixes reach is known beforehand (bound_of_rows), and what lies below it is dropped. Works in memory of the caller, on
-//! host and device alike.
+//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap. A bound that
+//! at least `budget` prefixes reach is known beforehand (bound_of_rows); what lies below it is dropped. Works in memory
+//! of the caller, on host and device alike.
 //!
 //! Shapes      entries, nodes: [budget + 1]; buckets [budget]
 //! Complexity  take: O(budget * log(budget)), less where not all are alike; the comparison of equal prefixes O(depth)
