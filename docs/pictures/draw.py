@@ -5,11 +5,13 @@ import pathlib
 
 LIGHT = """.back { fill: #ffffff } text { fill: #1c1f24 } .soft { fill: #5f6772 } .line { stroke: #dfe3e8 }
 .bold { font-weight: 600 } .mid { text-anchor: middle } .end { text-anchor: end }
-.box { fill: #f4f6f8; stroke: #b9c1ca } .node { fill: #e3f1e6; stroke: #3f9a5a } .root { fill: #e6edf8; stroke: #2c5aa0 }
+.box { fill: #f4f6f8; stroke: #b9c1ca } .node { fill: #e3f1e6; stroke: #3f9a5a }
+.root { fill: #e6edf8; stroke: #2c5aa0 }
 .kept { fill: #f9ebcc; stroke: #b07a14 } .bar { fill: #8fb4e8 } .hit { fill: #3f9a5a } .none { fill: #eef1f4 }
 .edge { fill: none; stroke: #5f6772; stroke-width: 1.3 } .path { fill: none; stroke: #b07a14; stroke-width: 2.4 }"""
 DARK = """.back { fill: #14171b } text { fill: #e8ebef } .soft { fill: #a2abb6 } .line { stroke: #31373f }
-.box { fill: #1d2228; stroke: #49525d } .node { fill: #1d3a26; stroke: #5fbf7c } .root { fill: #1c2b44; stroke: #7aa7ee }
+.box { fill: #1d2228; stroke: #49525d } .node { fill: #1d3a26; stroke: #5fbf7c }
+.root { fill: #1c2b44; stroke: #7aa7ee }
 .kept { fill: #44351a; stroke: #d9a441 } .bar { fill: #3c5f96 } .hit { fill: #5fbf7c } .none { fill: #20262d }
 .edge { stroke: #a2abb6 } .path { stroke: #d9a441 }"""
 NODE_WIDTH, NODE_HEIGHT = 74, 32
@@ -20,11 +22,13 @@ class Picture:
 
     def __init__(self, width, height, title, sentence):
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"\n'
-            f'  role="img" font-family="system-ui, sans-serif" font-size="13">\n<title>{title}</title>\n<style>\n{LIGHT}\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}"\n  role="img" font-family="system-ui, sans-serif" font-size="13">\n'
+            f'<title>{title}</title>\n<style>\n{LIGHT}\n'
             f"@media (prefers-color-scheme: dark) {{\n{DARK}\n}}\n</style>\n"
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">\n'
-            '<path d="M0 0.5 7.5 4 0 7.5z" class="soft"/></marker></defs>\n<rect class="back" width="100%" height="100%"/>']
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4"'
+            ' markerWidth="7" markerHeight="7" orient="auto">\n<path d="M0 0.5 7.5 4 0 7.5z" class="soft"/></marker>'
+            '</defs>\n<rect class="back" width="100%" height="100%"/>']
         self.text(18, 28, title, "bold", 17)
         self.text(18, 50, sentence, "soft")
 
@@ -90,7 +94,8 @@ def draws_and_nodes():
     p.legend(18, 340, "node", "node, with its number: a row of the forward pass")
     p.legend(18, 364, "kept", "draw, with its number: one choice from the row of its parent", 7)
     p.text(470, 84, "Nodes: one a path", "bold")
-    p.table(470, ["node", "token", "parent", "depth"], list(zip(range(6), tokens, parents, depths)), [0, 56, 122, 190], 224)
+    nodes = list(zip(range(6), tokens, parents, depths))
+    p.table(470, ["node", "token", "parent", "depth"], nodes, [0, 56, 122, 190], 224)
     p.text(740, 84, "Draws: in order", "bold")
     draws = [(0, 0, 1), (1, 0, 2), (2, 0, 1), (3, 1, 3), (4, 1, 4), (5, 2, 5)]
     p.table(740, ["draw", "of", "node"], draws, [0, 44, 80], 106, marked=(0, 2))

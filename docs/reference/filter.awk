@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# awk -f filter.awk header.hpp: the header as Doxygen is to read it. Comments that begin with //! get Doxygen's commands for what
-# their layout says:
+# awk -f filter.awk header.hpp: the header as Doxygen is to read it. Comments that begin with //! get Doxygen's
+# commands for what their layout says:
 #
 #   Law         a word of the list below, two spaces, a text that may go on in lines that are indented as far: a section
 #   Optional    alone on its line, before indented lines: a section whose lines stay as they are

@@ -18,8 +18,7 @@ int main() {
   espalier::text_backend target(128, sing);
   espalier::token_kv cache(512);
   espalier::prompt_lookup drafter;  // no second model: it drafts what stood in the text before
-  auto decode = espalier::make_decoder(drafter, espalier::chain({.length = 8}), espalier::greedy(),
-                                       cache, target);
+  auto decode = espalier::make_decoder(drafter, espalier::chain({.length = 8}), espalier::greedy(), cache, target);
 
   const std::vector<espalier::token_id> prompt(song.begin(), song.end());
   espalier::statistics stats;

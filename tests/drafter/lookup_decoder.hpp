@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -68,4 +69,20 @@ written_text write_over(DrafterT&& drafter, PolicyT&& policy, const circling_mod
   for (std::int32_t i = 0; i < kv.size(0); ++i)
     REQUIRE(kv.token(0, i) == text[static_cast<std::size_t>(i)]);
   return out;
+}
+
+// Writes the text of a decoder one of whose models fails once; the round that failed is tried again.
+template <class DecoderT>
+std::vector<espalier::token_id> written_past_one_failure(DecoderT& decode) {
+  int failures = 0;
+  for (bool running = true; running;) {
+    try {
+      running = decode.step();
+    } catch (const std::runtime_error&) {
+      ++failures;
+    }
+  }
+  REQUIRE(failures == 1);
+  const auto text = decode.current().tokens();
+  return {text.begin(), text.end()};
 }
