@@ -23,7 +23,7 @@ class device_text {
       : device_text(std::vector<espalier::token_id>(static_cast<std::size_t>(size), 1), capacity) {}
   device_text(std::span<const espalier::token_id> tokens, std::int32_t capacity, std::uint64_t seed = 0)
       : tokens_(static_cast<std::size_t>(capacity)), state_(1), capacity_(capacity) {
-    const espalier::cuda::text_state state{static_cast<std::int32_t>(tokens.size()), 0, capacity, 0, seed};
+    const espalier::cuda::text_state state{static_cast<std::int32_t>(tokens.size()), capacity, 0, seed};
     tokens_.fill_bytes(0, nullptr);
     tokens_.upload(tokens, nullptr);
     state_.upload(std::span(&state, 1), nullptr);

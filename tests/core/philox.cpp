@@ -39,7 +39,7 @@ TEST_CASE("Philox numbers depend on the place and not on the order of the calls"
   std::vector<place> places;
   for (node_id u = 0; u < 20; ++u) {
     for (std::int32_t slot = 0; slot < 5; ++slot) {
-      for (const purpose use : {purpose::draft, purpose::accept, purpose::residual, purpose::select})
+      for (const purpose use : {purpose::draft, purpose::accept, purpose::residual, purpose::select, purpose::token})
         places.push_back({u, slot, use});
     }
   }
@@ -54,7 +54,7 @@ TEST_CASE("Philox numbers depend on the place and not on the order of the calls"
   CHECK(distinct.size() == places.size());
 }
 
-TEST_CASE("Philox numbers change with seed (both halves), sequence and round") {
+TEST_CASE("Philox numbers change with seed (both halves), stream and length") {
   const place at{4, 1, purpose::residual};
   const std::set<double> distinct{philox_chance(1, 0, 0).uniform(at), philox_chance(2, 0, 0).uniform(at),
                                   philox_chance(1ULL << 32 | 1, 0, 0).uniform(at), philox_chance(1, 1, 0).uniform(at),

@@ -14,11 +14,13 @@ namespace espalier {
 enum class purpose : std::uint32_t {
   draft,     //!< drawing a child
   accept,    //!< accepting or rejecting a draw
-  residual,  //!< drawing the target's own token
+  residual,  //!< drawing the target's own token from what is left of its row
   select,    //!< choosing among draws
+  token,     //!< drawing a token of the text from the target alone; `node` is then its depth below the root
 };
 
-//! Where in a round a random number is used. Equal places give equal numbers, whatever the order of the calls.
+//! Where in a round a random number is used. Equal places give equal numbers, whatever the order of the calls. With
+//! purpose::token it is a place in the text: the number is the same in whichever round that token is drawn.
 struct place {
   node_id node = root_node;
   std::int32_t slot = 0;  //!< which draw of the node

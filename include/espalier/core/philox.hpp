@@ -29,8 +29,8 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! Production chance: Philox4x32-10 keyed by the seed, counted by sequence, round and place, not by call order. Host
-//! and device, one sequence or a batch, give the same numbers. A value: trivially copyable, no state.
+//! Production chance: Philox4x32-10 keyed by the seed, counted by stream, by where the text stands and by place, not by call order. Host
+//! and device, one text or many, give the same numbers. A value: trivially copyable, no state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
@@ -38,16 +38,19 @@ class philox_chance {
  public:
   static constexpr bool goes_by_place = true;
 
-  ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t sequence, std::uint32_t round)
+  //! Of a round that begins with so many tokens in the text: no two rounds of a text begin with equally many.
+  ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t stream, std::uint32_t length)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
-        sequence_(sequence),
-        round_(round) {}
+        stream_(stream),
+        length_(length) {}
 
   //! Uniform in [0, 1) with 53 bits.
   ESPALIER_HOST_DEVICE double uniform(place at) const {
-    std::uint32_t words[4] = {static_cast<std::uint32_t>(at.node),
-                              (static_cast<std::uint32_t>(at.slot) << 2) | static_cast<std::uint32_t>(at.use), round_,
-                              sequence_};
+    const auto node = static_cast<std::uint32_t>(at.node);
+    const bool of_text = at.use == purpose::token;  // whichever round it is drawn in
+    std::uint32_t words[4] = {of_text ? 0 : node,
+                              (static_cast<std::uint32_t>(at.slot) << 3) | static_cast<std::uint32_t>(at.use),
+                              of_text ? length_ + node : length_, stream_};
     detail::philox4x32(words, key_[0], key_[1]);
     const std::uint64_t high = (std::uint64_t{words[0]} << 32) | words[1];
     return static_cast<double>(high >> 11) * 0x1.0p-53;
@@ -67,8 +70,8 @@ class philox_chance {
 
  private:
   std::uint32_t key_[2];
-  std::uint32_t sequence_;
-  std::uint32_t round_;
+  std::uint32_t stream_;
+  std::uint32_t length_;
 };
 
 static_assert(Chance<philox_chance>);

@@ -148,7 +148,7 @@ class decoder {
   //! round_record::shown.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
-    philox_chance chance(text_.seed(), text_.options().stream, static_cast<std::uint32_t>(text_.all_rounds()));
+    philox_chance chance(text_.seed(), text_.options().stream, static_cast<std::uint32_t>(text_.size()));
     return step_with(chance, piece_of);
   }
 

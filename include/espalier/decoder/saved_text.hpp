@@ -88,7 +88,7 @@ struct saved_text {
 
  private:
   static constexpr std::string_view what = "saved text";
-  static constexpr std::uint32_t version = 1;
+  static constexpr std::uint32_t version = 2;
 
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {

@@ -41,8 +41,6 @@ class text {
     read_prompt(prompt, std::move(stop), context, vocab_size);
     options_ = options;
     if (!options_.seed) options_.seed = fresh_seed();
-    first_round_ = 0;
-    round_ = 0;
     n_scored_ = asks_to_score() ? 1 : prompt_size_;
   }
 
@@ -57,7 +55,6 @@ class text {
     const std::string unseen = search_.held_back();
     read_prompt(prompt, std::move(stop), context, vocab_size);
     search_.show_first(unseen);
-    first_round_ = round_;
     n_scored_ = asks_to_score() ? before : prompt_size_;
   }
 
@@ -87,9 +84,7 @@ class text {
   //! The seed that it is written with, given or not.
   std::uint64_t seed() const { return options_.seed.value_or(0); }
   //! Rounds committed since begin() or resume().
-  std::int32_t round() const { return round_ - first_round_; }
-  //! Rounds committed since begin(): a part of the random key.
-  std::int32_t all_rounds() const { return round_; }
+  std::int32_t round() const { return round_; }
   //! Whether log-probabilities of prompt tokens are asked for and still to be told: those from n_scored() on.
   bool scores_prompt() const { return n_scored_ < prompt_size_; }
   std::int32_t n_scored() const { return n_scored_; }
@@ -141,11 +136,11 @@ class text {
     for_each_option(options_.sampling, [&](const auto&, auto& value) { archive(value); });
     archive(options_.seed, options_.stream, options_.log_probs, options_.prompt_log_probs);
     archive(stop_.max_tokens, stop_.tokens, stop_.strings, stop_.show_string);
-    archive(tokens_, prompt_size_, n_scored_, round_, first_round_, state_);
+    archive(tokens_, prompt_size_, n_scored_, round_, state_);
     archive.require((state_ == status::idle || (options_.seed && n_scored_ > 0)) &&
                     (asks_to_score() || n_scored_ == prompt_size_));
-    archive.require(0 <= n_scored_ && n_scored_ <= prompt_size_ && prompt_size_ <= size() && 0 <= first_round_ &&
-                    first_round_ <= round_ && status::idle <= state_ && state_ <= status::context_full &&
+    archive.require(0 <= n_scored_ && n_scored_ <= prompt_size_ && prompt_size_ <= size() && 0 <= round_ &&
+                    status::idle <= state_ && state_ <= status::context_full &&
                     (prompt_size_ > 0) == (state_ != status::idle));
     if constexpr (ArchiveT::reads) {
       require_options(options_);
@@ -174,6 +169,7 @@ class text {
     tokens_ = std::vector<token_id>(prompt.begin(), prompt.end());
     reserve();
     prompt_size_ = size();
+    round_ = 0;
     state_ = status::running;
   }
 
@@ -208,8 +204,7 @@ class text {
   std::int32_t n_scored_ = 0;
   text_options options_;
   std::int32_t context_ = 0;
-  std::int32_t round_ = 0;        // since begin()
-  std::int32_t first_round_ = 0;  // the same, when it was resumed
+  std::int32_t round_ = 0;
   status state_ = status::idle;
   status admitted_state_ = status::idle;
   stop_conditions stop_;

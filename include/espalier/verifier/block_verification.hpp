@@ -55,7 +55,7 @@ struct block_verification {
       if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
     }
     p = detail::known_row(target, kept);
-    if (tree.is_leaf(kept)) return {kept, chance.pick(p, {kept, 0, purpose::residual})};
+    if (tree.is_leaf(kept)) return {kept, detail::pick_token(tree, kept, p, chance)};
     return {kept,
             detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / kept_weight), p, kept, chance)};
   }

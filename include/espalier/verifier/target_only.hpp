@@ -13,7 +13,8 @@ namespace espalier {
 //! Draws each token from the target itself and follows it as far as the tree has drafted it.
 //!
 //! Complexity  one row of the target and one draw for each node of the path
-//! Law         lossless for every tree, whatever way it was drafted
+//! Law         lossless for every tree, whatever way it was drafted. A text does not depend on what is drafted for it:
+//!             with one seed it is, token by token, what plain decoding writes
 //! Errors      numeric_error for a row that is visited and no distribution
 //! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
 struct target_only {
@@ -22,7 +23,7 @@ struct target_only {
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
     return detail::walk(tree, [&](node_id u) {
-      return static_cast<token_id>(chance.pick(detail::target_row(target, u), {u, 0, purpose::residual}));
+      return detail::pick_token(tree, u, detail::target_row(target, u), chance);
     });
   }
 };

@@ -114,7 +114,7 @@ TEST_CASE("One of several faults is kept whole, and raised on the host") {
 }
 
 TEST_CASE("The device draws the host's random numbers") {
-  const auto state = to_device(std::vector<cuda::text_state>{{11, 4, 100, 1, 99}});
+  const auto state = to_device(std::vector<cuda::text_state>{{4, 100, 1, 99}});
   const cuda::device_array<double> uniform(1);
   cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::chance_source{state.data()}, uniform.data());
   CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));

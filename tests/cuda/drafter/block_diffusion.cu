@@ -61,7 +61,7 @@ struct device_text {
   explicit device_text(const std::vector<token_id>& all) : tokens(to_device(all)), state(1) { set_size(1); }
 
   void set_size(std::int32_t size) const {
-    const gpu::text_state now{size, 0, size};
+    const gpu::text_state now{size, size};
     state.upload(std::span<const gpu::text_state>(&now, 1), nullptr);
     gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }

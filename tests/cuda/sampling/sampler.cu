@@ -250,7 +250,7 @@ TEST_CASE("tokens drawn from the device's rows are the host's") {
     const std::vector<float> row(made.rows.begin(), made.rows.begin() + vocab);
     const device::device_array<float> weights = to_device(row);
     const device::device_array<token_id> drawn(n), left(n);
-    const device::device_array<device::text_state> state = to_device(std::vector<device::text_state>{{0, 7, 0, 3, 11}});
+    const device::device_array<device::text_state> state = to_device(std::vector<device::text_state>{{7, 0, 3, 11}});
     const device::tree grown(n);
     tree host_tree(n);
     host_tree.reset(0);

@@ -56,14 +56,13 @@ std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& tabl
   for (int round = 0; round < options.rounds && found.empty(); ++round) {
     const espalier::token_id root = 3 + 5 * round;
     expected.reset(root, options.limit);
-    espalier::philox_chance host_chance(options.seed, 2, static_cast<std::uint32_t>(round));
+    espalier::philox_chance host_chance(options.seed, 2, static_cast<std::uint32_t>(round + 1));
     host_drafter.passes = 0;
     host_drafter.reserve(capacity);
     espalier::grow(host, expected, host_drafter, host_chance);
 
     gpu::text_state now{};
     now.size = round + 1;
-    now.round = round;
     now.stream = 2;
     now.seed = options.seed;
     state.upload(std::span<const gpu::text_state>(&now, 1), stream);

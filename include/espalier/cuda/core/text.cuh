@@ -11,9 +11,8 @@ namespace espalier::cuda {
 
 //! How far a text is, and the key of its random numbers.
 struct text_state {
-  std::int32_t size;   //!< tokens, the last of which is pending: its row is not in the target's cache
-  std::int32_t round;  //!< rounds so far: a part of the random key
-  std::int32_t end;    //!< tokens it may come to; rounds after that commit nothing
+  std::int32_t size;  //!< tokens, the last of which is pending: its row is not in the target's cache
+  std::int32_t end;   //!< tokens it may come to; rounds after that commit nothing
   std::uint32_t stream = 0;
   std::uint64_t seed = 0;
 };
@@ -34,7 +33,7 @@ struct chance_source {
 
   //! In kernels.
   ESPALIER_HOST_DEVICE philox_chance now() const {
-    return {state->seed, state->stream, static_cast<std::uint32_t>(state->round)};
+    return {state->seed, state->stream, static_cast<std::uint32_t>(state->size)};
   }
 };
 

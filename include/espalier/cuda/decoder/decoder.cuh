@@ -260,7 +260,7 @@ class decoder {
     // A drafter that reads the target's hidden states needs those of all that it has not drafted from.
     const std::int32_t known = (std::min)(n_held(), reads_features ? n_drafted_ : size - 1);
     const auto end = static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{size} + text_.left()));
-    const text_state state{size, text_.all_rounds(), end, text_.options().stream, text_.seed()};
+    const text_state state{size, end, text_.options().stream, text_.seed()};
     tokens_.upload(now, stream_.get());
     state_.upload(std::span<const text_state>(&state, 1), stream_.get());
     found_.fill_bytes(0, stream_.get());

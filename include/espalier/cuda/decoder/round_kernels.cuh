@@ -49,7 +49,6 @@ ESPALIER_KERNEL void close_round(tree_writer tree, path_view path, text_view tex
   for (std::int32_t i = 0; i < n; ++i)
     text.tokens[state.size + i] = i + 1 < *path.n ? tree.token[path.nodes[i + 1]] : path.decision->token;
   state.size += n;
-  ++state.round;
   *text.state = state;
 }
 

@@ -127,6 +127,12 @@ ESPALIER_HOST_DEVICE std::size_t drawn_token(tree_view tree, node_id child, cons
   return x;
 }
 
+// The token after u, drawn from the target's row p alone: the same one whatever tree u is in.
+template <class RowT, class ChanceT>
+ESPALIER_HOST_DEVICE token_id pick_token(tree_view tree, node_id u, const RowT& p, ChanceT& chance) {
+  return static_cast<token_id>(chance.pick(p, {tree.depth[u], 0, purpose::token}));
+}
+
 // A walk where the token is drawn from the target's row at a leaf, and elsewhere given by choose(u, p, q): the token
 // after an inner node, from its target row and the row that its draws came from.
 template <class DraftRowsT, class TargetRowsT, class ChanceT, class ChooseT>
@@ -134,7 +140,7 @@ ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, 
                                        const ChooseT& choose) {
   return walk(tree, [&](node_id u) {
     const auto p = target_row(target, u);
-    if (tree.is_leaf(u)) return static_cast<token_id>(chance.pick(p, {u, 0, purpose::residual}));
+    if (tree.is_leaf(u)) return pick_token(tree, u, p, chance);
     return choose(u, p, draft_row(draft, u, p.size()));
   });
 }
