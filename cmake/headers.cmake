@@ -128,22 +128,31 @@ set(espalier_core_headers
   include/espalier/backend/text.hpp
   include/espalier/decoder/decoder.hpp
   include/espalier/decoder/check_parts.hpp
+  include/espalier/decoder/batch_decoder.hpp
+  include/espalier/decoder/batch_drafting.hpp
+  include/espalier/decoder/batch_options.hpp
+  include/espalier/decoder/batch_places.hpp
   include/espalier/decoder/check_growth.hpp
   include/espalier/decoder/check_round.hpp
   include/espalier/decoder/decoder_options.hpp
   include/espalier/decoder/fresh_seed.hpp
   include/espalier/decoder/grow.hpp
   include/espalier/decoder/log_probs.hpp
+  include/espalier/decoder/no_pieces.hpp
   include/espalier/decoder/observer.hpp
   include/espalier/decoder/round.hpp
-  include/espalier/decoder/round_batch.hpp
+  include/espalier/decoder/round_rows.hpp
   include/espalier/decoder/saved_text.hpp
+  include/espalier/decoder/served_text.hpp
   include/espalier/decoder/statistics.hpp
+  include/espalier/decoder/step_record.hpp
   include/espalier/decoder/stop.hpp
   include/espalier/decoder/stopwatch.hpp
   include/espalier/decoder/text.hpp
   include/espalier/decoder/text_cache.hpp
+  include/espalier/decoder/text_event.hpp
   include/espalier/decoder/text_options.hpp
+  include/espalier/decoder/text_table.hpp
   include/espalier/analysis/acceptance_by_rank.hpp
   include/espalier/analysis/acceptance_rate.hpp
   include/espalier/analysis/block_efficiency.hpp

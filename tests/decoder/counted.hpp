@@ -23,7 +23,8 @@ struct counted_backend {
 
   espalier::text_backend<models::text_model> inner;
   std::int32_t size = 0;  // tokens of the text
-  int rows = 0, text_rows = 0, largest = 0;
+  int passes = 0, rows = 0, text_rows = 0, largest = 0;
+  int fails_at = -1;  // a number of passes
   bool fails = false;
 
   void count(std::int32_t tokens) {
@@ -35,7 +36,7 @@ struct counted_backend {
 
   template <class KVStoreT>
   espalier::logits_view forward(KVStoreT& kv, espalier::forward_batch_view batch) {
-    if (fails) throw std::runtime_error("the backend failed");
+    if (fails || passes++ == fails_at) throw std::runtime_error("the backend failed");
     rows += batch.n_rows();
     largest = std::max(largest, batch.n_rows());
     for (const std::int32_t position : batch.positions)
@@ -66,8 +67,8 @@ template <class KVStoreT = espalier::token_kv>
 struct two_models {
   explicit two_models(models::text_model target_model = {.seed = 5},
                       espalier::commit_mode mode = espalier::commit_mode::compact,
-                      espalier::commit_mode draft_mode = espalier::commit_mode::compact)
-      : kv(400, mode, 3), draft_kv(400, draft_mode, 3), target(11, target_model), draft(11, strayed(target_model)) {}
+                      espalier::commit_mode draft_mode = espalier::commit_mode::compact, std::int32_t n_sequences = 3)
+      : kv(400, mode, n_sequences), draft_kv(400, draft_mode, n_sequences), target(11, target_model), draft(11, strayed(target_model)) {}
 
   static models::text_model strayed(models::text_model model) {
     model.noise = 0.5;

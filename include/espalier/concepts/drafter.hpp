@@ -28,6 +28,11 @@ concept CountsFeatures = requires(const DrafterT& drafter) {
 };
 
 template <class DrafterT>
+concept MakesDrafters = requires(DrafterT& drafter, std::int32_t sequence) {
+  drafter.for_text(sequence);
+};
+
+template <class DrafterT>
 concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n) {
   drafter.reserve(n);
   { fixed.capacity() } -> std::convertible_to<std::int32_t>;
@@ -48,6 +53,7 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   rows                    see RowDrafter; every drafter with probabilities has it
 //!   forward_seconds         see TimedDrafter
 //!   read_prompt             see PromptDrafter
+//!   for_text(sequence) -> drafter   another one over the same model, for a text of its own; see drafter_for_text
 //! Laws
 //!   It follows one text at a time: decoders that share one take turns text by text.
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
@@ -109,6 +115,43 @@ concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
   drafter.propose(tree, nodes);
   { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
+};
+
+//! A StepDrafter of one text among many, one object a text, whose model makes the passes of all of them together.
+//!
+//!     drafter.want(tree, nodes);                  for each text, instead of propose()
+//!     do {
+//!       pass.clear();
+//!       ... drafter.add_rows(pass, most) ...      for each text
+//!       const auto logits = any.forward(pass);
+//!       ... drafter.take(logits, ...) ...         for each text that has added rows
+//!     } while (there were any);
+//!
+//! Minimal definition, besides StepDrafter and PromptDrafter
+//!   typename pass_type             default-constructible; clear(); n_rows() and n_outputs() -> int
+//!   for_text(sequence) -> drafter  another one of the same model, store and options, for a text in this sequence
+//!   want(tree, nodes)              as propose(), and want_prompt(n) -> bool as read_prompt(n), but for the passes
+//!   n_wanted() -> int              rows that are still to be computed for that
+//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0 once
+//!                                  all is known; -1, and nothing is added, where the cache has no room
+//!   forward(pass) -> rows          the model's pass; valid until the next one
+//!   take(rows, first_output, first_row)   its part of the answer begins there
+//!   max_rows() -> int              rows of a pass at most
+//!   release()                      gives up what the cache holds of the text: begin() comes next
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept SharedDrafter = StepDrafter<DrafterT> && PromptDrafter<DrafterT> &&
+    requires(DrafterT& drafter, typename DrafterT::pass_type& pass, tree_view tree, std::span<const node_id> nodes,
+             std::int32_t n) {
+  drafter.for_text(n);
+  drafter.want(tree, nodes);
+  { drafter.want_prompt(n) } -> std::same_as<bool>;
+  { drafter.n_wanted() } -> std::convertible_to<std::int32_t>;
+  { drafter.add_rows(pass, n) } -> std::convertible_to<std::int32_t>;
+  drafter.take(drafter.forward(pass), n, n);
+  { drafter.max_rows() } -> std::convertible_to<std::int32_t>;
+  drafter.release();
 };
 
 //! A StepDrafter that follows when a tree is built anew.
@@ -201,6 +244,18 @@ auto proposed_block(DrafterT& drafter, std::int32_t least) {
 }
 
 }  // namespace detail
+
+//! A drafter for one text among many, to be served in this sequence: what for_text() gives, of drafters without it a
+//! copy.
+template <Drafter DrafterT>
+auto drafter_for_text(DrafterT& drafter, std::int32_t sequence) {
+  if constexpr (detail::MakesDrafters<DrafterT>) {
+    return drafter.for_text(sequence);
+  } else {
+    static_assert(std::copy_constructible<DrafterT>, "a drafter of many texts needs for_text(sequence), or copies");
+    return DrafterT(drafter);
+  }
+}
 
 //! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and gives its
 //! answer: node_rows of all nodes so far, block_rows, or a token_run of at most this many tokens.

@@ -81,6 +81,7 @@ class forward_batch {
   }
 
   std::int32_t n_rows() const { return static_cast<std::int32_t>(tokens_.size()); }
+  std::int32_t n_outputs() const { return static_cast<std::int32_t>(outputs_.size()); }
 
   //! Valid until the batch changes.
   forward_batch_view view() const { return {tokens_, positions_, slots_, sequences_, mask_, outputs_}; }

@@ -90,7 +90,7 @@ class pass_timer {
     for (std::int32_t held = kv_.size(sequence_); held < context; held = kv_.size(sequence_)) {
       const std::int32_t n = (std::min)(prefill::default_chunk, context - held);
       take_slots(n);
-      kv_.commit(sequence_, prefill_.rows().first(static_cast<std::size_t>(n)));
+      kv_.commit(sequence_, prefill_.first_rows(n));
     }
     drafter_.begin(text);
     tree_.reset(text.back());

@@ -61,6 +61,133 @@ void for_part(DrafterT& drafter, std::size_t part, const FunctionT& f, std::inde
   (void)((Index == part ? (f.template operator()<Index>(drafter.template get<Index>()), true) : false) || ...);
 }
 
+// A tree that grows, step by step: what is wanted, of which drafter, and the answer. Between wanted() and take() the
+// drafter is asked, be it alone or together with those of other texts.
+class growth {
+ public:
+  // The tree holds the root.
+  template <class PolicyT, class TreeT, class DrafterT>
+  void begin(PolicyT& policy, TreeT& tree, DrafterT& drafter) {
+    was_asked_ = 0;
+    most_ = (std::min)(policy.max_nodes(), tree.limit());
+    if constexpr (JointDrafter<DrafterT>) {
+      static_assert(DrafterT::size() <= 64, "a joint has at most 64 drafters");
+      [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+        const std::int32_t rooms[] = {drafter.template room<Index>()...};
+        policy.limit_parts(rooms);
+      }
+      (std::make_index_sequence<DrafterT::size()>());
+      want(policy, tree, drafter, policy.begin(tree));
+    } else {
+      if constexpr (ReadsStates<PolicyT> && !StateDrafter<DrafterT>) {
+        if (policy.reads_states() && tree.limit() > 0) {
+          raise<option_error>(
+              "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
+              "autoregressive.");
+        }
+      }
+      const auto wanted = std::span<const node_id>(policy.begin(tree));
+      // There may be no room to draft, or nobody to ask.
+      const bool can_ask = AskableDrafter<DrafterT> && tree.limit() > 0;
+      want(policy, tree, drafter, can_ask ? wanted : std::span<const node_id>());
+    }
+  }
+
+  // Nodes that a drafter is to be asked about; none once the tree has grown.
+  std::span<const node_id> wanted() const { return wanted_; }
+  // Which drafter of a joint.
+  std::size_t part() const { return part_; }
+  // The most tokens of a run.
+  template <class TreeT, class DrafterT>
+  std::int32_t most_tokens(const TreeT& tree, const DrafterT&) const {
+    return JointDrafter<DrafterT> ? tree.limit() : most_;
+  }
+
+  // The drafter's answer about what was wanted.
+  template <std::size_t Index, class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
+  void take(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {
+    if constexpr (JointDrafter<DrafterT>) {
+      want(policy, tree, drafter, policy.take(tree, joint_answer<Index, AnswerT>{answer}, chance));
+    } else {
+      if constexpr (ReadsStates<PolicyT> && StateDrafter<DrafterT>) {
+        if (wanted_[0] == root_node && policy.reads_states())
+          policy.read_draft(drafter.root_state(), drafter.previous_state());
+      }
+      want(policy, tree, drafter, policy.take(tree, answer, chance));
+    }
+  }
+
+  // The tree has grown.
+  template <class PolicyT, class TreeT, class DrafterT>
+  void end(PolicyT& policy, TreeT& tree, DrafterT& drafter) const {
+    if constexpr (JointDrafter<DrafterT>) {
+      const auto renumber = [&]<std::size_t Index, class PartT>(PartT& part) {
+        static_assert(!StepDrafter<PartT> || RenumberingDrafter<PartT>,
+                      "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
+        if constexpr (RenumberingDrafter<PartT>) {
+          require_was(tree, policy.was(Index));
+          part.renumber(policy.was(Index));
+        }
+      };
+      for (std::size_t part = 0; part < DrafterT::size(); ++part)
+        for_part(drafter, part, renumber, std::make_index_sequence<DrafterT::size()>());
+    } else if constexpr (RebuildingPolicy<PolicyT> && RenumberingDrafter<DrafterT>) {
+      if (!policy.was().empty()) {
+        require_was(tree, policy.was());
+        drafter.renumber(policy.was());
+      }
+    }
+    require_budget(tree, most_);
+#if ESPALIER_CHECKS
+    if constexpr (StepDrafter<DrafterT>) {
+      if (tree.size() > 1) check_growth<PolicyT::sampling>(tree, drafter.rows());
+    }
+#endif
+  }
+
+ private:
+  template <class PolicyT, class TreeT, class DrafterT>
+  void want(const PolicyT& policy, const TreeT& tree, DrafterT& drafter, std::span<const node_id> wanted) {
+    wanted_ = wanted;
+    if (wanted.empty()) return;
+    require_wanted(tree, wanted);
+    if constexpr (JointDrafter<DrafterT>) {
+      part_ = policy.part();
+      if (part_ >= DrafterT::size())
+        raise<input_error>("the policy asks drafter ", part_, ", but there are ", DrafterT::size(), ".");
+      const auto check = [&]<std::size_t Index, class PartT>(PartT&) { require_first<PartT>(); };
+      for_part(drafter, part_, check, std::make_index_sequence<DrafterT::size()>());
+    } else {
+      require_first<DrafterT>();
+    }
+    was_asked_ |= std::uint64_t{1} << part_;
+  }
+
+  template <class PartT>
+  void require_first() const {
+    if constexpr (StepDrafter<PartT>) require_root(wanted_, (was_asked_ >> part_ & 1) == 0);
+  }
+
+  std::span<const node_id> wanted_;
+  std::size_t part_ = 0;
+  std::uint64_t was_asked_ = 0;  // a bit a drafter
+  std::int32_t most_ = 0;
+};
+
+// Asks the drafter of a text, alone, about what its tree wants, and has the policy take the answer.
+template <class PolicyT, class TreeT, class DrafterT, class ChanceT>
+void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {
+  const std::int32_t most = g.most_tokens(tree, drafter);
+  if constexpr (JointDrafter<DrafterT>) {
+    const auto take = [&]<std::size_t Index, class PartT>(PartT& part) {
+      g.take<Index>(policy, tree, drafter, ask(part, tree, g.wanted(), most), chance);
+    };
+    for_part(drafter, g.part(), take, std::make_index_sequence<DrafterT::size()>());
+  } else if constexpr (AskableDrafter<DrafterT>) {
+    g.take<0>(policy, tree, drafter, ask(drafter, tree, g.wanted(), most), chance);
+  }
+}
+
 }  // namespace detail
 
 //! Grows the tree of a round, which holds the root: asks the drafter about what the policy wants until it wants nothing
@@ -73,74 +200,10 @@ void for_part(DrafterT& drafter, std::size_t part, const FunctionT& f, std::inde
 template <class PolicyT, class TreeT, class DrafterT, Chance ChanceT>
 requires TreePolicy<std::remove_reference_t<PolicyT>, DrafterT, ChanceT>
 void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {
-  using policy_type = std::remove_reference_t<PolicyT>;
-  const std::int32_t most = (std::min)(policy.max_nodes(), tree.limit());
-  if constexpr (JointDrafter<DrafterT>) {
-    constexpr auto parts = std::make_index_sequence<DrafterT::size()>();
-    const auto limit = [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      const std::int32_t rooms[] = {drafter.template room<Index>()...};
-      policy.limit_parts(rooms);
-    };
-    limit(parts);
-    auto wanted = std::span<const node_id>(policy.begin(tree));
-    bool was_asked[DrafterT::size()] = {};
-    const auto take_step = [&]<std::size_t Index, class PartT>(PartT& part) {
-      const bool is_first = !std::exchange(was_asked[Index], true);
-      if constexpr (StepDrafter<PartT>) detail::require_root(wanted, is_first);
-      auto answer = ask(part, tree, wanted, tree.limit());  // that of the policy whose part it is
-      wanted = policy.take(tree, joint_answer<Index, decltype(answer)>{answer}, chance);
-    };
-    while (!wanted.empty()) {
-      detail::require_wanted(tree, wanted);
-      if (policy.part() >= DrafterT::size())
-        raise<input_error>("the policy asks drafter ", policy.part(), ", but there are ", DrafterT::size(), ".");
-      detail::for_part(drafter, policy.part(), take_step, parts);
-    }
-    const auto renumber = [&]<std::size_t Index, class PartT>(PartT& part) {
-      static_assert(!StepDrafter<PartT> || RenumberingDrafter<PartT>,
-                    "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
-      if constexpr (RenumberingDrafter<PartT>) {
-        detail::require_was(tree, policy.was(Index));
-        part.renumber(policy.was(Index));
-      }
-    };
-    for (std::size_t part = 0; part < DrafterT::size(); ++part)
-      detail::for_part(drafter, part, renumber, parts);
-  } else {
-    if constexpr (detail::ReadsStates<policy_type> && !StateDrafter<DrafterT>) {
-      if (policy.reads_states() && tree.limit() > 0) {
-        raise<option_error>(
-            "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
-            "autoregressive.");
-      }
-    }
-    auto wanted = std::span<const node_id>(policy.begin(tree));
-    if (tree.limit() == 0) wanted = {};  // there may be no room to draft
-    if constexpr (AskableDrafter<DrafterT>) {
-      for (bool is_first = true; !wanted.empty(); is_first = false) {
-        detail::require_wanted(tree, wanted);
-        if constexpr (StepDrafter<DrafterT>) detail::require_root(wanted, is_first);
-        const auto answer = ask(drafter, tree, wanted, most);
-        if constexpr (detail::ReadsStates<policy_type> && StateDrafter<DrafterT>) {
-          if (wanted[0] == root_node && policy.reads_states())
-            policy.read_draft(drafter.root_state(), drafter.previous_state());
-        }
-        wanted = policy.take(tree, answer, chance);
-      }
-      if constexpr (RebuildingPolicy<policy_type> && RenumberingDrafter<DrafterT>) {
-        if (!policy.was().empty()) {
-          detail::require_was(tree, policy.was());
-          drafter.renumber(policy.was());
-        }
-      }
-    }
-  }
-  detail::require_budget(tree, most);
-#if ESPALIER_CHECKS
-  if constexpr (StepDrafter<DrafterT>) {
-    if (tree.size() > 1) check_growth<policy_type::sampling>(tree, drafter.rows());
-  }
-#endif
+  detail::growth g;
+  for (g.begin(policy, tree, drafter); !g.wanted().empty();)
+    detail::grow_step(g, policy, tree, drafter, chance);
+  g.end(policy, tree, drafter);
 }
 
 }  // namespace espalier

@@ -7,7 +7,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "espalier/core/option.hpp"
@@ -36,9 +35,17 @@ struct stop_conditions {
 class stop_string_search {
  public:
   stop_string_search() = default;
-  explicit stop_string_search(std::vector<std::string> strings, bool show_string = true)
-      : strings_(std::move(strings)), show_string_(show_string) {
+  explicit stop_string_search(const std::vector<std::string>& strings, bool show_string = true) {
+    begin(strings, show_string);
+  }
+
+  //! Another text, and what to look for in it. Memory is used again.
+  void begin(const std::vector<std::string>& strings, bool show_string) {
+    strings_ = strings;
     std::erase(strings_, std::string());
+    show_string_ = show_string;
+    text_.clear(), first_.clear(), shown_.clear();
+    kept_ = 0;
     reserve();
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -146,7 +147,7 @@ class text {
       require_options(options_);
       require_options(options_.sampling);
       require_options(stop_);
-      search_ = stop_string_search(stop_.strings, stop_.show_string);
+      search_.begin(stop_.strings, stop_.show_string);
     }
     search_.serialize(archive);
   }
@@ -163,14 +164,23 @@ class text {
     }
     require_tokens("prompt", prompt, vocab_size);
     require_tokens("stop tokens", stop.tokens, vocab_size);
-    search_ = stop_string_search(stop.strings, stop.show_string);
+    search_.begin(stop.strings, stop.show_string);
     stop_ = std::move(stop);
     context_ = context;
-    tokens_ = std::vector<token_id>(prompt.begin(), prompt.end());
+    put(prompt);
     reserve();
     prompt_size_ = size();
     round_ = 0;
     state_ = status::running;
+  }
+
+  // The prompt may be a part of tokens_.
+  void put(std::span<const token_id> prompt) {
+    const std::less<> before;
+    if (before(prompt.data(), tokens_.data()) || !before(prompt.data(), tokens_.data() + tokens_.size()))
+      return tokens_.assign(prompt.begin(), prompt.end());
+    std::copy(prompt.begin(), prompt.end(), tokens_.begin());
+    tokens_.resize(prompt.size());
   }
 
   // Rounds are not to allocate.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -36,7 +37,7 @@ namespace espalier {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve()
-//! Law         StepDrafter's and StateDrafter's; the rows are those of the draft model along each path, through the
+//! Law         StepDrafter's, StateDrafter's and SharedDrafter's; the rows are those of the draft model along each path, through the
 //!             sampler
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
 //!             token the model does not know; numeric_error as sampler's; what the backend throws, after
@@ -50,6 +51,8 @@ class autoregressive {
   using number = logit_number<std::remove_reference_t<BackendT>, kv_type>;
 
  public:
+  using pass_type = forward_batch;
+
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
                  std::int32_t sequence = 0)
       : backend_(std::forward<BackendT>(backend)),
@@ -86,7 +89,8 @@ class autoregressive {
     renumbered_.resize(nodes);
     masks_.resize(nodes * static_cast<std::size_t>(words()));
     kept_.resize(nodes);
-    batch_.reserve(max_nodes, max_nodes);
+    const std::int32_t rows = (std::max)(max_nodes, prefill::default_chunk);
+    batch_.reserve(rows, rows);
     sampler_.reserve(vocab_size());
     // Takes its memory now.
     if constexpr (PrefixKVStore<kv_type>)
@@ -105,30 +109,90 @@ class autoregressive {
     close_round();
   }
 
-  //! Forwards up to n tokens of a new text that the cache lacks, ahead of the first round. False once that needs no
-  //! more.
   bool read_prompt(std::int32_t n) {
-    keep(static_cast<std::int32_t>(text_.size()) - 1);
-    // The last two tokens are for the round: their rows may be asked for.
-    const std::int32_t left = static_cast<std::int32_t>(text_.size()) - 2 - kv_.size(sequence_);
-    if (left <= 0 || text_.size() > static_cast<std::size_t>(capacity())) return false;
-    const auto start = std::chrono::steady_clock::now();
-    if (n > static_cast<std::int32_t>(prefill_.rows().size())) prefill_.reserve(n);
-    prefill_.pass(backend_, kv_, sequence_, text_, (std::min)(n, left), 0, [](std::int32_t, std::int32_t) {});
-    forward_time_ += std::chrono::steady_clock::now() - start;
-    return static_cast<std::int32_t>(text_.size()) - 2 > kv_.size(sequence_);
+    const bool reads_more = want_prompt(n);
+    answer(n);
+    return reads_more;
   }
 
   void propose(tree_view tree, std::span<const node_id> nodes) {
-    if (detail::opens_round(nodes, row_of_.size())) return open_round();
-    std::int32_t most = max_nodes_;
-    if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>)
-      most = std::min<std::int32_t>(most, backend_.max_rows());
-    while (!nodes.empty()) {
-      const auto n = (std::min)(nodes.size(), static_cast<std::size_t>(most));
-      ask(tree, nodes.first(n));
-      nodes = nodes.subspan(n);
+    want(tree, nodes);
+    answer(n_to_read_ > 0 ? prefill::default_chunk : max_nodes_);
+  }
+
+  //! Another drafter of the same model, store and options, for a text of its own in this sequence.
+  auto for_text(std::int32_t sequence) {
+    return autoregressive<std::remove_reference_t<BackendT>&, kv_type&>(backend_, kv_, sampler_.options(), sequence);
+  }
+
+  //! Gives up its rows of the cache.
+  void release() {
+    text_.clear();
+    kv_.truncate(sequence_, 0);
+    close_round();
+  }
+
+  //! Rows of a pass at most.
+  std::int32_t max_rows() const {
+    if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>) return backend_.max_rows();
+    return (std::numeric_limits<std::int32_t>::max)();
+  }
+
+  bool want_prompt(std::int32_t n) {
+    keep(static_cast<std::int32_t>(text_.size()) - 1);
+    nodes_ = {};
+    // The last two tokens are for the round: their rows may be asked for.
+    const std::int32_t left = static_cast<std::int32_t>(text_.size()) - 2 - kv_.size(sequence_);
+    n_to_read_ = text_.size() > static_cast<std::size_t>(capacity()) ? 0 : std::clamp(left, std::int32_t{0}, n);
+    n_outputs_ = 0;
+    return n_to_read_ > 0 && left > n_to_read_;
+  }
+
+  void want(tree_view tree, std::span<const node_id> nodes) {
+    n_to_read_ = 0;
+    nodes_ = {};
+    if (!detail::opens_round(nodes, row_of_.size())) {
+      tree_ = tree;
+      nodes_ = nodes;
+      return;
     }
+    // The committed text that the cache lacks, at least its last token, whose logits are the root's row. It is
+    // committed text, so its cache rows will be committed, too.
+    close_round();
+    n_outputs_ = keeps_states_ && !knows_previous_ ? 2 : 1;
+    keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n_outputs_));
+    n_to_read_ = static_cast<std::int32_t>(text_.size()) - kv_.size(sequence_);
+    n_outputs_ = (std::min)(n_outputs_, n_to_read_);
+  }
+
+  std::int32_t n_wanted() const { return n_to_read_ + static_cast<std::int32_t>(nodes_.size()); }
+
+  std::int32_t add_rows(pass_type& pass, std::int32_t most) {
+    n_added_ = 0;
+    if (n_to_read_ > 0) {
+      const std::int32_t n = prefill::next_rows(n_to_read_, most, n_outputs_);
+      if (!prefill::add(pass, kv_, sequence_, text_, n, n == n_to_read_ ? n_outputs_ : 0)) return -1;
+      return n_added_ = n;
+    }
+    const std::size_t n = (std::min)(nodes_.size(), static_cast<std::size_t>(most));
+    if (n > 0) n_added_ = add_nodes(pass, nodes_.first(n));
+    return n_added_;
+  }
+
+  auto forward(const pass_type& pass) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto logits = checked_forward(backend_, kv_, pass.view());
+    forward_time_ += std::chrono::steady_clock::now() - start;
+    return logits;
+  }
+
+  void take(vocab_rows<number> logits, std::int32_t first_output, std::int32_t first_row) {
+    if (n_to_read_ > 0) return take_text(logits, first_output, first_row);
+    for (std::int32_t i = 0; i < n_added_; ++i) {
+      const node_id u = nodes_[static_cast<std::size_t>(i)];
+      take_row(u, logits.row(first_output + i), first_row + i, after_node(u));
+    }
+    nodes_ = nodes_.subspan(static_cast<std::size_t>(n_added_));
   }
 
   void renumber(std::span<const node_id> was) {
@@ -190,56 +254,64 @@ class autoregressive {
     n_rows_ = n_columns_ = 0;
   }
 
-  // Forwards the committed text that the cache lacks, at least its last token, whose logits are the root's row. It is
-  // committed text, so its cache rows are committed, too.
-  void open_round() {
-    close_round();
-    const std::int32_t n_rows = keeps_states_ && !knows_previous_ ? 2 : 1;
-    keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n_rows));
-    const auto start = std::chrono::steady_clock::now();
-    std::int32_t last = 0;
-    const auto logits =
-        prefill_.run(backend_, kv_, sequence_, text_, n_rows, [&](std::int32_t, std::int32_t n) { last = n - 1; });
-    forward_time_ += std::chrono::steady_clock::now() - start;
+  // Passes of its own, of `most` rows at most, until all that is wanted is known.
+  void answer(std::int32_t most) {
+    most = (std::min)(most, max_rows());
+    for (;;) {
+      batch_.clear();
+      const std::int32_t n = add_rows(batch_, most);
+      if (n == 0) return;
+      require_room(n);
+      take(forward(batch_), 0, 0);
+    }
+  }
+
+  void take_text(vocab_rows<number> logits, std::int32_t first_output, std::int32_t first_row) {
+    prefill_.commit(kv_, sequence_, text_, n_added_);
     if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
-    if (logits.n_rows == 2) {
-      take_row(
-          root_node, logits.row(0), last - 1,
-          row_origin::after_token(row_origin::model::draft, sequence_, static_cast<std::int32_t>(text_.size()) - 2));
+    n_to_read_ -= n_added_;
+    if (n_to_read_ > 0 || n_outputs_ == 0) return;
+    const std::int32_t last = first_row + n_added_ - 1;
+    if (n_outputs_ == 2) {
+      const auto before_last = static_cast<std::int32_t>(text_.size()) - 2;
+      take_row(root_node, logits.row(first_output), last - 1,
+               row_origin::after_token(row_origin::model::draft, sequence_, before_last));
       keep_as_previous(0);
       knows_previous_ = true;
       n_rows_ = 0;
     }
-    take_row(root_node, logits.row(logits.n_rows - 1), last, after_node(root_node));
+    take_row(root_node, logits.row(first_output + n_outputs_ - 1), last, after_node(root_node));
   }
 
-  void ask(tree_view tree, std::span<const node_id> nodes) {
+  std::int32_t add_nodes(forward_batch& batch, std::span<const node_id> nodes) {
     const auto prefix = static_cast<std::int32_t>(text_.size());
     const auto n = static_cast<std::int32_t>(nodes.size());
-    require_room(kv_.append(sequence_, n));
-    batch_.clear();
-    batch_.begin_sequence(sequence_, prefix, n_columns_ + n);
+    const std::int32_t first_column = n_columns_;
+    // Nothing is in the batch before all of it is known to be sound: others are in it, too.
     for (const node_id u : nodes) {
-      detail::require_askable(tree, u, row_of_.size(), [&](node_id v) {
+      detail::require_askable(tree_, u, row_of_.size(), [&](node_id v) {
         return (v == root_node ? row_of_ : column_of_)[static_cast<std::size_t>(v)] >= 0;
       });
-      detail::require_token(tree, u, vocab_size());
-      const std::int32_t column = n_columns_++;
-      token_of_[static_cast<std::size_t>(column)] = tree.token[u];
-      column_of_[static_cast<std::size_t>(u)] = column;
+      detail::require_token(tree_, u, vocab_size());
+      column_of_[static_cast<std::size_t>(u)] = n_columns_++;
+    }
+    if (kv_.append(sequence_, n) < 0) {
+      for (const node_id u : nodes)
+        column_of_[static_cast<std::size_t>(u)] = -1;
+      n_columns_ = first_column;
+      return -1;
+    }
+    batch.begin_sequence(sequence_, prefix, n_columns_);
+    for (const node_id u : nodes) {
+      const std::int32_t column = column_of_[static_cast<std::size_t>(u)];
+      token_of_[static_cast<std::size_t>(column)] = tree_.token[u];
       const mask_row mask = mask_of(u);
       mask.clear();
-      if (tree.parent[u] != root_node) mask.include(mask_of(tree.parent[u]));
+      if (tree_.parent[u] != root_node) mask.include(mask_of(tree_.parent[u]));
       mask.set(column);
-      batch_.add_row(tree.token[u], prefix - 1 + tree.depth[u], column, true).include(mask);
+      batch.add_row(tree_.token[u], prefix - 1 + tree_.depth[u], column, true).include(mask);
     }
-    const auto start = std::chrono::steady_clock::now();
-    const auto logits = checked_forward(backend_, kv_, batch_.view());
-    forward_time_ += std::chrono::steady_clock::now() - start;
-    for (std::int32_t i = 0; i < n; ++i) {
-      const node_id u = nodes[static_cast<std::size_t>(i)];
-      take_row(u, logits.row(i), i, after_node(u));
-    }
+    return n;
   }
 
   row_origin after_node(node_id u) const { return row_origin::after_node(row_origin::model::draft, sequence_, u); }
@@ -271,8 +343,11 @@ class autoregressive {
       std::copy_n(hidden_.begin() + hidden_offset(row), hidden_size(), hidden_.begin() + hidden_offset(place));
   }
 
-  void require_room(std::int32_t first_slot) const {
-    if (first_slot < 0)
+  void require_room(std::int32_t n_added) const {
+    if (n_added < 0 && n_to_read_ > 0)
+      raise<input_error>("a text of ", text_.size(), " tokens does not fit the draft model's cache of ", kv_.capacity(),
+                         ", or its pages are used up.");
+    if (n_added < 0)
       raise<input_error>(
           "the draft model's cache of ", capacity(),
           " tokens is full, or its pages are used up: the tree has outgrown its limit, or another decoder "
@@ -298,6 +373,12 @@ class autoregressive {
   std::vector<std::int32_t> renumbered_;
   std::vector<std::uint32_t> masks_;
   std::vector<std::int32_t> kept_;
+  // What is wanted and not known yet: text, or else nodes.
+  std::int32_t n_to_read_ = 0;
+  std::int32_t n_outputs_ = 0;  // rows of logits wanted at the text's end
+  tree_view tree_{};
+  std::span<const node_id> nodes_{};
+  std::int32_t n_added_ = 0;  // rows, to the pass under way
   forward_batch batch_;
   prefill prefill_;
   std::chrono::steady_clock::duration forward_time_{};

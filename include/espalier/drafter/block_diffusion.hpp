@@ -62,6 +62,11 @@ class block_diffusion {
     length_ = options.length > 0 ? options.length : model_.block_length();
   }
 
+  //! Over the same model, for a text of its own.
+  auto for_text(std::int32_t) {
+    return espalier::block_diffusion<model_type&>(model_, block_diffusion_options{.length = length_});
+  }
+
   std::int32_t vocab_size() const { return model_.vocab_size(); }
   std::int32_t block_length() const { return length_; }
   std::int32_t capacity() const { return model_.max_positions(); }

@@ -45,6 +45,11 @@ class factorised {
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
       : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
 
+  //! Of the same kind, for a text of its own.
+  auto for_text(std::int32_t sequence) {
+    return espalier::factorised(drafter_for_text(inner_, sequence), sampler_.options());
+  }
+
   std::int32_t vocab_size() const { return inner_.vocab_size(); }
   std::int32_t capacity() const { return inner_.capacity(); }
 

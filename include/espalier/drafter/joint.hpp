@@ -47,6 +47,12 @@ class joint {
     });
   }
 
+  //! Of the same kind, for a text of its own.
+  auto for_text(std::int32_t sequence) {
+    return std::apply([&](auto&... drafters) { return espalier::joint(drafter_for_text(drafters, sequence)...); },
+                      drafters_);
+  }
+
   static constexpr std::size_t size() { return sizeof...(DraftersT); }
 
   template <std::size_t Index>

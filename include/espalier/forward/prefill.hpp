@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -31,13 +30,17 @@ class prefill {
   explicit prefill(std::int32_t chunk = default_chunk) { reserve(chunk); }
 
   void reserve(std::int32_t chunk) {
+    chunk_ = chunk;
     batch_.reserve(chunk, chunk);
-    kept_.resize(static_cast<std::size_t>(chunk));
-    std::iota(kept_.begin(), kept_.end(), 0);
+    first_rows(chunk);
   }
 
-  //! [chunk] the numbers from 0 on: the rows of a pass.
-  std::span<const std::int32_t> rows() const { return kept_; }
+  //! [n] the numbers from 0 on: the rows of a pass. No allocation up to n == chunk.
+  std::span<const std::int32_t> first_rows(std::int32_t n) {
+    while (std::ssize(rows_) < n)
+      rows_.push_back(static_cast<std::int32_t>(rows_.size()));
+    return std::span<const std::int32_t>(rows_).first(static_cast<std::size_t>(n));
+  }
 
   //! One pass over the next n tokens, or as many as a pass takes; gives the logits of the last n_outputs of them.
   //! before_commit(first, n) hears which tokens it was over.
@@ -51,19 +54,37 @@ class prefill {
             std::int32_t n_outputs, const BeforeCommitT& before_commit) {
     const std::int32_t done = kv.size(sequence);
     n = (std::min)(n, most_rows(backend));
-    if (kv.append(sequence, n) < 0)
+    batch_.clear();
+    if (!add(batch_, kv, sequence, text, n, (std::min)(n, n_outputs)))
       raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(),
                          ", or its pages are used up.");
-    batch_.clear();
-    batch_.begin_sequence(sequence, done, n);
-    batch_.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done,
-                     (std::min)(n, n_outputs));
     const auto logits = checked_forward(backend, kv, batch_.view());
     before_commit(done, n);
-    kv.commit(sequence, std::span<const std::int32_t>(kept_).first(static_cast<std::size_t>(n)));
+    commit(kv, sequence, text, n);
+    return logits;
+  }
+
+  //! The two halves of a pass over several texts. Adds the next n tokens of a text to a batch, of which the last
+  //! n_outputs ask for logits. False, and nothing is added, where the cache has no room for them.
+  //!
+  //! Pre         kv.size(sequence) + n <= text.size(), n_outputs <= n
+  template <KVStore KVStoreT>
+  static bool add(forward_batch& batch, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
+                  std::int32_t n, std::int32_t n_outputs) {
+    const std::int32_t done = kv.size(sequence);
+    if (kv.append(sequence, n) < 0) return false;
+    batch.begin_sequence(sequence, done, n);
+    batch.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, n_outputs);
+    return true;
+  }
+
+  //! The second half: the rows of the n tokens that were added are there.
+  template <KVStore KVStoreT>
+  void commit(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t n) {
+    const std::int32_t done = kv.size(sequence);
+    kv.commit(sequence, first_rows(n));
     if constexpr (PrefixKVStore<KVStoreT>)
       kv.remember(sequence, done, text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)));
-    return logits;
   }
 
   //! Passes until the cache holds the whole text. The logits are those of its last n_outputs tokens, or of as many as
@@ -79,23 +100,27 @@ class prefill {
       const std::int32_t left = static_cast<std::int32_t>(text.size()) - kv.size(sequence);
       if (left <= 0) return vocab_rows<logit_number<BackendT, KVStoreT>>{};
       if (left <= most) return pass(backend, kv, sequence, text, left, n_outputs, after_pass);
-      // The last outputs belong to one pass.
-      const std::int32_t rest = left - most;
-      const std::int32_t n = rest < n_outputs ? (std::max)(std::int32_t{1}, most - (n_outputs - rest)) : most;
-      pass(backend, kv, sequence, text, n, 0, after_pass);
+      pass(backend, kv, sequence, text, next_rows(left, most, n_outputs), 0, after_pass);
     }
+  }
+
+  //! Rows of the next pass of `most` at most, where `left` are to be read and the last n_outputs belong to one pass.
+  static std::int32_t next_rows(std::int32_t left, std::int32_t most, std::int32_t n_outputs) {
+    if (left <= most) return left;
+    const std::int32_t rest = left - most;
+    return rest < n_outputs ? (std::max)(std::int32_t{1}, most - (n_outputs - rest)) : most;
   }
 
  private:
   template <class BackendT>
   std::int32_t most_rows(const BackendT& backend) const {
-    const auto chunk = static_cast<std::int32_t>(kept_.size());
-    if constexpr (BoundedBackend<BackendT>) return std::min<std::int32_t>(chunk, backend.max_rows());
-    return chunk;
+    if constexpr (BoundedBackend<BackendT>) return std::min<std::int32_t>(chunk_, backend.max_rows());
+    return chunk_;
   }
 
+  std::int32_t chunk_ = 0;
   forward_batch batch_;
-  std::vector<std::int32_t> kept_;
+  std::vector<std::int32_t> rows_;
 };
 
 }  // namespace espalier

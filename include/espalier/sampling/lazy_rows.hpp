@@ -37,7 +37,7 @@ class lazy_rows {
 
   //! From now on rows are sampled with these options.
   void sample(const sampling_options& options, std::int32_t vocab) {
-    sampler_ = sampler<NumberT>(options);
+    sampler_.set(options);
     sampler_.reserve(vocab);
   }
 

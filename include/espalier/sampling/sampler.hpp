@@ -37,6 +37,9 @@ class sampler {
  public:
   explicit sampler(sampling_options options = {}) : options_(require_options(options)) {}
 
+  //! Other options from now on. Memory stays.
+  void set(const sampling_options& options) { options_ = require_options(options); }
+
   const sampling_options& options() const { return options_; }
   bool is_greedy() const { return options_.temperature == 0.0F; }
 

@@ -32,7 +32,8 @@
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/decoder_options.hpp"
+#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/stopwatch.hpp"
@@ -156,8 +157,7 @@ class decoder {
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     if (!text_.running()) return false;
-    if (std::is_same_v<PieceT, no_pieces> && text_.reads_pieces())
-      raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
+    espalier::detail::require_pieces<PieceT>(text_);
     flight_guard guard{*this};
     in_step_ ? require_own_cache() : put_in_step();
     if (text_.left() == 0) {

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/decoder/batch_drafting.hpp"
+#include "espalier/decoder/batch_options.hpp"
+#include "espalier/decoder/batch_places.hpp"
+#include "espalier/decoder/check_parts.hpp"
+#include "espalier/decoder/no_pieces.hpp"
+#include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/served_text.hpp"
+#include "espalier/decoder/step_record.hpp"
+#include "espalier/decoder/stop.hpp"
+#include "espalier/decoder/stopwatch.hpp"
+#include "espalier/decoder/text.hpp"
+#include "espalier/decoder/text_event.hpp"
+#include "espalier/decoder/text_options.hpp"
+#include "espalier/decoder/text_table.hpp"
+#include "espalier/forward/checked_forward.hpp"
+#include "espalier/sampling/lazy_rows.hpp"
+
+namespace espalier {
+
+//! Tree speculative decoding of many texts at once, of the same five parts as decoder: in each step one pass of the
+//! target over the rounds of all texts, and over parts of the prompts of those that have just come; the passes of a
+//! SharedDrafter are shared, too.
+//!
+//! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
+//! sampling, seed, stop conditions and copy of the policy; it is served in a sequence of both caches, and keeps it
+//! until it ends. Policy and verifier are kept by value; drafter, store and backend by reference when
+//! make_batch_decoder got lvalues, by value otherwise. Other drafters than SharedDrafters are copied, one for each text.
+//!
+//!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
+//!     const text_id id = decode.add(prompt, {.max_tokens = 256});
+//!     while (!decode.idle())
+//!       for (const text_event& e : decode.step()) show(e.id, e.round.committed);
+//!
+//! A prompt that begins as one that is being read waits for it where the store shares rows. Where the pages of a store
+//! run out, the last text in turn gives up its place and is computed again later. A text whose round finds no room in a
+//! pass of max_rows waits for the next step, and then comes first.
+//!
+//! Complexity  a step: as many draft passes as the deepest tree needs, one target pass; no allocation once warm, nor
+//!             where a text joins or leaves
+//! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
+//!             whoever else is served, where the backends are batch-invariant
+//! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
+//!             in step() is told in the events of the texts that were in that pass: they are held at their last
+//!             committed token until resume(); the others go on
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+class batch_decoder {
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using backend_type = std::remove_reference_t<BackendT>;
+
+  static_assert(detail::check_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
+  using number = logit_number<backend_type, kv_type>;
+  using drafting = detail::batch_drafting<drafter_type>;
+  using served_text = detail::served_text<typename drafting::drafter_of_text, TreePolicyT, kv_type&, backend_type>;
+  using entry = detail::batch_text<TreePolicyT>;
+  using places = detail::batch_places<served_text, TreePolicyT>;
+  using place = typename places::place;
+
+ public:
+  batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+                batch_options options = {})
+      : drafter_(std::forward<DrafterT>(drafter)),
+        policy_(std::move(policy)),
+        verifier_(std::move(verifier)),
+        kv_(std::forward<KVStoreT>(kv)),
+        backend_(std::forward<BackendT>(backend)),
+        options_(require_options(options)),
+        context_(context_length(backend_, kv_)),
+        max_nodes_((std::min)(policy_.max_nodes(), context_)),
+        max_rows_(most_rows()),
+        texts_(options.max_ended),
+        sizes_(sizes()),
+        places_(options.max_texts, [&](std::int32_t i) {
+          return std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes_);
+        }) {
+    detail::require_sampling<VerifierT>(options.text.sampling);
+    detail::require_fit(drafter_, backend_, max_nodes_);
+    const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prompt_rows;
+    const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
+    batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);
+    drafting_.reserve(options_.max_texts, rows, sizes_.max_asked);
+    target_.reserve(max_nodes_ + 1, backend_.vocab_size());
+    if constexpr (ReservingVerifier<VerifierT>) verifier_.reserve(max_nodes_, backend_.vocab_size());
+    events_.reserve(static_cast<std::size_t>(options_.max_texts));
+  }
+
+  batch_decoder(const batch_decoder&) = delete;
+
+  //! Adds a text, which waits for its turn: higher priorities go first.
+  //!
+  //! Errors      as decoder::begin(); input_error where max_waiting texts wait
+  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+              std::int32_t priority = 0) {
+    detail::require_sampling<VerifierT>(options.sampling);
+    entry& e = spare();
+    e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
+    e.value.policy = policy_;
+    e.value.policy_in_step = false;
+    return texts_.add(priority);
+  }
+
+  //! The same, with the decoder's options for texts.
+  text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
+    return add(prompt, std::move(stop), options_.text);
+  }
+
+  //! Adds a text that was saved, with what its policy has learnt: it goes on.
+  //!
+  //! Errors      as decoder::load(); input_error where max_waiting texts wait
+  text_id add(saved_text<TreePolicyT> saved, std::int32_t priority = 0) {
+    detail::require_sampling<VerifierT>(saved.written.options().sampling);
+    entry& e = spare();
+    saved.move_to(policy_, context_, backend_.vocab_size());
+    e.value = std::move(saved);
+    return texts_.add(priority);
+  }
+
+  //! Ends a text wherever it is, and forgets it.
+  void cancel(text_id id) {
+    entry& e = texts_.find(id);
+    if (e.stage == detail::text_stage::served) {
+      places_.leave(places_.at(e.place));
+    }
+    texts_.forget(e);
+  }
+
+  //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds.
+  //!
+  //! Errors      as decoder::resume(); input_error for a text that is neither
+  void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
+    entry& e = texts_.find(id);
+    if (e.stage == detail::text_stage::held && more.empty()) return texts_.wait(e);
+    if (e.stage != detail::text_stage::ended) {
+      raise<input_error>("text ", id, " cannot be resumed",
+                         e.stage == detail::text_stage::held ? " with more tokens: a failure holds it."
+                                                             : ": it is still being written.");
+    }
+    e.value.written.resume(more, std::move(stop), context_, backend_.vocab_size());
+    e.value.policy_in_step = false;
+    texts_.wait(e);
+  }
+
+  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
+  //! that shares them are not computed again.
+  //!
+  //! Errors      input_error where max_waiting texts wait
+  text_id fork(text_id id, std::uint32_t stream) {
+    const entry& from = texts_.find(id);
+    entry& e = spare();
+    e.value = from.value;
+    e.value.written.fork(stream);
+    return texts_.add(from.priority);
+  }
+
+  //! A text as it stands, and what its policy has learnt of it.
+  saved_text<TreePolicyT> save(text_id id) const { return texts_.find(id).value; }
+
+  //! Valid until the text is cancelled, or forgotten after its end.
+  const text& current(text_id id) const { return texts_.find(id).value.written; }
+
+  //! A round of each text that is served, or a part of its prompt. Tells what each has done; nothing once all have
+  //! ended. `piece_of` as decoder's. Valid until the next step.
+  template <class PieceT = no_pieces>
+  std::span<const text_event> step(const PieceT& piece_of = {}) {
+    const auto chance_of = [](text_id, const text& t) {
+      return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
+    };
+    return step_with(chance_of, piece_of);
+  }
+
+  //! The same with chances of one's own: chance_of(id, text) gives that of a text's round.
+  template <class ChancesT, class PieceT = no_pieces>
+  std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
+    events_.clear();
+    record_ = {};
+    watch_.lap();
+    places_.seat(texts_, kv_);
+    for (place* p : places_.in_turn())
+      attempt(*p, [&] {
+        detail::require_pieces<PieceT>(p->text->value.written);
+        p->served.prepare(p->text->value);
+      });
+    const double before = draft_forward_seconds();
+    drafting_.read_prompts(*this, drafter_, places_.in_turn(), options_.prompt_rows);
+    places_.plan(max_rows_, options_.prompt_rows, max_nodes_);
+    draft(chance_of);
+    record_.seconds.draft_forward = draft_forward_seconds() - before;
+    record_.seconds.grow = watch_.lap() - record_.seconds.draft_forward;
+    add_rows();
+    record_.seconds.compile = watch_.lap();
+    forward(chance_of, piece_of);
+    places_.finish(texts_, events_);
+    record_.seconds.commit += watch_.lap();
+    return events_;
+  }
+
+  //! Whether all texts have ended, or are held.
+  bool idle() const { return n_running() == 0 && n_waiting() == 0; }
+  std::int32_t n_running() const { return places_.n_served(); }
+  std::int32_t n_waiting() const { return texts_.n_waiting(); }
+  //! Of the last step.
+  const step_record& last_step() const { return record_; }
+
+ private:
+  friend drafting;
+
+  entry& spare() {
+    if (texts_.n_waiting() >= options_.max_waiting + places_.n_free()) {
+      raise<input_error>("no more than ", options_.max_waiting, " texts may wait for the ", options_.max_texts,
+                         " places: add the text later, or raise max_waiting.");
+    }
+    return texts_.spare(policy_);
+  }
+
+  std::int32_t most_rows() const {
+    std::int32_t most = options_.max_rows;
+    if constexpr (BoundedBackend<backend_type>) most = std::min<std::int32_t>(most, backend_.max_rows());
+    if (most <= max_nodes_) {
+      raise<option_error>("a pass takes at most ", most, " rows, but a round of this policy up to ", max_nodes_ + 1,
+                          ": lower the policy's budget, or raise max_rows here or of the backend.");
+    }
+    return most;
+  }
+
+  detail::served_sizes sizes() const {
+    return {.max_nodes = max_nodes_,
+            .max_asked = (std::min)(most_asked(policy_), context_),
+            .max_pending = (std::min)(options_.prompt_rows, max_rows_ - max_nodes_),
+            .chunk = options_.prompt_rows,
+            .vocab = backend_.vocab_size()};
+  }
+
+  // Of passes that are shared.
+  double draft_forward_seconds() const {
+    if constexpr (TimedDrafter<drafter_type>) return drafter_.forward_seconds();
+    return 0.0;
+  }
+
+  // Calls f for a text. What it throws is told in the text's event, and holds it.
+  template <class FunctionT>
+  void attempt(place& p, const FunctionT& f) {
+    attempt_all(f, [&](const auto& fail) { fail(p); });
+  }
+
+  // The same for the texts of a pass: whose(fail) calls fail(place) for each of them.
+  template <class FunctionT, class WhoseT>
+  void attempt_all(const FunctionT& f, const WhoseT& whose) {
+#if ESPALIER_EXCEPTIONS
+    try {
+      f();
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      whose([&](place& p) { events_.push_back(places_.fail(p, texts_, error)); });
+    }
+#else
+    (void)whose;
+    f();
+#endif
+  }
+
+  // The last text in turn gives up its rows for p. Whether p may try again: not where it was the last itself.
+  bool make_room(place& p) {
+    if (places_.n_served() == 1) {
+      attempt(p, [&] {
+        raise<input_error>("the caches have no room for a text of ", p.text->value.written.size(),
+                           " tokens, alone: their pages are used up, by other parts too.");
+      });
+      return false;
+    }
+    ++record_.preempted;
+    return &places_.preempt_last(texts_) != &p;
+  }
+
+  template <class ChancesT>
+  void draft(const ChancesT& chance_of) {
+    for (place* p : places_.in_turn()) {
+      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, context_); });
+    }
+    drafting_.grow(*this, drafter_, places_.in_turn(), chance_of);
+    for (place* p : places_.in_turn()) {
+      if (p->draws()) attempt(*p, [&] { p->served.close_tree(p->text->value); });
+    }
+    record_.draft_passes = drafting_.n_passes();
+  }
+
+  void add_rows() {
+    batch_.clear();
+    for (place* p : places_.in_turn()) {
+      if (p->does == detail::batch_task::none) continue;
+      bool has_room = false;
+      do {
+        attempt(*p, [&] {
+          has_room = p->does == detail::batch_task::round
+                         ? p->served.add_round(batch_, p->text->value, options_.order)
+                         : p->served.add_chunk(batch_, p->text->value, p->n_prompt_rows);
+        });
+      } while (p->text != nullptr && !has_room && make_room(*p));
+    }
+    record_.target_rows = batch_.n_rows();
+  }
+
+  template <class ChancesT, class PieceT>
+  void forward(const ChancesT& chance_of, const PieceT& piece_of) {
+    if (batch_.n_rows() == 0) return;
+    attempt_all(
+        [&] {
+          const auto logits = checked_forward(backend_, kv_, batch_.view());
+          record_.seconds.target_forward = watch_.lap();
+          for (place* p : places_.in_turn()) {
+            if (p->does == detail::batch_task::none) continue;
+            attempt(*p, [&] { take(*p, logits, chance_of, piece_of); });
+          }
+        },
+        [&](const auto& fail) {
+          for (place* p : places_.in_turn()) {
+            if (p->does != detail::batch_task::none) fail(*p);
+          }
+        });
+  }
+
+  template <class ChancesT, class PieceT>
+  void take(place& p, vocab_rows<number> logits, const ChancesT& chance_of, const PieceT& piece_of) {
+    saved_text<TreePolicyT>& t = p.text->value;
+    round_record& r = p.served.record();
+    if (p.does == detail::batch_task::chunk) {
+      p.served.finish_chunk(t, backend_, logits);
+      record_.prompt_rows += r.forwarded_rows;
+    } else {
+      auto&& chance = chance_of(p.text->id, t.written);
+      const verdict v = p.served.verify(t, logits, verifier_, target_, chance);
+      record_.seconds.verify += watch_.lap();
+      p.served.commit(t, v, backend_, piece_of);
+      ++record_.rounds;
+      record_.committed += static_cast<std::int32_t>(r.committed.size());
+      record_.drafted += r.tree.n_draws;
+      record_.seconds.commit += watch_.lap();
+    }
+  }
+
+  DrafterT drafter_;
+  TreePolicyT policy_;
+  VerifierT verifier_;
+  KVStoreT kv_;
+  BackendT backend_;
+  batch_options options_;
+  std::int32_t context_;
+  std::int32_t max_nodes_;
+  std::int32_t max_rows_;
+  detail::text_table<TreePolicyT> texts_;
+  detail::served_sizes sizes_;
+  places places_;
+  drafting drafting_;
+  forward_batch batch_;
+  lazy_rows<number> target_;
+  std::vector<text_event> events_;
+  step_record record_;
+  stopwatch watch_;
+};
+
+//! Builds a batch_decoder of five parts: policy and verifier are copied or moved, of the others lvalues are kept by
+//! reference.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_batch_decoder(
+    DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+    batch_options options = {}) {
+  return {std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend), std::move(options)};
+}
+
+}  // namespace espalier

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/text.hpp"
+
+namespace espalier {
+
+//! For texts without stop strings: tokens have no pieces.
+struct no_pieces {
+  std::string_view operator()(token_id) const { return {}; }
+};
+
+namespace detail {
+
+// Errors: input_error where a text needs the pieces of its tokens, and there are none.
+template <class PieceT>
+void require_pieces(const text& t) {
+  if (std::is_same_v<PieceT, no_pieces> && t.reads_pieces())
+    raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
+}
+
+}  // namespace detail
+
+}  // namespace espalier

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier {
+
+//! The rows of one text's round in a pass of the target: the tokens that are pending, the last of which is the tree's
+//! root, then the other nodes.
+//!
+//! Complexity  O(rows); no allocation after construction
+class round_rows {
+ public:
+  //! For trees of up to so many nodes, root included, and so many rows.
+  round_rows(std::int32_t max_nodes, std::int32_t max_rows) : order_(max_nodes) {
+    kept_.reserve(static_cast<std::size_t>(max_rows));
+    in_batch_.reserve(static_cast<std::size_t>(max_rows));
+  }
+
+  //! Adds them to a batch, of a sequence with `prefix` committed rows.
+  void add_to(forward_batch& batch, tree_view tree, node_order order, std::span<const token_id> pending,
+              std::int32_t sequence, std::int32_t prefix) {
+    prefix_ = prefix;
+    n_pending_ = static_cast<std::int32_t>(pending.size());
+    first_row_ = batch.n_rows();
+    first_output_ = batch.n_outputs();
+    order_.compute(tree, order);
+    batch.begin_sequence(sequence, prefix, n_pending_ + tree.n_nodes - 1);
+    batch.add_chain(pending, prefix, 1);
+    batch.add_tree(tree, order_, n_pending_ - 1);
+  }
+
+  //! Place in the text of the first row's token.
+  std::int32_t prefix() const { return prefix_; }
+  //! The first row of logits, and [n_nodes] those of the nodes, counted from there.
+  std::int32_t first_output() const { return first_output_; }
+  std::span<const std::int32_t> logits_rows() const { return order_.rows(); }
+  //! The row of a node in the batch.
+  std::int32_t row(node_id u) const { return first_row_ + scratch_row(u); }
+
+  //! The scratch rows that are committed where the path to this node is accepted: all that were pending, then those of
+  //! the path. Valid until the next call.
+  std::span<const std::int32_t> kept(tree_view tree, node_id accepted) {
+    kept_.resize(static_cast<std::size_t>(n_pending_ + tree.depth[accepted]));
+    for (std::int32_t i = 0; i < n_pending_; ++i)
+      kept_[static_cast<std::size_t>(i)] = i;
+    for (node_id u = accepted; u != root_node; u = tree.parent[u])
+      kept_[static_cast<std::size_t>(n_pending_ - 1 + tree.depth[u])] = scratch_row(u);
+    return kept_;
+  }
+
+  //! The same as rows of the batch. Valid until the next call.
+  std::span<const std::int32_t> in_batch(std::span<const std::int32_t> kept) {
+    in_batch_.assign(kept.begin(), kept.end());
+    for (std::int32_t& row : in_batch_)
+      row += first_row_;
+    return in_batch_;
+  }
+
+ private:
+  std::int32_t scratch_row(node_id u) const { return n_pending_ - 1 + logits_rows()[static_cast<std::size_t>(u)]; }
+
+  tree_order order_;
+  std::vector<std::int32_t> kept_;
+  std::vector<std::int32_t> in_batch_;
+  std::int32_t prefix_ = 0;
+  std::int32_t n_pending_ = 0;
+  std::int32_t first_row_ = 0;
+  std::int32_t first_output_ = 0;
+};
+
+}  // namespace espalier

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/round_start.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/concepts/verifier.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/decoder/check_parts.hpp"
+#include "espalier/decoder/check_round.hpp"
+#include "espalier/decoder/grow.hpp"
+#include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/round_rows.hpp"
+#include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/text_cache.hpp"
+#include "espalier/forward/prefill.hpp"
+#include "espalier/sampling/lazy_rows.hpp"
+
+namespace espalier::detail {
+
+// What a place for one text is made for.
+struct served_sizes {
+  std::int32_t max_nodes;    // drafted tokens of a round
+  std::int32_t max_asked;    // the same while the tree grows
+  std::int32_t max_pending;  // tokens that a round's pass takes beside the drafted ones
+  std::int32_t chunk;        // tokens of a prompt that a pass takes
+  std::int32_t vocab;
+};
+
+// Where one text is served, in the steps of a round: its drafter, a sequence of the target's cache, a tree. The text
+// itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this text
+// alone or for many: add_chunk() and add_round() put rows into a batch, what follows takes the logits.
+//
+//     prepare, then    draft_reads: read_draft               a prompt that the drafter has not read
+//                      left() > 0: add_chunk, finish_chunk   or the target
+//                      else a round: open_tree, grow_step..., close_tree, add_round, verify, commit
+//     give_up          where a step fails
+template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT>
+class served_text {
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using number = logit_number<BackendT, kv_type>;
+  static constexpr bool reads_features = FeatureDrafter<drafter_type, BackendT>;
+
+ public:
+  using text_type = saved_text<TreePolicyT>;
+
+  served_text(DrafterT&& drafter, KVStoreT&& kv, std::int32_t sequence, const TreePolicyT& policy,
+              const served_sizes& sizes)
+      : drafter_(std::forward<DrafterT>(drafter)),
+        cache_(std::forward<KVStoreT>(kv), sequence),
+        sizes_(sizes),
+        tree_(sizes.max_asked),
+        rows_(sizes.max_nodes + 1, sizes.max_pending + sizes.max_nodes),
+        prefill_(sizes.chunk) {
+    if constexpr (StateDrafter<drafter_type>) {
+      if (reads_states(policy)) drafter_.keep_states();
+    }
+    drafter_.reserve(tree_.capacity());
+  }
+
+  // A text is put in its place: another one, or the same one with more tokens.
+  void begin(const text_type& t) {
+    cache_.begin();
+    start(t);
+  }
+  void resume(const text_type& t) {
+    cache_.resume();
+    start(t);
+  }
+
+  drafter_type& drafter() { return drafter_; }
+  const drafter_type& drafter() const { return drafter_; }
+  text_cache<KVStoreT>& cache() { return cache_; }
+  const tree<>& drafted() const { return tree_; }
+  growth& growing() { return growth_; }
+  round_record& record() { return record_; }
+  const round_record& record() const { return record_; }
+
+  // Gives up all rows of the text in both caches.
+  void release() {
+    cache_.truncate(0);
+    if constexpr (SharedDrafter<drafter_type>) drafter_.release();
+  }
+
+  // A step begins: caches and drafter follow the text.
+  void prepare(const text_type& t) {
+    record_ = {.index = t.written.round()};
+    log_probs_.clear();
+    const std::span<const token_id> tokens = t.written.tokens();
+    cache_.follow(tokens);
+    if (t.written.scores_prompt()) cache_.truncate(t.written.n_scored() - 1);
+    if (!drafter_in_step_) {
+      drafter_.begin(tokens);
+      drafter_in_step_ = draft_reads_ = true;
+    }
+    // Text that a drafter of hidden states has not read passes through the target before it is asked.
+    if (lacks_features(t)) {
+      if constexpr (reads_features) cache_.truncate(drafter_.n_read());
+    }
+  }
+
+  // Whether the drafter has still to read what was written elsewhere. Text of its own rounds is read where a policy
+  // asks for it.
+  bool draft_reads() const { return draft_reads_; }
+  void set_draft_reads(bool reads) { draft_reads_ = reads; }
+  // Has it read up to n tokens.
+  void read_draft(std::int32_t n) {
+    if constexpr (PromptDrafter<drafter_type>)
+      draft_reads_ = draft_reads_ && drafter_.read_prompt(n);
+    else
+      draft_reads_ = false;
+  }
+
+  // Tokens that the target's cache must take before a round may begin; none is left to a text that writes nothing but
+  // the last.
+  std::int32_t left(const text_type& t) const {
+    const bool to_the_end = t.written.left() == 0 || t.written.scores_prompt() || lacks_features(t);
+    const std::int32_t goal = t.written.size() - (to_the_end ? 1 : sizes_.max_pending);
+    return (std::max)(std::int32_t{0}, goal - cache_.size());
+  }
+  // Tokens before the last one that a round of this text takes with it.
+  std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
+  // Whether a round may begin; else more is to be read, or the text was only to be read.
+  bool writes(const text_type& t) const { return left(t) == 0 && !draft_reads_ && t.written.left() > 0; }
+
+  // Adds the next n tokens of the prompt to a pass. False, and nothing is added, where the cache has no room.
+  bool add_chunk(forward_batch& batch, const text_type& t, std::int32_t n) {
+    first_row_ = batch.n_rows();
+    first_output_ = batch.n_outputs();
+    n_outputs_ = t.written.scores_prompt() ? n : 0;
+    if (!prefill::add(batch, cache_.store(), cache_.sequence(), t.written.tokens(), n, n_outputs_)) return false;
+    record_.forwarded_rows = n;
+    return true;
+  }
+
+  void finish_chunk(text_type& t, const BackendT& backend, vocab_rows<number> logits) {
+    const std::int32_t first = cache_.size(), n = record_.forwarded_rows;
+    const std::span<const token_id> tokens = t.written.tokens();
+    const std::span<const std::int32_t> rows = prefill_.first_rows(first_row_ + n);
+    show_features(backend, first, rows.subspan(static_cast<std::size_t>(first_row_)));
+    prefill_.commit(cache_.store(), cache_.sequence(), tokens, n);
+    const std::int32_t next = first + 1;
+    for (std::int32_t i = 0; i < n_outputs_; ++i) {
+      if (next + i < t.written.n_scored()) continue;
+      log_probs_.add(logits.row(first_output_ + i), tokens[static_cast<std::size_t>(next + i)],
+                     row_origin::after_token(row_origin::model::target, cache_.sequence(), next + i - 1));
+    }
+    if (t.written.scores_prompt()) t.written.score(next + n_outputs_);
+    record_.log_probs = log_probs_.tokens();
+  }
+
+  // After what was read in this step: ends a text of which nothing is to be written.
+  void end_if_read(text_type& t) {
+    if (t.written.left() == 0 && !draft_reads_ && left(t) == 0) t.written.end();
+  }
+
+  // A round begins: at most this many tokens are drafted.
+  void open_tree(text_type& t, std::int32_t most) {
+    // The last token that may be written is the target's own: nothing need be drafted for it.
+    const text& w = t.written;
+    const std::int32_t room = w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
+    tree_.reset(w.tokens().back(), (std::min)({tree_.capacity(), room, most}));
+    if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({w.size(), w.options().sampling, t.policy_in_step});
+    growth_.begin(t.policy, tree_, drafter_);
+  }
+
+  template <class ChanceT>
+  void grow_step(text_type& t, ChanceT& chance) {
+    detail::grow_step(growth_, t.policy, tree_, drafter_, chance);
+  }
+
+  // The answer of a drafter that was asked together with those of other texts.
+  template <std::size_t Index, class PartT, class ChanceT>
+  void take_answer(text_type& t, PartT& part, ChanceT& chance) {
+    growth_.take<Index>(t.policy, tree_, drafter_, part.rows(), chance);
+  }
+
+  void close_tree(text_type& t) {
+    growth_.end(t.policy, tree_, drafter_);
+    require_budget(tree_, sizes_.max_nodes);
+    record_.tree = tree_.view();
+    require_tokens(record_.tree, sizes_.vocab);
+  }
+
+  // Adds the rows of the round to a pass. False, and nothing is added, where the cache has no room.
+  bool add_round(forward_batch& batch, const text_type& t, node_order order) {
+    const std::int32_t prefix = cache_.size(), pending = cache_.pending(t.written.tokens());
+    const std::int32_t rows = pending + tree_.size() - 1;
+    if (cache_.store().append(cache_.sequence(), rows) < 0) return false;
+    rows_.add_to(batch, tree_.view(), order, t.written.tokens().last(static_cast<std::size_t>(pending)),
+                 cache_.sequence(), prefix);
+    record_.forwarded_rows = rows;
+    return true;
+  }
+
+  // `logits` are those of the whole pass, `target` is memory for rows.
+  template <class VerifierT, class ChanceT>
+  verdict verify(const text_type& t, vocab_rows<number> logits, VerifierT& verifier, lazy_rows<number>& target,
+                 ChanceT& chance) {
+    logits_ = {logits.row(rows_.first_output()).data(), tree_.size(), logits.vocab};
+    target.sample(t.written.options().sampling, sizes_.vocab);
+    target.open(logits_, rows_.logits_rows(), cache_.sequence());
+    const verdict v = verifier.verify(tree_.view(), draft_rows(drafter_), target, chance);
+    require_verdict(tree_.view(), v, sizes_.vocab);
+    return v;
+  }
+
+  template <class PieceT>
+  void commit(text_type& t, verdict v, const BackendT& backend, const PieceT& piece_of) {
+    const tree_view tree = tree_.view();
+    const verdict admitted = t.written.admit(tree, v, piece_of);
+    log_probs_.add(tree, admitted, logits_, rows_.logits_rows(), cache_.sequence());
+    const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
+    show_features(backend, rows_.prefix(), rows_.in_batch(kept));
+    cache_.commit(kept);
+    drafter_.commit(tree, admitted);
+    show_state(t, backend, admitted.accepted);
+    t.policy.observe(tree, admitted);
+    // The text comes last: whatever failed before this line, the round has not been.
+    const std::size_t written = t.written.tokens().size();
+    t.written.commit(tree, admitted);
+    t.policy_in_step = reads_states(t.policy);
+    record_.decision = admitted;
+    record_.committed = t.written.tokens().subspan(written);
+    record_.log_probs = log_probs_.tokens();
+    record_.shown = t.written.shown();
+    cache_.remember(t.written.tokens());
+  }
+
+  // A step does not finish: no scratch is left, and the drafter will follow the text anew.
+  void give_up(const text_type& t) {
+    drafter_in_step_ = false;
+#if ESPALIER_EXCEPTIONS
+    try {
+      cache_.drop_scratch(t.written.tokens());
+    } catch (...) {  // the next step drops it
+    }
+#endif
+  }
+
+ private:
+  void start(const text_type& t) {
+    log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
+    record_ = {};
+    drafter_in_step_ = false;
+  }
+
+  bool lacks_features(const text_type& t) const {
+    if constexpr (reads_features) return drafter_.n_read() < t.written.size() - 1;
+    return false;
+  }
+
+  // Gives the drafter the hidden states of rows of the last pass that are text beyond what it has read. rows [n] are
+  // those of the tokens from `first` on.
+  void show_features(const BackendT& backend, std::int32_t first, std::span<const std::int32_t> rows) {
+    if constexpr (reads_features) {
+      const auto known = static_cast<std::size_t>((std::max)(std::int32_t{0}, drafter_.n_read() - first));
+      if (known < rows.size()) drafter_.read(backend, rows.subspan(known));
+    }
+  }
+
+  static bool reads_states(const TreePolicyT& policy) {
+    if constexpr (StatePolicy<TreePolicyT, number>) return policy.reads_states();
+    return false;
+  }
+
+  // Tells the policy what the target says after this node.
+  void show_state(text_type& t, const BackendT& backend, node_id u) {
+    if constexpr (StatePolicy<TreePolicyT, number>) {
+      if (!reads_states(t.policy)) return;
+      std::span<const float> hidden;
+      if constexpr (HiddenBackend<BackendT>) {
+        if (backend.hidden_size() > 0) hidden = backend.hidden_state(rows_.row(u));
+      }
+      t.policy_in_step = false;
+      t.policy.read(logits_.row(rows_.logits_rows()[static_cast<std::size_t>(u)]), hidden);
+    }
+  }
+
+  DrafterT drafter_;
+  text_cache<KVStoreT> cache_;
+  served_sizes sizes_;
+  tree<> tree_;
+  growth growth_;
+  round_rows rows_;
+  prefill prefill_;
+  log_probs<number> log_probs_;
+  vocab_rows<number> logits_;                                      // of this text's nodes
+  std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
+  bool drafter_in_step_ = false;
+  bool draft_reads_ = false;
+  round_record record_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/text_event.hpp"
+
+namespace espalier::detail {
+
+enum class text_stage {
+  waiting,  // for a place
+  served,
+  held,  // a part has failed
+  ended,
+};
+
+// A text among others.
+template <class PolicyT>
+struct batch_text {
+  saved_text<PolicyT> value;
+  text_id id = -1;
+  std::int32_t priority = 0;
+  text_stage stage = text_stage::waiting;
+  std::int32_t place = -1;  // where it is served
+
+  // Whether it goes before another: by priority, then as they came.
+  bool before(const batch_text& other) const {
+    return priority != other.priority ? priority > other.priority : id < other.id;
+  }
+};
+
+// The texts that a batch_decoder knows, by number and by turn. Memory of texts that are forgotten is used again.
+template <class PolicyT>
+class text_table {
+ public:
+  using entry = batch_text<PolicyT>;
+
+  // So many that have ended are kept.
+  explicit text_table(std::int32_t max_ended) : max_ended_(static_cast<std::size_t>(max_ended)) {}
+
+  std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
+
+  // Errors: input_error where there is no such text.
+  entry& find(text_id id) const {
+    const auto at =
+        std::lower_bound(known_.begin(), known_.end(), id, [](const entry* e, text_id i) { return e->id < i; });
+    if (at == known_.end() || (*at)->id != id) {
+      raise<input_error>("text ", id, " is not known: ",
+                         id >= 0 && id < next_ ? "it was cancelled, or has ended, and later ones after it."
+                                               : "add() and fork() give the numbers of texts.");
+    }
+    return **at;
+  }
+
+  // Memory for a text that is to be added: it is not known yet.
+  entry& spare(const PolicyT& policy) {
+    if (!spare_) {
+      if (free_.empty()) {
+        all_.push_back(std::make_unique<entry>(entry{{{}, policy}}));
+        known_.reserve(all_.size()), free_.reserve(all_.size()), waiting_.reserve(all_.size());
+        ended_.reserve(all_.size() + 1);
+        free_.push_back(all_.back().get());
+      }
+      spare_ = free_.back();
+      free_.pop_back();
+    }
+    return *spare_;
+  }
+
+  // The spare one is known from now on, and waits.
+  text_id add(std::int32_t priority) {
+    entry& e = *std::exchange(spare_, nullptr);
+    e.id = next_++;
+    e.priority = priority;
+    known_.push_back(&e);
+    wait(e);
+    return e.id;
+  }
+
+  void wait(entry& e) {
+    if (e.stage == text_stage::ended) std::erase(ended_, &e);
+    e.stage = text_stage::waiting;
+    e.place = -1;
+    // The next one last.
+    waiting_.insert(std::lower_bound(waiting_.begin(), waiting_.end(), &e,
+                                     [](const entry* a, const entry* b) { return b->before(*a); }),
+                    &e);
+  }
+
+  // The text whose turn it is, or none.
+  entry* next() const { return waiting_.empty() ? nullptr : waiting_.back(); }
+  void serve_next(std::int32_t place) {
+    entry& e = *waiting_.back();
+    waiting_.pop_back();
+    e.stage = text_stage::served;
+    e.place = place;
+  }
+
+  void hold(entry& e) {
+    e.stage = text_stage::held;
+    e.place = -1;
+  }
+
+  void end(entry& e) {
+    e.stage = text_stage::ended;
+    e.place = -1;
+    ended_.push_back(&e);
+  }
+
+  // Forgets the texts that ended first, where more have than are kept.
+  void sweep() {
+    while (ended_.size() > max_ended_)
+      forget(*ended_.front());
+  }
+
+  void forget(entry& e) {
+    if (e.stage == text_stage::waiting) std::erase(waiting_, &e);
+    if (e.stage == text_stage::ended) std::erase(ended_, &e);
+    std::erase(known_, &e);
+    free_.push_back(&e);
+  }
+
+  // All that are known, by number.
+  std::span<entry* const> known() const { return known_; }
+
+ private:
+  std::size_t max_ended_;
+  text_id next_ = 0;
+  std::vector<std::unique_ptr<entry>> all_;
+  std::vector<entry*> known_, free_, waiting_, ended_;
+  entry* spare_ = nullptr;
+};
+
+}  // namespace espalier::detail
