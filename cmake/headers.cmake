@@ -89,7 +89,7 @@ set(espalier_core_headers
   include/espalier/tree_policy/cost_aware/acceptance_calibration.hpp
   include/espalier/tree_policy/cost_aware/cost_aware_options.hpp
   include/espalier/tree_policy/cost_aware/draft_pauses.hpp
-  include/espalier/tree_policy/cost_aware/throughput_price.hpp
+  include/espalier/tree_policy/cost_aware/round_budget.hpp
   include/espalier/tree_policy/cost_aware_draws.hpp
   include/espalier/tree_policy/delayed.hpp
   include/espalier/tree_policy/dynatree.hpp
@@ -145,6 +145,7 @@ set(espalier_core_headers
   include/espalier/decoder/saved_text.hpp
   include/espalier/decoder/served_text.hpp
   include/espalier/decoder/statistics.hpp
+  include/espalier/decoder/shared_budget.hpp
   include/espalier/decoder/step_record.hpp
   include/espalier/decoder/stop.hpp
   include/espalier/decoder/stopwatch.hpp

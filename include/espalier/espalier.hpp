@@ -77,6 +77,7 @@
 
 #include "espalier/core/model_state.hpp"
 #include "espalier/decoder/statistics.hpp"
+#include "espalier/decoder/shared_budget.hpp"
 #include "espalier/decoder/step_record.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/stopwatch.hpp"
@@ -140,7 +141,7 @@
 #include "espalier/tree_policy/cost_aware/acceptance_calibration.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
-#include "espalier/tree_policy/cost_aware/throughput_price.hpp"
+#include "espalier/tree_policy/cost_aware/round_budget.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"

@@ -60,12 +60,12 @@ void require_alone(DecoderT& decode, const std::vector<request>& requests, const
 }  // namespace
 
 TEST_CASE("a text is the same alone and in any batch") {
-  const auto check = [](auto policy, auto verifier, const sampling_options& sampling) {
+  const auto check = [](auto policy, auto verifier, const sampling_options& sampling, bool shared = true) {
     const auto requests = many::requests(5, sampling);
     const auto expected = many::alone(requests, policy, verifier);
     for (const std::int32_t n : {1, 3}) {
       two_models<> m = models_for(n);
-      auto decode = batch_of(m, policy, verifier, {.max_texts = n});
+      auto decode = batch_of(m, policy, verifier, {.max_texts = n, .share_budget = shared});
       require_alone(decode, requests, expected);
     }
   };
@@ -73,7 +73,9 @@ TEST_CASE("a text is the same alone and in any batch") {
   check(cost_aware(), greedy(), greedily);
   check(dynatree(), target_only(), sampled);
   check(specinfer_static(), khisti(), sampled);
-  check(cost_aware_draws(), residual_walk(), sampled);
+  check(cost_aware(), target_only(), sampled);
+  check(cost_aware_draws(), target_only(), sampled);
+  check(cost_aware_draws(), residual_walk(), sampled, false);
 }
 
 TEST_CASE("the text does not depend on order, priority, rows of a pass, chunks, or how a store commits") {

@@ -121,7 +121,7 @@ set(tested_elsewhere
   "cost/cost_curve.cpp: cost/monotone_grid.hpp"
   "cost/measure_costs.cpp: cost/hardware_name.hpp"
   "decoder/batch_decoder.cpp: decoder/batch_drafting.hpp decoder/batch_options.hpp decoder/batch_places.hpp
-    decoder/step_record.hpp decoder/text_event.hpp decoder/text_table.hpp"
+    decoder/shared_budget.hpp decoder/step_record.hpp decoder/text_event.hpp decoder/text_table.hpp"
   "decoder/decoder.cpp: backend/text.hpp decoder/no_pieces.hpp decoder/round_rows.hpp decoder/served_text.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
   "decoder/double_rows.cpp: backend/callable.hpp"
   "decoder/guards.cpp: core/require_token.hpp decoder/check_round.hpp decoder/grow.hpp"

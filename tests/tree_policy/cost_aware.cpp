@@ -230,13 +230,12 @@ TEST_CASE("rows that can give nothing end the tree") {
 TEST_CASE("what opens a round counts as a part of its first pass") {
   cost_model costs{{}, {}, {}, cost_curve::linear(0.5, 0.25), cost_curve::linear(2, 1)};
   costs.opening = 3;
-  throughput_price price(costs, 8);
-  price.begin_round(8);
-  CHECK(price.of_pass(1) == Approx(0.5));
-  price.add_pass(1);
-  price.add_pass(1);
-  price.end_round(0);
-  CHECK(price.round_seconds() == Approx(3 + 0.5 + 0.5 + 2));
+  round_budget budget(costs, 8);
+  budget.begin(1, 0);
+  CHECK(budget.of_pass(1) == Approx(0.5));
+  budget.add_nodes(0, 1);
+  budget.add_nodes(1, 1);
+  CHECK(budget.round_seconds() == Approx(3 + 0.5 + 0.5 + 2));
   const auto check = [&](auto kind) {
     cost_model dear = usual();
     dear.opening = 100;

@@ -176,7 +176,38 @@ concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader
   policy.serialize(reader);
 };
 
+//! A policy whose rounds can share one budget with those of other texts: who serves many texts asks all of them before
+//! any of them goes on.
+//!
+//! Minimal definition, besides OpeningPolicy
+//!   typename budget_type          begin(n_texts, context, beside): a round of so many texts begins, whose caches hold
+//!                                 so many tokens each, beside other rows of the target's pass; decide(): all policies
+//!                                 have said what they want; end(): all have observed their verdicts. Copied
+//!   budget() -> const budget_type&   its own, for where it is alone
+//!   join(budget)                  after open() and before begin(): the budget of this round
+//!   consider(tree, answer, chance), choose(tree, answer, chance) -> wanted    the two halves of take(): between them
+//!                                 decide() is called
+//! Models
+//!   cost_aware, cost_aware_draws
+template <class PolicyT>
+concept BudgetedPolicy = OpeningPolicy<PolicyT> &&
+    requires(PolicyT& policy, const PolicyT& fixed, typename PolicyT::budget_type& budget, std::int32_t n) {
+  { fixed.budget() } -> std::same_as<const typename PolicyT::budget_type&>;
+  policy.join(budget);
+  budget.begin(n, n, n);
+  budget.decide();
+  budget.end();
+};
+
 namespace detail {
+
+// What texts of other policies share.
+struct no_budget {};
+
+template <class PolicyT>
+struct budget_of : std::type_identity<no_budget> {};
+template <BudgetedPolicy PolicyT>
+struct budget_of<PolicyT> : std::type_identity<typename PolicyT::budget_type> {};
 
 // Of either number.
 template <class PolicyT>
@@ -210,6 +241,7 @@ concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || Rea
 //!   reads_states, read, read_draft        see StatePolicy
 //!   max_asked, was                        see RebuildingPolicy, JointPolicy
 //!   serialize                             see SavedPolicy
+//!   budget_type, budget, join, consider, choose   see BudgetedPolicy
 //! Laws
 //!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws, and at most tree.limit() while it grows.
 //!   What is wanted are nodes of the tree that were not asked about before, parents before their children.

@@ -27,6 +27,7 @@
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
+#include "espalier/decoder/shared_budget.hpp"
 #include "espalier/decoder/step_record.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/stopwatch.hpp"
@@ -44,23 +45,23 @@ namespace espalier {
 //! SharedDrafter are shared, too.
 //!
 //! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
-//! sampling, seed, stop conditions and copy of the policy; it is served in a sequence of both caches, and keeps it
-//! until it ends. Policy and verifier are kept by value; drafter, store and backend by reference when
-//! make_batch_decoder got lvalues, by value otherwise. Other drafters than SharedDrafters are copied, one for each text.
+//! sampling, seed, stop conditions and copy of the policy; it keeps its sequence of both caches until it ends. Policy
+//! and verifier are kept by value; drafter, store and backend by reference when make_batch_decoder got lvalues, by value
+//! otherwise. Drafters that are no SharedDrafter are copied, one for each text.
 //!
 //!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
 //!     const text_id id = decode.add(prompt, {.max_tokens = 256});
 //!     while (!decode.idle())
 //!       for (const text_event& e : decode.step()) show(e.id, e.round.committed);
 //!
-//! A prompt that begins as one that is being read waits for it where the store shares rows. Where the pages of a store
-//! run out, the last text in turn gives up its place and is computed again later. A text whose round finds no room in a
-//! pass of max_rows waits for the next step, and then comes first.
+//! A prompt that begins as one that is being read waits for it where the store shares rows. Where pages run out, the
+//! last text in turn gives up its place and is computed again later. A round that finds no room in a pass of max_rows
+//! waits for the next step, and then comes first.
 //!
 //! Complexity  a step: as many draft passes as the deepest tree needs, one target pass; no allocation once warm, nor
 //!             where a text joins or leaves
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
-//!             whoever else is served, where the backends are batch-invariant
+//!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget)
 //! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
 //!             in step() is told in the events of the texts that were in that pass: they are held at their last
 //!             committed token until resume(); the others go on
@@ -91,6 +92,7 @@ class batch_decoder {
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         max_rows_(most_rows()),
         texts_(options.max_ended),
+        budget_(policy_, options.share_budget),
         sizes_(sizes()),
         places_(options.max_texts, [&](std::int32_t i) {
           return std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes_);
@@ -121,7 +123,7 @@ class batch_decoder {
     return texts_.add(priority);
   }
 
-  //! The same, with the decoder's options for texts.
+  //! With the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }
@@ -212,6 +214,7 @@ class batch_decoder {
     record_.seconds.compile = watch_.lap();
     forward(chance_of, piece_of);
     places_.finish(texts_, events_);
+    budget_.end();
     record_.seconds.commit += watch_.lap();
     return events_;
   }
@@ -295,10 +298,12 @@ class batch_decoder {
 
   template <class ChancesT>
   void draft(const ChancesT& chance_of) {
+    const auto written = places_.written();
+    budget_.begin(written.n, written.context, written.beside);
     for (place* p : places_.in_turn()) {
-      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, context_); });
+      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, budget_.get()); });
     }
-    drafting_.grow(*this, drafter_, places_.in_turn(), chance_of);
+    drafting_.grow(*this, drafter_, places_.in_turn(), chance_of, budget_.get());
     for (place* p : places_.in_turn()) {
       if (p->draws()) attempt(*p, [&] { p->served.close_tree(p->text->value); });
     }
@@ -369,6 +374,7 @@ class batch_decoder {
   std::int32_t max_nodes_;
   std::int32_t max_rows_;
   detail::text_table<TreePolicyT> texts_;
+  detail::shared_budget<TreePolicyT, drafter_type> budget_;
   detail::served_sizes sizes_;
   places places_;
   drafting drafting_;

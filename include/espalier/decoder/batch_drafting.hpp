@@ -88,13 +88,13 @@ class batch_drafting {
     }
   }
 
-  // The trees of all places that draw one grow, step by step.
-  template <class HostT, class PlaceT, class ChancesT>
-  void grow(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of) {
+  // The trees of all places that draw one grow, step by step, and share this budget, if any.
+  template <class HostT, class PlaceT, class ChancesT, class BudgetT>
+  void grow(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of, BudgetT* budget) {
     bool wants = true;
     while (wants) {
       wants = false;
-      grow_parts(host, model, places, chance_of, wants, std::make_index_sequence<drafter_parts<DrafterT>::n>());
+      grow_parts(host, model, places, chance_of, budget, wants, std::make_index_sequence<drafter_parts<DrafterT>::n>());
     }
   }
 
@@ -110,9 +110,9 @@ class batch_drafting {
     std::int32_t first_output, first_row;
   };
 
-  template <class HostT, class PlaceT, class ChancesT, std::size_t... Index>
-  void grow_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of, bool& wants,
-                  std::index_sequence<Index...>) {
+  template <class HostT, class PlaceT, class ChancesT, class BudgetT, std::size_t... Index>
+  void grow_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
+                  BudgetT* budget, bool& wants, std::index_sequence<Index...>) {
     // Who wants what is looked at before anybody is answered: a step of one drafter is a step for all.
     flags_.clear();
     for (PlaceT* p : places) {
@@ -120,40 +120,48 @@ class batch_drafting {
       flags_.push_back(asks ? p->served.growing().part() : parts::n);
       wants = wants || asks;
     }
-    (grow_part<Index>(host, model, places, chance_of), ...);
+    (grow_part<Index>(host, model, places, chance_of, budget), ...);
   }
 
-  template <std::size_t Index, class HostT, class PlaceT, class ChancesT>
-  void grow_part(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of) {
+  template <std::size_t Index, class HostT, class PlaceT, class ChancesT, class BudgetT>
+  void grow_part(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
+                 BudgetT* budget) {
     using part_type =
         std::remove_reference_t<decltype(parts_of_text::template get<Index>(places[0]->served.drafter()))>;
-    bool any = false;
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      PlaceT* p = places[i];
-      p->asked = flags_[i] == Index && p->text != nullptr;
-      if (!p->asked) continue;
-      any = true;
-      host.attempt(*p, [&] {
-        if constexpr (SharedDrafter<part_type>) {
-          parts_of_text::template get<Index>(p->served.drafter())
-              .want(p->served.drafted().view(), p->served.growing().wanted());
-        } else {
-          auto&& chance = chance_of(p->text->id, p->text->value.written);
-          p->served.grow_step(p->text->value, chance);
-        }
-      });
-    }
-    if constexpr (SharedDrafter<part_type>) {
-      if (!any) return;
-      make_passes<Index>(host, model, places);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      places[i]->asked = places[i]->text != nullptr && flags_[i] == Index;
+    // f(place, drafter, chance) for all that ask.
+    const auto for_each = [&](const auto& f) {
       for (PlaceT* p : places) {
         if (p->text == nullptr || !p->asked) continue;
         host.attempt(*p, [&] {
           auto&& chance = chance_of(p->text->id, p->text->value.written);
-          p->served.template take_answer<Index>(p->text->value, parts_of_text::template get<Index>(p->served.drafter()),
-                                                chance);
+          f(*p, parts_of_text::template get<Index>(p->served.drafter()), chance);
         });
       }
+    };
+    if constexpr (!StepDrafter<part_type>) {
+      for_each([](PlaceT& p, auto&, auto& chance) { p.served.grow_step(p.text->value, chance); });
+    } else {
+      for_each([](PlaceT& p, auto& drafter, auto&) {
+        const std::span<const node_id> wanted = p.served.growing().wanted();
+        if constexpr (SharedDrafter<part_type>)
+          drafter.want(p.served.drafted().view(), wanted);
+        else
+          drafter.propose(p.served.drafted().view(), wanted);
+      });
+      if constexpr (SharedDrafter<part_type>) make_passes<Index>(host, model, places);
+      if constexpr (!std::is_same_v<BudgetT, no_budget>) {
+        if (budget != nullptr) {
+          for_each([](PlaceT& p, auto&, auto& chance) { p.served.consider_answer(p.text->value, chance); });
+          budget->decide();
+          for_each([](PlaceT& p, auto&, auto& chance) { p.served.choose_nodes(p.text->value, chance); });
+          return;
+        }
+      }
+      for_each([](PlaceT& p, auto& drafter, auto& chance) {
+        p.served.template take_answer<Index>(p.text->value, drafter, chance);
+      });
     }
   }
 

@@ -115,6 +115,25 @@ class batch_places {
     }
   }
 
+  // What is written in this step: so many texts, the tokens of each that its cache holds, on average, and the rows of
+  // prompts in the same pass.
+  struct writing {
+    std::int32_t n = 0, context = 0, beside = 0;
+  };
+  writing written() const {
+    writing w;
+    std::int64_t held = 0;
+    for (const place* p : in_turn_) {
+      if (p->text == nullptr || p->does == batch_task::none) continue;
+      const bool writes = p->does == batch_task::round;
+      w.n += writes ? 1 : 0;
+      w.beside += writes ? p->served.unread(p->text->value) : p->n_prompt_rows;
+      held += writes ? p->text->value.written.size() - 1 : 0;
+    }
+    if (w.n > 0) w.context = static_cast<std::int32_t>(held / w.n);
+    return w;
+  }
+
   // The last text in turn gives up its place and its rows.
   place& preempt_last(table& texts) {
     const auto last =

@@ -103,6 +103,12 @@ class growth {
     return JointDrafter<DrafterT> ? tree.limit() : most_;
   }
 
+  // The second half of take(), for policies that share a budget.
+  template <class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
+  void choose(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {
+    want(policy, tree, drafter, policy.choose(tree, answer, chance));
+  }
+
   // The drafter's answer about what was wanted.
   template <std::size_t Index, class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
   void take(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {

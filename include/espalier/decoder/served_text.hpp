@@ -167,13 +167,17 @@ class served_text {
     if (t.written.left() == 0 && !draft_reads_ && left(t) == 0) t.written.end();
   }
 
-  // A round begins: at most this many tokens are drafted.
-  void open_tree(text_type& t, std::int32_t most) {
+  // A round begins, which shares this budget, if any.
+  template <class BudgetT>
+  void open_tree(text_type& t, BudgetT* budget) {
     // The last token that may be written is the target's own: nothing need be drafted for it.
     const text& w = t.written;
     const std::int32_t room = w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
-    tree_.reset(w.tokens().back(), (std::min)({tree_.capacity(), room, most}));
+    tree_.reset(w.tokens().back(), (std::min)(tree_.capacity(), room));
     if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({w.size(), w.options().sampling, t.policy_in_step});
+    if constexpr (!std::is_same_v<BudgetT, no_budget>) {
+      if (budget != nullptr) t.policy.join(*budget);
+    }
     growth_.begin(t.policy, tree_, drafter_);
   }
 
@@ -186,6 +190,15 @@ class served_text {
   template <std::size_t Index, class PartT, class ChanceT>
   void take_answer(text_type& t, PartT& part, ChanceT& chance) {
     growth_.take<Index>(t.policy, tree_, drafter_, part.rows(), chance);
+  }
+  // The same in two halves, where texts share a budget.
+  template <class ChanceT>
+  void consider_answer(text_type& t, ChanceT& chance) {
+    t.policy.consider(tree_, drafter_.rows(), chance);
+  }
+  template <class ChanceT>
+  void choose_nodes(text_type& t, ChanceT& chance) {
+    growth_.choose(t.policy, tree_, drafter_, drafter_.rows(), chance);
   }
 
   void close_tree(text_type& t) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,7 @@
 #include "espalier/tree_policy/cost_aware/acceptance_calibration.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
-#include "espalier/tree_policy/cost_aware/throughput_price.hpp"
+#include "espalier/tree_policy/cost_aware/round_budget.hpp"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
 #include "espalier/tree_policy/growth/provisional.hpp"
 
@@ -30,7 +31,7 @@ namespace espalier {
 //! Drafts the prefixes that are most likely to be accepted, as far as that pays: each draft pass, and each row of the
 //! target's pass, must be expected to gain more tokens than could otherwise be written in the time that it takes. How
 //! likely a token is to be accepted follows from the draft's probabilities and from what was accepted lately. Time is
-//! that of the cost model.
+//! that of the cost model. Many texts share one round_budget, where each pays for what it adds to their passes.
 //!
 //! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n whose expected tokens, less
 //!   the price of their rows, are most.
@@ -44,7 +45,7 @@ namespace espalier {
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation
 //!             once warm
 //! Law         the tree depends on nothing but the options, the costs, the draft's rows, the text's length, the room
-//!             that is left, and the verdicts of the text's earlier rounds. A parent is at least as likely to be
+//!             that is left, the verdicts of the text's earlier rounds, and the budget that it shares, if it does. A parent is at least as likely to be
 //!             accepted as its children, so what is chosen is a tree
 //! Errors      option_error for options out of range
 //! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
@@ -56,19 +57,21 @@ class cost_aware {
 
   cost_aware(cost_aware_options options, cost_model costs)
       : options_(require_options(options)),
-        price_(std::move(costs), options.budget),
+        own_(std::move(costs), options.budget),
         asked_(options.budget, options.budget, options.budget),
         reach_(static_cast<std::size_t>(options.budget)) {
     best_.reserve(static_cast<std::size_t>(options.budget) + 1);
     ahead_.reserve(static_cast<std::size_t>(options.budget) + 1);
     frontier_.reserve(static_cast<std::size_t>(options.budget) + 1);
+    level_nodes_.reserve(static_cast<std::size_t>(options.budget) + 1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
-    price_.reset();
+    own_.reset();
+    unread_ = 0;
     pauses_.reset();
     asks_ = false;
     share_ = usual_share;
@@ -78,14 +81,22 @@ class cost_aware {
 
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
-    price_.serialize(archive);
+    own_.serialize(archive);
     pauses_.serialize(archive);
     first_child_.serialize(archive);
     other_child_.serialize(archive);
-    archive(share_);
+    archive(share_, unread_);
+    archive.require(unread_ >= 0);
   }
 
-  void open(const round_start& start) { price_.open(start.length - 1); }
+  using budget_type = round_budget;
+  const round_budget& budget() const { return own_; }
+
+  void open(const round_start& start) {
+    context_ = start.length - 1;
+    shared_ = nullptr;
+  }
+  void join(round_budget& budget) { shared_ = &budget; }
 
   std::int32_t max_asked() const { return max_nodes(); }
   std::span<const node_id> was() const { return asked_.was(); }
@@ -94,8 +105,9 @@ class cost_aware {
   std::span<const node_id> begin(TreeT& tree) {
     pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
-    price_.begin_round(limit_);
-    asks_ = price_.can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
+    if (shared_ == nullptr) own_.begin(1, context_);
+    level_nodes_.clear();
+    asks_ = now().can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
     best_.clear();
     n_worth_ = 0;
     depth_ = 1;
@@ -106,12 +118,34 @@ class cost_aware {
   }
 
   template <class TreeT, class NumberT, class ChanceT>
-  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
+  std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    consider(tree, rows, chance);
+    now().decide();
+    return choose(tree, rows, chance);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  void consider(TreeT&, const node_rows<NumberT>& rows, ChanceT&) {
     const auto level = asked_.level();
     for (std::size_t i = 0; i < level.size(); ++i)
       consider_children(level[i], reach_[i], rows.row(level[i]), depth_);
+    gains_ = {};
     const double worth = worth_of_best();
-    next_level(tree, worth);
+    if (depth_ < options_.max_depth) look_ahead(worth);
+    now().offer(gains_);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> choose(TreeT& tree, const node_rows<NumberT>&, ChanceT&) {
+    asked_.next_level();
+    const std::size_t levels = now().levels();
+    const bool asks = levels > 0 && gains_[levels - 1] > 0;
+    for (std::size_t i = 0; asks && i < n_asked_[levels - 1]; ++i) {
+      prefix& p = best_[frontier_[i].place];
+      asked_.add(tree, p);
+      if (p.node == no_node) break;
+      reach_[i] = p.reach;
+    }
     ++depth_;
     return wanted(tree);
   }
@@ -128,12 +162,17 @@ class cost_aware {
         rank = &other_child_;
       }
     }
-    price_.observe(tree.depth[v.accepted] + 1);
-    if (asks_) pauses_->observe(v.accepted != root_node, price_.gain());
+    const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
+    const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
+    if (asks_) pauses_->observe(v.accepted != root_node, gain);
+    unread_ = level_nodes_.empty() ? unread_ + n_tokens : 0;
+    now().add_tokens(n_tokens);
+    if (shared_ == nullptr) own_.end();
+    shared_ = nullptr;
   }
 
-  //! Tokens a second of the last rounds, in the seconds of the cost model.
-  double tokens_per_second() const { return price_.tokens_per_second(); }
+  //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
+  double tokens_per_second() const { return own_.tokens_per_second(); }
 
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node
@@ -154,13 +193,15 @@ class cost_aware {
   std::span<const node_id> wanted(TreeT& tree) {
     const auto level = asked_.level();
     if (!level.empty()) {
-      price_.add_pass(static_cast<std::int32_t>(level.size()));
+      const std::int32_t unread = level_nodes_.empty() ? unread_ : 0;
+      now().add_nodes(level_nodes_.size(), static_cast<std::int32_t>(level.size()), unread);
+      level_nodes_.push_back(static_cast<std::int32_t>(level.size()) + unread);
     } else if (asks_) {
       // A trial needs a token to learn from.
       if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
       asked_.rebuild(tree, std::span(best_).first(n_worth_));
     }
-    if (level.empty()) price_.end_round(tree.size() - 1);
+    if (level.empty()) now().add_rows(tree.size() - 1);
     return level;
   }
 
@@ -171,49 +212,38 @@ class cost_aware {
     n_worth_ = 0;
     for (std::size_t n = 1; n <= best_.size(); ++n) {
       expected += best_[n - 1].reach;
-      const double worth = expected - price_.of_rows(static_cast<std::int32_t>(n));
+      const double worth = expected - now().of_rows(static_cast<std::int32_t>(n));
       if (worth > most) most = worth, n_worth_ = n;
     }
     return most;
   }
 
-  template <class TreeT>
-  void next_level(TreeT& tree, double worth) {
-    asked_.next_level();
-    if (depth_ == options_.max_depth) return;
+  // What further levels would gain over `worth`, and from how many nodes of the frontier, the best ones.
+  void look_ahead(double worth) {
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {
       if (best_[i].depth == depth_) frontier_.push_back({best_[i].reach, i});
     }
-    const std::size_t n = worth_asking(depth_, worth);
-    for (std::size_t i = 0; i < n; ++i) {
-      prefix& p = best_[frontier_[i].place];
-      asked_.add(tree, p);
-      if (p.node == no_node) break;
-      reach_[i] = p.reach;
-    }
-  }
-
-  // How many nodes of the frontier to ask about, the best ones; 0 where no number of them is expected to give more than
-  // `worth`.
-  std::size_t worth_asking(std::int32_t depth, double worth) {
-    const std::int32_t levels = (std::min)(options_.max_depth - depth, max_ahead);
+    const auto levels = static_cast<std::size_t>((std::min)(options_.max_depth - depth_, max_ahead));
+    const double pass = now().of_pass(1);
+    double most = 0;
     std::size_t best_n = 0;
     for (std::size_t n = 1; n <= frontier_.size() && n <= best_n + 2; ++n) {
       ahead_.clear();
       for (const prefix& p : best_)
         ahead_.push_back(p.reach);
-      double share = 1, passes = 0;
-      for (std::int32_t level = 1; level <= levels; ++level) {
+      const double nodes = now().of_nodes(static_cast<std::int32_t>(n));
+      double share = 1;
+      for (std::size_t m = 0; m < levels; ++m) {
         share *= share_;
-        passes += price_.of_pass(static_cast<std::int32_t>(n));
         for (std::size_t i = 0; i < n; ++i)
           expect(frontier_[i].reach * share);
-        const double then = worth_of_ahead() - passes;
-        if (then > worth) worth = then, best_n = n;
+        const auto passes = static_cast<double>(m + 1);
+        const double gain = worth_of_ahead() - worth - passes * nodes;
+        if (gain > gains_[m]) gains_[m] = gain, n_asked_[m] = n;
+        if (gain - passes * pass > most) most = gain - passes * pass, best_n = n;
       }
     }
-    return best_n;
   }
 
   void expect(double reach) {
@@ -227,7 +257,7 @@ class cost_aware {
     double expected = 0, most = 0;
     for (std::size_t n = 1; n <= ahead_.size(); ++n) {
       expected += ahead_[n - 1];
-      most = (std::max)(most, expected - price_.of_rows(static_cast<std::int32_t>(n)));
+      most = (std::max)(most, expected - now().of_rows(static_cast<std::int32_t>(n)));
     }
     return most;
   }
@@ -257,13 +287,18 @@ class cost_aware {
     }
   }
 
+  // The budget of this round.
+  round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
+  const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
+
   struct frontier_node {
     double reach;
     std::size_t place;  // among the best prefixes
   };
 
   cost_aware_options options_;
-  throughput_price price_;
+  round_budget own_;
+  round_budget* shared_ = nullptr;  // in this round
   provisional<draft_pauses> pauses_;
   // Priors. The most probable child is accepted more often than the draft says, for it is the likeliest to be the
   // target's most probable token, too; the others as often as the draft says.
@@ -276,6 +311,11 @@ class cost_aware {
   std::vector<double> ahead_;            // the same of the best tree that is expected, as probabilities
   std::vector<frontier_node> frontier_;  // what may be asked about next, best first
   std::size_t n_worth_ = 0;              // so many of the best are worth their rows
+  round_budget::gains gains_{};          // of further levels, and how many nodes are asked about for them
+  std::array<std::size_t, round_budget::max_ahead> n_asked_{};
+  std::vector<std::int32_t> level_nodes_;  // asked about in this round, by level, with what the draft has to read
+  std::int32_t unread_ = 0;                // tokens written since the draft was asked
+  std::int32_t context_ = 0;
   std::int32_t limit_ = 0;
   std::int32_t depth_ = 1;  // of the children of the level
   bool asks_ = false;       // in this round

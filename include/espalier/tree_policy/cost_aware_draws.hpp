@@ -21,7 +21,7 @@
 #include "espalier/tree_policy/cost_aware/acceptance_calibration.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
-#include "espalier/tree_policy/cost_aware/throughput_price.hpp"
+#include "espalier/tree_policy/cost_aware/round_budget.hpp"
 #include "espalier/tree_policy/growth/provisional.hpp"
 
 namespace espalier {
@@ -41,7 +41,8 @@ namespace espalier {
 //!             draw, two for a further one; O(max_depth) beside. No allocation once warm
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
-//!             chance, the text's length, the room that is left, and the verdicts of the text's earlier rounds
+//!             chance, the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
+//!             budget that it shares, if it does
 //! Errors      option_error for options out of range
 //! Source      ours; further draws as DySpec's
 class cost_aware_draws {
@@ -52,16 +53,18 @@ class cost_aware_draws {
 
   cost_aware_draws(cost_aware_options options, cost_model costs)
       : options_(require_options(options)),
-        price_(std::move(costs), options.budget),
+        own_(std::move(costs), options.budget),
         largest_(static_cast<std::size_t>(options.budget) + 1) {
     asked_.reserve(static_cast<std::size_t>(options.max_depth));
+    level_nodes_.reserve(static_cast<std::size_t>(options.max_depth));
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
-    price_.reset();
+    own_.reset();
+    unread_ = 0;
     round_.reset();
     first_draw_.reset();
     later_draw_.reset();
@@ -70,38 +73,52 @@ class cost_aware_draws {
 
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
-    price_.serialize(archive);
+    own_.serialize(archive);
     round_.serialize(archive);
     first_draw_.serialize(archive);
     later_draw_.serialize(archive);
+    archive(unread_);
+    archive.require(unread_ >= 0);
   }
 
-  void open(const round_start& start) { price_.open(start.length - 1); }
+  using budget_type = round_budget;
+  const round_budget& budget() const { return own_; }
+
+  void open(const round_start& start) {
+    context_ = start.length - 1;
+    shared_ = nullptr;
+  }
+  void join(round_budget& budget) { shared_ = &budget; }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
     round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
-    price_.begin_round(limit_);
+    if (shared_ == nullptr) own_.begin(1, context_);
     asked_.clear();
-    if (!price_.can_gain((std::min)(limit_, options_.max_depth)) || !round_->pauses.asks()) {
-      price_.end_round(0);
-      return {};
-    }
+    level_nodes_.clear();
+    if (!now().can_gain((std::min)(limit_, options_.max_depth)) || !round_->pauses.asks()) return {};
     return ask(root_node, 1);
   }
 
   template <class TreeT, class NumberT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    consider(tree, rows, chance);
+    now().decide();
+    return choose(tree, rows, chance);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  void consider(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
     const bool is_trial = round_->pauses.paused();
     const auto depth = static_cast<std::int32_t>(asked_.size());
     asked_node& from = asked_.back();
     look_at(rows.row(from.node), from);
-    node_id tip = no_node;
-    double reach = 0;
+    node_id& tip = tip_ = no_node;
+    double& reach = reach_ = 0;
     while (!full(tree)) {
       const double next = expected(from);
-      const bool wanted = next > reach && pays(next, 1, depth, tree.view().n_draws);
+      const bool wanted = next > reach && pays(next, depth, tree.view().n_draws);
       // A trial makes two draws, to learn how likely a first one and a later one are to be accepted.
       if (!wanted && !(is_trial && from.n_draws < 2)) break;
       const node_id child = draw(tree, from, rows, chance);
@@ -113,10 +130,17 @@ class cost_aware_draws {
       reach = next;
     }
     const std::int32_t last = is_trial ? 1 : options_.max_depth;
-    if (tip != no_node && depth < last && !full(tree) && pays(reach, 0, depth, tree.view().n_draws))
-      return ask(tip, reach);
+    gains_ = {};
+    if (tip != no_node && depth < last && !full(tree)) look_ahead(reach, depth, tree.view().n_draws);
+    now().offer(gains_);
+  }
+
+  template <class TreeT, class NumberT, class ChanceT>
+  std::span<const node_id> choose(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
+    const std::size_t levels = now().levels();
+    if (levels > 0 && gains_[levels - 1] > 0) return ask(tip_, reach_);
     fill(tree, rows, chance);
-    price_.end_round(tree.size() - 1);
+    now().add_rows(tree.size() - 1);
     return {};
   }
 
@@ -131,12 +155,17 @@ class cost_aware_draws {
         if (child == taken) break;  // the later ones were not needed
       }
     }
-    price_.observe(tree.depth[v.accepted] + 1);
-    if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, price_.gain());
+    const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
+    const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
+    if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, gain);
+    unread_ = asked_.empty() ? unread_ + n_tokens : 0;
+    now().add_tokens(n_tokens);
+    if (shared_ == nullptr) own_.end();
+    shared_ = nullptr;
   }
 
-  //! Tokens a second of the last rounds, in the seconds of the cost model.
-  double tokens_per_second() const { return price_.tokens_per_second(); }
+  //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
+  double tokens_per_second() const { return own_.tokens_per_second(); }
 
  private:
   static constexpr double confidence_weight = 0.05;  // of the latest row in the mean
@@ -151,6 +180,10 @@ class cost_aware_draws {
       archive(confidence);
     }
   };
+
+  // The budget of this round.
+  round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
+  const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
 
   struct asked_node {
     double reach;  // the probability that the next draw from it is looked at
@@ -171,7 +204,9 @@ class cost_aware_draws {
   }
 
   std::span<const node_id> ask(node_id u, double reach) {
-    price_.add_pass(1);
+    const std::int32_t unread = level_nodes_.empty() ? unread_ : 0;
+    now().add_nodes(level_nodes_.size(), 1, unread);
+    level_nodes_.push_back(1 + unread);
     asked_.push_back({reach, u, 0});
     return {&asked_.back().node, 1};
   }
@@ -190,22 +225,44 @@ class cost_aware_draws {
     return from.reach > 0 ? from.reach * calibration(from.n_draws).probability(largest_[at(from.node)]) : 0;
   }
 
-  // Whether going on pays. rows == 1: a draw that is accepted with probability `reach`, with the path that may follow
-  // it, is worth more than the rows and passes of both. rows == 0: the draw has been made, and the path that may follow
-  // must pay alone.
-  bool pays(double reach, std::int32_t rows, std::int32_t depth, std::int32_t drawn) const {
-    const double first = first_draw_.at(round_->confidence);
-    const double second = (1 - first) * later_draw_.at(round_->confidence);
-    const double child = (std::max)(first, second);
-    const double pass = price_.of_pass(1);
-    double gain = rows * reach;
-    for (std::int32_t n = drawn + rows; n <= limit_; n += second > first ? 2 : 1) {
-      if (n > drawn && gain > price_.of_rows(n) - price_.of_rows(drawn)) return true;
+  // Whether a draw that is accepted with probability `reach`, with the path that may follow it, is worth more than the
+  // rows and passes of both.
+  bool pays(double reach, std::int32_t depth, std::int32_t drawn) const {
+    const path_ahead ahead = path();
+    const double pass = now().of_pass(1);
+    double gain = reach;
+    for (std::int32_t n = drawn + 1; n <= limit_; n += ahead.rows) {
+      if (gain > now().of_rows(n) - now().of_rows(drawn)) return true;
       if (depth++ == options_.max_depth) return false;
-      reach *= child;
+      reach *= ahead.share;
       gain += reach - pass;
     }
     return false;
+  }
+
+  // What a path of one level more, two levels more, ... would gain after a draw that has been made and is reached with
+  // this probability.
+  void look_ahead(double reach, std::int32_t depth, std::int32_t drawn) {
+    const path_ahead ahead = path();
+    double gain = 0;
+    for (std::size_t m = 0; m < round_budget::max_ahead; ++m) {
+      const std::int32_t n = drawn + static_cast<std::int32_t>(m + 1) * ahead.rows;
+      if (n > limit_ || depth++ == options_.max_depth) return;
+      reach *= ahead.share;
+      gain += reach;
+      gains_[m] = gain - (now().of_rows(n) - now().of_rows(drawn));
+    }
+  }
+
+  // The levels of a path, as they lately were.
+  struct path_ahead {
+    double share;       // of the next level, once this one is reached
+    std::int32_t rows;  // draws a level
+  };
+  path_ahead path() const {
+    const double first = first_draw_.at(round_->confidence);
+    const double second = (1 - first) * later_draw_.at(round_->confidence);
+    return {(std::max)(first, second), second > first ? 2 : 1};
   }
 
   // Draws from a node that was asked about; no_node where nothing is left of its row.
@@ -231,20 +288,27 @@ class cost_aware_draws {
         return expected(a) < expected(b);
       });
       const std::int32_t drawn = tree.view().n_draws;
-      if (!(expected(best) > price_.of_rows(drawn + 1) - price_.of_rows(drawn))) return;
+      if (!(expected(best) > now().of_rows(drawn + 1) - now().of_rows(drawn))) return;
       draw(tree, best, rows, chance);
     }
   }
 
   cost_aware_options options_;
-  throughput_price price_;
+  round_budget own_;
+  round_budget* shared_ = nullptr;  // in this round
   provisional<round_state> round_;
   // Priors: what two language models of one kind do at temperature 1. Texts of one pair of models differ little in how
   // often first draws are accepted, so there the prior weighs as much as some thirty observations.
   acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
   acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, if those before it were rejected
-  std::vector<double> largest_;    // [budget + 1] probability of a node's row, where it was asked for
-  std::vector<asked_node> asked_;  // in this round
+  std::vector<double> largest_;            // [budget + 1] probability of a node's row, where it was asked for
+  std::vector<asked_node> asked_;          // in this round
+  std::vector<std::int32_t> level_nodes_;  // 1 a level, with what the draft has to read
+  round_budget::gains gains_{};            // of further levels
+  node_id tip_ = no_node;                  // where the path may go on, and how likely that is reached
+  double reach_ = 0;
+  std::int32_t unread_ = 0;  // tokens written since the draft was asked
+  std::int32_t context_ = 0;
   std::int32_t limit_ = 0;
 };
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+
+namespace espalier::detail {
+
+// The budget that the texts of a batch_decoder share in a round, where their policy can; nothing where it cannot.
+template <class PolicyT, class DrafterT>
+class shared_budget {
+  static constexpr bool exists = BudgetedPolicy<PolicyT> && StepDrafter<DrafterT>;
+
+ public:
+  using type = typename std::conditional_t<exists, budget_of<PolicyT>, std::type_identity<no_budget>>::type;
+
+  shared_budget(const PolicyT& policy, bool shares) : budget_(first(policy)), shares_(shares) {}
+
+  // Null where nothing is shared.
+  type* get() { return shares_ ? &budget_ : nullptr; }
+
+  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t beside) {
+    if constexpr (exists) budget_.begin(n_texts, context, beside);
+  }
+  void end() {
+    if constexpr (exists) budget_.end();
+  }
+
+ private:
+  static type first(const PolicyT& policy) {
+    if constexpr (exists)
+      return policy.budget();
+    else
+      return {};
+  }
+
+  type budget_;
+  bool shares_;
+};
+
+}  // namespace espalier::detail
