@@ -59,6 +59,7 @@ set(espalier_core_headers
   include/espalier/kv_store/memory/serialize_rows.hpp
   include/espalier/kv_store/page_ledger.hpp
   include/espalier/kv_store/paged.hpp
+  include/espalier/kv_store/prefix_tree.hpp
   include/espalier/kv_store/saved_sequence.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp
@@ -185,6 +186,7 @@ set(espalier_testing_headers
   include/espalier/testing/random_tree.hpp
   include/espalier/testing/row_drafter.hpp
   include/espalier/testing/sequence_drafter_laws.hpp
+  include/espalier/testing/sharing_kv_store_laws.hpp
   include/espalier/testing/step_drafter_laws.hpp
   include/espalier/testing/text_distribution.hpp
   include/espalier/testing/tiny_model.hpp

@@ -113,6 +113,7 @@
 #include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/page_ledger.hpp"
 #include "espalier/kv_store/paged.hpp"
+#include "espalier/kv_store/prefix_tree.hpp"
 #include "espalier/kv_store/saved_sequence.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/kv_store/token_kv.hpp"

@@ -15,6 +15,7 @@
 #include "espalier/testing/random_tree.hpp"
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/testing/sequence_drafter_laws.hpp"
+#include "espalier/testing/sharing_kv_store_laws.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/testing/text_distribution.hpp"
 #include "espalier/testing/tiny_model.hpp"

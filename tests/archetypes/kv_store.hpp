@@ -19,4 +19,18 @@ struct kv_store {
 };
 static_assert(espalier::KVStore<kv_store>);
 
+//! The same of a SharingKVStore.
+struct sharing_kv_store : kv_store {
+  std::span<const espalier::token_id> prefix(std::int32_t sequence) const;
+  std::uint64_t version(std::int32_t sequence) const;
+  void remember(std::int32_t sequence, std::int32_t first, std::span<const espalier::token_id> tokens);
+  std::int32_t adopt(std::int32_t sequence, std::span<const espalier::token_id> tokens);
+  void fork(std::int32_t from, std::int32_t to);
+  std::int32_t n_pages() const;
+  std::int32_t page_size() const;
+  std::int32_t n_free() const;
+};
+static_assert(espalier::PrefixKVStore<sharing_kv_store> && !espalier::PrefixKVStore<kv_store>);
+static_assert(espalier::SharingKVStore<sharing_kv_store>);
+
 }  // namespace archetypes

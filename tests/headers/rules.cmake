@@ -138,7 +138,6 @@ set(tested_elsewhere
   "headers/linked_one.cpp: config.hpp espalier.hpp"
   "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"
   "kv_store/contiguous.cpp: kv_store/memory/float_block.hpp kv_store/memory/kv_shape.hpp kv_store/slot_ledger.hpp"
-  "kv_store/paged.cpp: kv_store/page_ledger.hpp"
   "model/files/cost_file.cpp: model/llama/model_identity.hpp"
   "model/llama/block_draft_model.cpp: model/llama/block_draft_config.hpp model/llama/block_draft_target.hpp
     model/llama/block_draft_tensors.hpp model/llama/block_draft_weights.hpp"

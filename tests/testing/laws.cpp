@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/kv_store/paged.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/testing.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -81,6 +83,31 @@ struct token_access {
   int read(token_kv& kv, std::int32_t s, std::int32_t slot) const { return kv.token(s, slot); }
 };
 
+// Ways to be wrong of a store of pages.
+struct wrong_pages : paged_kv {
+  using paged_kv::paged_kv;
+  bool finds_half = false, forks_none = false;
+
+  int adopt(int s, std::span<const token_id> tokens) {
+    return paged_kv::adopt(s, finds_half ? tokens.first(tokens.size() / 2) : tokens);
+  }
+  void fork(int from, int to) {
+    if (!forks_none || from == to) return paged_kv::fork(from, to);
+    const std::vector<token_id> tokens(prefix(from).begin(), prefix(from).end());
+    truncate(to, 0);
+    std::vector<std::int32_t> all(tokens.size());
+    std::iota(all.begin(), all.end(), 0);
+    append(to, static_cast<int>(all.size()));
+    commit(to, all);
+    remember(to, 0, tokens);
+  }
+};
+
+struct key_access {
+  void write(paged_kv& kv, int s, int slot, int number) const { *kv.key(0, s, slot) = static_cast<float>(number); }
+  int read(paged_kv& kv, int s, int slot) const { return static_cast<int>(*kv.key(0, s, slot)); }
+};
+
 // Gives other logits in a large pass.
 struct sees_all_rows {
   text_backend<models::text_model> inner{7, models::text_model{.seed = 61}};
@@ -150,6 +177,17 @@ TEST_CASE("a store that keeps other rows than the accepted ones is caught") {
   wrong.keeps_the_first = true;
   CHECK(says(broken([&] { testing::check_kv_store(wrong, 1, token_access()); }), "slot",
              "does not hold what was written into it"));
+}
+
+TEST_CASE("a store that shares other rows than those of the tokens is caught") {
+  wrong_pages kv(1, 1, 2, 23, 4);
+  CHECK_NOTHROW(testing::check_kv_store(kv, 2, key_access()));
+  kv.finds_half = true;
+  CHECK(says(broken([&] { testing::check_kv_store(kv, 2, key_access()); }), "adopt(1, 22 tokens) is 11",
+             "between 22 and 22"));
+  kv = wrong_pages(1, 1, 2, 23, 4);
+  kv.forks_none = true;
+  CHECK(says(broken([&] { testing::check_kv_store(kv, 2, key_access()); }), "fork() takes pages"));
 }
 
 TEST_CASE("a backend whose trees are not plain decoding is caught") {

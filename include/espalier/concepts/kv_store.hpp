@@ -47,6 +47,23 @@ concept RemembersTokens = requires(KVStoreT& kv, const KVStoreT& fixed, std::int
   kv.remember(sequence, sequence, tokens);
 };
 
+template <class KVStoreT>
+concept HasAdopt = requires(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens) {
+  { kv.adopt(sequence, tokens) } -> std::convertible_to<std::int32_t>;
+};
+
+template <class KVStoreT>
+concept HasFork = requires(KVStoreT& kv, std::int32_t sequence) {
+  kv.fork(sequence, sequence);
+};
+
+template <class KVStoreT>
+concept HasPages = requires(const KVStoreT& kv) {
+  { kv.n_pages() } -> std::convertible_to<std::int32_t>;
+  { kv.page_size() } -> std::convertible_to<std::int32_t>;
+  { kv.n_free() } -> std::convertible_to<std::int32_t>;
+};
+
 }  // namespace detail
 
 //! The cache of keys and values as slots, for one or more sequences: committed rows first, then this round's scratch.
@@ -91,6 +108,28 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 //!   contiguous_kv, paged_kv, token_kv
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
+
+//! A store of pages whose sequences share rows: a text goes on with what any other has computed of its beginning, and
+//! several go on from one. No row is copied until a sequence writes into a page that is not its alone.
+//!
+//! Minimal definition, besides PrefixKVStore
+//!   adopt(sequence, tokens) -> int   the sequence then holds the longest beginning of these tokens that the store has
+//!                                    rows of, and nothing else; gives how many. Rows that it holds itself stay where
+//!                                    they are as long. Found is what was given up with its tokens known (by truncate,
+//!                                    adopt or fork) and not evicted since, and the full pages of what sequences hold;
+//!                                    of what several have computed for themselves, what one of them holds
+//!   fork(from, to)                   `to` then holds the committed rows of `from`, and what is known of their tokens
+//!   n_pages(), page_size() -> int
+//!   n_free() -> int                  pages that no sequence uses; rows that were given up may lie in them
+//! Laws
+//!   What one sequence writes changes no row that another holds. Adopted rows are those of the tokens. append finds no
+//!   room only where fewer pages are free than it takes, one for a copy included; rows that were given up are evicted
+//!   for it, the oldest first. Once all sequences are truncated to nothing, all pages are free.
+//! Models
+//!   paged_kv
+template <class KVStoreT>
+concept SharingKVStore =
+    PrefixKVStore<KVStoreT> && detail::HasAdopt<KVStoreT> && detail::HasFork<KVStoreT> && detail::HasPages<KVStoreT>;
 
 //! A store that can save the rows of a sequence and load them: see write_sequence and read_sequence.
 //!

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,20 +16,25 @@
 namespace espalier {
 
 //! Keys and values of every layer in a pool of pages that all sequences share: memory for the rows that are there, not
-//! for the longest text of each sequence.
+//! for the longest text of each sequence. Texts that begin alike share the pages of their beginning, where one adopts
+//! what another has left or holds: see page_ledger.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
-//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation
-//! Law         KVStore's; append also says -1 where the pages are used up
+//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; append: as much for
+//!             the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied. No
+//!             allocation after the first use of a sequence
+//! Law         SharingKVStore's; append also says -1 where the pages are used up, cached ones included; capacity() is
+//!             no more than all pages have
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
-//! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023
+//! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
+//!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
 class paged_kv {
  public:
   paged_kv(int n_layers, int row_size, int n_sequences, int capacity, int page_size, int n_pages,
            commit_mode mode = commit_mode::compact)
-      : ledger_(n_sequences, capacity, mode),
+      : shape_(n_layers, row_size, n_sequences, capacity),
         pages_(n_sequences, capacity, page_size, n_pages),
-        shape_(n_layers, row_size, n_sequences, capacity) {
+        ledger_(n_sequences, pages_.capacity(), mode) {
     const std::size_t floats = shape_.numbers(n_pages, page_size, sizeof(float));
     block_ = detail::float_block(floats, true);
     data_ = block_.take(floats);
@@ -44,15 +50,16 @@ class paged_kv {
   int n_sequences() const { return ledger_.n_sequences(); }
   int capacity() const { return ledger_.capacity(); }
   int page_size() const { return pages_.page_size(); }
-  //! Pages that no sequence has.
+  int n_pages() const { return pages_.n_pages(); }
+  //! Pages that no sequence uses, cached ones included.
   int n_free() const { return pages_.n_free(); }
   bool compacts() const { return ledger_.compacts(); }
 
   int size(int sequence) const { return ledger_.size(sequence); }
   int append(int sequence, int n) {
     const int first = ledger_.append(sequence, 0);
-    if (n < 0 || n > capacity() - first || !pages_.has_room(sequence, first + n)) return -1;
-    pages_.ensure(sequence, first + n);
+    if (n < 0 || n > capacity() - first || !pages_.has_room(sequence, first, first + n)) return -1;
+    pages_.ensure(sequence, first, first + n, [&](int from, int to, int n_rows) { copy_rows(from, to, n_rows); });
     return ledger_.append(sequence, n);
   }
   int commit(int sequence, std::span<const std::int32_t> kept) {
@@ -62,14 +69,34 @@ class paged_kv {
     return n;
   }
   void truncate(int sequence, int n) {
+    pages_.truncate(sequence, (std::min)(n, size(sequence)), prefix(sequence));
     ledger_.truncate(sequence, n);
-    pages_.truncate(sequence, size(sequence));
+  }
+
+  int adopt(int sequence, std::span<const token_id> tokens) {
+    const std::span<const token_id> known = prefix(sequence);
+    const auto same = std::mismatch(known.begin(), known.end(), tokens.begin(), tokens.end()).first - known.begin();
+    const int held = static_cast<int>(same);
+    const int found = pages_.adopt(sequence, tokens, held, known);
+    if (found > held) {
+      ledger_.hold(sequence, found, tokens.first(static_cast<std::size_t>(found)));
+      return found;
+    }
+    truncate(sequence, held);
+    return held;
+  }
+  void fork(int from, int to) {
+    const int n = size(from);
+    if (from == to) return truncate(to, n);
+    pages_.fork(from, to, n, prefix(to));
+    ledger_.hold(to, n, prefix(from));
   }
 
   std::span<const token_id> prefix(int sequence) const { return ledger_.prefix(sequence); }
   std::uint64_t version(int sequence) const { return ledger_.version(sequence); }
   void remember(int sequence, std::int32_t first, std::span<const token_id> tokens) {
     ledger_.remember(sequence, first, tokens);
+    pages_.remember(sequence, first, prefix(sequence));
   }
   template <class ArchiveT>
   void serialize(ArchiveT& archive, int sequence) {
@@ -81,20 +108,31 @@ class paged_kv {
   float* value(int layer, int sequence, int slot) { return row(layer, sequence, 1, slot); }
 
  private:
-  // [layers][pages][keys, values][page_size][row_size]
   float* row(int layer, int sequence, int which, int slot) {
-    const std::int32_t page = pages_.pages(sequence)[static_cast<std::size_t>(slot / page_size())];
-    const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * pages_.n_pages() + page) * 2 + which;
-    return data_ + (block * page_size() + slot % page_size()) * shape_.row_size;
+    return row_in(pages_.pages(sequence)[static_cast<std::size_t>(slot / page_size())], layer, which,
+                  slot % page_size());
+  }
+  // [layers][pages][keys, values][page_size][row_size]
+  float* row_in(int page, int layer, int which, int slot) {
+    const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * n_pages() + page) * 2 + which;
+    return data_ + (block * page_size() + slot) * shape_.row_size;
+  }
+  // The first rows of a page.
+  void copy_rows(int from, int to, int n_rows) {
+    const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(n_rows) * row_size();
+    for (int layer = 0; layer < n_layers(); ++layer) {
+      for (const int which : {0, 1})
+        std::copy_n(row_in(from, layer, which, 0), n, row_in(to, layer, which, 0));
+    }
   }
 
-  slot_ledger ledger_;
-  page_ledger pages_;
   detail::kv_shape shape_;
+  page_ledger pages_;
+  slot_ledger ledger_;
   detail::float_block block_;
   float* data_ = nullptr;
 };
 
-static_assert(SavedKVStore<paged_kv>);
+static_assert(SavedKVStore<paged_kv> && SharingKVStore<paged_kv>);
 
 }  // namespace espalier

@@ -89,6 +89,16 @@ class slot_ledger {
     tokens_.truncate(sequence, committed_[s]);
   }
 
+  //! The sequence has n committed rows from now on, and no scratch; of the first of them the tokens are known.
+  //!
+  //! Pre         no more tokens than n, no part of prefix(sequence); n <= capacity()
+  void hold(std::int32_t sequence, std::int32_t n, std::span<const token_id> tokens) {
+    const std::size_t s = checked(sequence);
+    committed_[s] = n;
+    scratch_[s] = 0;
+    tokens_.remember(sequence, 0, tokens);
+  }
+
   //! Which tokens the committed rows are of, as far as that is known.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }

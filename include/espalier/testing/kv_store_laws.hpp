@@ -14,6 +14,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/testing/law_error.hpp"
+#include "espalier/testing/sharing_kv_store_laws.hpp"
 
 namespace espalier::testing {
 
@@ -35,6 +36,9 @@ class kv_store_laws {
       if constexpr (PrefixKVStore<KVStoreT>) remembers(s);
     }
     random_operations();
+    for (std::int32_t s = 0; s < n_sequences_; ++s)
+      kv_.truncate(s, 0);
+    if constexpr (SharingKVStore<KVStoreT>) check_sharing_kv_store(kv_, n_sequences_, access_);
   }
 
  private:
@@ -234,7 +238,7 @@ class kv_store_laws {
 }  // namespace detail
 
 //! Checks the laws of KVStore: what commits keep, what truncations leave, what a full store says, and that sequences do
-//! not meet; and those of PrefixKVStore for a store that is one.
+//! not meet; and those of PrefixKVStore and SharingKVStore for a store that is one.
 //!
 //! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
 //!   access.write(kv, sequence, slot, number)

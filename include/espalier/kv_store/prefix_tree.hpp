@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Which tokens the rows in the pages of a pool are of: a radix tree whose nodes are pages. Below a page stand those
+//! with the tokens that come next; a page with others below it is full. Pages that nobody uses are cached: they are
+//! evicted when room is needed, in the order of cache().
+//!
+//! Shapes      tokens(page) [0 to page_size], 0 where the tree does not know the page; page 0 to n_pages - 1, or
+//!             `none`, below which texts begin
+//! Complexity  find, enter: O(tokens + pages beside those on the way, each up to its first token that differs); forget:
+//!             O(pages forgotten); all else O(1). No allocation after construction
+//! Law         no two pages below one have the same tokens. If a page is cached after all below it, pages are evicted
+//!             before those above them
+//! Errors      option_error for sizes out of range
+//! Source      Zheng et al., SGLang: efficient execution of structured language model programs, 2024 (RadixAttention)
+class prefix_tree {
+ public:
+  static constexpr std::int32_t none = -1;
+
+  //! The beginning of a text that is found: its last page, and how many tokens it has in all.
+  struct beginning {
+    std::int32_t page = none;
+    std::int32_t n_tokens = 0;
+  };
+
+  prefix_tree(std::int32_t n_pages, std::int32_t page_size) : page_size_(page_size) {
+    require_option("page size", page_size, 1, 1 << 20);
+    require_option("number of pages", n_pages, 1, 1 << 30);
+    require_option("slots of all pages", static_cast<double>(n_pages) * page_size, 1.0, static_cast<double>(1 << 30));
+    nodes_.resize(static_cast<std::size_t>(n_pages) + 1);
+    tokens_.resize(static_cast<std::size_t>(n_pages) * static_cast<std::size_t>(page_size));
+  }
+
+  bool knows(std::int32_t page) const { return node(page).n_tokens > 0; }
+  bool is_full(std::int32_t page) const { return node(page).n_tokens == page_size_; }
+  //! Valid until the page is entered again.
+  std::span<const token_id> tokens(std::int32_t page) const {
+    return {tokens_.data() + offset(page), static_cast<std::size_t>(node(page).n_tokens)};
+  }
+  //! The page with the tokens before those of a page that is known, or `none`.
+  std::int32_t above(std::int32_t page) const { return node(page).above; }
+  //! Pages that are cached.
+  std::int32_t n_cached() const { return n_cached_; }
+
+  //! The longest beginning of these tokens that the tree knows.
+  beginning find(std::span<const token_id> tokens) const {
+    beginning found;
+    for (;;) {
+      const beginning next = find_below(found.page, tokens.subspan(static_cast<std::size_t>(found.n_tokens)));
+      if (next.n_tokens == 0) return found;
+      found = {next.page, found.n_tokens + next.n_tokens};
+      if (next.n_tokens < page_size_) return found;
+    }
+  }
+
+  //! Of the pages below `above`, the one that shares the longest beginning with these tokens.
+  beginning find_below(std::int32_t above, std::span<const token_id> tokens) const {
+    const auto most = static_cast<std::int32_t>((std::min)(tokens.size(), static_cast<std::size_t>(page_size_)));
+    beginning best;
+    for (std::int32_t page = node(above).first_below; page != none && best.n_tokens < most; page = node(page).next) {
+      const std::span<const token_id> its = this->tokens(page);
+      const auto same = std::mismatch(its.begin(), its.end(), tokens.begin(), tokens.end()).first - its.begin();
+      if (same > best.n_tokens) best = {page, static_cast<std::int32_t>(same)};
+    }
+    return best;
+  }
+
+  //! Gives the page below `above` that begins with these tokens: another one that did so already, or else this one from
+  //! now on.
+  //!
+  //! Pre         1 to page_size tokens; the page is not known, or stands below `above` with some of the first of these;
+  //!             `above` is full, or none
+  std::int32_t enter(std::int32_t page, std::int32_t above, std::span<const token_id> tokens) {
+    const beginning best = find_below(above, tokens);
+    if (static_cast<std::size_t>(best.n_tokens) == tokens.size()) return best.page;
+    links& it = node(page);
+    if (it.n_tokens == 0) {
+      it.above = above;
+      it.previous = none;
+      it.next = node(above).first_below;
+      if (it.next != none) node(it.next).previous = page;
+      node(above).first_below = page;
+    }
+    it.n_tokens = static_cast<std::int32_t>(tokens.size());
+    std::copy(tokens.begin(), tokens.end(), tokens_.begin() + offset(page));
+    return page;
+  }
+
+  //! The tree no longer knows the page, nor any below it: calls forgotten(page) for each, those below first.
+  //!
+  //! Pre         the page is known
+  template <class ForgottenT>
+  void forget(std::int32_t page, const ForgottenT& forgotten) {
+    for (std::int32_t at = page;;) {
+      while (node(at).first_below != none)
+        at = node(at).first_below;
+      const std::int32_t next = node(at).above;
+      unlink(at);
+      forgotten(at);
+      if (at == page) return;
+      at = next;
+    }
+  }
+
+  //! Caches a page that is known, or does so again: it is the last to be evicted now.
+  void cache(std::int32_t page) {
+    use(page);
+    links& it = node(page);
+    it.is_cached = true;
+    it.older = newest();
+    it.newer = none;
+    node(it.older).newer = page;
+    newest() = page;
+    ++n_cached_;
+  }
+
+  //! The page is not evicted, where it was cached.
+  void use(std::int32_t page) {
+    links& it = node(page);
+    if (!it.is_cached) return;
+    node(it.older).newer = it.newer;
+    node(it.newer).older = it.older;
+    it.is_cached = false;
+    --n_cached_;
+  }
+
+  //! Forgets the page that has been cached for longest, and gives its number.
+  //!
+  //! Pre         a page is cached
+  std::int32_t evict() {
+    const std::int32_t page = oldest();
+    forget(page, [](std::int32_t) {});
+    return page;
+  }
+
+ private:
+  struct links {
+    std::int32_t n_tokens = 0;  // 0: not known
+    std::int32_t above = none;
+    std::int32_t first_below = none;
+    std::int32_t previous = none;  // below the same page
+    std::int32_t next = none;
+    std::int32_t older = none;  // in the order of eviction, while cached
+    std::int32_t newer = none;
+    bool is_cached = false;
+  };
+
+  links& node(std::int32_t page) { return nodes_[static_cast<std::size_t>(page + 1)]; }
+  const links& node(std::int32_t page) const { return nodes_[static_cast<std::size_t>(page + 1)]; }
+  // The order is a ring that `none` closes.
+  std::int32_t& oldest() { return node(none).newer; }
+  std::int32_t& newest() { return node(none).older; }
+  std::ptrdiff_t offset(std::int32_t page) const { return static_cast<std::ptrdiff_t>(page) * page_size_; }
+
+  void unlink(std::int32_t page) {
+    use(page);
+    links& it = node(page);
+    (it.previous == none ? node(it.above).first_below : node(it.previous).next) = it.next;
+    if (it.next != none) node(it.next).previous = it.previous;
+    it.n_tokens = 0;
+  }
+
+  std::int32_t page_size_;
+  std::int32_t n_cached_ = 0;
+  std::vector<links> nodes_;      // [1 + n_pages], that of `none` first
+  std::vector<token_id> tokens_;  // [n_pages][page_size]
+};
+
+}  // namespace espalier
