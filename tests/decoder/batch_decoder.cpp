@@ -211,7 +211,7 @@ TEST_CASE("a batch decoder says what cannot be") {
   CHECK(says(message([&] { decode.add(std::vector<token_id>(401, 1), stop); }), "401 tokens", "context of 400"));
   const text_id first = decode.add(prompt, stop);
   CHECK(first == 0);
-  CHECK(says(message([&] { decode.resume(first); }), "text 0 cannot be resumed", "still being written"));
+  CHECK(says(message([&] { decode.resume(first); }), "text 0 is still written"));
   decode.add(prompt, stop);
   decode.add(prompt, stop);
   CHECK(says(message([&] { decode.add(prompt, stop); }), "no more than 1 texts may wait", "max_waiting"));
@@ -225,7 +225,7 @@ TEST_CASE("a batch decoder says what cannot be") {
   REQUIRE(events.size() == 1);
   REQUIRE(events[0].error);
   CHECK(says(message([&] { std::rethrow_exception(events[0].error); }), "stop strings need the text of each token"));
-  CHECK(says(message([&] { decode.resume(3, prompt); }), "with more tokens: a failure holds it"));
+  CHECK(says(message([&] { decode.resume(3, prompt); }), "cannot take more tokens: a failure holds it"));
   CHECK(message_of<option_error>([&] { batch_of(m, chain(), greedy(), {.max_rows = 5}); }).find("up to 6") !=
         std::string::npos);
   CHECK(says(message([&] { batch_of(m, chain(), greedy(), {.max_texts = 3}); }), "sequence 2 does not exist"));

@@ -68,7 +68,10 @@ struct two_models {
   explicit two_models(models::text_model target_model = {.seed = 5},
                       espalier::commit_mode mode = espalier::commit_mode::compact,
                       espalier::commit_mode draft_mode = espalier::commit_mode::compact, std::int32_t n_sequences = 3)
-      : kv(400, mode, n_sequences), draft_kv(400, draft_mode, n_sequences), target(11, target_model), draft(11, strayed(target_model)) {}
+      : kv(400, mode, n_sequences),
+        draft_kv(400, draft_mode, n_sequences),
+        target(11, target_model),
+        draft(11, strayed(target_model)) {}
 
   static models::text_model strayed(models::text_model model) {
     model.noise = 0.5;

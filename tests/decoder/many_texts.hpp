@@ -51,6 +51,7 @@ struct written_alone {
 template <class PolicyT, class VerifierT>
 written_alone alone(const std::vector<request>& requests, PolicyT policy, VerifierT verifier) {
   two_models m;
+  m.kv = m.draft_kv = espalier::token_kv(1000);
   auto decode = m.decoder(policy, verifier);
   written_alone all;
   for (const request& r : requests) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -130,11 +129,12 @@ class batch_decoder {
 
   //! Adds a text that was saved, with what its policy has learnt: it goes on.
   //!
-  //! Errors      as decoder::load(); input_error where max_waiting texts wait
+  //! Errors      as decoder::load(); input_error for a text that has ended, and where max_waiting texts wait
   text_id add(saved_text<TreePolicyT> saved, std::int32_t priority = 0) {
     detail::require_sampling<VerifierT>(saved.written.options().sampling);
     entry& e = spare();
     saved.move_to(policy_, context_, backend_.vocab_size());
+    texts_.require_running(saved.written);
     e.value = std::move(saved);
     return texts_.add(priority);
   }
@@ -142,9 +142,7 @@ class batch_decoder {
   //! Ends a text wherever it is, and forgets it.
   void cancel(text_id id) {
     entry& e = texts_.find(id);
-    if (e.stage == detail::text_stage::served) {
-      places_.leave(places_.at(e.place));
-    }
+    if (e.stage == detail::text_stage::served) places_.leave(places_.at(e.place));
     texts_.forget(e);
   }
 
@@ -155,9 +153,8 @@ class batch_decoder {
     entry& e = texts_.find(id);
     if (e.stage == detail::text_stage::held && more.empty()) return texts_.wait(e);
     if (e.stage != detail::text_stage::ended) {
-      raise<input_error>("text ", id, " cannot be resumed",
-                         e.stage == detail::text_stage::held ? " with more tokens: a failure holds it."
-                                                             : ": it is still being written.");
+      const bool is_held = e.stage == detail::text_stage::held;
+      raise<input_error>("text ", id, is_held ? " cannot take more tokens: a failure holds it." : " is still written.");
     }
     e.value.written.resume(more, std::move(stop), context_, backend_.vocab_size());
     e.value.policy_in_step = false;
@@ -167,9 +164,10 @@ class batch_decoder {
   //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
   //! that shares them are not computed again.
   //!
-  //! Errors      input_error where max_waiting texts wait
+  //! Errors      input_error for a text that has ended, and where max_waiting texts wait
   text_id fork(text_id id, std::uint32_t stream) {
     const entry& from = texts_.find(id);
+    texts_.require_running(from.value.written);
     entry& e = spare();
     e.value = from.value;
     e.value.written.fork(stream);
@@ -199,11 +197,15 @@ class batch_decoder {
     record_ = {};
     watch_.lap();
     places_.seat(texts_, kv_);
-    for (place* p : places_.in_turn())
+    places_.let_wait();
+    for (place* p : places_.in_turn()) {
+      if (p->waits) continue;
+      p->begun = true;
       attempt(*p, [&] {
         detail::require_pieces<PieceT>(p->text->value.written);
         p->served.prepare(p->text->value);
       });
+    }
     const double before = draft_forward_seconds();
     drafting_.read_prompts(*this, drafter_, places_.in_turn(), options_.prompt_rows);
     places_.plan(max_rows_, options_.prompt_rows, max_nodes_);

@@ -34,6 +34,8 @@ struct batch_place {
   batch_text<PolicyT>* text = nullptr;  // none: the place is free
   batch_task does = batch_task::none;   // in this step
   std::int32_t n_prompt_rows = 0;       // that the text wants, or gets
+  bool waits = false;                   // for another text to read what both begin with
+  bool begun = false;                   // whether its caches follow it
   bool passed_over = false;             // the last pass had no room for it
   bool asked = false;                   // whether its drafter is asked in the pass under way
 
@@ -65,7 +67,7 @@ class batch_places {
 
   // Texts that wait take free places. Where pages had run out, they wait until a text has left.
   template <class KVStoreT>
-  void seat(table& texts, const KVStoreT& kv) {
+  void seat(table& texts, KVStoreT& kv) {
     texts.sweep();
     std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
     if (is_full_ && !in_turn_.empty()) return;
@@ -76,15 +78,31 @@ class batch_places {
       texts.serve_next(i);
       p.text = t;
       p.passed_over = false;
+      p.begun = false;
       p.served.begin(t->value);
+      if constexpr (SharingKVStore<KVStoreT>) take_rows(kv, i, t->value.written.tokens());
       const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
       in_turn_.insert(std::upper_bound(in_turn_.begin(), in_turn_.end(), &p, goes_before), &p);
+    }
+  }
+
+  // Of the texts that have not begun, those wait that begin as another one does whose prompt is being read: what both
+  // begin with is computed once.
+  void let_wait() {
+    if constexpr (ServedT::shares_rows) {
+      for (std::size_t i = 0; i < in_turn_.size(); ++i) {
+        place& p = *in_turn_[i];
+        p.waits = p.text != nullptr && !p.begun &&
+                  std::any_of(in_turn_.begin(), in_turn_.begin() + static_cast<std::ptrdiff_t>(i),
+                              [&](const place* q) { return q->text != nullptr && reads_for(*q, p); });
+      }
     }
   }
 
   // A text leaves its place. Its rows stay in the caches until others need the room.
   void leave(place& p) {
     p.served.give_up(p.text->value);
+    if constexpr (ServedT::shares_rows) p.served.release();
     p.text = nullptr;
     p.does = batch_task::none;
     is_full_ = false;
@@ -102,7 +120,7 @@ class batch_places {
   // A step is over: tells what each text has done. Those that have ended leave.
   void finish(table& texts, std::vector<text_event>& events) {
     for (place* p : in_turn_) {
-      if (p->text == nullptr) continue;
+      if (p->text == nullptr || !p->begun) continue;
       batch_text<PolicyT>& t = *p->text;
       p->served.end_if_read(t.value);
       const bool runs = t.value.written.running();
@@ -162,11 +180,13 @@ class batch_places {
  private:
   void plan(place& p, std::int32_t& rows, std::int32_t& prompt_rows, std::int32_t max_nodes) {
     const saved_text<PolicyT>& t = p.text->value;
+    p.does = batch_task::none;
+    p.n_prompt_rows = 0;
+    if (p.waits) return;
     const bool writes = p.served.writes(t);
     const std::int32_t unread = p.served.unread(t);
     // What a store has dropped of the last round is no prompt.
     const std::int32_t of_prompt = unread > max_nodes ? unread : 0;
-    p.does = batch_task::none;
     p.n_prompt_rows = writes ? (std::max)(unread, 1) : p.served.left(t);
     if (writes && of_prompt <= prompt_rows) {
       const std::int32_t n = unread + 1 + max_nodes;
@@ -182,6 +202,32 @@ class batch_places {
     prompt_rows -= n;
     p.n_prompt_rows = n;
     p.does = batch_task::chunk;
+  }
+
+  // Whether q still computes full pages of rows that p can adopt.
+  static bool reads_for(const place& q, const place& p) {
+    const std::span<const token_id> a = q.text->value.written.tokens(), b = p.text->value.written.tokens();
+    const auto common = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+    const std::int32_t page = q.served.page_size();
+    const std::int32_t shared = static_cast<std::int32_t>((std::min)(common, std::ssize(b) - 1)) / page * page;
+    return shared > 0 && (!q.begun || q.served.draft_reads() || q.served.held() < shared);
+  }
+
+  // Another sequence may hold rows in a page that is not full: those of a text that this one was forked from.
+  template <class KVStoreT>
+  void take_rows(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens) const {
+    const std::span<const token_id> wanted = tokens.first(tokens.size() - 1);
+    std::int32_t held = kv.adopt(sequence, wanted);
+    for (const place* q : in_turn_) {
+      const std::int32_t other = q->text->place;
+      const std::span<const token_id> theirs = kv.prefix(other);
+      const auto common =
+          std::mismatch(theirs.begin(), theirs.end(), wanted.begin(), wanted.end()).first - theirs.begin();
+      if (common <= held) continue;
+      kv.fork(other, sequence);
+      held = static_cast<std::int32_t>(common);
+      kv.truncate(sequence, held);
+    }
   }
 
   // A free place, the one whose rows have most in common with the text.

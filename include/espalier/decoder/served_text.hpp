@@ -56,6 +56,7 @@ class served_text {
 
  public:
   using text_type = saved_text<TreePolicyT>;
+  static constexpr bool shares_rows = SharingKVStore<kv_type>;  // with other texts
 
   served_text(DrafterT&& drafter, KVStoreT&& kv, std::int32_t sequence, const TreePolicyT& policy,
               const served_sizes& sizes)
@@ -84,6 +85,9 @@ class served_text {
   drafter_type& drafter() { return drafter_; }
   const drafter_type& drafter() const { return drafter_; }
   text_cache<KVStoreT>& cache() { return cache_; }
+  // Rows of the text in the target's cache.
+  std::int32_t held() const { return cache_.size(); }
+  std::int32_t page_size() const requires shares_rows { return cache_.store().page_size(); }
   const tree<>& drafted() const { return tree_; }
   growth& growing() { return growth_; }
   round_record& record() { return record_; }
@@ -268,7 +272,7 @@ class served_text {
   void start(const text_type& t) {
     log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
     record_ = {};
-    drafter_in_step_ = false;
+    drafter_in_step_ = draft_reads_ = false;
   }
 
   bool lacks_features(const text_type& t) const {

@@ -18,7 +18,8 @@ namespace espalier {
 //! The sequence of a cache that a text is written over: how much of the text it holds, and that nobody else changes it.
 //!
 //! The store is kept by reference when it was given as an lvalue, by value otherwise. One that remembers its tokens
-//! (PrefixKVStore) tells what it holds, whoever wrote it. Of another nothing is known when a text begins; while it is
+//! (PrefixKVStore) tells what it holds, whoever wrote it; one that shares rows (SharingKVStore) gives what any of its
+//! sequences holds of a text that begins. Of another nothing is known when a text begins; while it is
 //! written, nobody else may use the sequence: that would not be noticed.
 template <class KVStoreT>
 class text_cache {
@@ -58,6 +59,9 @@ class text_cache {
   //! Errors      input_error where the rows are of another text in the middle of this one; the next call mends that
   void follow(std::span<const token_id> tokens) {
     const auto before_pending = static_cast<std::int32_t>(tokens.size()) - 1;
+    if constexpr (SharingKVStore<kv_type>) {
+      if (!in_step_) kv_.adopt(sequence_, tokens.first(tokens.size() - 1));
+    }
     std::int32_t known = in_step_ ? before_pending : (std::min)(known_, before_pending);
     if constexpr (PrefixKVStore<kv_type>) {
       const std::int32_t same = held_.of(kv_, sequence_, tokens);

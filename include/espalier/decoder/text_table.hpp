@@ -11,6 +11,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_event.hpp"
 
 namespace espalier::detail {
@@ -58,6 +59,10 @@ class text_table {
                                                : "add() and fork() give the numbers of texts.");
     }
     return **at;
+  }
+
+  static void require_running(const text& t) {
+    if (!t.running()) raise<input_error>("the text has ended: resume() goes on with it, where it was written.");
   }
 
   // Memory for a text that is to be added: it is not known yet.

@@ -104,6 +104,7 @@ class autoregressive {
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
     text_.assign(context.begin(), context.end());
     held_.begin();
+    if constexpr (SharingKVStore<kv_type>) kv_.adopt(sequence_, context);
     keep(PrefixKVStore<kv_type> ? static_cast<std::int32_t>(context.size()) : static_cast<std::int32_t>(common));
     knows_previous_ = false;
     close_round();

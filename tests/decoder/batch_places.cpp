@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/decoder/batch_places.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "catch.hpp"
+#include "decoder/many_texts.hpp"
+#include "decoder/paged_tokens.hpp"
+#include "espalier/tree_policy/delayed.hpp"
+#include "espalier/verifier/traversal.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using many::request;
+
+namespace {
+
+constexpr sampling_options sampled{.temperature = 1.1F, .top_k = 9};
+
+// Two models over stores of pages.
+struct paged_models {
+  paged_models(std::int32_t n_texts, std::int32_t page_size, std::int32_t n_pages, std::int32_t n_draft_pages)
+      : kv(n_texts, 1000, page_size, n_pages),
+        draft_kv(n_texts, 1000, page_size, n_draft_pages),
+        target(11, {.seed = 5}),
+        draft(11, two_models<>::strayed({.seed = 5})) {}
+
+  auto batch(batch_options options) {
+    return make_batch_decoder(autoregressive<counted_backend&, paged_tokens&>(draft, draft_kv), delayed(), traversal(),
+                              kv, target, options);
+  }
+
+  paged_tokens kv, draft_kv;
+  counted_backend target, draft;
+};
+
+std::vector<request> with_prefix(std::size_t n, std::size_t length) {
+  std::vector<request> all = many::requests(n, sampled);
+  std::vector<token_id> prefix(length);
+  for (std::size_t i = 0; i < length; ++i)
+    prefix[i] = static_cast<token_id>(i * i % 11);
+  for (std::size_t i = 0; i < n; ++i) {
+    all[i].prompt.resize(std::min<std::size_t>(all[i].prompt.size(), 9));
+    all[i].prompt.insert(all[i].prompt.begin(), prefix.begin(), prefix.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("what many prompts begin with is computed once, and kept once") {
+  constexpr std::int32_t n = 64, page_size = 16, prefix = 500;
+  const auto requests = with_prefix(n, prefix);
+  paged_models m(n, page_size, 64 * 64, 64 * 64);
+  auto decode = m.batch({.max_texts = n});
+  std::size_t distinct = prefix;
+  for (const request& r : requests) {
+    many::add(decode, r);
+    distinct += r.prompt.size() - prefix;
+  }
+  const auto expected = many::alone(requests, delayed(), traversal());
+  std::map<text_id, std::vector<token_id>> texts;
+  int most_used = 0;
+  std::int64_t prompt_rows = 0;
+  many::run_all(decode, texts, [&](int) {
+    most_used = std::max(most_used, m.kv.n_pages() - m.kv.n_free());
+    prompt_rows += decode.last_step().prompt_rows;
+  });
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+  // The rest of each prompt, and a part of a page, is read with its first round.
+  CHECK(prompt_rows <= prefix + page_size);
+  CHECK(m.kv.n_free() == m.kv.n_pages());
+  // All texts at once: the pages of the prefix, and those of what each has written.
+  std::size_t written = 0;
+  for (const request& r : requests)
+    written += r.prompt.size() - prefix + static_cast<std::size_t>(r.max_tokens);
+  CHECK(static_cast<std::size_t>(most_used) <= prefix / page_size + written / page_size + 2 * n);
+}
+
+TEST_CASE("where pages run out the last text waits, and nothing is lost") {
+  const auto requests = many::requests(8, sampled);
+  const auto expected = many::alone(requests, delayed(), traversal());
+  const bool of_target = GENERATE(true, false);
+  const std::int32_t page_size = GENERATE(1, 5, 16);
+  // Enough for the longest text alone, and a little more.
+  const std::int32_t few = 260 / page_size + 2, enough = 4000 / page_size;
+  paged_models m(5, page_size, of_target ? few : enough, of_target ? enough : few);
+  auto decode = m.batch({.max_texts = 5});
+  for (const request& r : requests)
+    many::add(decode, r);
+  std::map<text_id, std::vector<token_id>> texts;
+  int preempted = 0;
+  many::run_all(decode, texts, [&](int step) {
+    REQUIRE(step < 2000);
+    preempted += decode.last_step().preempted;
+  });
+  CHECK(preempted > 0);
+  REQUIRE(texts.size() == requests.size());
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+}
+
+TEST_CASE("forks go on from the rows that are there") {
+  paged_models m(6, 16, 500, 500);
+  auto decode = m.batch({.max_texts = 6});
+  const auto requests = many::requests(5, sampled);
+  const text_id id = many::add(decode, requests[4]);
+  while (decode.current(id).written().size() < 5)
+    decode.step();
+  const std::int32_t size = decode.current(id).size();
+  std::vector<text_id> forks;
+  for (std::uint32_t stream = 70; stream < 75; ++stream)
+    forks.push_back(decode.fork(id, stream));
+  m.target.count(size);
+  decode.step();
+  // The pending token of each.
+  CHECK(m.target.text_rows <= 6);
+  const auto texts = many::run_all(decode);
+  two_models<> alone;
+  auto single = alone.decoder(delayed(), traversal());
+  const request& r = requests[4];
+  for (std::size_t i = 0; i < forks.size(); ++i) {
+    single.begin(r.prompt, r.stop(), r.options);
+    while (single.current().size() < size)
+      single.step();
+    REQUIRE(single.current().size() == size);
+    single.load(single.save().fork(static_cast<std::uint32_t>(70 + i)));
+    CHECK(texts.at(forks[i]) == run(single));
+  }
+}
+
+TEST_CASE("a text that no pages are left for, alone, is told so; others of the store go on") {
+  paged_models m(3, 4, 40, 400);
+  // Somebody else uses most of the pages.
+  REQUIRE(m.kv.append(2, 140) == 0);
+  auto decode = m.batch({.max_texts = 2});
+  const std::vector<token_id> prompt(30, 1);
+  const text_id id = decode.add(prompt, {.max_tokens = 20});
+  std::exception_ptr error;
+  for (int i = 0; i < 20 && !error; ++i) {
+    for (const text_event& e : decode.step())
+      error = e.error;
+  }
+  REQUIRE(error);
+  CHECK(says(message_of<input_error>([&] { std::rethrow_exception(error); }), "no room for a text of", "alone"));
+  CHECK(decode.idle());
+  m.kv.truncate(2, 0);
+  decode.resume(id);
+  CHECK(many::run_all(decode).at(id).size() == 50);
+}
+
+TEST_CASE("ten thousand short texts, random cancels, and pages for a tenth of them") {
+  constexpr std::int32_t n_texts = 20;
+  // A text has up to 24 tokens, and its trees.
+  paged_models m(n_texts, 4, n_texts * 12 / 10, n_texts * 12 / 8);
+  auto decode = m.batch({.max_texts = n_texts, .max_waiting = 100, .max_ended = 5});
+  std::mt19937 random(3);
+  const auto up_to = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  std::map<text_id, request> running;
+  int added = 0, ended = 0, cancelled = 0, preempted = 0;
+  two_models<> reference;
+  auto alone = reference.decoder(delayed(), traversal());
+  while (added < 10000 || !decode.idle()) {
+    for (std::uint32_t i = up_to(4); i > 0 && added < 10000 && decode.n_waiting() < 90; --i, ++added) {
+      request r{.prompt = {},
+                .max_tokens = static_cast<std::int32_t>(1 + up_to(12)),
+                .options = {.sampling = sampled, .seed = random(), .stream = up_to(3)}};
+      for (std::uint32_t j = up_to(12) + 1; j > 0; --j)
+        r.prompt.push_back(static_cast<token_id>(up_to(3)));
+      running[many::add(decode, r, static_cast<std::int32_t>(up_to(2)))] = r;
+    }
+    if (!running.empty() && up_to(5) == 0) {
+      const auto which =
+          std::next(running.begin(), static_cast<std::ptrdiff_t>(up_to(static_cast<std::uint32_t>(running.size()))));
+      decode.cancel(which->first);
+      running.erase(which);
+      ++cancelled;
+    }
+    for (const text_event& e : decode.step()) {
+      REQUIRE(!e.error);
+      if (e.round.state == status::running) continue;
+      const request& r = running.at(e.id);
+      if (++ended % 20 == 0) {
+        alone.begin(r.prompt, r.stop(), r.options);
+        REQUIRE(copy(decode.current(e.id).tokens()) == run(alone));
+      }
+      running.erase(e.id);
+    }
+    preempted += decode.last_step().preempted;
+  }
+  CHECK(running.empty());
+  CHECK(ended + cancelled == 10000);
+  CHECK(cancelled > 500);
+  CHECK(preempted > 100);
+  CHECK(m.kv.n_free() == m.kv.n_pages());
+  CHECK(m.draft_kv.n_free() == m.draft_kv.n_pages());
+}
