@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "model_folder.hpp"
+
+namespace bench {
+
+//! A text that is asked for.
+struct asked_text {
+  std::vector<espalier::token_id> prompt;
+  int max_tokens = 64;
+  double arrival = 0;  //!< seconds after the beginning
+};
+
+//! What serving took.
+struct served_load {
+  double seconds = 0;         //!< where texts arrive at once, as long as all places are in use
+  std::int64_t tokens = 0;    //!< committed in that time
+  std::int64_t steps = 0;
+  std::int64_t drafted = 0;
+  std::int64_t draft_passes = 0;
+  std::int64_t target_rows = 0;
+  double forward = 0;         //!< seconds of passes of both models
+  std::vector<double> first;  //!< by text: seconds from its arrival to its first token
+  std::vector<double> each;   //!< by text: seconds a token after that
+
+  double rate() const { return static_cast<double>(tokens) / seconds; }
+  double overhead() const { return 1 - forward / seconds; }
+};
+
+//! Serves texts as they arrive, n at once at most, with a batch_decoder of these parts.
+template <class DrafterT, class PolicyT, class VerifierT>
+served_load serve(models::model_folder& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
+                  espalier::contiguous_kv& kv, std::int32_t n, const std::vector<asked_text>& asked,
+                  const espalier::sampling_options& sampling) {
+  using clock = std::chrono::steady_clock;
+  auto decode = espalier::make_batch_decoder(
+      drafter, std::move(policy), std::move(verifier), kv, models.target,
+      {.max_texts = n, .max_waiting = static_cast<std::int32_t>(asked.size()), .max_rows = models.target.max_rows()});
+  struct progress {
+    std::size_t text;
+    double first = -1;
+    int n_first = 0, n = 0;
+  };
+  std::map<espalier::text_id, progress> texts;
+  served_load load;
+  load.first.resize(asked.size()), load.each.resize(asked.size());
+  std::size_t next = 0;
+  const bool at_once = asked.empty() || asked.back().arrival == 0;
+  const auto start = clock::now();
+  const auto now = [&] { return std::chrono::duration<double>(clock::now() - start).count(); };
+  while (next < asked.size() || !decode.idle()) {
+    for (; next < asked.size() && asked[next].arrival <= now(); ++next) {
+      const auto id = decode.add(asked[next].prompt, {.max_tokens = asked[next].max_tokens},
+                                 {.sampling = sampling, .seed = 1, .stream = static_cast<std::uint32_t>(next)});
+      texts[id] = {.text = next};
+    }
+    if (decode.idle()) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(asked[next].arrival - now()));
+      continue;
+    }
+    const auto events = decode.step();
+    const double t = now();
+    // Once places stay free, fewer texts are written at once.
+    const bool counts = !at_once || decode.n_waiting() > 0 || load.seconds == 0;
+    for (const espalier::text_event& e : events) {
+      if (e.error) std::rethrow_exception(e.error);
+      progress& p = texts.at(e.id);
+      const int committed = static_cast<int>(e.round.committed.size());
+      if (p.first < 0 && committed > 0) p.first = t, p.n_first = committed;
+      p.n += committed;
+      if (e.round.state == espalier::status::running) continue;
+      load.first[p.text] = p.first - asked[p.text].arrival;
+      load.each[p.text] = (t - p.first) / std::max(1, p.n - p.n_first);
+      texts.erase(e.id);
+    }
+    if (!counts) {
+      if (at_once) break;
+      continue;
+    }
+    const espalier::step_record& r = decode.last_step();
+    load.seconds = t;
+    load.tokens += r.committed, ++load.steps;
+    load.drafted += r.drafted, load.draft_passes += r.draft_passes, load.target_rows += r.target_rows;
+    load.forward += r.seconds.draft_forward + r.seconds.target_forward;
+  }
+  return load;
+}
+
+}  // namespace bench
