@@ -297,6 +297,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/kv_store/contiguous.cuh
   include/espalier/cuda/kv_store/kv_view.cuh
   include/espalier/cuda/kv_store/on_host_kv.cuh
+  include/espalier/cuda/kv_store/page_copy.cuh
   include/espalier/cuda/kv_store/paged.cuh
   include/espalier/cuda/drafter/autoregressive.cuh
   include/espalier/cuda/drafter/autoregressive/draft_batch.cuh

@@ -52,6 +52,7 @@
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/kv_store/on_host_kv.cuh"
+#include "espalier/cuda/kv_store/page_copy.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/attention_merge.cuh"

@@ -169,7 +169,7 @@ set(tested_elsewhere
   "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh
     cuda/interop/sglang_mask.cuh cuda/interop/sglang_tree.cuh cuda/interop/tensorrt_tree.cuh"
   "cuda/kv_store/stores.cu: cuda/concepts/kv_store.cuh cuda/kv_store/compaction.cuh cuda/kv_store/contiguous.cuh
-    cuda/kv_store/kv_view.cuh cuda/kv_store/paged.cuh"
+    cuda/kv_store/kv_view.cuh cuda/kv_store/page_copy.cuh cuda/kv_store/paged.cuh"
   "cuda/model/attention/tree_attention.cu: cuda/core/ptx.cuh cuda/model/attention/attention_arguments.cuh
     cuda/model/attention/attention_merge.cuh cuda/model/attention/attention_plan.cuh cuda/model/attention/attention_shape.cuh
     cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/plain_attention.cuh

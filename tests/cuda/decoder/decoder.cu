@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -399,6 +400,65 @@ TEST_CASE("Another decoder goes on with a filled cache, and what it writes into 
   while (a.step()) {
   }
   CHECK(is_first());
+}
+
+TEST_CASE("Texts that begin alike share pages, and each is written as if it were alone") {
+  setting s;
+  s.prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9};
+  s.options.text.sampling.temperature = 1;
+  s.stop.max_tokens = 12;
+  const part<chain, chain_options> policy{"chain", "", {.length = 4}};
+  counting_backend target(s.vocab, target_model, 8);
+  device_text_backend draft(s.vocab, draft_model, 8);
+  const auto make = [&](device::paged_kv<float>& kv, device::paged_kv<float>& draft_kv, std::int32_t sequence) {
+    decoder_options options = s.options;
+    options.sequence = sequence;
+    return device::make_decoder(device::autoregressive(draft, draft_kv, s.draft, sequence),
+                                device::make_on_device(policy), target_only(), kv, target, options);
+  };
+  device::paged_kv<float> kv(1, 1, 3, s.context, 4), draft_kv(1, 1, 3, s.context, 4);
+  auto a = make(kv, draft_kv, 0), b = make(kv, draft_kv, 1), c = make(kv, draft_kv, 2);
+  const auto alone = [&](std::int32_t sequence, const setting& of) {
+    device::paged_kv<float> own(1, 1, 3, s.context, 4), own_draft(1, 1, 3, s.context, 4);
+    auto decode = make(own, own_draft, sequence);
+    written text;
+    text.take(decode, of);
+    return text;
+  };
+  const auto adopt = [&](std::int32_t sequence, const std::vector<token_id>& tokens) {
+    const std::int32_t n = kv.adopt(sequence, std::span(tokens).first(tokens.size() - 1), nullptr);
+    device::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return n;
+  };
+  setting other = s, third = s;
+  other.prompt.back() = 0;
+  other.prompt.push_back(1);
+  third.prompt.resize(10);
+  third.prompt.push_back(0);
+
+  written by_a, by_b, by_c;
+  by_a.take(a, s);
+  target.read_rows = 0;
+  CHECK(adopt(1, s.prompt) == 14);
+  CHECK(adopt(2, other.prompt) == 14);
+  b.begin(s.prompt, s.stop);
+  REQUIRE(b.step());
+  by_c.take(c, other);  // B's text is in the middle
+  CHECK(target.read_rows == 1);
+  CHECK(by_c == alone(2, other));
+  while (b.step()) {
+  }
+  const written expected = alone(1, s);
+  std::vector<token_id> tokens;
+  for (const auto& round : expected.rounds)
+    tokens.insert(tokens.end(), round.begin(), round.end());
+  CHECK(std::vector<token_id>(b.current().written().begin(), b.current().written().end()) == tokens);
+  // A goes back to where all begin alike.
+  by_a = {};
+  by_a.take(a, third);
+  CHECK(by_a == alone(0, third));
+  by_b.take(b, s);
+  CHECK(by_b == expected);
 }
 
 TEST_CASE("A text takes no more pages than its rows need") {

@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "cuda/support.cuh"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/kv_store/slot_ledger.hpp"
@@ -52,7 +55,8 @@ __global__ void read_rows(espalier::cuda::kv_view<NumberT> kv, std::int32_t sequ
   numbers[slot] = is_whole ? number : -1;
 }
 
-//! A store of the device with the host's bookkeeping: a model of espalier::KVStore.
+//! A store of the device with the host's bookkeeping: a model of espalier::KVStore, and of espalier::SharingKVStore
+//! where the store shares pages.
 template <class StoreT>
 class host_driven {
  public:
@@ -63,9 +67,14 @@ class host_driven {
   std::int32_t capacity() const { return ledger_.capacity(); }
   bool compacts() const { return true; }
   std::int32_t append(std::int32_t sequence, std::int32_t n) {
-    const std::int32_t first = ledger_.append(sequence, n);
-    if (first >= 0) store_.ensure(sequence, first + n, nullptr);
-    return first;
+    const std::int32_t first = ledger_.append(sequence, 0);
+    if (n < 0 || n > capacity() - first) return -1;
+    try {
+      store_.ensure(sequence, first + n, nullptr);
+    } catch (const espalier::input_error&) {
+      return -1;  // the pages are used up
+    }
+    return ledger_.append(sequence, n);
   }
   std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept) {
     const std::int32_t base = size(sequence);
@@ -81,6 +90,31 @@ class host_driven {
     ledger_.truncate(sequence, n);
     shrink(sequence);
   }
+
+  std::span<const espalier::token_id> prefix(
+      std::int32_t sequence) const requires espalier::cuda::SharingKVStore<StoreT> {
+    return store_.prefix(sequence);
+  }
+  std::uint64_t version(std::int32_t sequence) const requires espalier::cuda::SharingKVStore<StoreT> {
+    return store_.version(sequence);
+  }
+  void remember(std::int32_t sequence, std::int32_t first,
+                std::span<const espalier::token_id> tokens) requires espalier::cuda::SharingKVStore<StoreT> {
+    store_.remember(sequence, first, tokens);
+  }
+  std::int32_t adopt(std::int32_t sequence,
+                     std::span<const espalier::token_id> tokens) requires espalier::cuda::SharingKVStore<StoreT> {
+    const std::int32_t n = store_.adopt(sequence, tokens, nullptr);
+    ledger_.hold(sequence, n, {});
+    return n;
+  }
+  void fork(std::int32_t from, std::int32_t to) requires espalier::cuda::SharingKVStore<StoreT> {
+    store_.fork(from, to, nullptr);
+    ledger_.hold(to, static_cast<std::int32_t>(store_.prefix(from).size()), {});
+  }
+  std::int32_t n_pages() const requires espalier::cuda::SharingKVStore<StoreT> { return store_.n_pages(); }
+  std::int32_t page_size() const requires espalier::cuda::SharingKVStore<StoreT> { return store_.page_size(); }
+  std::int32_t n_free() const requires espalier::cuda::SharingKVStore<StoreT> { return store_.n_free(); }
 
   void write(std::int32_t sequence, std::int32_t slot, std::int32_t number) {
     espalier::cuda::launch("write_row", write_row<typename StoreT::number>, {.threads = 32}, nullptr, store_.view(),

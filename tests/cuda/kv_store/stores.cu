@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "catch.hpp"
@@ -24,6 +25,10 @@ using espalier_test::to_host;
 
 static_assert(device::KVStore<device::contiguous_kv<float>>);
 static_assert(device::KVStore<device::paged_kv<__half>>);
+static_assert(device::SharingKVStore<device::paged_kv<float>>);
+static_assert(!device::SharingKVStore<device::contiguous_kv<float>>);
+static_assert(espalier::SharingKVStore<host_driven<device::paged_kv<float>>>);
+static_assert(!espalier::PrefixKVStore<host_driven<device::contiguous_kv<float>>>);
 
 namespace {
 
@@ -76,6 +81,17 @@ TEST_CASE("The stores of the device keep the laws: float, half, bfloat16, rows o
   check_laws_of<__nv_bfloat16>(24);
   check_laws_of<__nv_bfloat16>(12);
   check_laws_of<__nv_bfloat16>(3);
+}
+
+TEST_CASE("Pages are shared by the laws, whatever their size and however many there are") {
+  for (const std::int32_t page_size : {1, 7, 16, 50}) {
+    for (const std::int32_t spare : {1, 30}) {
+      INFO("pages of " << page_size << " rows, " << spare << " more than for one sequence");
+      device::paged_kv<__half> store(2, 5, 3, 19, page_size, (19 - 1) / page_size + 1 + spare);
+      host_driven kv(store);
+      espalier::testing::check_sharing_kv_store(kv, 3, espalier_test::row_access());
+    }
+  }
 }
 
 TEST_CASE("Paths of every kind are moved together in place, and no other row changes") {
@@ -193,6 +209,89 @@ TEST_CASE("Pages go to whoever grows, come back, and are handed out again") {
   CHECK(is_filled(2, 300, 3000));
 }
 
+TEST_CASE("Rows that the device alone knows stay where their page is shared") {
+  const std::vector<espalier::token_id> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const auto known = [&](std::size_t n) { return std::span(tokens).first(n); };
+  const auto numbers = [](std::int32_t first, std::int32_t n) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(n));
+    std::iota(all.begin(), all.end(), first);
+    return all;
+  };
+  for (const bool forked_first : {false, true}) {
+    INFO("the " << (forked_first ? "fork" : "original") << " is written first");
+    device::paged_kv<float> store(2, 5, 2, 40, 4, 20);
+    host_driven kv(store);
+    const auto fill = [&](std::int32_t s, std::int32_t from, std::int32_t to, std::int32_t number) {
+      store.ensure(s, to, nullptr);
+      for (std::int32_t i = from; i < to; ++i)
+        kv.write(s, i, number + i);
+    };
+    fill(0, 0, 10, 100);
+    store.remember(0, 0, known(5));  // five more are on their way
+    store.fork(0, 1, nullptr);
+    CHECK(store.prefix(1).size() == 5);
+    CHECK(store.n_free() == 17);
+    if (forked_first) fill(1, 5, 7, 200);
+    store.ensure(0, 11, nullptr);
+    CHECK(kv.read(0, 10) == numbers(100, 10));
+    fill(0, 10, 11, 100);
+    if (!forked_first) fill(1, 5, 7, 200);
+    CHECK(kv.read(0, 11) == numbers(100, 11));
+    CHECK(kv.read(1, 5) == numbers(100, 5));
+    CHECK(kv.read(1, 7).back() == 206);
+    CHECK(store.n_free() == 16);
+
+    // What the host learns of is found, and what it gives up.
+    store.remember(0, 5, std::span(tokens).subspan(5));
+    CHECK(store.adopt(1, tokens, nullptr) == 8);
+    CHECK(kv.read(1, 8) == numbers(100, 8));
+    store.release(0);
+    CHECK(store.prefix(0).empty());
+    CHECK(store.adopt(1, tokens, nullptr) == 10);
+    CHECK(kv.read(1, 10) == numbers(100, 10));
+    // A row that is written anew is the sequence's alone.
+    CHECK(store.adopt(0, tokens, nullptr) == 10);
+    store.truncate(0, 6);
+    fill(0, 6, 9, 300);
+    CHECK(kv.read(1, 10) == numbers(100, 10));
+    CHECK(kv.read(0, 6) == numbers(100, 6));
+    CHECK(kv.read(0, 9).back() == 308);
+    store.truncate(0, -1);
+    CHECK(store.prefix(0).empty());
+    store.release(1);
+    CHECK(store.n_free() == 20);
+  }
+}
+
+TEST_CASE("A long beginning is adopted, forked and evicted whole") {
+  device::paged_kv<float> store(1, 4, 3, 400, 2, 420);
+  host_driven kv(store);
+  std::vector<espalier::token_id> tokens(399);
+  std::iota(tokens.begin(), tokens.end(), 7);
+  store.ensure(0, 399, nullptr);
+  for (std::int32_t i = 0; i < 399; ++i)
+    kv.write(0, i, 10 + i);
+  store.remember(0, 0, tokens);
+  std::vector<std::int32_t> expected(399);
+  std::iota(expected.begin(), expected.end(), 10);
+  store.fork(0, 1, nullptr);
+  CHECK(store.adopt(2, tokens, nullptr) == 398);
+  CHECK(store.n_free() == 220);
+  CHECK(kv.read(1, 399) == expected);
+  expected.pop_back();
+  CHECK(kv.read(2, 398) == expected);
+  for (const std::int32_t s : {0, 1, 2})
+    store.release(s);
+  CHECK(store.n_free() == 420);
+  store.ensure(0, 400, nullptr);
+  store.ensure(1, 400, nullptr);
+  CHECK(store.n_free() == 20);
+  const std::int32_t left = store.adopt(2, tokens, nullptr);
+  CHECK(left == 40);  // 20 pages, those at the beginning
+  expected.resize(40);
+  CHECK(kv.read(2, 40) == expected);
+}
+
 TEST_CASE("Sizes out of range and sequences that are not there are refused") {
   using device::contiguous_kv, device::paged_kv;
   CHECK_THROWS_AS(contiguous_kv<float>(0, 1, 1, 1), espalier::option_error);
@@ -205,6 +304,7 @@ TEST_CASE("Sizes out of range and sequences that are not there are refused") {
   CHECK_THROWS_AS(paged_kv<float>(1, 1, 1, 1, 1, 0), espalier::option_error);
   CHECK_THROWS_AS(paged_kv<float>(1, 1, 1, 1, 0), espalier::option_error);
   CHECK(paged_kv<float>(1, 1, 3, 21, 10).n_free() == 9);
+  CHECK(paged_kv<float>(1, 1, 3, 21, 10, 2).capacity() == 20);
   contiguous_kv<float> kv(1, 1, 2, 10);
   const auto message = [&](std::int32_t sequence, std::int32_t n) {
     return message_of<espalier::input_error>([&] { kv.ensure(sequence, n, nullptr); });

@@ -5,8 +5,10 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/token.hpp"
 
 namespace espalier::cuda {
 
@@ -44,5 +46,28 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
 //!   contiguous_kv, paged_kv
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<KVStoreT>;
+
+//! espalier::SharingKVStore on the device. Shared are the rows whose tokens the host knows: prefix(sequence).size() of
+//! them, whatever else the device has committed.
+//!
+//! Minimal definition, besides PrefixKVStore
+//!   ensure(sequence, n, stream)              slots from prefix(sequence).size() to n - 1 can be written from now on, and
+//!                                            none before
+//!   truncate(sequence, n)                    gives up the rows behind the first n, and forgets their tokens
+//!   adopt(sequence, tokens, stream) -> int   the sequence then holds the longest beginning of these tokens that the
+//!                                            store has rows of, and nothing else; gives how many
+//!   fork(from, to, stream)                   `to` then holds the rows of prefix(from)
+//!   n_pages(), page_size(), n_free() -> int
+//! Laws
+//!   Those of espalier::SharingKVStore, in the order of the stream
+//! Models
+//!   paged_kv
+template <class KVStoreT>
+concept SharingKVStore = PrefixKVStore<KVStoreT> && espalier::detail::HasTruncate<KVStoreT> &&
+    espalier::detail::HasPages<KVStoreT> &&
+    requires(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, cudaStream_t stream) {
+  { kv.adopt(sequence, tokens, stream) } -> std::convertible_to<std::int32_t>;
+  kv.fork(sequence, sequence, stream);
+};
 
 }  // namespace espalier::cuda

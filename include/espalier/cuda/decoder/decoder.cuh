@@ -68,8 +68,7 @@ class decoder {
   static_assert(KVStore<kv_type>, "the fourth part must be a KV store on the device: cuda::KVStore");
   static_assert(Backend<backend_type, kv_type>,
                 "the fifth part must be a backend on the device that can use the KV store: cuda::Backend. "
-                "cuda::on_host makes one "
-                "of a host backend, with copies in between");
+                "cuda::on_host makes one of a host backend, with copies in between");
   static_assert(
       TreePolicy<TreePolicyT, drafter_type>,
       "the second part must be a tree policy on the device that can grow from this drafter: cuda::TreePolicy");
@@ -264,6 +263,7 @@ class decoder {
     tokens_.upload(now, stream_.get());
     state_.upload(std::span<const text_state>(&state, 1), stream_.get());
     found_.fill_bytes(0, stream_.get());
+    if constexpr (SharingKVStore<kv_type>) kv_.truncate(options_.sequence, known);  // to be written anew from there
     kv_.ensure(options_.sequence, size, stream_.get());
     drafter_.ensure(size, size, stream_.get());
     prefill_.run(backend_, kv_, options_.sequence, text(), known, size - 1, stream_.get(),

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +14,7 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/kv_store/page_copy.cuh"
 #include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/page_ledger.hpp"
 #include "espalier/kv_store/token_ledger.hpp"
@@ -38,19 +40,28 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 }  // namespace detail
 
 //! Keys and values in a pool of pages that all sequences share: memory for the rows that are there, not for the longest
-//! text of each sequence. It always compacts.
+//! text of each sequence. Texts that begin alike share the pages of their beginning: see page_ledger. It always
+//! compacts.
 //!
 //! The host decides which page belongs to whom; the device has the same table. What the host says is in the order of
-//! the stream: use one stream, or order the streams.
+//! the stream: use one stream, or order the streams, those of sequences that share pages too.
+//!
+//! Shared are rows whose tokens the host knows. Of a sequence it knows those of the first prefix(sequence).size() rows,
+//! which nothing writes any more; how many of the rows after them are committed by now, the device alone knows. So
+//! ensure() has all pages with slots from there on be the sequence's alone, and copies whole pages where they are not:
+//! a part that writes before the end of prefix(sequence) truncates the sequence first.
 //!
 //! Shapes      as kv_view's: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
 //!             page_size rounded up]
-//! Complexity  ensure: a launch for each 64 new pages, none without; truncate, release: host work alone. commit: as
-//!             contiguous_kv's. No synchronisation, no allocation of memory after construction
-//! Law         KVStore's
+//! Complexity  ensure, adopt, fork: a launch for each 64 pages that are new in the table, none without; ensure: a
+//!             launch for each page that is copied, one at most where no rows are committed that the host does not know
+//!             of; truncate, release: host work alone. commit: as contiguous_kv's. No synchronisation, no allocation of
+//!             memory of the device after construction
+//! Law         SharingKVStore's; capacity() is no more than all pages have
 //! Errors      option_error for sizes out of range; input_error for more slots than the capacity, a sequence that is
-//!             not there, or when the pages are used up: then nothing has changed; cuda_error
-//! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023
+//!             not there, or when the pages are used up, cached ones included: then nothing has changed; cuda_error
+//! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
+//!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
 template <class NumberT>
 class paged_kv {
  public:
@@ -76,10 +87,10 @@ class paged_kv {
   std::int32_t n_layers() const { return shape_.n_layers; }
   std::int32_t row_size() const { return shape_.row_size; }
   std::int32_t n_sequences() const { return shape_.n_sequences; }
-  std::int32_t capacity() const { return shape_.capacity; }
+  std::int32_t capacity() const { return ledger_.capacity(); }
   std::int32_t page_size() const { return ledger_.page_size(); }
   std::int32_t n_pages() const { return ledger_.n_pages(); }
-  //! Pages that no sequence has.
+  //! Pages that no sequence uses, cached ones included.
   std::int32_t n_free() const { return ledger_.n_free(); }
 
   //! As PrefixKVStore's, of what the host knows.
@@ -87,6 +98,7 @@ class paged_kv {
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
     tokens_.remember(sequence, first, tokens);
+    ledger_.remember(sequence, first, tokens_.prefix(sequence));
   }
 
   //! All sequences, for kernels. The addresses stay as long as the store does.
@@ -100,12 +112,62 @@ class paged_kv {
             .n_layers = shape_.n_layers};
   }
 
-  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on. Not captured: pages are
-  //! the host's choice.
+  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on, and those from
+  //! prefix(sequence).size() on can be written. Not captured: pages are the host's choice.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t stream) {
-    auto first = static_cast<std::int32_t>(ledger_.pages(sequence).size());
-    ledger_.ensure(sequence, n_slots);
-    const auto pages = ledger_.pages(sequence);
+    const auto first = static_cast<std::int32_t>(prefix(sequence).size());
+    auto changed = static_cast<std::int32_t>(ledger_.pages(sequence).size());
+    ledger_.ensure(sequence, first, n_slots, [&](std::int32_t from, std::int32_t to, std::int32_t) {
+      detail::copy_page(view(), from, to, stream);
+      changed = first / page_size();
+    });
+    enter(sequence, changed, stream);
+  }
+
+  //! Gives up the rows behind the first n_slots slots. What the stream has been told before still finds them.
+  void truncate(std::int32_t sequence, std::int32_t n_slots) {
+    const std::int32_t n = n_slots < 0 ? 0 : n_slots;
+    ledger_.truncate(sequence, n, prefix(sequence));
+    tokens_.truncate(sequence, n);
+  }
+  //! Gives up all rows of a sequence.
+  void release(std::int32_t sequence) { truncate(sequence, 0); }
+
+  //! As SharingKVStore's, for whatever the stream does from now on.
+  std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, cudaStream_t stream) {
+    const std::span<const token_id> known = prefix(sequence);
+    const auto same = std::mismatch(known.begin(), known.end(), tokens.begin(), tokens.end()).first - known.begin();
+    const auto held = static_cast<std::int32_t>(same);
+    const std::int32_t found = ledger_.adopt(sequence, tokens, held, known);
+    if (found > held) {
+      tokens_.remember(sequence, 0, tokens.first(static_cast<std::size_t>(found)));
+      enter(sequence, 0, stream);
+      return found;
+    }
+    truncate(sequence, held);
+    return held;
+  }
+  void fork(std::int32_t from, std::int32_t to, cudaStream_t stream) {
+    const auto n = static_cast<std::int32_t>(prefix(from).size());
+    if (from == to) return truncate(to, n);
+    ledger_.fork(from, to, n, prefix(to));
+    tokens_.remember(to, 0, prefix(from));
+    enter(to, 0, stream);
+  }
+
+  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
+  //!
+  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
+  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
+              std::int32_t max_kept, cudaStream_t stream) const {
+    shape_.check(sequence, 0);
+    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
+  }
+
+ private:
+  // The device's table has the pages of the sequence from number `first` on.
+  void enter(std::int32_t sequence, std::int32_t first, cudaStream_t stream) {
+    const std::span<const std::int32_t> pages = ledger_.pages(sequence);
     const auto n = static_cast<std::int32_t>(pages.size());
     while (first < n) {
       detail::new_pages<64> added;
@@ -118,21 +180,6 @@ class paged_kv {
     }
   }
 
-  //! Gives back the pages behind the first n_slots slots. What the stream has been told before still finds them.
-  void truncate(std::int32_t sequence, std::int32_t n_slots) { ledger_.truncate(sequence, n_slots); }
-  //! Gives back all pages of a sequence.
-  void release(std::int32_t sequence) { ledger_.truncate(sequence, 0); }
-
-  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
-  //!
-  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
-  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
-              std::int32_t max_kept, cudaStream_t stream) const {
-    shape_.check(sequence, 0);
-    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
-  }
-
- private:
   espalier::detail::kv_shape shape_;
   page_ledger ledger_;
   token_ledger tokens_;
