@@ -236,6 +236,7 @@ set(espalier_llama_headers
   include/espalier/model/llama/batch_check.hpp
   include/espalier/model/llama/block_draft_config.hpp
   include/espalier/model/llama/block_draft_model.hpp
+  include/espalier/model/llama/block_draft_request.hpp
   include/espalier/model/llama/block_draft_target.hpp
   include/espalier/model/llama/block_draft_tensors.hpp
   include/espalier/model/llama/block_draft_weights.hpp

@@ -10,10 +10,12 @@
 #include "drafter/states_model.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
+#include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -216,4 +218,40 @@ TEST_CASE("a decoder whose text outgrows the block drafter goes on without it") 
     // Nothing is read twice.
     CHECK(target.rows < 40 * 6 + 2 * 70);
   }
+}
+
+TEST_CASE("blocks of many texts are drafted in one pass a round, and each text is the one that it is alone") {
+  const models::text_model target_law{.seed = 66, .noise = 0.2};
+  const auto check = [&](auto policy, auto make_drafter) {
+    std::vector<text_type> prompts, expected;
+    for (int i = 0; i < 5; ++i) {
+      text_type prompt;
+      for (int j = 0; j <= 7 * i; ++j)
+        prompt.push_back((i * 5 + j * 3) % 11);
+      expected.push_back(models::write_plain(target_law, 11, prompt, 90, {.max_tokens = 25}).text);
+      prompts.push_back(prompt);
+    }
+    states_model model{.vocab = 11, .length = 5, .positions = 100, .law = law};
+    states_target target(11, target_law);
+    token_kv kv(90, commit_mode::compact, 3);
+    auto drafter = make_drafter(model);
+    auto decode = make_batch_decoder(drafter, policy, greedy(), kv, target, {.max_texts = 3});
+    for (const text_type& prompt : prompts)
+      decode.add(prompt, {.max_tokens = 25});
+    std::size_t ended = 0;
+    while (!decode.idle()) {
+      const int before = model.passes;
+      for (const text_event& e : decode.step()) {
+        REQUIRE(!e.error);
+        if (e.round.state == status::running) continue;
+        const auto tokens = decode.current(e.id).tokens();
+        CHECK(text_type(tokens.begin(), tokens.end()) == expected[static_cast<std::size_t>(e.id)]);
+        ++ended;
+      }
+      CHECK(model.passes <= before + 1);
+    }
+    CHECK(ended == prompts.size());
+  };
+  check(best_first(), [](states_model& model) { return block_diffusion<states_model&>(model); });
+  check(dynatree(), [](states_model& model) { return factorised(block_diffusion<states_model&>(model)); });
 }

@@ -322,7 +322,7 @@ TEST_CASE("no round over a block drafter allocates, from the first on, also wher
   for (std::int32_t i = 0; i < 320; ++i)
     largest.add_row(0, i, i, true);
   target.forward(kv, largest.view());
-  model.logits.reserve(11 * 6);
+  model.blocks.emplace_back().reserve(11 * 6);
   model.text.reserve(330);
   const std::vector<token_id> prompt{3, 1, 4, 1, 5};
   decode.begin(prompt, {});

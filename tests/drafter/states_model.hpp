@@ -22,7 +22,7 @@ struct states_model {
   int passes = 0;
   int fail_at = -1;
   std::vector<espalier::token_id> text{};
-  std::vector<float> logits{};
+  std::vector<std::vector<float>> blocks{};  // by place
 
   struct context_type {
     std::vector<espalier::token_id> tokens;
@@ -56,18 +56,29 @@ struct states_model {
     return row;
   }
 
-  espalier::vocab_rows<float> forward(context_type& context, espalier::token_id pending, std::int32_t position,
-                                      std::int32_t n) {
+  struct request_type {
+    context_type* context;
+    espalier::token_id pending;
+    std::int32_t position;
+    std::int32_t place = 0;
+  };
+
+  void forward(std::span<const request_type> requests, std::int32_t n) {
     if (passes++ == fail_at) throw std::runtime_error("the block model failed");
-    text.assign(context.tokens.begin(), context.tokens.begin() + position);
-    text.push_back(pending);
-    const auto size = static_cast<std::size_t>(vocab);
-    logits.resize(static_cast<std::size_t>(n) * size);
-    for (std::int32_t i = 0; i < n; ++i)
-      marginal(text, i, std::span<float>(logits).subspan(static_cast<std::size_t>(i) * size, size));
-    // It may leave anything behind from here on.
-    std::fill(context.tokens.begin() + position, context.tokens.end(), -7);
-    return {logits.data(), n, vocab};
+    for (const request_type& r : requests) {
+      text.assign(r.context->tokens.begin(), r.context->tokens.begin() + r.position);
+      text.push_back(r.pending);
+      const auto size = static_cast<std::size_t>(vocab), place = static_cast<std::size_t>(r.place);
+      if (blocks.size() <= place) blocks.resize(place + 1);
+      blocks[place].resize(static_cast<std::size_t>(n) * size);
+      for (std::int32_t i = 0; i < n; ++i)
+        marginal(text, i, std::span<float>(blocks[place]).subspan(static_cast<std::size_t>(i) * size, size));
+      // It may leave anything behind from here on.
+      std::fill(r.context->tokens.begin() + r.position, r.context->tokens.end(), -7);
+    }
+  }
+  espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t n) const {
+    return {blocks[static_cast<std::size_t>(place)].data(), n, vocab};
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -94,6 +95,57 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;
 };
 
+//! A drafter of one text among many, one object a text, whose model makes the passes of all of them together.
+//!
+//!     drafter.want(tree, nodes);                  for each text, instead of asking it
+//!     do {
+//!       pass.clear();
+//!       ... drafter.add_rows(pass, most) ...      for each text
+//!       const auto rows = any.forward(pass);
+//!       ... drafter.take(rows, ...) ...           for each text that has added rows
+//!     } while (there were any);
+//!     ... drafter.answer() ...                    for each text
+//!
+//! Minimal definition, besides Drafter
+//!   typename pass_type             default-constructible; clear(); n_rows() and n_outputs() -> int
+//!   for_text(sequence) -> drafter  another one of the same model, store and options, for a text in this sequence
+//!   want(tree, nodes)              as it is asked, but for the passes
+//!   want_prompt(n) -> bool         as PromptDrafter's read_prompt(n), but for the passes
+//!   n_wanted() -> int              rows that are still to be computed for that
+//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0 once
+//!                                  all is known; -1, and nothing is added, where the cache has no room
+//!   forward(pass) -> rows          the model's pass; valid until the next one
+//!   take(rows, first_output, first_row)   its part of the answer begins there
+//!   answer()                       once all is known: what ask() gives
+//!   max_rows() -> int              rows of a pass at most
+//!   release()                      gives up what the cache holds of the text: begin() comes next
+//! Models
+//!   autoregressive, block_diffusion; factorised over one
+template <class DrafterT>
+concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typename DrafterT::pass_type& pass,
+                                                      tree_view tree, std::span<const node_id> nodes, std::int32_t n) {
+  drafter.for_text(n);
+  drafter.want(tree, nodes);
+  { drafter.want_prompt(n) } -> std::same_as<bool>;
+  { drafter.n_wanted() } -> std::convertible_to<std::int32_t>;
+  { drafter.add_rows(pass, n) } -> std::convertible_to<std::int32_t>;
+  drafter.take(drafter.forward(pass), n, n);
+  drafter.answer();
+  { drafter.max_rows() } -> std::convertible_to<std::int32_t>;
+  drafter.release();
+};
+
+namespace detail {
+
+struct no_pass {};
+
+template <class DrafterT>
+struct pass_of : std::type_identity<no_pass> {};
+template <SharedDrafter DrafterT>
+struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
+
+}  // namespace detail
+
 //! A drafter that gives the distribution after each given node, conditioned on its path.
 //!
 //! Minimal definition, besides Drafter
@@ -115,43 +167,6 @@ concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
   drafter.propose(tree, nodes);
   { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
-};
-
-//! A StepDrafter of one text among many, one object a text, whose model makes the passes of all of them together.
-//!
-//!     drafter.want(tree, nodes);                  for each text, instead of propose()
-//!     do {
-//!       pass.clear();
-//!       ... drafter.add_rows(pass, most) ...      for each text
-//!       const auto logits = any.forward(pass);
-//!       ... drafter.take(logits, ...) ...         for each text that has added rows
-//!     } while (there were any);
-//!
-//! Minimal definition, besides StepDrafter and PromptDrafter
-//!   typename pass_type             default-constructible; clear(); n_rows() and n_outputs() -> int
-//!   for_text(sequence) -> drafter  another one of the same model, store and options, for a text in this sequence
-//!   want(tree, nodes)              as propose(), and want_prompt(n) -> bool as read_prompt(n), but for the passes
-//!   n_wanted() -> int              rows that are still to be computed for that
-//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0 once
-//!                                  all is known; -1, and nothing is added, where the cache has no room
-//!   forward(pass) -> rows          the model's pass; valid until the next one
-//!   take(rows, first_output, first_row)   its part of the answer begins there
-//!   max_rows() -> int              rows of a pass at most
-//!   release()                      gives up what the cache holds of the text: begin() comes next
-//! Models
-//!   autoregressive
-template <class DrafterT>
-concept SharedDrafter = StepDrafter<DrafterT> && PromptDrafter<DrafterT> &&
-    requires(DrafterT& drafter, typename DrafterT::pass_type& pass, tree_view tree, std::span<const node_id> nodes,
-             std::int32_t n) {
-  drafter.for_text(n);
-  drafter.want(tree, nodes);
-  { drafter.want_prompt(n) } -> std::same_as<bool>;
-  { drafter.n_wanted() } -> std::convertible_to<std::int32_t>;
-  { drafter.add_rows(pass, n) } -> std::convertible_to<std::int32_t>;
-  drafter.take(drafter.forward(pass), n, n);
-  { drafter.max_rows() } -> std::convertible_to<std::int32_t>;
-  drafter.release();
 };
 
 //! A StepDrafter that follows when a tree is built anew.

@@ -14,13 +14,6 @@
 
 namespace espalier::detail {
 
-struct no_pass {};
-
-template <class DrafterT>
-struct pass_of : std::type_identity<no_pass> {};
-template <SharedDrafter DrafterT>
-struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
-
 // The drafters of one kind among those of many texts: the only one, or one of a joint.
 template <class DrafterT>
 struct drafter_parts {
@@ -140,7 +133,7 @@ class batch_drafting {
         });
       }
     };
-    if constexpr (!StepDrafter<part_type>) {
+    if constexpr (!StepDrafter<part_type> && !SharedDrafter<part_type>) {
       for_each([](PlaceT& p, auto&, auto& chance) { p.served.grow_step(p.text->value, chance); });
     } else {
       for_each([](PlaceT& p, auto& drafter, auto&) {
@@ -153,16 +146,27 @@ class batch_drafting {
       if constexpr (SharedDrafter<part_type>) make_passes<Index>(host, model, places);
       if constexpr (!std::is_same_v<BudgetT, no_budget>) {
         if (budget != nullptr) {
-          for_each([](PlaceT& p, auto&, auto& chance) { p.served.consider_answer(p.text->value, chance); });
+          for_each([](PlaceT& p, auto& drafter, auto& chance) {
+            p.served.consider(p.text->value, answer_of_part(drafter), chance);
+          });
           budget->decide();
-          for_each([](PlaceT& p, auto&, auto& chance) { p.served.choose_nodes(p.text->value, chance); });
+          for_each(
+              [](PlaceT& p, auto& drafter, auto& chance) { p.served.choose(p.text->value, drafter.rows(), chance); });
           return;
         }
       }
       for_each([](PlaceT& p, auto& drafter, auto& chance) {
-        p.served.template take_answer<Index>(p.text->value, drafter, chance);
+        p.served.template take<Index>(p.text->value, answer_of_part(drafter), chance);
       });
     }
+  }
+
+  template <class PartT>
+  static auto answer_of_part(PartT& part) {
+    if constexpr (SharedDrafter<PartT>)
+      return part.answer();
+    else
+      return part.rows();
   }
 
   // Passes until all that the asked drafters want is known.

@@ -191,18 +191,18 @@ class served_text {
   }
 
   // The answer of a drafter that was asked together with those of other texts.
-  template <std::size_t Index, class PartT, class ChanceT>
-  void take_answer(text_type& t, PartT& part, ChanceT& chance) {
-    growth_.take<Index>(t.policy, tree_, drafter_, part.rows(), chance);
+  template <std::size_t Index, class AnswerT, class ChanceT>
+  void take(text_type& t, const AnswerT& answer, ChanceT& chance) {
+    growth_.take<Index>(t.policy, tree_, drafter_, answer, chance);
   }
   // The same in two halves, where texts share a budget.
-  template <class ChanceT>
-  void consider_answer(text_type& t, ChanceT& chance) {
-    t.policy.consider(tree_, drafter_.rows(), chance);
+  template <class AnswerT, class ChanceT>
+  void consider(text_type& t, const AnswerT& answer, ChanceT& chance) {
+    t.policy.consider(tree_, answer, chance);
   }
-  template <class ChanceT>
-  void choose_nodes(text_type& t, ChanceT& chance) {
-    growth_.choose(t.policy, tree_, drafter_, drafter_.rows(), chance);
+  template <class AnswerT, class ChanceT>
+  void choose(text_type& t, const AnswerT& answer, ChanceT& chance) {
+    growth_.choose(t.policy, tree_, drafter_, answer, chance);
   }
 
   void close_tree(text_type& t) {

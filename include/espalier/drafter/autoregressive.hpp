@@ -196,6 +196,8 @@ class autoregressive {
     nodes_ = nodes_.subspan(static_cast<std::size_t>(n_added_));
   }
 
+  sampled_rows<number> answer() const { return rows(); }
+
   void renumber(std::span<const node_id> was) {
     detail::renumber(row_of_, renumbered_, was);
     detail::renumber(column_of_, renumbered_, was);

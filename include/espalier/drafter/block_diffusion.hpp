@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -39,12 +41,14 @@ struct block_diffusion_options {
 //!   make_context() -> context                 what it holds of one text
 //!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position
 //!                                             on, below max_positions()
-//!   forward(context, pending, position, length) -> vocab_rows   the tokens after the pending one, which stands there;
-//!                                             it may overwrite what the context holds from this position on
-//! Drafters that share a model have a context each.
+//!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands there
+//!   forward(span<const request_type>, length)  one pass for all of them, of so many tokens; it may overwrite what a
+//!                                             context holds from its position on
+//!   logits(place, length) -> vocab_rows       of the last request with this place
+//! Drafters that share a model have a context each; those of texts that are written together a place each.
 //!
 //! Complexity  propose_block: one pass of the model; no allocation after reserve()
-//! Law         BlockDrafter's and FeatureDrafter's. A text of one token has no states before it: the model sees the
+//! Law         BlockDrafter's, FeatureDrafter's and SharedDrafter's. A text of one token has no states before it: the model sees the
 //!             token alone
 //! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
 //!             missing; option_error for a length beyond the model's
@@ -53,9 +57,20 @@ template <class ModelT>
 class block_diffusion {
   using model_type = std::remove_reference_t<ModelT>;
   using context_type = decltype(std::declval<model_type&>().make_context());
+  using request_type = typename model_type::request_type;
   using clock = std::chrono::steady_clock;
 
  public:
+  //! The blocks of many texts.
+  struct pass_type {
+    std::vector<request_type> requests;
+    std::int32_t length = 0;
+
+    void clear() { requests.clear(); }
+    std::int32_t n_outputs() const { return static_cast<std::int32_t>(requests.size()) * length; }
+    std::int32_t n_rows() const { return static_cast<std::int32_t>(requests.size()) * (length + 1); }
+  };
+
   explicit block_diffusion(ModelT&& model, block_diffusion_options options = {})
       : model_(std::forward<ModelT>(model)), context_(model_.make_context()) {
     require_option("length of a block", options.length, 0, model_.block_length());
@@ -63,8 +78,10 @@ class block_diffusion {
   }
 
   //! Over the same model, for a text of its own.
-  auto for_text(std::int32_t) {
-    return espalier::block_diffusion<model_type&>(model_, block_diffusion_options{.length = length_});
+  auto for_text(std::int32_t sequence) {
+    espalier::block_diffusion<model_type&> other(model_, block_diffusion_options{.length = length_});
+    other.place_ = sequence;
+    return other;
   }
 
   std::int32_t vocab_size() const { return model_.vocab_size(); }
@@ -73,6 +90,7 @@ class block_diffusion {
 
   void reserve(std::int32_t max_nodes) {
     text_.reserve(static_cast<std::size_t>(capacity()) + static_cast<std::size_t>(max_nodes) + 2);
+    pass_.requests.reserve(1);
   }
 
   void begin(std::span<const token_id> context) {
@@ -96,6 +114,47 @@ class block_diffusion {
   }
 
   auto propose_block() {
+    want_block();
+    pass_.clear();
+    add_rows(pass_, block_length() + 1);
+    forward(pass_);
+    return model_.logits(place_, length_);
+  }
+
+  void want(tree_view, std::span<const node_id>) { want_block(); }
+  bool want_prompt(std::int32_t) { return false; }
+  std::int32_t n_wanted() const { return wants_ ? length_ + 1 : 0; }
+  std::int32_t max_rows() const { return (std::numeric_limits<std::int32_t>::max)(); }
+  std::int32_t add_rows(pass_type& pass, std::int32_t most) {
+    if (!wants_ || most < length_ + 1) return 0;
+    wants_ = false;
+    pass.length = length_;
+    pass.requests.push_back({&context_, text_.back(), static_cast<std::int32_t>(text_.size()) - 1, place_});
+    return length_ + 1;
+  }
+  int forward(const pass_type& pass) {
+    const clock::time_point start = clock::now();
+    model_.forward(pass.requests, pass.length);
+    forward_time_ += clock::now() - start;
+    return 0;  // the model keeps the logits
+  }
+  void take(int, std::int32_t, std::int32_t) {}
+  auto answer() { return block_rows{model_.logits(place_, length_)}; }
+  void release() { n_read_ = 0; }
+
+  void commit(tree_view tree, verdict v) {
+    // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
+    if (text_.size() <= static_cast<std::size_t>(capacity())) append_committed(text_, tree, v);
+  }
+
+  //! Time spent in the model since construction.
+  double forward_seconds() const { return std::chrono::duration<double>(forward_time_).count(); }
+
+ private:
+  template <class OtherT>
+  friend class block_diffusion;
+
+  void want_block() {
     const auto position = static_cast<std::int32_t>(text_.size()) - 1;
     if (position < 0 || position >= capacity()) {
       raise<input_error>("a text of ", text_.size(), " tokens has no next block: the block draft follows 1 to ",
@@ -107,27 +166,18 @@ class block_diffusion {
     }
     // A round that was given up may have read more.
     keep_read(static_cast<std::size_t>(position));
-    const clock::time_point start = clock::now();
-    const auto logits = model_.forward(context_, text_.back(), position, length_);
-    forward_time_ += clock::now() - start;
-    return logits;
+    wants_ = true;
   }
 
-  void commit(tree_view tree, verdict v) {
-    // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
-    if (text_.size() <= static_cast<std::size_t>(capacity())) append_committed(text_, tree, v);
-  }
-
-  //! Time spent in the model since construction.
-  double forward_seconds() const { return std::chrono::duration<double>(forward_time_).count(); }
-
- private:
   void keep_read(std::size_t n) { n_read_ = (std::min)(n_read_, static_cast<std::int32_t>(n)); }
 
   ModelT model_;
   context_type context_;
   std::int32_t length_ = 0;
+  std::int32_t place_ = 0;
   std::int32_t n_read_ = 0;
+  bool wants_ = false;
+  pass_type pass_;
   std::vector<token_id> text_;  // committed; the last token is pending
   clock::duration forward_time_{};
 };

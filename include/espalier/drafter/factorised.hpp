@@ -31,7 +31,7 @@ namespace espalier {
 //!
 //! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for; no allocation
 //!             after reserve()
-//! Law         StepDrafter's
+//! Law         StepDrafter's, and SharedDrafter's where the block drafter keeps them
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); what the block drafter throws
 //! Source      DDTree, section 3: the product of the marginals
@@ -42,6 +42,8 @@ class factorised {
   using number = std::remove_cvref_t<decltype(std::declval<inner_type&>().propose_block().row(0)[0])>;
 
  public:
+  using pass_type = typename detail::pass_of<inner_type>::type;
+
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
       : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
 
@@ -79,21 +81,39 @@ class factorised {
   void read(const BackendT& backend, std::span<const std::int32_t> rows) { inner_.read(backend, rows); }
 
   void propose(tree_view tree, std::span<const node_id> nodes) {
-    const bool opens = detail::opens_round(nodes, row_of_.size());
-    if (opens) {
-      close_round();
-      logits_ = detail::proposed_block(inner_, 1);
-    }
-    for (const node_id u : nodes) {
-      if (!opens) {
-        detail::require_askable(tree, u, row_of_.size(),
-                                [&](node_id v) { return row_of_[static_cast<std::size_t>(v)] >= 0; });
-      }
-      const std::int32_t row = (std::min)(tree.depth[u], logits_.n_rows - 1);
-      make(row);
-      row_of_[static_cast<std::size_t>(u)] = row;
-    }
+    if (opens(nodes)) logits_ = detail::proposed_block(inner_, 1);
+    ask(tree, nodes);
   }
+
+  //! SharedDrafter, where the block drafter is one.
+  void want(tree_view tree, std::span<const node_id> nodes) requires SharedDrafter<inner_type> {
+    opened_ = opens(nodes);
+    if (opened_) inner_.want(tree, nodes);
+    tree_ = tree;
+    nodes_ = nodes;
+  }
+  bool want_prompt(std::int32_t n) requires SharedDrafter<inner_type> { return inner_.want_prompt(n); }
+  std::int32_t n_wanted() const requires SharedDrafter<inner_type> { return inner_.n_wanted(); }
+  std::int32_t max_rows() const requires SharedDrafter<inner_type> { return inner_.max_rows(); }
+  template <class PassT>
+  std::int32_t add_rows(PassT& pass, std::int32_t most) requires SharedDrafter<inner_type> {
+    return inner_.add_rows(pass, most);
+  }
+  template <class PassT>
+  auto forward(PassT& pass) requires SharedDrafter<inner_type> {
+    return inner_.forward(pass);
+  }
+  template <class RowsT>
+  void take(RowsT rows, std::int32_t first_output, std::int32_t first_row) requires SharedDrafter<inner_type> {
+    inner_.take(rows, first_output, first_row);
+  }
+  sampled_rows<number> answer() requires SharedDrafter<inner_type> {
+    if (opened_) logits_ = inner_.answer().logits;
+    opened_ = false;
+    ask(tree_, nodes_);
+    return rows();
+  }
+  void release() requires SharedDrafter<inner_type> { inner_.release(); }
 
   sampled_rows<number> rows() const { return {{all_rows(), row_of_.data()}}; }
 
@@ -111,6 +131,25 @@ class factorised {
 
  private:
   vocab_rows<number> all_rows() const { return {rows_.get(), inner_.block_length(), vocab_size()}; }
+
+  // Whether a round begins.
+  bool opens(std::span<const node_id> nodes) {
+    const bool opens = detail::opens_round(nodes, row_of_.size());
+    if (opens) close_round();
+    return opens;
+  }
+
+  void ask(tree_view tree, std::span<const node_id> nodes) {
+    for (const node_id u : nodes) {
+      if (u != root_node || nodes.size() > 1) {
+        detail::require_askable(tree, u, row_of_.size(),
+                                [&](node_id v) { return row_of_[static_cast<std::size_t>(v)] >= 0; });
+      }
+      const std::int32_t row = (std::min)(tree.depth[u], logits_.n_rows - 1);
+      make(row);
+      row_of_[static_cast<std::size_t>(u)] = row;
+    }
+  }
 
   void close_round() {
     std::fill(row_of_.begin(), row_of_.end(), -1);
@@ -133,6 +172,9 @@ class factorised {
   std::vector<char> is_made_;         // [block_length]
   std::vector<std::int32_t> row_of_;  // by node: its depth, or -1 where it was not asked about
   std::vector<std::int32_t> renumbered_;
+  bool opened_ = false;  // a block that is to be answered, and the nodes that it is asked for
+  tree_view tree_{};
+  std::span<const node_id> nodes_{};
 };
 
 template <class BlockDrafterT>

@@ -23,6 +23,13 @@ using llama_driver::row_type;
 
 namespace {
 
+vocab_rows<float> forward_one(block_draft_model& model, block_draft_context& context, token_id pending, int position,
+                              int length) {
+  const block_draft_request request{&context, pending, position};
+  model.forward(std::span(&request, 1), length);
+  return model.logits(0, length);
+}
+
 const std::string golden = std::string(ESPALIER_TEST_DATA) + "/golden/";
 
 llama_backend load_target(int threads = 1, int max_positions = 0) {
@@ -64,7 +71,7 @@ std::vector<row_type> block_of(llama_backend& target, block_draft_model& model, 
   pass_over(target, text);
   for (int first = 0; first < position; first += at_once)
     model.read(context, target, numbers_from(first, std::min(at_once, position - first)), first);
-  return llama_driver::rows_of(model.forward(context, text[static_cast<std::size_t>(position)], position, length));
+  return llama_driver::rows_of(forward_one(model, context, text[static_cast<std::size_t>(position)], position, length));
 }
 
 // A folder with another config.json or model.safetensors, and what loading it says.
@@ -134,16 +141,41 @@ TEST_CASE("a context holds what was read of its own text, and a block before it 
   auto context = model.make_context(), second = model.make_context();
   pass_over(target, text);
   model.read(context, target, numbers_from(0, 6), 0);
-  model.forward(context, text[6], 6, 7);  // writes from position 6 on
+  forward_one(model, context, text[6], 6, 7);  // writes from position 6 on
   model.read(context, target, numbers_from(6, 7), 6);
   pass_over(target, other);
   model.read(second, target, numbers_from(0, 13), 0);
-  CHECK(llama_driver::rows_of(model.forward(context, text[13], 13, 7)) == expected);
+  CHECK(llama_driver::rows_of(forward_one(model, context, text[13], 13, 7)) == expected);
   // What is read again replaces what was there.
   pass_over(target, text);
   model.read(second, target, numbers_from(0, 13), 0);
-  CHECK(llama_driver::rows_of(model.forward(second, text[13], 13, 7)) == expected);
+  CHECK(llama_driver::rows_of(forward_one(model, second, text[13], 13, 7)) == expected);
   CHECK(block_of(target, model, other, 13, 7) != expected);
+}
+
+TEST_CASE("blocks of several texts in one pass are bitwise those of each alone") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  std::vector<token_id> other = text;
+  std::reverse(other.begin(), other.end());
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  auto a = model.make_context(), b = model.make_context(), c = model.make_context();
+  pass_over(target, text);
+  model.read(a, target, numbers_from(0, 13), 0);
+  pass_over(target, other);
+  model.read(b, target, numbers_from(0, 9), 0);
+  for (const int length : {7, 3}) {
+    // Rows of a block see each other: a shorter one is another.
+    const auto first = block_of(target, model, text, 13, length), second = block_of(target, model, other, 9, length);
+    const auto alone = block_of(target, model, text, 0, length);
+    // Places in any order, with one left out.
+    const std::vector<block_draft_request> requests{{&b, other[9], 9, 4}, {&a, text[13], 13, 1}, {&c, text[0], 0, 2}};
+    model.forward(requests, length);
+    const auto rows = [&](int place) { return llama_driver::rows_of(model.logits(place, length)); };
+    CHECK(rows(1) == first);
+    CHECK(rows(4) == second);
+    CHECK(rows(2) == alone);
+  }
 }
 
 TEST_CASE("with no text before it a block sees the pending token alone") {
@@ -152,8 +184,8 @@ TEST_CASE("with no text before it a block sees the pending token alone") {
   auto model = block_draft_model::load(golden + "block", target);
   const auto alone = block_of(target, model, text, 0, 7);
   auto context = model.make_context();
-  CHECK(llama_driver::rows_of(model.forward(context, text[0], 0, 7)) == alone);
-  CHECK(llama_driver::rows_of(model.forward(context, text[1], 0, 7)) != alone);
+  CHECK(llama_driver::rows_of(forward_one(model, context, text[0], 0, 7)) == alone);
+  CHECK(llama_driver::rows_of(forward_one(model, context, text[1], 0, 7)) != alone);
   for (const row_type& row : alone)
     CHECK(std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); }));
 }
@@ -170,7 +202,7 @@ TEST_CASE("a block at the last position that the target has, and states beyond i
   bounded.read(context, target, numbers_from(0, 14), 0);
   bounded.read(context, target, numbers_from(0, 3), 14);
   bounded.read(context, target, numbers_from(0, 3), 20);
-  CHECK(llama_driver::rows_of(bounded.forward(context, text[13], 13, 7)) == expected);
+  CHECK(llama_driver::rows_of(forward_one(bounded, context, text[13], 13, 7)) == expected);
 }
 
 TEST_CASE("neither reading nor a block allocates, from the first on") {
@@ -183,8 +215,8 @@ TEST_CASE("neither reading nor a block allocates, from the first on") {
     const std::vector<std::int32_t> rows = numbers_from(0, 13);
     const allocation_count count;
     model.read(context, target, rows, 0);
-    model.forward(context, text[13], 13, 7);
-    model.forward(context, text[13], 13, 2);
+    forward_one(model, context, text[13], 13, 7);
+    forward_one(model, context, text[13], 13, 2);
     const std::int64_t allocations = count.so_far();
     CHECK(allocations == 0);
   }
@@ -203,7 +235,8 @@ TEST_CASE("the target must be the one that the block draft reads") {
   auto model = block_draft_model::load(golden + "block", target);
   auto context = model.make_context();
   for (const token_id bad : {-1, 72})
-    CHECK(says(message_of<input_error>([&] { model.forward(context, bad, 0, 7); }), std::to_string(bad), "ends at 71"));
+    CHECK(says(message_of<input_error>([&] { forward_one(model, context, bad, 0, 7); }), std::to_string(bad),
+               "ends at 71"));
   struct narrow_states {
     std::vector<float> numbers = std::vector<float>(31);
     std::span<const float> hidden(int, int) const { return numbers; }

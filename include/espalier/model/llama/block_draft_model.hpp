@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -23,6 +22,7 @@
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_request.hpp"
 #include "espalier/model/llama/block_draft_target.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/elementwise.hpp"
@@ -42,7 +42,7 @@ namespace espalier {
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
-//! Complexity  forward: one pass of length + 1 rows; read: one pass for each 64 rows, over fewer weights. No allocation
+//! Complexity  forward: one pass of length + 1 rows for each text; read: one pass for each 64 rows, over fewer weights. No allocation
 //! Law         bitwise: neither depends on the number of threads, nor read on how the rows come in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
@@ -51,11 +51,8 @@ namespace espalier {
 template <MatrixProduct MatrixT>
 class basic_block_draft_model {
  public:
-  //! What was read of one text: keys and values of each layer and the states that they come from, by position.
-  struct context_type {
-    contiguous_kv kv;
-    std::vector<float> states;  //!< [max_positions][hidden_size]
-  };
+  using context_type = block_draft_context;
+  using request_type = block_draft_request;
 
   static basic_block_draft_model load(const std::string& folder, const basic_llama_backend<MatrixT>& target) {
     const block_draft_config config = block_draft_config::load(folder);
@@ -78,9 +75,19 @@ class basic_block_draft_model {
       worker.reserve(slots());
     const auto rows = static_cast<std::size_t>(config.block_length) + 1;
     mask_.resize(rows * ((rows + 31) / 32));
+    logits_.resize(size_of_place());
+    reserve(1);
+  }
+
+  //! Makes room for passes over so many texts.
+  void reserve(int n_texts) {
+    if (n_texts <= n_texts_) return;
+    n_texts_ = n_texts, buffers_ = {};
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
+    requests_.reserve(static_cast<std::size_t>(n_texts));
+    sequences_.reserve(static_cast<std::size_t>(n_texts));
   }
 
   int vocab_size() const { return target_->head.matrix.outputs(); }
@@ -112,31 +119,47 @@ class basic_block_draft_model {
     }
   }
 
-  //! The logits of the `length` tokens after the pending one, which stands at `position`. With nothing before it, the
-  //! block sees itself alone.
+  //! One pass for all that is asked for, `length` tokens each.
   //!
-  //! Shapes      [length][vocab_size], valid until the next forward
-  //! Pre         0 <= position < max_positions(), all positions before it were read; 1 <= length <= block_length()
-  vocab_rows<float> forward(context_type& context, token_id pending, int position, int length) {
-    if (pending < 0 || pending >= vocab_size()) {
-      raise<input_error>("the pending token is ", pending, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+  //! Pre         1 <= length <= block_length()
+  void forward(std::span<const request_type> requests, int length) {
+    int last_place = 0;
+    for (const request_type& r : requests) {
+      if (r.pending < 0 || r.pending >= vocab_size()) {
+        raise<input_error>("the pending token is ", r.pending, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+      }
+      last_place = (std::max)(last_place, r.place);
     }
-    target_->embed(pending, pending_);
-    detail::rms_norm(pending_, config_.hidden_size, weights_.pending_norm, config_.norm_epsilon, pending_);
+    reserve(static_cast<int>(requests.size()));
+    logits_.resize((std::max)(logits_.size(), size_of_place() * (static_cast<std::size_t>(last_place) + 1)));
+    requests_.assign(requests.begin(), requests.end());
+    std::sort(requests_.begin(), requests_.end(),
+              [](const request_type& x, const request_type& y) { return x.place < y.place; });
     const int n = length + 1, words = (n + 31) / 32;
     for (int i = 0; i < n * words; ++i) {
       const int rest = n - i % words * 32;
       mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
     }
-    std::array<batch_sequence, 1> sequence{};
-    sequence[0].row_end = n;
-    sequence[0].prefix = position;
-    sequence[0].mask_words = words;
+    sequences_.clear();
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      float* pending = pending_ + at(static_cast<int>(i), config_.hidden_size);
+      target_->embed(requests_[i].pending, pending);
+      detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm, config_.norm_epsilon, pending);
+      // Each text has a cache of its own; the mask is that of all.
+      const int first = static_cast<int>(i) * n;
+      sequences_.push_back({0, first, first + n, requests_[i].position, 0, words});
+    }
     forward_batch_view batch;
-    batch.sequences = sequence;
+    batch.sequences = sequences_;
     batch.mask = mask_;
-    team_->run([&](int thread) { compute_block(thread, context, batch, n, position); });
-    return {logits_, length, vocab_size()};
+    team_->run([&](int thread) { compute_blocks(thread, batch, n); });
+  }
+
+  //! Of the last pass that was asked for with this place, the first rows.
+  //!
+  //! Shapes      [length][vocab_size], valid until the next one
+  vocab_rows<float> logits(int place, int length) const {
+    return {logits_.data() + size_of_place() * static_cast<std::size_t>(place), length, vocab_size()};
   }
 
  private:
@@ -145,17 +168,20 @@ class basic_block_draft_model {
   static constexpr int read_rows = 64;  // of one pass
 
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
+  std::size_t size_of_place() const {
+    return static_cast<std::size_t>(config_.block_length) * static_cast<std::size_t>(vocab_size());
+  }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
   void place_buffers() {
-    const int most = (std::max)(read_rows, config_.block_length + 1);
+    const int most = (std::max)(read_rows, n_texts_ * (config_.block_length + 1));
     const auto rows = [&](int n, int size) {
       return buffers_.take(static_cast<std::size_t>(n) * static_cast<std::size_t>(size));
     };
     features_ = rows(read_rows, weights_.features.inputs());
-    pending_ = rows(1, config_.hidden_size);
-    root_ = rows(1, config_.hidden_size);
+    pending_ = rows(n_texts_, config_.hidden_size);
+    root_ = rows(n_texts_, config_.hidden_size);
     stream_ = rows(most, config_.hidden_size);
     normed_ = rows(most, config_.hidden_size);
     query_ = rows(most, config_.query_size());
@@ -163,7 +189,6 @@ class basic_block_draft_model {
     attended_ = rows(most, config_.query_size());
     gate_ = rows(most, config_.intermediate_size);
     up_ = rows(most, config_.intermediate_size);
-    logits_ = rows(config_.block_length, vocab_size());
   }
 
   // features_ [rows][layers read][hidden_size]
@@ -204,64 +229,93 @@ class basic_block_draft_model {
     }
   }
 
-  void compute_block(int thread, context_type& context, const forward_batch_view& batch, int n, int position) {
-    begin_rows(thread, context, n, position);
+  // n rows for each request.
+  void compute_blocks(int thread, const forward_batch_view& batch, int n) {
+    const int n_rows = n * static_cast<int>(requests_.size());
+    const auto request_of = [&](int row) -> const request_type& {
+      return requests_[static_cast<std::size_t>(row / n)];
+    };
+    begin_rows(thread, n);
     team_->barrier();
-    const auto [first, last] = team_->share(thread, n);
+    const auto [first, last] = team_->share(thread, n_rows);
     for (int i = 0; i < config_.n_layers; ++i) {
       const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
       if (thread == 0) team_->reset_tickets();
       for (int row = first; row < last; ++row)
         normalise(layer.attention_norm, row, normed_);
       team_->barrier();
-      multiply(thread, layer.query, normed_, n, query_, false, layer.key_value);
-      multiply(thread, layer.key_value, normed_, n, key_value_, false, layer.attention_out);
+      multiply(thread, layer.query, normed_, n_rows, query_, false, layer.key_value);
+      multiply(thread, layer.key_value, normed_, n_rows, key_value_, false, layer.attention_out);
       team_->barrier();
       for (int row = first; row < last; ++row) {
-        rotate_queries(row, position + row);
-        keep_key_value(context, i, key_value_ + at(row, 2 * config_.kv_size()), position + row);
+        const int position = request_of(row).position + row % n;
+        rotate_queries(row, position);
+        keep_key_value(*request_of(row).context, i, key_value_ + at(row, 2 * config_.kv_size()), position);
       }
       team_->barrier();
-      attend(thread, i, context, batch);
+      attend(thread, i, batch);
       team_->barrier();
-      multiply(thread, layer.attention_out, attended_, n, stream_, true, layer.up);
+      multiply(thread, layer.attention_out, attended_, n_rows, stream_, true, layer.up);
       team_->barrier();
       for (int row = first; row < last; ++row)
         normalise(layer.mlp_norm, row, normed_);
       team_->barrier();
-      activate(thread, layer, n);
+      activate(thread, layer, n_rows);
       team_->barrier();
       const bool is_last = i + 1 == config_.n_layers;
-      multiply(thread, layer.down, gate_, n, stream_, true,
+      multiply(thread, layer.down, gate_, n_rows, stream_, true,
                is_last ? target_->head.matrix : weights_.layers[static_cast<std::size_t>(i) + 1].query);
       team_->barrier();
     }
-    // The pending token's own row has no logits.
-    for (int row = (std::max)(1, first); row < last; ++row)
-      normalise(weights_.final_norm, row, normed_);
+    // The pending token's own row has no logits: those of the others stand one after the other.
+    for (int row = first; row < last; ++row) {
+      if (row % n > 0) normalise(weights_.final_norm, row, normed_, row / n * (n - 1) + row % n - 1);
+    }
     team_->barrier();
-    multiply(thread, target_->head.matrix, normed_ + config_.hidden_size, n - 1, logits_, false, weights_.pending);
+    multiply_head(thread, n - 1);
   }
 
-  // Every row is the pending token beside the last state of the context; those to be written add what tells them apart.
-  void begin_rows(int thread, const context_type& context, int n, int position) {
-    multiply(thread, weights_.pending, pending_, 1, root_, false, weights_.layers.front().query);
-    const auto [begin, end] = outputs_of(thread, weights_.pending);
-    const float* state = position > 0 ? context.states.data() + at(position - 1, config_.hidden_size) : nullptr;
-    for (int o = begin; state && o < end; ++o)
-      root_[o] += state[o];
-    std::copy(root_ + begin, root_ + end, stream_ + begin);
-    for (int row = 1; row < n; ++row) {
-      const float* masked = weights_.masked + at(row - 1, config_.hidden_size);
-      float* to = stream_ + at(row, config_.hidden_size);
-      for (int o = begin; o < end; ++o)
-        to[o] = root_[o] + masked[o];
+  // One product for each run of places that follow one another, where each has a whole block.
+  void multiply_head(int thread, int length) {
+    for (std::size_t i = 0, next = 0; i < requests_.size(); i = next) {
+      next = i + 1;
+      while (length == config_.block_length && next < requests_.size() &&
+             requests_[next].place == requests_[next - 1].place + 1)
+        ++next;
+      multiply(thread, target_->head.matrix, normed_ + at(static_cast<int>(i) * length, config_.hidden_size),
+               static_cast<int>(next - i) * length,
+               logits_.data() + size_of_place() * static_cast<std::size_t>(requests_[i].place), false,
+               weights_.pending);
     }
   }
 
-  void normalise(const float* norm, int row, float* to) const {
-    const std::ptrdiff_t first = at(row, config_.hidden_size);
-    detail::rms_norm(stream_ + first, config_.hidden_size, norm, config_.norm_epsilon, to + first);
+  // Every row is the pending token beside the last state of the context; those to be written add what tells them apart.
+  void begin_rows(int thread, int n) {
+    multiply(thread, weights_.pending, pending_, static_cast<int>(requests_.size()), root_, false,
+             weights_.layers.front().query);
+    const auto [begin, end] = outputs_of(thread, weights_.pending);
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      const request_type& r = requests_[i];
+      float* root = root_ + at(static_cast<int>(i), config_.hidden_size);
+      const float* state =
+          r.position > 0 ? r.context->states.data() + at(r.position - 1, config_.hidden_size) : nullptr;
+      for (int o = begin; state && o < end; ++o)
+        root[o] += state[o];
+      float* to = stream_ + at(static_cast<int>(i) * n, config_.hidden_size);
+      std::copy(root + begin, root + end, to + begin);
+      for (int row = 1; row < n; ++row) {
+        const float* masked = weights_.masked + at(row - 1, config_.hidden_size);
+        to += config_.hidden_size;
+        for (int o = begin; o < end; ++o)
+          to[o] = root[o] + masked[o];
+      }
+    }
+  }
+
+  void normalise(const float* norm, int row, float* to) const { normalise(norm, row, to, row); }
+  void normalise(const float* norm, int row, float* to, int to_row) const {
+    detail::rms_norm(stream_ + at(row, config_.hidden_size), config_.hidden_size, norm, config_.norm_epsilon,
+                     to + at(to_row, config_.hidden_size));
   }
 
   std::pair<int, int> outputs_of(int thread, const MatrixT& matrix) const {
@@ -294,12 +348,13 @@ class basic_block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), context.kv.value(layer, 0, position));
   }
 
-  void attend(int thread, int layer, context_type& context, const forward_batch_view& batch) {
+  void attend(int thread, int layer, const forward_batch_view& batch) {
     detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
     detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
                                  [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
-                                   worker.attend(context.kv, batch, sequence, task, query_, config_.query_size(),
-                                                 attended_, config_.query_size());
+                                   const auto i = static_cast<std::size_t>(&sequence - batch.sequences.data());
+                                   worker.attend(requests_[i].context->kv, batch, sequence, task, query_,
+                                                 config_.query_size(), attended_, config_.query_size());
                                  });
   }
 
@@ -321,20 +376,23 @@ class basic_block_draft_model {
   detail::rotary_table rotary_;
   thread_team* team_;
   std::vector<detail::attention_worker> workers_;
-  std::vector<std::uint32_t> mask_;  // [block_length + 1][words], all rows see all
+  std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
+  int n_texts_ = 0;                     // of a pass
+  std::vector<request_type> requests_;  // of the pass, by place
+  std::vector<batch_sequence> sequences_;
 
   detail::float_block buffers_;
   float* features_ = nullptr;   // [read_rows][layers read * hidden_size]
-  float* pending_ = nullptr;    // [hidden_size]
-  float* root_ = nullptr;       // [hidden_size]
-  float* stream_ = nullptr;     // [rows][hidden_size]; rows: of a block, or read at once
+  float* pending_ = nullptr;    // [texts][hidden_size]
+  float* root_ = nullptr;       // [texts][hidden_size]
+  float* stream_ = nullptr;     // [rows][hidden_size]; rows: of all blocks, or read at once
   float* normed_ = nullptr;     // [rows][hidden_size]
   float* query_ = nullptr;      // [rows][query_size]
   float* key_value_ = nullptr;  // [n_layers][rows][2 kv_size]
   float* attended_ = nullptr;   // [rows][query_size]
   float* gate_ = nullptr;       // [rows][intermediate_size]
   float* up_ = nullptr;         // [rows][intermediate_size]
-  float* logits_ = nullptr;     // [block_length][vocab_size]
+  std::vector<float> logits_;   // [places][block_length][vocab_size]
 };
 
 using block_draft_model = basic_block_draft_model<packed_matrix>;
