@@ -28,8 +28,8 @@ struct asked_text {
 
 //! What serving took.
 struct served_load {
-  double seconds = 0;         //!< where texts arrive at once, as long as all places are in use
-  std::int64_t tokens = 0;    //!< committed in that time
+  double seconds = 0;       //!< where texts arrive at once, as long as all places are in use
+  std::int64_t tokens = 0;  //!< committed in that time
   std::int64_t steps = 0;
   std::int64_t drafted = 0;
   std::int64_t draft_passes = 0;

@@ -200,6 +200,51 @@ TEST_CASE("texts can be cancelled, forked, saved, resumed and added again") {
   CHECK(texts.at(again) == whole);
 }
 
+TEST_CASE("a text of which nothing is to be written is read, and ends") {
+  const auto check = [](auto policy) {
+    two_models<> m = models_for(2);
+    auto decode = batch_of(m, policy, target_only(), {.max_texts = 2, .prompt_rows = 7});
+    const text_id id = decode.add(std::vector<token_id>(30, 1), {.max_tokens = 0});
+    const text_id other = decode.add(std::vector<token_id>(5, 2), {.max_tokens = 20});
+    int steps = 0;
+    for (; !decode.idle() && steps < 100; ++steps)
+      decode.step();
+    CHECK(steps < 100);
+    CHECK(decode.current(id).state() == status::length);
+    CHECK(decode.current(id).size() == 30);
+    CHECK(decode.current(other).size() == 25);
+    // Its rows are there for whoever goes on with it.
+    decode.resume(id, {}, {.max_tokens = 1});
+    m.target.count(31);
+    while (!decode.idle())
+      decode.step();
+    CHECK(m.target.text_rows <= 2);
+  };
+  check(dynatree());
+  check(cost_aware());
+}
+
+TEST_CASE("where no draft can pay, the draft model is never asked, until it can") {
+  two_models<> m = models_for(4);
+  // Beyond two rows each row costs as much as a pass.
+  const cost_model costs{{}, {}, {}, cost_curve::linear(0.05, 0.001), cost_curve::of_grid({1, 4, 5}, {0}, {1, 1, 2})};
+  auto decode = batch_of(m, cost_aware({.budget = 4}, costs), target_only(), {.max_texts = 4});
+  for (const request& r : many::requests(4, greedily))
+    many::add(decode, {r.prompt, 10, r.options});
+  many::add(decode, {{1, 2, 3}, 60, {.sampling = greedily}});
+  // Two texts may draft, three may not.
+  while (decode.n_running() + decode.n_waiting() > 2) {
+    decode.step();
+    CHECK(m.draft.passes == 0);
+  }
+  const text& last = decode.current(4);
+  const std::int32_t before = last.size(), rounds = last.round();
+  while (!decode.idle())
+    decode.step();
+  CHECK(m.draft.passes > 0);
+  CHECK(last.round() - rounds < last.size() - before);
+}
+
 TEST_CASE("a batch decoder says what cannot be") {
   two_models<> m = models_for(2);
   auto decode = batch_of(m, chain(), greedy(), {.max_texts = 2, .max_waiting = 1, .max_ended = 1});

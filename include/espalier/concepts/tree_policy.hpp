@@ -180,9 +180,12 @@ concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader
 //! any of them goes on.
 //!
 //! Minimal definition, besides OpeningPolicy
-//!   typename budget_type          begin(n_texts, context, beside): a round of so many texts begins, whose caches hold
-//!                                 so many tokens each, beside other rows of the target's pass; decide(): all policies
-//!                                 have said what they want; end(): all have observed their verdicts. Copied
+//!   typename budget_type          begin(n_texts, context, n_reading, n_prompt_rows): a round of so many texts begins,
+//!                                 whose caches hold so many tokens each; others read prompts in the same pass of the
+//!                                 target; worth_reading(n_texts, context, unread, left) -> bool: whether to have
+//!                                 the drafter read so many tokens of a text that goes on for so many more, before it
+//!                                 is drafted for; decide(): all policies have said what they want; end(): all have
+//!                                 observed their verdicts. Copied
 //!   budget() -> const budget_type&   its own, for where it is alone
 //!   join(budget)                  after open() and before begin(): the budget of this round
 //!   consider(tree, answer, chance), choose(tree, answer, chance) -> wanted    the two halves of take(): between them
@@ -194,7 +197,8 @@ concept BudgetedPolicy = OpeningPolicy<PolicyT> &&
     requires(PolicyT& policy, const PolicyT& fixed, typename PolicyT::budget_type& budget, std::int32_t n) {
   { fixed.budget() } -> std::same_as<const typename PolicyT::budget_type&>;
   policy.join(budget);
-  budget.begin(n, n, n);
+  budget.begin(n, n, n, n);
+  { budget.worth_reading(n, n, n, n) } -> std::same_as<bool>;
   budget.decide();
   budget.end();
 };

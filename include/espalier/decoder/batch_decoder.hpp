@@ -197,13 +197,14 @@ class batch_decoder {
     record_ = {};
     watch_.lap();
     places_.seat(texts_, kv_);
-    places_.let_wait();
     for (place* p : places_.in_turn()) {
       if (p->waits) continue;
       p->begun = true;
       attempt(*p, [&] {
-        detail::require_pieces<PieceT>(p->text->value.written);
+        const text& t = p->text->value.written;
+        detail::require_pieces<PieceT>(t);
         p->served.prepare(p->text->value);
+        p->drafts = !p->served.draft_reads() || budget_.worth_reading(places_.n_served(), t);
       });
     }
     const double before = draft_forward_seconds();
@@ -257,8 +258,7 @@ class batch_decoder {
             .vocab = backend_.vocab_size()};
   }
 
-  // Of passes that are shared.
-  double draft_forward_seconds() const {
+  double draft_forward_seconds() const {  // of passes that are shared
     if constexpr (TimedDrafter<drafter_type>) return drafter_.forward_seconds();
     return 0.0;
   }
@@ -289,8 +289,8 @@ class batch_decoder {
   bool make_room(place& p) {
     if (places_.n_served() == 1) {
       attempt(p, [&] {
-        raise<input_error>("the caches have no room for a text of ", p.text->value.written.size(),
-                           " tokens, alone: their pages are used up, by other parts too.");
+        const std::int32_t n = p.text->value.written.size();
+        raise<input_error>("the caches have no room for a text of ", n, " tokens, alone: others use their pages, too.");
       });
       return false;
     }
@@ -301,9 +301,9 @@ class batch_decoder {
   template <class ChancesT>
   void draft(const ChancesT& chance_of) {
     const auto written = places_.written();
-    budget_.begin(written.n, written.context, written.beside);
+    budget_.begin(written.n, written.context, written.n_reading, written.n_prompt_rows);
     for (place* p : places_.in_turn()) {
-      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, budget_.get()); });
+      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, p->drafts, budget_.get()); });
     }
     drafting_.grow(*this, drafter_, places_.in_turn(), chance_of, budget_.get());
     for (place* p : places_.in_turn()) {

@@ -68,7 +68,7 @@ class batch_drafting {
     n_passes_ = 0;
     if constexpr (SharedDrafter<DrafterT>) {
       for (PlaceT* p : places) {
-        p->asked = p->text != nullptr && p->served.draft_reads() && most > 0;
+        p->asked = p->text != nullptr && p->drafts && p->served.draft_reads() && most > 0;
         if (!p->asked) continue;
         host.attempt(*p, [&] { p->served.set_draft_reads(p->served.drafter().want_prompt(most)); });
         if (p->text != nullptr) most -= p->served.drafter().n_wanted();
@@ -76,7 +76,8 @@ class batch_drafting {
       make_passes<0>(host, model, places);
     } else {
       for (PlaceT* p : places) {
-        if (p->text != nullptr && p->served.draft_reads()) host.attempt(*p, [&] { p->served.read_draft(most); });
+        if (p->text != nullptr && p->drafts && p->served.draft_reads())
+          host.attempt(*p, [&] { p->served.read_draft(most); });
       }
     }
   }

@@ -37,6 +37,7 @@ struct batch_place {
   bool waits = false;                   // for another text to read what both begin with
   bool begun = false;                   // whether its caches follow it
   bool passed_over = false;             // the last pass had no room for it
+  bool drafts = true;                   // whether it is drafted for
   bool asked = false;                   // whether its drafter is asked in the pass under way
 
   bool draws() const { return text != nullptr && does == batch_task::round; }
@@ -68,6 +69,92 @@ class batch_places {
   // Texts that wait take free places. Where pages had run out, they wait until a text has left.
   template <class KVStoreT>
   void seat(table& texts, KVStoreT& kv) {
+    take_places(texts, kv);
+    let_wait();
+  }
+
+  // A text leaves its place. Its rows stay in the caches until others need the room.
+  void leave(place& p) {
+    p.served.give_up(p.text->value);
+    if constexpr (ServedT::shares_rows) p.served.release();
+    p.text = nullptr;
+    p.does = batch_task::none;
+    is_full_ = false;
+  }
+
+  // A failure holds a text.
+  text_event fail(place& p, table& texts, std::exception_ptr error) {
+    batch_text<PolicyT>& t = *p.text;
+    const text& written = t.value.written;
+    leave(p);
+    texts.hold(t);
+    return {t.id, {.index = written.round(), .state = written.state()}, std::move(error)};
+  }
+
+  // A step is over: tells what each text has done. Those that have ended leave.
+  void finish(table& texts, std::vector<text_event>& events) {
+    for (place* p : in_turn_) {
+      if (p->text == nullptr || !p->begun) continue;
+      batch_text<PolicyT>& t = *p->text;
+      p->served.end_if_read(t.value, p->drafts);
+      const bool runs = t.value.written.running();
+      if (p->does == batch_task::none && runs) continue;
+      p->served.record().state = t.value.written.state();
+      events.push_back({t.id, p->served.record(), {}});
+      if (runs) continue;
+      leave(*p);
+      texts.end(t);
+    }
+  }
+
+  // What is written in this step: so many texts, the tokens of each that its cache holds, on average; how many others
+  // read prompts, and the rows of prompts in the same pass.
+  struct writing {
+    std::int32_t n = 0, context = 0, n_reading = 0, n_prompt_rows = 0;
+  };
+  writing written() const {
+    writing w;
+    std::int64_t held = 0;
+    for (const place* p : in_turn_) {
+      if (p->text == nullptr) continue;
+      const bool writes = p->does == batch_task::round;
+      (writes ? w.n : w.n_reading) += 1;
+      held += writes ? p->text->value.written.size() - 1 : 0;
+      if (writes) w.n_prompt_rows += p->served.unread(p->text->value);
+      if (p->does == batch_task::chunk) w.n_prompt_rows += p->n_prompt_rows;
+    }
+    if (w.n > 0) w.context = static_cast<std::int32_t>(held / w.n);
+    return w;
+  }
+
+  // The last text in turn gives up its place and its rows.
+  place& preempt_last(table& texts) {
+    const auto last =
+        std::find_if(in_turn_.rbegin(), in_turn_.rend(), [](const place* p) { return p->text != nullptr; });
+    place& p = **last;
+    batch_text<PolicyT>& t = *p.text;
+    leave(p);
+    p.served.release();
+    texts.wait(t);
+    is_full_ = true;
+    return p;
+  }
+
+  // Who does what in a step whose pass takes so many rows, so many of them of prompts. A round is taken to need as many
+  // rows as it may. Texts that are not drafted for do not wait for their drafters to read.
+  void plan(std::int32_t rows, std::int32_t prompt_rows, std::int32_t max_nodes) {
+    for (const bool passed_over : {true, false}) {
+      for (place* p : in_turn_) {
+        if (p->text != nullptr && p->passed_over == passed_over) plan(*p, rows, prompt_rows, max_nodes);
+      }
+    }
+    for (place* p : in_turn_)
+      p->passed_over = p->text != nullptr && p->does == batch_task::none && p->n_prompt_rows > 0;
+  }
+
+ private:
+  template <class KVStoreT>
+  void take_places(table& texts, KVStoreT& kv) {
     texts.sweep();
     std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
     if (is_full_ && !in_turn_.empty()) return;
@@ -99,91 +186,12 @@ class batch_places {
     }
   }
 
-  // A text leaves its place. Its rows stay in the caches until others need the room.
-  void leave(place& p) {
-    p.served.give_up(p.text->value);
-    if constexpr (ServedT::shares_rows) p.served.release();
-    p.text = nullptr;
-    p.does = batch_task::none;
-    is_full_ = false;
-  }
-
-  // A failure holds a text.
-  text_event fail(place& p, table& texts, std::exception_ptr error) {
-    batch_text<PolicyT>& t = *p.text;
-    const text& written = t.value.written;
-    leave(p);
-    texts.hold(t);
-    return {t.id, {.index = written.round(), .state = written.state()}, std::move(error)};
-  }
-
-  // A step is over: tells what each text has done. Those that have ended leave.
-  void finish(table& texts, std::vector<text_event>& events) {
-    for (place* p : in_turn_) {
-      if (p->text == nullptr || !p->begun) continue;
-      batch_text<PolicyT>& t = *p->text;
-      p->served.end_if_read(t.value);
-      const bool runs = t.value.written.running();
-      if (p->does == batch_task::none && runs) continue;
-      p->served.record().state = t.value.written.state();
-      events.push_back({t.id, p->served.record(), {}});
-      if (runs) continue;
-      leave(*p);
-      texts.end(t);
-    }
-  }
-
-  // What is written in this step: so many texts, the tokens of each that its cache holds, on average, and the rows of
-  // prompts in the same pass.
-  struct writing {
-    std::int32_t n = 0, context = 0, beside = 0;
-  };
-  writing written() const {
-    writing w;
-    std::int64_t held = 0;
-    for (const place* p : in_turn_) {
-      if (p->text == nullptr || p->does == batch_task::none) continue;
-      const bool writes = p->does == batch_task::round;
-      w.n += writes ? 1 : 0;
-      w.beside += writes ? p->served.unread(p->text->value) : p->n_prompt_rows;
-      held += writes ? p->text->value.written.size() - 1 : 0;
-    }
-    if (w.n > 0) w.context = static_cast<std::int32_t>(held / w.n);
-    return w;
-  }
-
-  // The last text in turn gives up its place and its rows.
-  place& preempt_last(table& texts) {
-    const auto last =
-        std::find_if(in_turn_.rbegin(), in_turn_.rend(), [](const place* p) { return p->text != nullptr; });
-    place& p = **last;
-    batch_text<PolicyT>& t = *p.text;
-    leave(p);
-    p.served.release();
-    texts.wait(t);
-    is_full_ = true;
-    return p;
-  }
-
-  // Who does what in a step whose pass takes so many rows, so many of them of prompts. A round is taken to need as many
-  // rows as it may.
-  void plan(std::int32_t rows, std::int32_t prompt_rows, std::int32_t max_nodes) {
-    for (const bool passed_over : {true, false}) {
-      for (place* p : in_turn_) {
-        if (p->text != nullptr && p->passed_over == passed_over) plan(*p, rows, prompt_rows, max_nodes);
-      }
-    }
-    for (place* p : in_turn_)
-      p->passed_over = p->text != nullptr && p->does == batch_task::none && p->n_prompt_rows > 0;
-  }
-
- private:
   void plan(place& p, std::int32_t& rows, std::int32_t& prompt_rows, std::int32_t max_nodes) {
     const saved_text<PolicyT>& t = p.text->value;
     p.does = batch_task::none;
     p.n_prompt_rows = 0;
     if (p.waits) return;
-    const bool writes = p.served.writes(t);
+    const bool writes = p.served.writes(t, p.drafts);
     const std::int32_t unread = p.served.unread(t);
     // What a store has dropped of the last round is no prompt.
     const std::int32_t of_prompt = unread > max_nodes ? unread : 0;

@@ -231,7 +231,7 @@ class decoder {
   template <class ChanceT, class PieceT>
   void round(ChanceT& chance, const PieceT& piece_of) {
     const double before = draft_forward_seconds();
-    served_.open_tree(text_, static_cast<detail::no_budget*>(nullptr));
+    served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr));
     while (!served_.growing().wanted().empty())
       served_.grow_step(text_, chance);
     served_.close_tree(text_);

@@ -137,8 +137,11 @@ class served_text {
   }
   // Tokens before the last one that a round of this text takes with it.
   std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
-  // Whether a round may begin; else more is to be read, or the text was only to be read.
-  bool writes(const text_type& t) const { return left(t) == 0 && !draft_reads_ && t.written.left() > 0; }
+  // Whether a round may begin, of a text that is drafted for or not; else more is to be read, or the text was only to be
+  // read.
+  bool writes(const text_type& t, bool drafts = true) const {
+    return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
+  }
 
   // Adds the next n tokens of the prompt to a pass. False, and nothing is added, where the cache has no room.
   bool add_chunk(forward_batch& batch, const text_type& t, std::int32_t n) {
@@ -167,16 +170,16 @@ class served_text {
   }
 
   // After what was read in this step: ends a text of which nothing is to be written.
-  void end_if_read(text_type& t) {
-    if (t.written.left() == 0 && !draft_reads_ && left(t) == 0) t.written.end();
+  void end_if_read(text_type& t, bool drafts = true) {
+    if (t.written.left() == 0 && !(drafts && draft_reads_) && left(t) == 0) t.written.end();
   }
 
-  // A round begins, which shares this budget, if any.
+  // A round begins, which is drafted for or not, and shares this budget, if any.
   template <class BudgetT>
-  void open_tree(text_type& t, BudgetT* budget) {
+  void open_tree(text_type& t, bool drafts, BudgetT* budget) {
     // The last token that may be written is the target's own: nothing need be drafted for it.
     const text& w = t.written;
-    const std::int32_t room = w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
+    const std::int32_t room = drafts && w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
     tree_.reset(w.tokens().back(), (std::min)(tree_.capacity(), room));
     if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({w.size(), w.options().sampling, t.policy_in_step});
     if constexpr (!std::is_same_v<BudgetT, no_budget>) {

@@ -6,6 +6,7 @@
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/tree_policy.hpp"
+#include "espalier/decoder/text.hpp"
 
 namespace espalier::detail {
 
@@ -22,8 +23,13 @@ class shared_budget {
   // Null where nothing is shared.
   type* get() { return shares_ ? &budget_ : nullptr; }
 
-  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t beside) {
-    if constexpr (exists) budget_.begin(n_texts, context, beside);
+  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading, std::int32_t n_prompt_rows) {
+    if constexpr (exists) budget_.begin(n_texts, context, n_reading, n_prompt_rows);
+  }
+  // Whether a text is worth reading to its drafter, beside n_texts - 1 others.
+  bool worth_reading(std::int32_t n_texts, const text& t) const {
+    if constexpr (exists) return !shares_ || budget_.worth_reading(n_texts, t.size(), t.size(), t.left());
+    return true;
   }
   void end() {
     if constexpr (exists) budget_.end();

@@ -157,7 +157,10 @@ class cost_aware {
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       acceptance_calibration* rank = &first_child_;
       for (const node_id child : tree.draws(u)) {
-        if (rank == &first_child_) share_ += share_weight * ((child == taken ? 1 : 0) - share_);
+        if (rank == &first_child_) {
+          share_ += share_weight * ((child == taken ? 1 : 0) - share_);
+          now().add_first_child(child == taken);
+        }
         rank->observe(std::exp(static_cast<double>(tree.log_prob[child])), child == taken);
         rank = &other_child_;
       }

@@ -151,6 +151,7 @@ class cost_aware_draws {
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       std::int32_t n_draws = 0;
       for (const node_id child : tree.draws(u)) {
+        if (n_draws == 0) now().add_first_child(child == taken);
         calibration(n_draws++).observe(largest_[at(u)], child == taken);
         if (child == taken) break;  // the later ones were not needed
       }

@@ -87,8 +87,9 @@ TEST_CASE("texts pay together for the passes that they share") {
   // Four texts already have four rows.
   CHECK(budget.of_rows(1) > 0.99 * 2 * 4 / 1.03);
   CHECK(!budget.can_gain(8));
-  budget.begin(2, 0, 2);
-  CHECK(budget.of_rows(1) > 0.99 * 2 * 2 / 1.03);
+  // The rows of prompts count as others', and the texts that read them will write.
+  budget.begin(2, 0, 1, 4);
+  CHECK(budget.of_rows(1) > 0.99 * 2 * 3 / costs.target_pass(3, 0));
 
   // One text alone gains too little from a pass, two of them enough.
   budget = round_budget(usual, 8);

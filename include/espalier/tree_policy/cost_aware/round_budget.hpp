@@ -47,22 +47,25 @@ class round_budget {
     tokens_ = 2 * rounds_to_begin_with;
     plain_tokens_ = rounds_to_begin_with;
     drafted_ = 0;
+    share_ = usual_share;
   }
 
   //! What a round leaves to the next.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
-    archive(tokens_, plain_tokens_, drafted_);
-    archive.require(tokens_ >= 0 && plain_tokens_ > 0 && drafted_ >= 0);
+    archive(tokens_, plain_tokens_, drafted_, share_);
+    archive.require(tokens_ >= 0 && plain_tokens_ > 0 && drafted_ >= 0 && share_ >= 0 && share_ <= 1);
   }
 
-  //! A round of n texts begins. Their caches hold `context` tokens each, and the target's pass has `beside` other rows.
-  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t beside = 0) {
+  //! A round of n texts begins. Their caches hold `context` tokens each. The same pass takes `n_prompt_rows` of prompts,
+  //! which `n_reading` other texts are about to go on from.
+  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading = 0, std::int32_t n_prompt_rows = 0) {
     n_texts_ = n_texts;
     context_ = context;
-    n_roots_ = n_texts + beside;
-    const double root = costs_.target_pass(n_roots_, context_);
-    plain_rate_ = n_texts / (std::max)(root, least_seconds);
+    n_roots_ = n_texts + n_prompt_rows;
+    plain_tokens_a_second_ = rate_of(n_texts, context);
+    // Time that is lost is lost to all texts, whatever they do in this round.
+    plain_rate_ = rate_of(n_texts + n_reading, context);
     rate_ = plain_rate_ * (std::max)(tokens_ / plain_tokens_, 1.0);
     asked_.clear();
     n_rows_ = n_written_ = 0;
@@ -94,6 +97,24 @@ class round_budget {
   //! Whether drafting can gain any time at all: whether chains of some length up to n would, in one text or in all, if
   //! all of them were accepted.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
+
+  //! Whether a text that is about to be drafted for gains more than it costs to have the draft read it first: `unread`
+  //! tokens of it, where n texts are written and this one goes on for `left` tokens more. What is gained a token is what
+  //! chains would gain whose tokens are accepted as often as first children lately were.
+  bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
+    const double plain = rate_of(n_texts, context);
+    double tokens = 1, level = 1, rate = plain;
+    for (std::int32_t m = 1; m < static_cast<std::int32_t>((std::min)(max_ahead, rows_.size())); ++m) {
+      tokens += level *= share_;
+      const double seconds =
+          costs_.target_pass(n_texts * (1 + m), context) + costs_.opening + m * costs_.draft_pass(n_texts, context);
+      rate = (std::max)(rate, n_texts * tokens / (std::max)(seconds, least_seconds));
+    }
+    return left * (1 - plain / rate) > plain * costs_.draft_pass(unread, 0);
+  }
+
+  //! A first child was looked at.
+  void add_first_child(bool accepted) { share_ += share_weight * ((accepted ? 1 : 0) - share_); }
 
   //! What a text would gain from further levels, without what their passes cost beyond of_nodes(). Gains below 0 are
   //! none.
@@ -149,7 +170,9 @@ class round_budget {
   //! The round is over.
   void end() {
     tokens_ = kept * tokens_ + n_written_;
-    plain_tokens_ = kept * plain_tokens_ + (std::max)(plain_rate_ * round_seconds(), least_seconds);
+    const double prompts = costs_.target_pass(n_roots_, context_) - costs_.target_pass(n_texts_, context_);
+    const double plain = plain_tokens_a_second_ * (round_seconds() - prompts);
+    plain_tokens_ = kept * plain_tokens_ + (std::max)(plain, least_seconds);
     if (n_texts_ > 0) drafted_ = kept_rows * drafted_ + (1 - kept_rows) * n_rows_ / n_texts_;
   }
 
@@ -167,6 +190,8 @@ class round_budget {
  private:
   static constexpr double kept = 0.96;  // of the weight of earlier rounds, at each round
   static constexpr double kept_rows = 0.8;
+  static constexpr double usual_share = 0.75;
+  static constexpr double share_weight = 0.01;
   static constexpr double rounds_to_begin_with = 4;
   static constexpr double least_seconds = 1e-12;
 
@@ -174,6 +199,11 @@ class round_budget {
     double gain = 0;
     std::int32_t n_texts = 0;
   };
+
+  // Tokens a second of plain decoding.
+  double rate_of(std::int32_t n_texts, std::int32_t context) const {
+    return n_texts / (std::max)(costs_.target_pass(n_texts, context), least_seconds);
+  }
 
   // The first level opens the round.
   double seconds_of_level(std::size_t level) const {
@@ -195,8 +225,10 @@ class round_budget {
   cost_model costs_;
   std::vector<double> rows_;              // [budget + 1]
   double tokens_ = 0, plain_tokens_ = 0;  // weighted sums over rounds, the second of plain decoding in the same time
+  double share_ = usual_share;            // of first children that are accepted, once their parents are
   double drafted_ = 0;                    // tokens a text and round, lately
-  double rate_ = 0, plain_rate_ = 0;      // tokens a second, of this round's prices and of plain decoding
+  double rate_ = 0, plain_rate_ = 0;      // tokens a second, of this round's prices and of plain decoding by all texts
+  double plain_tokens_a_second_ = 0;      // by those that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
   std::vector<std::int32_t> asked_;          // by level, of all texts
   std::int32_t n_rows_ = 0, n_written_ = 0;  // of all texts
