@@ -4,13 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <deque>
+#include <exception>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "espalier/backend/text.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
@@ -51,55 +53,30 @@ struct request {
 std::string piece_of(token_id token) {
   return {static_cast<char>(token)};
 }
-
-// A place in the caches of target and draft, and the decoder that writes there.
-struct serving_place {
-  using drafter_type = autoregressive<word_backend&, token_kv&>;
-
-  drafter_type drafter;
-  decoder<drafter_type&, iid_paths, traversal, token_kv&, word_backend&> decode;
-  std::string* answer = nullptr;  // of the request that is being served
-
-  serving_place(word_backend& target, word_backend& draft, token_kv& cache, token_kv& draft_cache, int sequence)
-      : drafter(draft, draft_cache, {.temperature = 0.8F}, sequence),
-        decode(drafter, iid_paths({.paths = 2, .length = 4}), traversal(), cache, target, {.sequence = sequence}) {}
-
-  void start(const request& r, std::string& to) {
-    decode.begin(tokens_of(r.prompt), r.stop, r.options);
-    answer = &to;
-  }
-
-  // A round, or a part of the prompt.
-  void serve() {
-    decode.step(piece_of);
-    *answer += decode.last_round().shown;
-    if (!decode.current().running()) answer = nullptr;
-  }
-};
 // [request]
 
 // [serve]
-// A round of each text in turn; whoever is done makes room for the next request.
+// All requests, n_places of them at once; the bytes of each as they come.
 std::vector<std::string> serve_all(std::span<const request> requests, int n_places) {
   token_kv cache(512, commit_mode::compact, n_places), draft_cache(512, commit_mode::compact, n_places);
   word_backend target(128, word_model{6}), draft(128, word_model{3});
-  std::deque<serving_place> places;
-  for (int sequence = 0; sequence < n_places; ++sequence)
-    places.emplace_back(target, draft, cache, draft_cache, sequence);
+  autoregressive drafter(draft, draft_cache, {.temperature = 0.8F});
+  auto decode = make_batch_decoder(drafter, iid_paths({.paths = 2, .length = 4}), traversal(), cache, target,
+                                   {.max_texts = n_places});
 
-  std::vector<std::string> answers(requests.size());
-  std::size_t next = 0;
-  for (bool any = true; any;) {
-    any = false;
-    for (serving_place& place : places) {
-      if (!place.answer && next < requests.size()) {
-        place.start(requests[next], answers[next]);
-        ++next;
-      }
-      if (place.answer) place.serve(), any = true;
+  std::map<text_id, std::string> answers;
+  for (const request& r : requests)
+    decode.add(tokens_of(r.prompt), r.stop, r.options);
+  while (!decode.idle()) {
+    for (const text_event& e : decode.step(piece_of)) {
+      if (e.error) std::rethrow_exception(e.error);
+      answers[e.id] += e.round.shown;
     }
   }
-  return answers;
+  std::vector<std::string> in_order;
+  for (const auto& [id, answer] : answers)
+    in_order.push_back(answer);
+  return in_order;
 }
 // [serve]
 
