@@ -7,16 +7,14 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
-#include <charconv>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
-#include "help_format.hpp"
-#include "models_path.hpp"
+#include "../models/flags.hpp"
+#include "../models/help_format.hpp"
+#include "../models/models_path.hpp"
 #include "pairings.hpp"
 
 namespace generate {
@@ -25,134 +23,13 @@ namespace {
 
 namespace hana = boost::hana;
 using espalier::option_of;
-
-std::string flag_name(std::string_view prefix, std::string_view name) {
-  std::string flag = fmt::format("--{}{}{}", prefix, prefix.empty() ? "" : ".", name);
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
-// The shortest text that reads back as the same number: 0.03 of a float, and not 0.029999999.
-template <class ValueT>
-std::string in_words(ValueT value) {
-  if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
-  return fmt::format("{}", static_cast<float>(value));
-}
-
-template <class OptionT>
-std::string range_in_words(const OptionT& option) {
-  if (option.high() >= (1 << 30)) return in_words(option.low) + " and more";
-  const std::string_view high = option.high_name();
-  return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));
-}
-
-// Reads all of the text as a number in [low, high]; anything else, NaN too, is refused.
-template <class ValueT>
-bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value) {
-  const char* end = text.data() + text.size();
-  if constexpr (std::is_integral_v<ValueT>) {
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stopped != end) return false;
-  } else {
-    char* stopped = nullptr;
-    value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
-    if (text.empty() || stopped != end) return false;
-  }
-  return value >= low && value <= high;
-}
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& allowed, const std::string& given) {
-  throw usage_error(fmt::format("{} must be {}, but is \"{}\".", flag, allowed, given));
-}
-
-// In --help: the default of a flag, and a name with what it stands for.
-std::string bracketed(const std::string& value) {
-  return fmt::format(" [{}]", value);
-}
-std::string entry(std::string_view name, std::string_view summary) {
-  return fmt::format("\n  {:<18} {}", name, summary);
-}
-
-// Reads the text of a flag into an option's value.
-template <class OptionT, class ValueT>
-void read_option(const std::string& flag, const OptionT& option, const std::string& text, ValueT& value) {
-  if constexpr (std::is_same_v<ValueT, bool>) {
-    if (text != "on" && text != "off") refuse(flag, "on or off", text);
-    value = text == "on";
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    std::string names;
-    for (const auto& known : espalier::known_values<ValueT>) {
-      if (known.name == text) return void(value = known.value);
-      names += (names.empty() ? "" : ", ") + std::string(known.name);
-    }
-    refuse(flag, fmt::format("one of {}", names), text);
-  } else if (!read_number(text, option.low, option.high(), value)) {
-    refuse(flag, (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words(option), text);
-  }
-}
-
-// What --help says of an option: its meaning, its range or its values, its default.
-template <class OptionT, class ValueT>
-std::string option_help(const OptionT& option, const ValueT& value) {
-  std::string help(option.help);
-  if constexpr (std::is_same_v<ValueT, bool>) {
-    return help + bracketed(value ? "on" : "off");
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    help += bracketed(std::string(espalier::name_of(value)));
-    for (const auto& known : espalier::known_values<ValueT>)
-      help += entry(known.name, known.summary);
-    return help;
-  } else {
-    return help + ", " + range_in_words(option) + bracketed(in_words(value));
-  }
-}
-
-template <class ValueT>
-const char* type_in_words() {
-  if (std::is_same_v<ValueT, bool>) return "on|off";
-  return std::is_enum_v<ValueT> ? "NAME" : "N";
-}
-
-// Adds flags to a CLI::App; every value is checked as it is read.
-class flags {
- public:
-  explicit flags(CLI::App& app) : app_(app) {}
-
-  template <class OptionT, class ValueT>
-  void add_option(const std::string& group, std::string_view prefix, const OptionT& option, ValueT& value) {
-    const std::string flag = flag_name(prefix, option.name);
-    add(group, flag, type_in_words<ValueT>(), option_help(option, value),
-        [=, &value](const std::string& text) { read_option(flag, option, text, value); });
-  }
-
-  // One flag for each described field of an options struct.
-  template <class OptionsT>
-  void add_options(const std::string& group, std::string_view prefix, OptionsT& options) {
-    espalier::for_each_option(options,
-                              [&](const auto& option, auto& value) { add_option(group, prefix, option, value); });
-  }
-
-  CLI::Option* add(const std::string& group, const std::string& flag, const std::string& type, const std::string& help,
-                   const std::function<void(const std::string& text)>& read) {
-    CLI::Option* option = app_.add_option(
-        flag,
-        [read](const CLI::results_t& texts) {
-          for (const std::string& text : texts)
-            read(text);
-          return true;
-        },
-        help);
-    return option->group(group)
-        ->type_name(type)
-        ->type_size(1)
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  }
-
- private:
-  CLI::App& app_;
-};
+using models::bracketed;
+using models::entry;
+using models::flag_name;
+using models::flags;
+using models::read_number;
+using models::read_option;
+using models::refuse;
 
 void add_text(CLI::App& app, arguments& result) {
   constexpr auto group = "Text";
@@ -306,7 +183,7 @@ std::string verifiers_in_words() {
       "Verifiers: which keep the distribution of the text, by method, the default first\n"
       "  at temperature 0: greedy for every method, or any of those below\n";
   for (const auto& [verifiers, methods] : lines)
-    text += fmt::format("  {}:\n{}", methods, wrapped(verifiers, 6));
+    text += fmt::format("  {}:\n{}", methods, models::wrapped(verifiers, 6));
   return text;
 }
 
@@ -327,16 +204,6 @@ void add_output(CLI::App& app, arguments& result) {
           if (!read_number(text, 0, 1 << 30, result.round)) refuse("--round", "a whole number from 0 on", text);
         });
   app.add_flag("--json", result.json, "write one JSON object instead: text, tokens, statistics, options")->group(group);
-}
-
-// CLI11's own complaints, as sentences. It does not name a flag that --help does not list; such a one is the last
-// argument.
-std::string sentence(const CLI::ParseError& error, const std::string& last) {
-  const std::string what = error.what();
-  if (what.compare(0, 2, ": ") == 0) return last + " needs a value.";
-  const std::size_t colon = what.find(": ");
-  if (colon != std::string::npos && what.compare(0, 2, "--") == 0) return what.substr(0, colon) + " needs a value.";
-  return what + (what.empty() || what.back() == '.' ? "" : ".");
 }
 
 void check(const arguments& result) {
@@ -364,13 +231,13 @@ void check(const arguments& result) {
 
 arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;
-  result.models = default_models_path();
+  result.models = models::default_models_path();
   CLI::App app(
       "Writes text with a language model, several tokens a step: a small model drafts a tree of\n"
       "continuations, the large one checks it in one pass. The text is what the large one alone\n"
       "would have written.");
   app.name("generate");
-  app.formatter(std::make_shared<help_format>());
+  app.formatter(std::make_shared<models::help_format>("generate [--prompt TEXT] [--method NAME] [--compare] ..."));
   app.set_help_flag();
   add_text(app, result);
   add_method(app, result);
@@ -403,7 +270,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     help = app.help();
     return result;
   } catch (const CLI::ParseError& error) {
-    throw usage_error(sentence(error, argv[argc - 1]));
+    throw usage_error(models::sentence(error, argv[argc - 1]));
   }
   if (!app.remaining().empty())
     throw usage_error(fmt::format("There is no such argument: {}.", app.remaining().front()));

@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "../models/usage_error.hpp"
 #include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
@@ -98,10 +98,7 @@ struct arguments {
   }
 };
 
-//! A command line that cannot be used; what() is a sentence.
-struct usage_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+using models::usage_error;
 
 //! Reads a command line. `help` is set instead where --help asks for it.
 //!

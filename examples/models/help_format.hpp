@@ -7,9 +7,10 @@
 
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace generate {
+namespace models {
 
 inline constexpr std::size_t help_width = 92;
 
@@ -30,9 +31,11 @@ inline std::string wrapped(const std::string& text, std::size_t indent) {
 //! --help in two columns, defaults in brackets.
 class help_format : public CLI::Formatter {
  public:
+  //! usage: the program and its most important arguments.
+  explicit help_format(std::string usage) : usage_(std::move(usage)) {}
+
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "\nusage: generate [--prompt TEXT] [--method NAME] [--compare] ...\n"
-           "Defaults are in brackets.\n\n";
+    return fmt::format("\nusage: {}\nDefaults are in brackets.\n\n", usage_);
   }
 
   std::string make_group(std::string group, bool is_positional,
@@ -78,6 +81,8 @@ class help_format : public CLI::Formatter {
     const std::size_t space = text.rfind(' ', help_width - indent);
     return space == std::string::npos || space < entry_indent ? text.size() : space;
   }
+
+  std::string usage_;
 };
 
-}  // namespace generate
+}  // namespace models

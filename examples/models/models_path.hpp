@@ -5,18 +5,18 @@
 #include <string>
 #include <system_error>
 
-namespace generate {
+namespace models {
 
 //! The bundled models: examples/models in the working directory, else where the program was built from.
 inline std::string default_models_path() {
   const std::string here = "examples/models";
   std::error_code ignored;
   if (std::filesystem::is_directory(here, ignored)) return here;
-#if defined(GENERATE_MODELS)
-  return GENERATE_MODELS;
+#if defined(EXAMPLES_MODELS)
+  return EXAMPLES_MODELS;
 #else
   return here;
 #endif
 }
 
-}  // namespace generate
+}  // namespace models
