@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "../models/tokenizer.hpp"
+#include "api_error.hpp"
+#include "api_request.hpp"
+#include "text_request.hpp"
+#include "whole_characters.hpp"
+
+namespace serve {
+
+using json = nlohmann::ordered_json;
+
+//! JSON on one line, whatever bytes are in it.
+std::string to_text(const json& object);
+
+//! OpenAI's error object.
+json error_object(const api_error& error);
+
+//! What may be shown of a text so far: events hold bytes that need not be whole characters, and tokens whose bytes are
+//! still held back.
+class shown_text {
+ public:
+  struct piece {
+    std::string text;
+    std::vector<scored_token> tokens;
+    std::size_t offset = 0;  //!< of the first of these tokens in the text, in bytes
+  };
+
+  explicit shown_text(const models::tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  piece take(const text_event& event);
+
+ private:
+  const models::tokenizer& tokenizer_;
+  whole_characters whole_;
+  std::deque<scored_token> waiting_;  // tokens that are not shown yet
+  std::size_t shown_ = 0;             // bytes
+  std::size_t told_ = 0;              // bytes of the tokens that are
+};
+
+//! The replies to one request, as OpenAI's API gives them. It is shown every event that writes; a text that has ended
+//! is not shown again. Request and tokenizer must outlive it.
+class api_reply {
+ public:
+  api_reply(const api_request& request, std::string model, const models::tokenizer& tokenizer);
+
+  //! For streams: before all else, one for each text; empty where there is none.
+  std::vector<json> opening() const;
+  //! For streams: what an event brings; null where that is nothing to show.
+  json chunk(const text_event& event);
+  //! For streams: after all else; null where it was not asked for.
+  json closing() const;
+
+  //! For whole replies: takes an event, and gives all of it when every text has ended.
+  void add(const text_event& event);
+  json whole() const;
+
+  //! Whether every text has ended.
+  bool complete() const { return n_ended_ == static_cast<std::int32_t>(choices_.size()); }
+
+ private:
+  struct choice_state {
+    shown_text shown;
+    std::string text{};
+    json log_probs{};
+    json finish_reason{};
+  };
+
+  bool is_chat() const { return request_.from == endpoint::chat; }
+  json head(bool of_stream) const;
+  json usage() const;
+  json log_probs(const shown_text::piece& piece) const;
+  void count(const text_event& event);
+
+  const api_request& request_;
+  std::string model_;
+  const models::tokenizer& tokenizer_;
+  std::string id_;
+  std::int64_t created_;  // seconds since 1970
+  std::vector<choice_state> choices_;
+  std::int32_t n_ended_ = 0;
+  std::int64_t n_written_ = 0;  // tokens
+};
+
+}  // namespace serve

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "arguments.hpp"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "../models/flags.hpp"
+#include "../models/help_format.hpp"
+#include "../models/models_path.hpp"
+
+namespace serve {
+
+namespace {
+
+constexpr auto key_variable = "ESPALIER_API_KEY";
+
+void add_text(models::flags& f, const char* group, const char* flag, const char* type, const std::string& help,
+              std::string& value) {
+  f.add(group, flag, type, help, [&value](const std::string& text) { value = text; });
+}
+
+// The last folder of a path.
+std::string name_of_folder(const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+}  // namespace
+
+arguments parse(int argc, const char* const* argv, std::string& help) {
+  arguments result;
+  result.models = models::default_models_path();
+  CLI::App app(
+      "Serves a language model in the manner of OpenAI's API: POST /v1/completions and\n"
+      "/v1/chat/completions, GET /v1/models, /health and /metrics. Many texts are written at\n"
+      "once, each several tokens a step.");
+  app.name("serve");
+  app.formatter(std::make_shared<models::help_format>("serve [--models DIR] [--port N] ..."));
+  app.set_help_flag();
+  models::flags f(app);
+  add_text(f, "Models", "--models", "DIR",
+           "folder with target, draft and tokenizer.model" + models::bracketed(result.models), result.models);
+  add_text(f, "Models", "--model-name", "NAME", "what clients call the model [the folder's name]", result.model_name);
+  f.add_option("Models", "", espalier::option_of(&arguments::threads), result.threads);
+  f.add_options("Texts", "", result.engine);
+  add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",
+           result.engine.costs);
+  add_text(f, "Chat", "--chat-user", "TEXT", "stands before what a user says" + models::bracketed(result.labels.user),
+           result.labels.user);
+  add_text(f, "Chat", "--chat-assistant", "TEXT",
+           "stands before what the assistant says" + models::bracketed(result.labels.assistant),
+           result.labels.assistant);
+  add_text(f, "Clients", "--host", "ADDRESS", "to listen at" + models::bracketed(result.http.host), result.http.host);
+  f.add_options("Clients", "", result.http);
+  add_text(f, "Clients", "--api-key", "KEY",
+           "that clients must send; better set " + std::string(key_variable) + ", which others cannot see [none]",
+           result.http.api_key);
+  f.add_option("Clients", "", espalier::option_of(&arguments::grace), result.grace);
+  app.set_help_flag("-h,--help", "print this")->group("Clients");
+  app.footer(
+      "Example:\n"
+      "  serve --port 8080 &\n"
+      "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"prompt\": \"The king\", \"max_tokens\": 40, \"temperature\": 0.8, \"seed\": 7}'");
+  app.allow_extras();
+  if (const char* key = std::getenv(key_variable)) result.http.api_key = key;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    help = app.help();
+    return result;
+  } catch (const CLI::ParseError& error) {
+    throw models::usage_error(models::sentence(error, argv[argc - 1]));
+  }
+  if (!app.remaining().empty())
+    throw models::usage_error("There is no such argument: " + app.remaining().front() + ".");
+  if (result.model_name.empty()) result.model_name = name_of_folder(result.models);
+  return result;
+}
+
+}  // namespace serve

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../models/usage_error.hpp"
+#include "api_request.hpp"
+#include "engine_options.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+#include "http_options.hpp"
+
+namespace serve {
+
+//! What the command line asks for.
+struct arguments {
+  std::string models;
+  std::string model_name;  //!< as clients see it; empty: that of the model folder
+  std::int32_t threads = 0;
+  std::int32_t grace = 30;
+  engine_options engine;
+  http_options http;
+  chat_labels labels;
+
+  static constexpr void describe(auto see) {
+    using self = arguments;
+    using espalier::option;
+    see(option{"threads", &self::threads, "threads of a forward pass; 0: one for each processor", 0,
+               espalier::thread_team::most_threads});
+    see(option{"grace", &self::grace, "seconds that texts may still take when the server is told to end", 0, 86400});
+  }
+};
+
+//! Reads a command line. `help` is set instead where --help asks for it.
+//!
+//! Errors      models::usage_error
+arguments parse(int argc, const char* const* argv, std::string& help);
+
+}  // namespace serve

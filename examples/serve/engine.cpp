@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "engine.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "../models/model_costs.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/paged.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "text_writer.hpp"
+
+namespace serve {
+
+namespace {
+
+constexpr std::int32_t page_size = 16;  // tokens
+
+// Of a cache for all texts.
+std::int32_t n_pages(const engine_options& options, std::int32_t context) {
+  if (options.cache_tokens > 0) return ((std::max)(options.cache_tokens, context) - 1) / page_size + 1;
+  return espalier::page_ledger::enough(options.max_texts, context, page_size);
+}
+
+espalier::paged_kv make_cache(const models::model_folder& models, const espalier::llama_backend& model,
+                              const engine_options& options) {
+  return {model.config().n_layers,           model.config().kv_size(), options.max_texts, models.context(), page_size,
+          n_pages(options, models.context())};
+}
+
+espalier::cost_model costs_of(models::model_folder& models, const std::string& file) {
+  if (!file.empty()) return models::read_model_costs(models, file);
+  std::cerr << "Measuring what passes cost here; --costs FILE does without." << std::endl;
+  return models::measure_model_costs(models, {.seconds = 1.5}, [](double, std::string_view) {});
+}
+
+// The most nodes of a tree.
+std::int32_t most_nodes(policy_kind policy) {
+  switch (policy) {
+    case policy_kind::cost_aware:
+      return espalier::cost_aware().max_nodes();
+    case policy_kind::dynatree:
+      return espalier::dynatree().max_nodes();
+    case policy_kind::chain:
+      return espalier::chain().max_nodes();
+  }
+  return 0;
+}
+
+}  // namespace
+
+engine::engine(models::model_folder& models, const engine_options& options, metrics& counts)
+    : models_(models), options_(espalier::require_options(options)), counts_(counts) {
+  std::promise<void> ready;
+  std::future<void> done = ready.get_future();
+  thread_ = std::thread([this, ready = std::move(ready)]() mutable { work(std::move(ready)); });
+  try {
+    done.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+engine::~engine() {
+  close(std::chrono::milliseconds(0));
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.leave = true;
+  }
+  ordered_.notify_one();
+  thread_.join();
+}
+
+std::int32_t engine::max_rows(const engine_options& options) {
+  const std::int32_t texts = options.max_texts * (most_nodes(options.policy) + 1);
+  return (std::min)(texts, 1024) + options.prompt_rows;
+}
+
+event_reader engine::submit(text_request request) {
+  const auto events = std::make_shared<mailbox>();
+  std::int64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) throw closing_down("The server is about to end.");
+    if (request.n > options_.max_texts + options_.max_waiting - n_texts_) {
+      throw queue_full("The server already has " + std::to_string(n_texts_) + " texts to write, and takes " +
+                       std::to_string(options_.max_texts + options_.max_waiting) + " at most. Try again later.");
+    }
+    n_texts_ += request.n;
+    id = ++n_requests_;
+    orders_.jobs.push_back({id, std::move(request), events, std::chrono::steady_clock::now()});
+  }
+  ordered_.notify_one();
+  return {events, [this, id] { cancel(id); }};
+}
+
+void engine::close(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  const auto all_ended = [&] { return n_texts_ == 0; };
+  if (ended_.wait_for(lock, patience, all_ended)) return;
+  orders_.give_up = true;
+  ordered_.notify_one();
+  ended_.wait(lock, all_ended);
+}
+
+void engine::cancel(std::int64_t request) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.cancelled.push_back(request);
+  }
+  ordered_.notify_one();
+}
+
+engine::orders engine::take(bool idle) {
+  std::unique_lock lock(mutex_);
+  const auto any = [&] {
+    return orders_.leave || orders_.give_up || !orders_.jobs.empty() || !orders_.cancelled.empty();
+  };
+  if (idle) ordered_.wait(lock, any);
+  orders taken = std::exchange(orders_, {});
+  orders_.leave = taken.leave;
+  return taken;
+}
+
+void engine::work(std::promise<void> ready) {
+  try {
+    switch (options_.policy) {
+      case policy_kind::cost_aware:
+        return work_with(espalier::cost_aware({}, costs_of(models_, options_.costs)), ready);
+      case policy_kind::dynatree:
+        return work_with(espalier::dynatree(), ready);
+      case policy_kind::chain:
+        return work_with(espalier::chain(), ready);
+    }
+  } catch (...) {
+    ready.set_exception(std::current_exception());
+  }
+}
+
+template <class PolicyT>
+void engine::work_with(PolicyT policy, std::promise<void>& ready) {
+  espalier::paged_kv kv = make_cache(models_, models_.target, options_);
+  espalier::paged_kv draft_kv = make_cache(models_, models_.draft, options_);
+  espalier::autoregressive drafter(models_.draft, draft_kv);
+  auto decode = espalier::make_batch_decoder(drafter, std::move(policy), espalier::target_only(), kv, models_.target,
+                                             {.max_texts = options_.max_texts,
+                                              .max_waiting = options_.max_waiting,
+                                              .max_rows = models_.target.max_rows(),
+                                              .prompt_rows = options_.prompt_rows});
+  text_writer writer(decode, models_.text, counts_, n_texts_);
+  const auto show = [&] {
+    counts_.set({decode.n_running(), decode.n_waiting(), kv.n_pages(), kv.n_pages() - kv.n_free()});
+  };
+  show();
+  ready.set_value();
+  for (orders now = take(true); !now.leave; now = take(writer.idle())) {
+    for (const text_job& job : now.jobs)
+      writer.start(job);
+    for (const std::int64_t request : now.cancelled)
+      writer.cancel(request);
+    if (now.give_up) writer.fail_all("The server is about to end.");
+    if (!writer.idle()) writer.step();
+    show();
+    if (n_texts_ > 0) continue;
+    const std::lock_guard lock(mutex_);  // nobody is between looking and waiting
+    ended_.notify_all();
+  }
+}
+
+}  // namespace serve

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "../models/model_folder.hpp"
+#include "engine_options.hpp"
+#include "event_reader.hpp"
+#include "metrics.hpp"
+#include "text_request.hpp"
+
+namespace serve {
+
+//! The queue has no room for a request.
+struct queue_full : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+//! The server is about to end.
+struct closing_down : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+//! A request on its way to the engine's thread.
+struct text_job {
+  std::int64_t request;
+  text_request texts;
+  std::shared_ptr<mailbox> events;
+  std::chrono::steady_clock::time_point asked;
+};
+
+//! The thread that owns models, caches and decoder, and writes all texts. Other threads ask it for texts and wait for
+//! what it tells.
+//!
+//! Law         what a text is depends on its request alone: not on who else is served, or reads, or leaves
+//! Errors      the constructor: those of the parts, and of reading costs
+class engine {
+ public:
+  engine(models::model_folder& models, const engine_options& options, metrics& counts);
+  ~engine();
+
+  //! The most rows of a pass of either model: models are to be loaded for so many.
+  static std::int32_t max_rows(const engine_options& options);
+
+  //! Asks for texts. What of the request does not fit the models is told by an event, `refused`.
+  //!
+  //! Errors      queue_full, closing_down
+  event_reader submit(text_request request);
+
+  //! Takes no more requests, waits until all texts have ended, at most so long, and cancels the rest, which are told
+  //! that they have failed.
+  void close(std::chrono::milliseconds patience);
+
+ private:
+  // What other threads want.
+  struct orders {
+    std::vector<text_job> jobs;
+    std::vector<std::int64_t> cancelled;  // requests
+    bool give_up = false;                 // all texts
+    bool leave = false;
+  };
+
+  // The thread. `ready` is told when texts may come, or what went wrong.
+  void work(std::promise<void> ready);
+  template <class PolicyT>
+  void work_with(PolicyT policy, std::promise<void>& ready);
+  orders take(bool idle);
+  void cancel(std::int64_t request);
+
+  models::model_folder& models_;
+  const engine_options options_;
+  metrics& counts_;
+  std::mutex mutex_;
+  std::condition_variable ordered_, ended_;
+  orders orders_;
+  std::int64_t n_requests_ = 0;
+  std::atomic<std::int32_t> n_texts_ = 0;  // asked for, and not ended
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace serve

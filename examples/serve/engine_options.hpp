@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
+
+namespace serve {
+
+//! What trees are drafted.
+enum class policy_kind { cost_aware, dynatree, chain };
+
+}  // namespace serve
+
+namespace espalier {
+
+template <>
+inline constexpr auto known_values<serve::policy_kind> = std::array{
+    known_value<serve::policy_kind>{serve::policy_kind::cost_aware, "cost-aware", "trees as large as pays here"},
+    known_value<serve::policy_kind>{serve::policy_kind::dynatree, "dynatree", "trees by the draft's confidence"},
+    known_value<serve::policy_kind>{serve::policy_kind::chain, "chain", "five tokens, one after the other"}};
+
+}  // namespace espalier
+
+namespace serve {
+
+struct engine_options {
+  policy_kind policy = policy_kind::cost_aware;
+  std::string costs;  //!< file of what passes cost, for cost_aware; empty: measured
+  std::int32_t max_texts = 8;
+  std::int32_t max_waiting = 256;
+  std::int32_t prompt_rows = 64;
+  std::int32_t cache_tokens = 0;
+
+  static constexpr void describe(auto see) {
+    using self = engine_options;
+    using espalier::option;
+    see(option{"policy", &self::policy, "what is drafted"});
+    see(option{"max_texts", &self::max_texts, "texts that are written at once", 1, 1024});
+    see(option{"max_waiting", &self::max_waiting, "texts that may wait for a place; more are refused with 429", 0,
+               1 << 20});
+    see(option{"prompt_rows", &self::prompt_rows, "tokens of prompts that a pass reads", 1, 4096});
+    see(option{"cache_tokens", &self::cache_tokens, "tokens that the cache holds; 0: the whole context of every text",
+               0, 1 << 30});
+  }
+};
+
+}  // namespace serve

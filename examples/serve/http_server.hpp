@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "../models/tokenizer.hpp"
+#include "api_request.hpp"
+#include "engine.hpp"
+#include "http_options.hpp"
+#include "metrics.hpp"
+
+namespace serve {
+
+//! OpenAI's API over HTTP: reads requests, has the engine write, and sends what it tells.
+//!
+//! POST /v1/completions, /v1/chat/completions; GET /v1/models, /v1/models/NAME, /health, /metrics.
+//!
+//! Errors      the constructor: models::usage_error where it cannot listen at host and port
+class http_server {
+ public:
+  http_server(engine& texts, metrics& counts, const models::tokenizer& tokenizer, const request_rules& rules,
+              const http_options& options);
+  ~http_server();
+
+  int port() const;
+  //! Serves until another thread calls end(), which lets replies that have begun be sent. False where it had to stop
+  //! before.
+  bool listen();
+  void end();
+
+ private:
+  struct parts;
+  std::unique_ptr<parts> parts_;
+};
+
+}  // namespace serve

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSL-1.0
+// Serves a pair of models over HTTP in the manner of OpenAI's API. See --help.
+#include <semaphore.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "../models/model_folder.hpp"
+#include "arguments.hpp"
+#include "engine.hpp"
+#include "http_server.hpp"
+#include "metrics.hpp"
+
+namespace {
+
+sem_t told_to_end;
+
+extern "C" void on_signal(int) {
+  sem_post(&told_to_end);
+}
+
+// From now on SIGINT and SIGTERM are for await_signal(); a second one ends the program at once.
+void watch_signals() {
+  sem_init(&told_to_end, 0, 0);
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void await_signal() {
+  while (sem_wait(&told_to_end) != 0 && errno == EINTR)
+    continue;
+}
+
+int run(int argc, const char* const* argv) {
+  std::string help;
+  const serve::arguments arguments = serve::parse(argc, argv, help);
+  if (!help.empty()) {
+    std::cout << help;
+    return 0;
+  }
+  models::model_folder models = models::model_folder::load(
+      arguments.models, {.threads = arguments.threads, .max_rows = serve::engine::max_rows(arguments.engine)});
+  serve::metrics counts;
+  serve::engine engine(models, arguments.engine, counts);
+  const serve::request_rules rules{
+      .model = arguments.model_name,
+      .context = models.context(),
+      .vocab_size = models.target.vocab_size(),
+      .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
+      .labels = arguments.labels};
+  serve::http_server server(engine, counts, models.text, rules, arguments.http);
+  watch_signals();
+  bool was_ended = false;
+  std::thread listening([&] {
+    was_ended = server.listen();
+    sem_post(&told_to_end);
+  });
+  std::cout << "Model " << rules.model << " at http://" << arguments.http.host << ":" << server.port() << std::endl;
+
+  await_signal();
+  std::cout << "Ending." << std::endl;
+  engine.close(std::chrono::seconds(arguments.grace));
+  server.end();
+  listening.join();
+  if (!was_ended) throw std::runtime_error("it could not take connections any more.");
+  return 0;
+}
+
+}  // namespace
+
+//! 0: it was told to end; 2: the arguments, a file, a model or the port cannot be used, as a sentence on stderr says.
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const models::usage_error& error) {
+    std::cerr << "serve: " << error.what() << "\nTry serve --help.\n";
+  } catch (const std::bad_alloc&) {
+    std::cerr << "serve: there is not enough memory.\n";
+  } catch (const std::exception& error) {
+    std::cerr << "serve: " << error.what() << "\n";
+  }
+  return 2;
+}

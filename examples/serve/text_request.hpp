@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "espalier/core/status.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/stop.hpp"
+#include "espalier/decoder/text_options.hpp"
+
+namespace serve {
+
+//! What to write: n texts after one prompt, each with a stream of its own.
+struct text_request {
+  std::vector<espalier::token_id> prompt;
+  espalier::stop_conditions stop;
+  espalier::text_options options;
+  std::int32_t n = 1;
+};
+
+//! A token of a text with its log-probability and the best at its place.
+struct scored_token : espalier::token_log_prob {
+  std::vector<espalier::token_log_prob> best;
+};
+
+//! What has become of a request. First it is accepted, for all its texts, or refused; a text then is written piece by
+//! piece until its state is not `running`, or fails.
+struct text_event {
+  enum class kind { accepted, refused, written, failed };
+
+  kind what = kind::written;
+  std::int32_t choice = 0;             //!< which of the n texts
+  std::string bytes{};                 //!< new bytes to show
+  std::vector<scored_token> tokens{};  //!< those written, where log-probabilities are asked for
+  std::int32_t n_tokens = 0;           //!< written
+  espalier::status state = espalier::status::running;
+  std::string message{};  //!< of what was refused or has failed, a sentence
+
+  //! Nothing more is to come of this text.
+  bool ends() const { return what == kind::failed || (what == kind::written && state != espalier::status::running); }
+};
+
+}  // namespace serve

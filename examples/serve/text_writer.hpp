@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../models/tokenizer.hpp"
+#include "engine.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/status.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "metrics.hpp"
+#include "text_request.hpp"
+
+namespace serve {
+
+//! Writes the texts of requests with a batch decoder, and tells each request of its own. For one thread.
+//!
+//! Law         each request is told once that it is accepted or refused, and each text of it once that it has ended;
+//!             after a cancel it is told nothing
+template <class DecoderT>
+class text_writer {
+ public:
+  //! n_texts goes down with each text that ends, before its request is told.
+  text_writer(DecoderT& decode, const models::tokenizer& text, metrics& counts, std::atomic<std::int32_t>& n_texts)
+      : decode_(decode), text_(text), counts_(counts), n_texts_(n_texts) {}
+
+  bool idle() const { return texts_.empty(); }
+
+  void start(const text_job& job) {
+    std::vector<espalier::text_id> ids;
+    try {
+      ids.push_back(decode_.add(job.texts.prompt, job.texts.stop, job.texts.options));
+      for (std::int32_t i = 1; i < job.texts.n; ++i)
+        ids.push_back(decode_.fork(ids.front(), static_cast<std::uint32_t>(i)));
+    } catch (const espalier::error& error) {
+      for (const espalier::text_id id : ids)
+        decode_.cancel(id);
+      n_texts_ -= job.texts.n;
+      job.events->put({.what = text_event::kind::refused, .message = error.what()});
+      return;
+    }
+    counts_.count_read(static_cast<std::int64_t>(job.texts.prompt.size()));
+    job.events->put({.what = text_event::kind::accepted});
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      texts_.emplace(ids[i], place{job.request, static_cast<std::int32_t>(i), job.events, job.asked});
+    of_request_.emplace(job.request, std::move(ids));
+  }
+
+  //! A request that has ended, or was refused, may be cancelled, too.
+  void cancel(std::int64_t request) {
+    const auto found = of_request_.find(request);
+    if (found == of_request_.end()) return;
+    for (const espalier::text_id id : found->second) {
+      if (texts_.erase(id) == 0) continue;
+      decode_.cancel(id);
+      --n_texts_;
+    }
+    of_request_.erase(found);
+  }
+
+  //! Ends all texts, each with this reason.
+  void fail_all(const std::string& reason) {
+    while (!texts_.empty()) {
+      const auto at = texts_.begin();
+      decode_.cancel(at->first);
+      end(at->first, {.what = text_event::kind::failed, .choice = at->second.choice, .message = reason});
+    }
+  }
+
+  //! One round of all texts.
+  void step() {
+    try {
+      for (const espalier::text_event& event : decode_.step([&](espalier::token_id t) { return text_.piece(t); }))
+        tell(event);
+    } catch (const std::exception& error) {
+      fail_all(std::string("The models failed: ") + error.what());
+    }
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  struct place {
+    std::int64_t request;
+    std::int32_t choice;
+    std::shared_ptr<mailbox> events;
+    clock::time_point last;  // when it was asked for, then when it last got tokens
+    bool has_tokens = false;
+  };
+
+  void tell(const espalier::text_event& event) {
+    const auto found = texts_.find(event.id);
+    if (found == texts_.end()) return;
+    place& to = found->second;
+    if (event.error) {
+      decode_.cancel(event.id);
+      return end(event.id, {.what = text_event::kind::failed, .choice = to.choice, .message = in_words(event.error)});
+    }
+    const espalier::round_record& round = event.round;
+    text_event news{.choice = to.choice,
+                    .bytes = std::string(round.shown),
+                    .n_tokens = static_cast<std::int32_t>(round.committed.size()),
+                    .state = round.state};
+    if (news.n_tokens > 0) {
+      for (const espalier::scored_token& token : round.log_probs)
+        news.tokens.push_back({{token.token, token.log_prob}, {token.best.begin(), token.best.end()}});
+      count(round, to);
+    }
+    if (news.ends()) return end(event.id, std::move(news));
+    if (news.n_tokens > 0) to.events->put(std::move(news));
+  }
+
+  void count(const espalier::round_record& round, place& of) {
+    const clock::time_point now = clock::now();
+    counts_.count_round({.tokens = static_cast<std::int64_t>(round.committed.size()),
+                         .drafted = round.tree.n_draws,
+                         .accepted = round.accepted(),
+                         .seconds = std::chrono::duration<double>(now - of.last).count(),
+                         .is_first = !of.has_tokens});
+    of.last = now;
+    of.has_tokens = true;
+  }
+
+  void end(espalier::text_id id, text_event last) {
+    const auto found = texts_.find(id);
+    --n_texts_;
+    found->second.events->put(std::move(last));
+    const auto siblings = of_request_.find(found->second.request);
+    std::erase(siblings->second, id);
+    if (siblings->second.empty()) of_request_.erase(siblings);
+    texts_.erase(found);
+  }
+
+  static std::string in_words(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& known) {
+      return known.what();
+    } catch (...) {
+      return "The text could not be written.";
+    }
+  }
+
+  DecoderT& decode_;
+  const models::tokenizer& text_;
+  metrics& counts_;
+  std::unordered_map<espalier::text_id, place> texts_;  // that have not ended
+  std::unordered_map<std::int64_t, std::vector<espalier::text_id>> of_request_;
+  std::atomic<std::int32_t>& n_texts_;
+};
+
+}  // namespace serve

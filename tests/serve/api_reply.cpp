@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "../examples/serve/api_reply.hpp"
+
+#include <string>
+#include <vector>
+
+#include "../examples/serve/metrics.hpp"
+#include "../examples/serve/whole_characters.hpp"
+#include "catch.hpp"
+
+using serve::json;
+using serve::text_event;
+
+namespace {
+
+const models::tokenizer& tokenizer() {
+  static const models::tokenizer loaded = models::tokenizer::load(SERVE_MODELS "/tokenizer.model");
+  return loaded;
+}
+
+// The event of a round that writes this text.
+text_event round_of(const std::string& text, espalier::status state = espalier::status::running,
+                    std::int32_t choice = 0) {
+  text_event event{.choice = choice, .bytes = text, .state = state};
+  for (const espalier::token_id token : tokenizer().encode(text))
+    event.tokens.push_back({{token, -0.5}, {{token, -0.5}, {5, -2.0}}});
+  event.n_tokens = static_cast<std::int32_t>(event.tokens.size());
+  return event;
+}
+
+serve::api_request request_of(serve::endpoint from, std::int32_t n, bool log_probs) {
+  serve::api_request request;
+  request.from = from;
+  request.texts.prompt = {1, 2, 3};
+  request.texts.n = n;
+  request.texts.options.log_probs = log_probs ? 2 : -1;
+  request.include_usage = true;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("bytes become whole characters, however they are cut", "[serve]") {
+  const std::string bytes = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xFFz\xE2\x82";
+  const std::string expected = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xEF\xBF\xBDz\xEF\xBF\xBD";
+  CHECK(serve::whole_characters::of(bytes) == expected);
+  for (std::size_t first = 0; first <= bytes.size(); ++first) {
+    for (std::size_t second = first; second <= bytes.size(); ++second) {
+      serve::whole_characters whole;
+      std::string text = whole.push(bytes.substr(0, first));
+      text += whole.push(bytes.substr(first, second - first));
+      text += whole.push(bytes.substr(second));
+      CHECK(text + whole.finish() == expected);
+    }
+  }
+}
+
+TEST_CASE("a whole reply has every text, its end and its log-probabilities", "[serve]") {
+  const auto request = request_of(serve::endpoint::completions, 2, true);
+  serve::api_reply reply(request, "tiny", tokenizer());
+  reply.add(round_of("The king", espalier::status::running, 1));
+  reply.add(round_of("A", espalier::status::stop_token, 0));
+  CHECK(!reply.complete());
+  reply.add(round_of(" is", espalier::status::length, 1));
+  CHECK(reply.complete());
+  const json whole = reply.whole();
+  CHECK(whole["object"] == "text_completion");
+  CHECK(whole["model"] == "tiny");
+  CHECK(whole["choices"][0]["text"] == "A");
+  CHECK(whole["choices"][0]["finish_reason"] == "stop");
+  CHECK(whole["choices"][1]["text"] == "The king is");
+  CHECK(whole["choices"][1]["finish_reason"] == "length");
+  const json& log_probs = whole["choices"][1]["logprobs"];
+  std::string joined;
+  for (const json& token : log_probs["tokens"])
+    joined += token.get<std::string>();
+  CHECK(joined == "The king is");
+  CHECK(log_probs["text_offset"].back() == 8);
+  CHECK(log_probs["token_logprobs"].size() == log_probs["tokens"].size());
+  CHECK(log_probs["top_logprobs"].size() == log_probs["tokens"].size());
+  const std::size_t n = tokenizer().encode("The king").size() + 2;
+  CHECK(whole["usage"] == json({{"prompt_tokens", 3}, {"completion_tokens", n}, {"total_tokens", n + 3}}));
+}
+
+TEST_CASE("tokens whose text is held back are told when it is shown, or never", "[serve]") {
+  const auto request = request_of(serve::endpoint::chat, 1, true);
+  serve::api_reply reply(request, "tiny", tokenizer());
+  CHECK(reply.opening().size() == 1);
+  CHECK(reply.opening()[0]["choices"][0]["delta"]["role"] == "assistant");
+  text_event held = round_of("The king");
+  held.bytes = "";
+  CHECK(reply.chunk(held).is_null());
+  text_event more = round_of(" is");
+  more.bytes = "The";
+  const json first = reply.chunk(more);
+  CHECK(first["object"] == "chat.completion.chunk");
+  CHECK(first["choices"][0]["delta"]["content"] == "The");
+  CHECK(first["choices"][0]["logprobs"]["content"].size() == 1);
+  CHECK(first["choices"][0]["logprobs"]["content"][0]["bytes"] == json({84, 104, 101}));
+  const json last = reply.chunk({.state = espalier::status::stop_string});
+  CHECK(last["choices"][0]["delta"] == json::object());
+  CHECK(last["choices"][0]["finish_reason"] == "stop");
+  CHECK(last["choices"][0]["logprobs"]["content"].empty());
+  CHECK(reply.complete());
+  CHECK(reply.closing()["usage"]["completion_tokens"] == held.n_tokens + more.n_tokens);
+}
+
+TEST_CASE("metrics are counted and written as Prometheus reads them", "[serve]") {
+  serve::metrics counts;
+  counts.count_request("ok");
+  counts.count_read(7);
+  counts.count_round({.tokens = 3, .drafted = 5, .accepted = 2, .seconds = 0.02, .is_first = true});
+  counts.count_round({.tokens = 2, .drafted = 5, .accepted = 1, .seconds = 0.2});
+  counts.set({.running = 1, .waiting = 2, .pages = 10, .pages_used = 4});
+  const std::string text = counts.text();
+  for (const char* line :
+       {"espalier_requests_total{outcome=\"ok\"} 1", "espalier_requests_total{outcome=\"failed\"} 0",
+        "espalier_texts_running 1", "espalier_texts_waiting 2", "espalier_tokens_written_total 5",
+        "espalier_tokens_read_total 7", "espalier_rounds_total 2", "espalier_tokens_drafted_total 10",
+        "espalier_tokens_accepted_total 3", "espalier_cache_pages 10", "espalier_cache_pages_used 4",
+        "espalier_time_to_first_token_seconds_bucket{le=\"0.01\"} 0",
+        "espalier_time_to_first_token_seconds_bucket{le=\"0.025\"} 1", "espalier_time_to_first_token_seconds_count 1",
+        "espalier_time_per_token_seconds_bucket{le=\"0.1\"} 2", "espalier_time_per_token_seconds_bucket{le=\"+Inf\"} 2",
+        "# TYPE espalier_time_per_token_seconds histogram"}) {
+    INFO(line);
+    CHECK(text.find(std::string(line) + "\n") != std::string::npos);
+  }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "../examples/serve/api_request.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "../examples/serve/secret.hpp"
+#include "catch.hpp"
+
+using nlohmann::json;
+using serve::endpoint;
+
+namespace {
+
+const models::tokenizer& tokenizer() {
+  static const models::tokenizer loaded = models::tokenizer::load(SERVE_MODELS "/tokenizer.model");
+  return loaded;
+}
+
+serve::api_request read(endpoint from, const json& body) {
+  const serve::request_rules rules{.model = "tiny", .context = 64, .vocab_size = 4096, .most_texts = 8};
+  return serve::read_request(from, body.dump(), rules, tokenizer());
+}
+
+// What is said of a completion with one more field.
+std::string complaint(const std::string& field, const json& value, endpoint from = endpoint::completions) {
+  json body = {{"prompt", "The king"}, {"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+  body[field] = value;
+  try {
+    (void)read(from, body);
+  } catch (const serve::api_error& error) {
+    CHECK(error.status == (field == "model" && value.is_string() ? 404 : 400));
+    CHECK(error.param.compare(0, error.param.find_first_of(".["), field) == 0);
+    CHECK(error.code != "");
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a request for a completion is read, with OpenAI's defaults", "[serve]") {
+  const auto request = read(endpoint::completions, {{"prompt", "The king"}, {"user", "me"}, {"unheard_of", {1, 2}}});
+  CHECK(request.texts.prompt == tokenizer().encode_prompt("The king"));
+  CHECK(request.texts.stop.max_tokens == 16);
+  CHECK(request.texts.stop.tokens == std::vector{tokenizer().end_of_text()});
+  CHECK(request.texts.stop.strings.empty());
+  CHECK(!request.texts.stop.show_string);
+  CHECK(request.texts.options.sampling.temperature == 1.0F);
+  CHECK(request.texts.options.sampling.top_p == 1.0F);
+  CHECK(!request.texts.options.seed);
+  CHECK(request.texts.n == 1);
+  CHECK(!request.stream);
+  CHECK(!request.log_probs());
+}
+
+TEST_CASE("a request's fields are taken over", "[serve]") {
+  const auto request = read(endpoint::completions, {{"prompt", {1, 4095, 0}},
+                                                    {"model", "tiny"},
+                                                    {"max_tokens", 9},
+                                                    {"temperature", 0},
+                                                    {"top_p", 0},
+                                                    {"seed", -1},
+                                                    {"stop", "\n"},
+                                                    {"n", 8},
+                                                    {"best_of", 8},
+                                                    {"logprobs", 5},
+                                                    {"stream", true},
+                                                    {"suffix", nullptr},
+                                                    {"presence_penalty", 0.0},
+                                                    {"stream_options", {{"include_usage", true}}}});
+  CHECK(request.texts.prompt == std::vector<espalier::token_id>{1, 4095, 0});
+  CHECK(request.texts.stop.max_tokens == 9);
+  CHECK(request.texts.stop.strings == std::vector<std::string>{"\n"});
+  CHECK(request.texts.options.sampling.temperature == 0.0F);
+  CHECK(request.texts.options.sampling.top_p == 1e-6F);
+  CHECK(request.texts.options.seed == ~std::uint64_t{0});
+  CHECK(request.texts.options.log_probs == 5);
+  CHECK(request.texts.n == 8);
+  CHECK(request.stream);
+  CHECK(request.include_usage);
+  CHECK(read(endpoint::completions, {{"prompt", {"The king"}}}).texts.prompt == tokenizer().encode_prompt("The king"));
+  CHECK(read(endpoint::completions, {{"prompt", ""}}).texts.prompt.size() == 1);
+}
+
+TEST_CASE("messages become one text, which ends where the next question would begin", "[serve]") {
+  const auto request = read(
+      endpoint::chat,
+      {{"messages",
+        {{{"role", "system"}, {"content", "Be brief."}},
+         {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "One "}}, {{"type", "text"}, {"text", "plus?"}}}}},
+         {{"role", "assistant"}, {"content", "Two."}},
+         {{"role", "user"}, {"content", "And then?"}}}},
+       {"max_completion_tokens", 5},
+       {"logprobs", true},
+       {"top_logprobs", 3}});
+  CHECK(request.texts.prompt ==
+        tokenizer().encode_prompt("Be brief.\nQuestion: One plus?\nAnswer: Two.\nQuestion: And then?\nAnswer:"));
+  CHECK(request.texts.stop.strings == std::vector<std::string>{"\nQuestion:"});
+  CHECK(request.texts.stop.max_tokens == 5);
+  CHECK(request.texts.options.log_probs == 3);
+}
+
+TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
+  CHECK(complaint("temperature", 2.5) == "temperature must be a number from 0 to 2, but is 2.5.");
+  CHECK(complaint("temperature", "hot") == "temperature must be a number from 0 to 2, but is \"hot\".");
+  CHECK(complaint("top_p", -0.1) == "top_p must be a number from 0 to 1, but is -0.1.");
+  CHECK(complaint("max_tokens", 0) == "max_tokens must be a whole number from 1 to 2147483647, but is 0.");
+  CHECK(complaint("max_tokens", 1.5) == "max_tokens must be a whole number from 1 to 2147483647, but is 1.5.");
+  CHECK(complaint("max_tokens", 1e30) != "");
+  CHECK(complaint("seed", 18446744073709551615U) != "");
+  CHECK(complaint("seed", true) != "");
+  CHECK(complaint("n", 9) == "n must be a whole number from 1 to 8, but is 9.");
+  CHECK(complaint("best_of", 2) == "best_of is not supported: it must be n or left out.");
+  CHECK(complaint("stop", "").find("1 to 256 bytes each, but is \"\".") != std::string::npos);
+  CHECK(complaint("stop", {"a", 1}) != "");
+  CHECK(complaint("stop", json(std::vector<std::string>(17, "a"))) != "");
+  CHECK(complaint("stop", std::string(257, 'a')) != "");
+  CHECK(complaint("stream", "yes") == "stream must be true or false, but is \"yes\".");
+  CHECK(complaint("stream_options", {{"include_usage", true}}) == "stream_options goes with \"stream\": true only.");
+  CHECK(complaint("logprobs", 6) == "logprobs must be a whole number from 0 to 5, but is 6.");
+  CHECK(complaint("logprobs", 1, endpoint::chat) == "logprobs must be true or false, but is 1.");
+  CHECK(complaint("top_logprobs", 2, endpoint::chat) == "top_logprobs needs logprobs, which must be true.");
+  CHECK(complaint("presence_penalty", 0.5) ==
+        "presence_penalty is not supported: it must be 0 or left out, but is 0.5.");
+  CHECK(complaint("echo", true) != "");
+  CHECK(complaint("tools", {{{"type", "function"}}}, endpoint::chat) != "");
+  CHECK(complaint("model", "huge") == "There is no model \"huge\"; this server has \"tiny\".");
+  CHECK(complaint("model", 1) == "model must be a string, but is 1.");
+  CHECK(complaint("prompt", 5) == "prompt must be a string, or an array of token ids that is not empty, but is 5.");
+  CHECK(complaint("prompt", json::array()) != "");
+  CHECK(complaint("prompt", nullptr).find("prompt is missing") == 0);
+  CHECK(complaint("prompt", {"one", "two"}).find("one prompt a request") != std::string::npos);
+  CHECK(complaint("prompt", {1, 4096}) == "prompt[1] must be a token id from 0 to 4095, but is 4096.");
+  CHECK(complaint("prompt", {1, -1}) == "prompt[1] must be a token id from 0 to 4095, but is -1.");
+  CHECK(complaint("prompt", {1, "a"}) == "prompt[1] must be a token id from 0 to 4095, but is \"a\".");
+  CHECK(complaint("prompt", json(std::vector<int>(64, 5))) ==
+        "The prompt has 64 tokens, but this model's context is 64 tokens, one of which must be left to write.");
+  CHECK(complaint("messages", "Hello", endpoint::chat) != "");
+  CHECK(complaint("messages", {5}, endpoint::chat) != "");
+  CHECK(complaint("messages", {{{"role", "king"}, {"content", "Hello"}}}, endpoint::chat) ==
+        "messages[0].role must be system, developer, user or assistant, but is \"king\".");
+  CHECK(complaint("messages", {{{"role", "user"}}}, endpoint::chat).find("messages[0].content is missing") == 0);
+  CHECK(complaint("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}, endpoint::chat) != "");
+}
+
+TEST_CASE("a body that is no JSON object is refused", "[serve]") {
+  for (const std::string body : {"", "{", "[]", "null", "\"a\"", "{\"prompt\": \"\xFF\"}", "{} {}"}) {
+    INFO(body);
+    CHECK_THROWS_AS(serve::read_request(endpoint::completions, body, {}, tokenizer()), serve::api_error);
+  }
+}
+
+TEST_CASE("only the secret is the secret", "[serve]") {
+  CHECK(serve::is_secret("secret", "secret"));
+  for (const char* other : {"", "secre", "secret2", "Secret", "terces"})
+    CHECK(!serve::is_secret(other, "secret"));
+}
