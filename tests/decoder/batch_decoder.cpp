@@ -200,6 +200,24 @@ TEST_CASE("texts can be cancelled, forked, saved, resumed and added again") {
   CHECK(texts.at(again) == whole);
 }
 
+TEST_CASE("each text may have a policy of its own") {
+  const auto requests = many::requests(3, sampled);
+  const delayed_options base;
+  const std::vector<delayed> policies{
+      delayed(), delayed({.paths = base.length, .trunk = base.trunk, .length = base.paths}), delayed()};
+  two_models<> m = models_for(3);
+  auto decode = batch_of(m, delayed(), traversal(), {.max_texts = 3});
+  REQUIRE(policies[1].max_nodes() == policies[0].max_nodes());
+  for (std::size_t i = 0; i < 3; ++i)
+    decode.add(requests[i].prompt, requests[i].stop(), requests[i].options, 0, policies[i]);
+  const auto texts = many::run_all(decode);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(texts.at(static_cast<text_id>(i)) == many::alone({requests[i]}, policies[i], traversal()).texts[0]);
+  CHECK(message_of<option_error>([&] {
+          decode.add(requests[0].prompt, {}, requests[0].options, 0, delayed({.paths = 7}));
+        }).find("both need the same options") != std::string::npos);
+}
+
 TEST_CASE("a text of which nothing is to be written is read, and ends") {
   const auto check = [](auto policy) {
     two_models<> m = models_for(2);

@@ -89,7 +89,7 @@ class batch_decoder {
         options_(require_options(options)),
         context_(context_length(backend_, kv_)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
-        max_rows_(most_rows()),
+        max_rows_(detail::rows_of_pass(options_, backend_, max_nodes_)),
         texts_(options.max_ended),
         budget_(policy_, options.share_budget),
         sizes_(sizes()),
@@ -114,10 +114,19 @@ class batch_decoder {
   //! Errors      as decoder::begin(); input_error where max_waiting texts wait
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               std::int32_t priority = 0) {
+    return add(prompt, std::move(stop), options, priority, policy_);
+  }
+
+  //! The same, drafted for by a policy of its own.
+  //!
+  //! Errors      also option_error for a policy with another max_nodes() than the decoder's
+  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+              std::int32_t priority, const TreePolicyT& policy) {
     detail::require_sampling<VerifierT>(options.sampling);
+    detail::require_same_size(policy, policy_);
     entry& e = spare();
     e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
-    e.value.policy = policy_;
+    e.value.policy = policy;
     e.value.policy_in_step = false;
     return texts_.add(priority);
   }
@@ -238,16 +247,6 @@ class batch_decoder {
                          " places: add the text later, or raise max_waiting.");
     }
     return texts_.spare(policy_);
-  }
-
-  std::int32_t most_rows() const {
-    std::int32_t most = options_.max_rows;
-    if constexpr (BoundedBackend<backend_type>) most = std::min<std::int32_t>(most, backend_.max_rows());
-    if (most <= max_nodes_) {
-      raise<option_error>("a pass takes at most ", most, " rows, but a round of this policy up to ", max_nodes_ + 1,
-                          ": lower the policy's budget, or raise max_rows here or of the backend.");
-    }
-    return most;
   }
 
   detail::served_sizes sizes() const {

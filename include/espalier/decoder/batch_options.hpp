@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "espalier/concepts/backend.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/text_options.hpp"
@@ -32,5 +35,21 @@ struct batch_options {
     see(option{"prompt_rows", &self::prompt_rows, "rows of a pass for prompts", 1, 1 << 20});
   }
 };
+
+namespace detail {
+
+// Rows of a pass at most. Errors: option_error where a round may not fit.
+template <class BackendT>
+std::int32_t rows_of_pass(const batch_options& options, const BackendT& backend, std::int32_t max_nodes) {
+  std::int32_t most = options.max_rows;
+  if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
+  if (most <= max_nodes) {
+    raise<option_error>("a pass takes at most ", most, " rows, but a round of this policy up to ", max_nodes + 1,
+                        ": lower the policy's budget, or raise max_rows here or of the backend.");
+  }
+  return most;
+}
+
+}  // namespace detail
 
 }  // namespace espalier

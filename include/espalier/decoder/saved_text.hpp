@@ -27,6 +27,15 @@ constexpr std::string_view type_name() {
   return name.substr(0, name.find_first_of(";]"));
 }
 
+// A text's policy, and the one of where it is served. Errors: option_error where they are of unlike size.
+template <class PolicyT>
+void require_same_size(const PolicyT& policy, const PolicyT& there) {
+  if (policy.max_nodes() != there.max_nodes()) {
+    raise<option_error>("the text's policy drafts up to ", policy.max_nodes(), " tokens a round, but the decoder's ",
+                        there.max_nodes(), ": both need the same options.");
+  }
+}
+
 }  // namespace detail
 
 //! A text and what its policy has learnt of it: all that it takes to go on anywhere else with equal parts. Caches are
@@ -58,10 +67,7 @@ struct saved_text {
   //!
   //! Errors      input_error where it does not fit there; option_error where the policy there is of another size
   void move_to(const PolicyT& there, std::int32_t context, std::int32_t vocab_size) {
-    if (policy.max_nodes() != there.max_nodes()) {
-      raise<option_error>("the saved text's policy drafts up to ", policy.max_nodes(), " tokens a round, but this one ",
-                          there.max_nodes(), ": both need the same options.");
-    }
+    detail::require_same_size(policy, there);
     written.move_to(context, vocab_size);
   }
 
