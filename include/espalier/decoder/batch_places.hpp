@@ -70,7 +70,7 @@ class batch_places {
   template <class KVStoreT>
   void seat(table& texts, KVStoreT& kv) {
     take_places(texts, kv);
-    let_wait();
+    let_wait(kv);
   }
 
   // A text leaves its place. Its rows stay in the caches until others need the room.
@@ -165,7 +165,7 @@ class batch_places {
       texts.serve_next(i);
       p.text = t;
       p.passed_over = false;
-      p.begun = false;
+      p.begun = p.waits = false;
       p.served.begin(t->value);
       if constexpr (SharingKVStore<KVStoreT>) take_rows(kv, i, t->value.written.tokens());
       const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
@@ -175,13 +175,16 @@ class batch_places {
 
   // Of the texts that have not begun, those wait that begin as another one does whose prompt is being read: what both
   // begin with is computed once.
-  void let_wait() {
+  template <class KVStoreT>
+  void let_wait(KVStoreT& kv) {
     if constexpr (ServedT::shares_rows) {
       for (std::size_t i = 0; i < in_turn_.size(); ++i) {
         place& p = *in_turn_[i];
-        p.waits = p.text != nullptr && !p.begun &&
-                  std::any_of(in_turn_.begin(), in_turn_.begin() + static_cast<std::ptrdiff_t>(i),
-                              [&](const place* q) { return q->text != nullptr && reads_for(*q, p); });
+        if (p.begun) continue;
+        const std::span<const token_id> tokens = p.text->value.written.tokens();
+        if (p.waits) kv.adopt(p.text->place, tokens.first(tokens.size() - 1));
+        p.waits = std::any_of(in_turn_.begin(), in_turn_.begin() + static_cast<std::ptrdiff_t>(i),
+                              [&](const place* q) { return reads_for(*q, p); });
       }
     }
   }
@@ -212,13 +215,14 @@ class batch_places {
     p.does = batch_task::chunk;
   }
 
-  // Whether q still computes full pages of rows that p can adopt.
+  // Whether q is about to compute full pages of rows that p lacks.
   static bool reads_for(const place& q, const place& p) {
     const std::span<const token_id> a = q.text->value.written.tokens(), b = p.text->value.written.tokens();
     const auto common = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
     const std::int32_t page = q.served.page_size();
     const std::int32_t shared = static_cast<std::int32_t>((std::min)(common, std::ssize(b) - 1)) / page * page;
-    return shared > 0 && (!q.begun || q.served.draft_reads() || q.served.held() < shared);
+    if (!q.begun) return shared > p.served.held();
+    return shared > 0 && ((q.drafts && q.served.draft_reads()) || q.served.held() < shared);
   }
 
   // Another sequence may hold rows in a page that is not full: those of a text that this one was forked from.
