@@ -10,7 +10,13 @@
 #include "catch.hpp"
 #include "decoder/many_texts.hpp"
 #include "decoder/paged_tokens.hpp"
+#include "espalier/drafter/joint.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/tree_policy/cascade.hpp"
+#include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
 
@@ -105,6 +111,22 @@ TEST_CASE("where pages run out the last text waits, and nothing is lost") {
   REQUIRE(texts.size() == requests.size());
   for (const auto& [id, tokens] : texts)
     CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+}
+
+TEST_CASE("places that are free hold no pages") {
+  paged_models m(4, 4, 400, 60);
+  token_kv kv(400, commit_mode::compact, 4);  // the target's store has no pages
+  const auto requests = many::requests(8, sampled);
+  const auto check = [&](auto drafter, auto policy, auto verifier) {
+    auto decode = make_batch_decoder(drafter, policy, verifier, kv, m.target, {.max_texts = 4});
+    for (const request& r : requests)
+      many::add(decode, {{r.prompt.begin(), r.prompt.begin() + 1}, 60, r.options});
+    CHECK(many::run_all(decode).size() == requests.size());
+    CHECK(m.draft_kv.n_free() == m.draft_kv.n_pages());
+  };
+  using drafter_type = autoregressive<counted_backend&, paged_tokens&>;
+  check(drafter_type(m.draft, m.draft_kv), delayed(), traversal());
+  check(joint(drafter_type(m.draft, m.draft_kv), prompt_lookup()), cascade(dynatree(), chain()), target_only());
 }
 
 TEST_CASE("forks go on from the rows that are there") {

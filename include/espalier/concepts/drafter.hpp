@@ -54,6 +54,7 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   rows                    see RowDrafter; every drafter with probabilities has it
 //!   forward_seconds         see TimedDrafter
 //!   read_prompt             see PromptDrafter
+//!   release                 see ReleasingDrafter
 //!   for_text(sequence) -> drafter   another one over the same model, for a text of its own; see drafter_for_text
 //! Laws
 //!   It follows one text at a time: decoders that share one take turns text by text.
@@ -63,6 +64,29 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   the refinements below; joint, which is several; no_drafter for plain decoding
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
+
+//! A drafter with rows in a cache, which it can give up for others.
+//!
+//! Minimal definition, besides Drafter
+//!   release()                       gives them up; begin() comes next
+//!   static constexpr bool shares_rows   whether they may be found again, so that nothing is lost: see SharingKVStore
+//! Models
+//!   autoregressive; joint, of such parts
+template <class DrafterT>
+concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
+  drafter.release();
+  { DrafterT::shares_rows } -> std::convertible_to<bool>;
+};
+
+namespace detail {
+
+template <class DrafterT>
+constexpr bool shares_rows() {
+  if constexpr (ReleasingDrafter<DrafterT>) return DrafterT::shares_rows;
+  return false;
+}
+
+}  // namespace detail
 
 //! A drafter of tokens with probabilities, of a vocabulary that must be the target's.
 template <class DrafterT>
@@ -118,7 +142,6 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!   take(rows, first_output, first_row)   its part of the answer begins there
 //!   answer()                       once all is known: what ask() gives
 //!   max_rows() -> int              rows of a pass at most
-//!   release()                      gives up what the cache holds of the text: begin() comes next
 //! Models
 //!   autoregressive, block_diffusion; factorised over one
 template <class DrafterT>
@@ -132,7 +155,6 @@ concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typenam
   drafter.take(drafter.forward(pass), n, n);
   drafter.answer();
   { drafter.max_rows() } -> std::convertible_to<std::int32_t>;
-  drafter.release();
 };
 
 namespace detail {

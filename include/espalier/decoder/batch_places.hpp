@@ -73,10 +73,10 @@ class batch_places {
     let_wait(kv);
   }
 
-  // A text leaves its place. Its rows stay in the caches until others need the room.
+  // A text leaves its place. Its rows can be found until others need the room.
   void leave(place& p) {
     p.served.give_up(p.text->value);
-    if constexpr (ServedT::shares_rows) p.served.release();
+    p.served.release(false);
     p.text = nullptr;
     p.does = batch_task::none;
     is_full_ = false;
@@ -134,7 +134,7 @@ class batch_places {
     place& p = **last;
     batch_text<PolicyT>& t = *p.text;
     leave(p);
-    p.served.release();
+    p.served.release(true);
     texts.wait(t);
     is_full_ = true;
     return p;

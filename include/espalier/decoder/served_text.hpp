@@ -93,10 +93,12 @@ class served_text {
   round_record& record() { return record_; }
   const round_record& record() const { return record_; }
 
-  // Gives up all rows of the text in both caches.
-  void release() {
-    cache_.truncate(0);
-    if constexpr (SharedDrafter<drafter_type>) drafter_.release();
+  // The text goes elsewhere: its rows are given up, all of them, or those that may be found again.
+  void release(bool all) {
+    if (all || shares_rows) cache_.truncate(0);
+    if constexpr (ReleasingDrafter<drafter_type>) {
+      if (all || detail::shares_rows<drafter_type>()) drafter_.release();
+    }
   }
 
   // A step begins: caches and drafter follow the text.

@@ -60,7 +60,10 @@ class text {
   }
 
   //! Another sample of the same text: from here on its random numbers are those of this stream.
-  void fork(std::uint32_t stream) { options_.stream = stream; }
+  void fork(std::uint32_t stream) {
+    options_.stream = stream;
+    reserve();
+  }
 
   //! Takes a text to where it is served next.
   //!

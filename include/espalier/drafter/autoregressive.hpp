@@ -52,6 +52,7 @@ class autoregressive {
 
  public:
   using pass_type = forward_batch;
+  static constexpr bool shares_rows = SharingKVStore<kv_type>;
 
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
                  std::int32_t sequence = 0)
@@ -126,7 +127,6 @@ class autoregressive {
     return autoregressive<std::remove_reference_t<BackendT>&, kv_type&>(backend_, kv_, sampler_.options(), sequence);
   }
 
-  //! Gives up its rows of the cache.
   void release() {
     text_.clear();
     kv_.truncate(sequence_, 0);

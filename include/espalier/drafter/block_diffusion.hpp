@@ -140,7 +140,6 @@ class block_diffusion {
   }
   void take(int, std::int32_t, std::int32_t) {}
   auto answer() { return block_rows{model_.logits(place_, length_)}; }
-  void release() { n_read_ = 0; }
 
   void commit(tree_view tree, verdict v) {
     // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.

@@ -113,7 +113,6 @@ class factorised {
     ask(tree_, nodes_);
     return rows();
   }
-  void release() requires SharedDrafter<inner_type> { inner_.release(); }
 
   sampled_rows<number> rows() const { return {{all_rows(), row_of_.data()}}; }
 

@@ -53,6 +53,13 @@ class joint {
                       drafters_);
   }
 
+  static constexpr bool shares_rows = (detail::shares_rows<std::remove_reference_t<DraftersT>>() || ...);
+  void release() requires(ReleasingDrafter<std::remove_reference_t<DraftersT>> || ...) {
+    each([](auto& drafter) {
+      if constexpr (ReleasingDrafter<std::remove_reference_t<decltype(drafter)>>) drafter.release();
+    });
+  }
+
   static constexpr std::size_t size() { return sizeof...(DraftersT); }
 
   template <std::size_t Index>
