@@ -120,7 +120,7 @@ TEST_CASE("the logits of the bundled block draft are those of its reference", "[
     contiguous_kv kv = models().make_cache();
     prefill fill;
     fill.run(models().target, kv, 0, tokens, 1, [&](std::int32_t, std::int32_t n) {
-      drafter.read(models().target, fill.rows().first(static_cast<std::size_t>(n)));
+      drafter.read(models().target, fill.first_rows(n));
     });
     const auto block = drafter.propose_block();
     REQUIRE(block.n_rows == static_cast<std::int32_t>(argmax.size()));
