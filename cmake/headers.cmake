@@ -61,6 +61,7 @@ set(espalier_core_headers
   include/espalier/kv_store/paged.hpp
   include/espalier/kv_store/prefix_tree.hpp
   include/espalier/kv_store/saved_sequence.hpp
+  include/espalier/kv_store/sink_window.hpp
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp
   include/espalier/kv_store/token_ledger.hpp
@@ -192,6 +193,7 @@ set(espalier_testing_headers
   include/espalier/testing/tiny_model.hpp
   include/espalier/testing/tree_policy_laws.hpp
   include/espalier/testing/verifier_laws.hpp
+  include/espalier/testing/windowed_kv_store_laws.hpp
 )
 
 # espalier::selector: the standard library alone.
@@ -242,6 +244,7 @@ set(espalier_llama_headers
   include/espalier/model/llama/block_draft_weights.hpp
   include/espalier/model/llama/elementwise.hpp
   include/espalier/model/llama/host_kv_store.hpp
+  include/espalier/model/llama/key_turner.hpp
   include/espalier/model/llama/llama_backend.hpp
   include/espalier/model/llama/matrix_product.hpp
   include/espalier/model/llama/model_config.hpp

@@ -115,6 +115,7 @@
 #include "espalier/kv_store/paged.hpp"
 #include "espalier/kv_store/prefix_tree.hpp"
 #include "espalier/kv_store/saved_sequence.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/kv_store/token_ledger.hpp"

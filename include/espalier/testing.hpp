@@ -21,3 +21,4 @@
 #include "espalier/testing/tiny_model.hpp"
 #include "espalier/testing/tree_policy_laws.hpp"
 #include "espalier/testing/verifier_laws.hpp"
+#include "espalier/testing/windowed_kv_store_laws.hpp"

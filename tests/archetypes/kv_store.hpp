@@ -33,4 +33,12 @@ struct sharing_kv_store : kv_store {
 static_assert(espalier::PrefixKVStore<sharing_kv_store> && !espalier::PrefixKVStore<kv_store>);
 static_assert(espalier::SharingKVStore<sharing_kv_store>);
 
+//! The same of a WindowedKVStore.
+struct windowed_kv_store : kv_store {
+  std::int32_t held(std::int32_t sequence) const;
+  std::int32_t until_slide(std::int32_t sequence) const;
+  std::int32_t scratch() const;
+};
+static_assert(espalier::WindowedKVStore<windowed_kv_store> && !espalier::WindowedKVStore<kv_store>);
+
 }  // namespace archetypes

@@ -41,6 +41,7 @@ using composed = espalier::decoder<DrafterT&, PolicyT, VerifierT, archetypes::kv
 
 template class espalier::autoregressive<archetypes::backend&, archetypes::kv_store&>;
 template class espalier::autoregressive<archetypes::double_backend&, archetypes::kv_store&>;
+template class espalier::autoregressive<archetypes::backend&, archetypes::windowed_kv_store&>;
 template class espalier::decoder<archetypes::step_drafter&, espalier::dynatree, espalier::greedy, archetypes::kv_store&,
                                  archetypes::backend&>;
 

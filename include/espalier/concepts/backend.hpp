@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 
@@ -38,7 +40,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!                                       of each batch row are in its cache slot afterwards
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
-//!   max_positions() -> int              longest text it can read; as long as the cache without it
+//!   max_positions() -> int              longest text, or window of one, that it can read; as long as the cache without it
 //!   hidden_size(), hidden_state(row)    (HiddenBackend) what its logits are made from
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
@@ -63,7 +65,7 @@ concept BoundedBackend = requires(const BackendT& backend) {
   { backend.max_rows() } -> std::convertible_to<std::int32_t>;
 };
 
-//! A backend that can read texts of at most max_positions() tokens.
+//! A backend that can read texts, or windows of them, of at most max_positions() tokens.
 template <class BackendT>
 concept PositionedBackend = requires(const BackendT& backend) {
   { backend.max_positions() } -> std::convertible_to<std::int32_t>;
@@ -82,15 +84,22 @@ concept HiddenBackend = requires(const BackendT& backend, std::int32_t row) {
   { backend.hidden_state(row) } -> std::convertible_to<std::span<const float>>;
 };
 
-//! The longest text that a backend can read through this cache, in tokens.
+//! The longest text that a backend can read through this cache, in tokens; 2^30 where a window slides over it.
+//!
+//! Errors      option_error where a window with its scratch is longer than the texts that the backend can read
 template <class BackendT, class KVStoreT>
 std::int32_t context_length(const BackendT& backend, const KVStoreT& kv) {
+  constexpr bool slides = WindowedKVStore<KVStoreT>;
   const std::int32_t capacity = kv.capacity();
   if constexpr (PositionedBackend<BackendT>) {
     const std::int32_t positions = backend.max_positions();
-    return positions < capacity ? positions : capacity;
+    if (slides && positions < capacity) {
+      raise<option_error>("the cache's window and scratch have ", capacity, " positions, but the model has ", positions,
+                          ": lower window, block or scratch.");
+    }
+    if (positions < capacity) return positions;
   }
-  return capacity;
+  return slides ? std::int32_t{1} << 30 : capacity;
 }
 
 }  // namespace espalier

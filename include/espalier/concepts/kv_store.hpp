@@ -3,10 +3,12 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "espalier/core/byte_reader.hpp"
 #include "espalier/core/byte_writer.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {
@@ -58,6 +60,13 @@ concept HasFork = requires(KVStoreT& kv, std::int32_t sequence) {
 };
 
 template <class KVStoreT>
+concept HasWindow = requires(const KVStoreT& kv, std::int32_t sequence) {
+  { kv.held(sequence) } -> std::convertible_to<std::int32_t>;
+  { kv.until_slide(sequence) } -> std::convertible_to<std::int32_t>;
+  { kv.scratch() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class KVStoreT>
 concept HasPages = requires(const KVStoreT& kv) {
   { kv.n_pages() } -> std::convertible_to<std::int32_t>;
   { kv.page_size() } -> std::convertible_to<std::int32_t>;
@@ -72,7 +81,8 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   size(sequence) -> int          committed rows
 //!   capacity() -> int              rows a sequence can hold, committed and scratch
 //!   append(sequence, n) -> int     n more scratch slots; the first of them, or -1 (and no change) where they do not
-//!                                  fit
+//!                                  fit. Scratch begins after the rows that a pass sees of the text: at slot size(),
+//!                                  unless a window has slid over the text
 //!   commit(sequence, kept) -> int  commits these scratch rows in this order and drops all others; kept ascends and
 //!                                  counts from size(sequence); returns how many it could keep. A compacting store
 //!                                  keeps all; one that only truncates keeps the longest leading run with kept[i] == i,
@@ -81,13 +91,13 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   compacts() -> bool
 //! Laws
 //!   commit after append of a chain equals plain appending; append, then commit of nothing, changes nothing; what is
-//!   committed never changes.
+//!   committed never changes (but see WindowedKVStore).
 //!   append of less than nothing is -1; truncate to less than nothing leaves nothing.
 //! Errors
 //!   input_error, with nothing changed, from commit for a row that is no scratch row or does not ascend ("row 3"), and
 //!   from any member for a sequence that is none ("sequence -1")
 //! Models
-//!   contiguous_kv, paged_kv, token_kv; each in both settings
+//!   contiguous_kv, paged_kv, sink_window_kv, token_kv; each in both settings
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
@@ -130,6 +140,50 @@ concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 template <class KVStoreT>
 concept SharingKVStore =
     PrefixKVStore<KVStoreT> && detail::HasAdopt<KVStoreT> && detail::HasFork<KVStoreT> && detail::HasPages<KVStoreT>;
+
+//! A store that does not keep all rows of a text: at certain numbers of committed rows its window slides, and some are
+//! dropped. So a text may be longer than the store, and what is computed of a token is what a window of the text before
+//! it says. See sink_window_kv.
+//!
+//! Minimal definition, besides KVStore
+//!   size(sequence) -> int          committed rows, dropped ones included: those of the text so far
+//!   held(sequence) -> int          those that are held: in slots 0 to held - 1, in their order, at the positions of
+//!                                  their slots
+//!   until_slide(sequence) -> int   rows that may be committed, at least one, until the window slides
+//!   scratch() -> int               rows that a sequence has room for beyond those
+//!   commit(sequence, kept)         keeps until_slide() rows at most: those after them see too much of the text
+//!   truncate(sequence, n)          keeps nothing where the window has slid at more than n rows: what it then held is
+//!                                  gone, and the text is to be read again
+//! Laws
+//!   Which rows are held, and until_slide(), depends on the number of rows committed since there were none, not on how
+//!   many at a time. What is held changes when the window slides, and by truncate, alone.
+//!   append finds room for until_slide() + scratch() rows.
+//! Models
+//!   sink_window_kv
+template <class KVStoreT>
+concept WindowedKVStore = KVStore<KVStoreT> && detail::HasWindow<KVStoreT>;
+
+//! Rows that a sequence may commit until its window slides; no limit where the store has no window.
+//!
+//! Post        at least 1
+template <KVStore KVStoreT>
+std::int32_t rows_until_slide(const KVStoreT& kv, std::int32_t sequence) {
+  if constexpr (WindowedKVStore<KVStoreT>) return kv.until_slide(sequence);
+  return (std::numeric_limits<std::int32_t>::max)();
+}
+
+//! What a round may draft, of a store with a window.
+//!
+//! Errors      option_error where its scratch has no room for so many rows
+template <KVStore KVStoreT>
+void require_scratch(const KVStoreT& kv, std::int32_t n_drafted) {
+  if constexpr (WindowedKVStore<KVStoreT>) {
+    if (kv.scratch() < n_drafted) {
+      raise<option_error>("option scratch is ", kv.scratch(), ", but a round may draft ", n_drafted,
+                          " tokens: the cache needs room for as many rows beside its window.");
+    }
+  }
+}
 
 //! A store that can save the rows of a sequence and load them: see write_sequence and read_sequence.
 //!

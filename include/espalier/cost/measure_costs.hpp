@@ -226,6 +226,9 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
                                                                                    KVStoreT& kv,
                                                                                    const measure_options& options,
                                                                                    ProgressT&& progress) {
+  static_assert(
+      !WindowedKVStore<KVStoreT>,
+      "passes over a window cost what they cost over a store without one, of the same capacity: measure those");
   static_assert(!detail::CountsFeatures<DrafterT>,
                 "a drafter that reads hidden states cannot be measured apart from the target");
   if (drafter.vocab_size() != target.vocab_size()) {

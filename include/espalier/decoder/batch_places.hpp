@@ -107,8 +107,8 @@ class batch_places {
     }
   }
 
-  // What is written in this step: so many texts, the tokens of each that its cache holds, on average; how many others
-  // read prompts, and the rows of prompts in the same pass.
+  // What is written in this step: so many texts, the tokens before the last that the target sees of each, on average;
+  // how many others read prompts, and the rows of prompts in the same pass.
   struct writing {
     std::int32_t n = 0, context = 0, n_reading = 0, n_prompt_rows = 0;
   };
@@ -119,7 +119,7 @@ class batch_places {
       if (p->text == nullptr) continue;
       const bool writes = p->does == batch_task::round;
       (writes ? w.n : w.n_reading) += 1;
-      held += writes ? p->text->value.written.size() - 1 : 0;
+      held += writes ? p->served.seen(p->text->value) - 1 : 0;
       if (writes) w.n_prompt_rows += p->served.unread(p->text->value);
       if (p->does == batch_task::chunk) w.n_prompt_rows += p->n_prompt_rows;
     }

@@ -41,6 +41,7 @@ ESPALIER_NAMES_MEMBER(NamesHiddenState, hidden_state);
 ESPALIER_NAMES_MEMBER(NamesPrefix, prefix);
 ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
+ESPALIER_NAMES_MEMBER(NamesUntilSlide, until_slide);
 
 // A member of an optional name that cannot be called as its refinement says would never be called.
 template <class PolicyT, class NumberT>
@@ -98,6 +99,8 @@ constexpr bool check_model_members() {
                 "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
   static_assert(!NamesSerialize<KVStoreT> || SavedKVStore<KVStoreT>,
                 "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
+  static_assert(!NamesUntilSlide<KVStoreT> || WindowedKVStore<KVStoreT>,
+                "the store's members held, until_slide and scratch cannot all be called: see WindowedKVStore");
   return true;
 }
 

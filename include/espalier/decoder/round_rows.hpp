@@ -25,10 +25,9 @@ class round_rows {
     in_batch_.reserve(static_cast<std::size_t>(max_rows));
   }
 
-  //! Adds them to a batch, of a sequence with `prefix` committed rows.
+  //! Adds them to a batch, of a sequence whose scratch begins at slot `prefix`.
   void add_to(forward_batch& batch, tree_view tree, node_order order, std::span<const token_id> pending,
               std::int32_t sequence, std::int32_t prefix) {
-    prefix_ = prefix;
     n_pending_ = static_cast<std::int32_t>(pending.size());
     first_row_ = batch.n_rows();
     first_output_ = batch.n_outputs();
@@ -38,8 +37,7 @@ class round_rows {
     batch.add_tree(tree, order_, n_pending_ - 1);
   }
 
-  //! Place in the text of the first row's token.
-  std::int32_t prefix() const { return prefix_; }
+  std::int32_t n_pending() const { return n_pending_; }
   //! The first row of logits, and [n_nodes] those of the nodes, counted from there.
   std::int32_t first_output() const { return first_output_; }
   std::span<const std::int32_t> logits_rows() const { return order_.rows(); }
@@ -71,7 +69,6 @@ class round_rows {
   tree_order order_;
   std::vector<std::int32_t> kept_;
   std::vector<std::int32_t> in_batch_;
-  std::int32_t prefix_ = 0;
   std::int32_t n_pending_ = 0;
   std::int32_t first_row_ = 0;
   std::int32_t first_output_ = 0;

@@ -66,6 +66,7 @@ class served_text {
         tree_(sizes.max_asked),
         rows_(sizes.max_nodes + 1, sizes.max_pending + sizes.max_nodes),
         prefill_(sizes.chunk) {
+    require_scratch(cache_.store(), sizes.max_nodes);
     if constexpr (StateDrafter<drafter_type>) {
       if (reads_states(policy)) drafter_.keep_states();
     }
@@ -131,22 +132,26 @@ class served_text {
   }
 
   // Tokens that the target's cache must take before a round may begin; none is left to a text that writes nothing but
-  // the last.
+  // the last. No round reads across a slide of the cache's window.
   std::int32_t left(const text_type& t) const {
     const bool to_the_end = t.written.left() == 0 || t.written.scores_prompt() || lacks_features(t);
     const std::int32_t goal = t.written.size() - (to_the_end ? 1 : sizes_.max_pending);
-    return (std::max)(std::int32_t{0}, goal - cache_.size());
+    const std::int32_t n = (std::max)(std::int32_t{0}, goal - cache_.size()), slides = cache_.until_slide();
+    return unread(t) < slides ? n : (std::max)(n, slides);
   }
   // Tokens before the last one that a round of this text takes with it.
   std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
+  // Tokens that the target sees when a round begins, the pending ones included.
+  std::int32_t seen(const text_type& t) const { return cache_.held() + unread(t) + 1; }
   // Whether a round may begin, of a text that is drafted for or not; else more is to be read, or the text was only to be
   // read.
   bool writes(const text_type& t, bool drafts = true) const {
     return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
   }
 
-  // Adds the next n tokens of the prompt to a pass. False, and nothing is added, where the cache has no room.
+  // Adds the next tokens of the prompt to a pass, n at most. False, and nothing is added, where the cache has no room.
   bool add_chunk(forward_batch& batch, const text_type& t, std::int32_t n) {
+    n = (std::min)(n, cache_.until_slide());
     first_row_ = batch.n_rows();
     first_output_ = batch.n_outputs();
     n_outputs_ = t.written.scores_prompt() ? n : 0;
@@ -183,7 +188,7 @@ class served_text {
     const text& w = t.written;
     const std::int32_t room = drafts && w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
     tree_.reset(w.tokens().back(), (std::min)(tree_.capacity(), room));
-    if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({w.size(), w.options().sampling, t.policy_in_step});
+    if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({seen(t), w.options().sampling, t.policy_in_step});
     if constexpr (!std::is_same_v<BudgetT, no_budget>) {
       if (budget != nullptr) t.policy.join(*budget);
     }
@@ -219,9 +224,10 @@ class served_text {
 
   // Adds the rows of the round to a pass. False, and nothing is added, where the cache has no room.
   bool add_round(forward_batch& batch, const text_type& t, node_order order) {
-    const std::int32_t prefix = cache_.size(), pending = cache_.pending(t.written.tokens());
+    const std::int32_t pending = cache_.pending(t.written.tokens());
     const std::int32_t rows = pending + tree_.size() - 1;
-    if (cache_.store().append(cache_.sequence(), rows) < 0) return false;
+    const std::int32_t prefix = cache_.store().append(cache_.sequence(), rows);
+    if (prefix < 0) return false;
     rows_.add_to(batch, tree_.view(), order, t.written.tokens().last(static_cast<std::size_t>(pending)),
                  cache_.sequence(), prefix);
     record_.forwarded_rows = rows;
@@ -243,10 +249,12 @@ class served_text {
   template <class PieceT>
   void commit(text_type& t, verdict v, const BackendT& backend, const PieceT& piece_of) {
     const tree_view tree = tree_.view();
+    // What is after a slide of the cache's window was computed before it.
+    v = cut(tree, v, (std::min)(cache_.until_slide() - rows_.n_pending(), tree_.size()) + 1);
     const verdict admitted = t.written.admit(tree, v, piece_of);
     log_probs_.add(tree, admitted, logits_, rows_.logits_rows(), cache_.sequence());
     const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
-    show_features(backend, rows_.prefix(), rows_.in_batch(kept));
+    show_features(backend, cache_.size(), rows_.in_batch(kept));
     cache_.commit(kept);
     drafter_.commit(tree, admitted);
     show_state(t, backend, admitted.accepted);

@@ -40,6 +40,13 @@ class text_cache {
   std::int32_t sequence() const { return sequence_; }
   //! Committed rows.
   std::int32_t size() const { return kv_.size(sequence_); }
+  //! Those that the target sees: all, or a window of them.
+  std::int32_t held() const {
+    if constexpr (WindowedKVStore<kv_type>) return kv_.held(sequence_);
+    return size();
+  }
+  //! Rows that may be committed until the window slides, if there is one.
+  std::int32_t until_slide() const { return rows_until_slide(kv_, sequence_); }
 
   //! Another text begins.
   void begin() {

@@ -80,7 +80,8 @@ class autoregressive {
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
     const auto vocab = static_cast<std::size_t>(vocab_size());
-    text_.reserve(static_cast<std::size_t>(capacity()) + nodes + 1);
+    require_scratch(kv_, max_nodes);
+    text_.reserve(std::min<std::size_t>(static_cast<std::size_t>(capacity()), 1U << 20) + nodes + 1);
     rows_.reset(new number[kept_rows * vocab]);
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
     knows_previous_ = false;
@@ -171,8 +172,9 @@ class autoregressive {
   std::int32_t add_rows(pass_type& pass, std::int32_t most) {
     n_added_ = 0;
     if (n_to_read_ > 0) {
-      const std::int32_t n = prefill::next_rows(n_to_read_, most, n_outputs_);
-      if (!prefill::add(pass, kv_, sequence_, text_, n, n == n_to_read_ ? n_outputs_ : 0)) return -1;
+      const std::int32_t room = (std::min)(most, rows_until_slide(kv_, sequence_));
+      const std::int32_t n = prefill::next_rows(n_to_read_, room, n_outputs_);
+      if (!prefill::add(pass, kv_, sequence_, text_, n, outputs_of_next(n))) return -1;
       return n_added_ = n;
     }
     const std::size_t n = (std::min)(nodes_.size(), static_cast<std::size_t>(most));
@@ -272,22 +274,24 @@ class autoregressive {
   void take_text(vocab_rows<number> logits, std::int32_t first_output, std::int32_t first_row) {
     prefill_.commit(kv_, sequence_, text_, n_added_);
     if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
+    const std::int32_t n = outputs_of_next(n_added_), end = first_row + n_added_;
     n_to_read_ -= n_added_;
-    if (n_to_read_ > 0 || n_outputs_ == 0) return;
-    const std::int32_t last = first_row + n_added_ - 1;
-    if (n_outputs_ == 2) {
+    if (n == 0) return;
+    if (n == 2 || n_to_read_ > 0) {
       const auto before_last = static_cast<std::int32_t>(text_.size()) - 2;
-      take_row(root_node, logits.row(first_output), last - 1,
+      take_row(root_node, logits.row(first_output), end - n,
                row_origin::after_token(row_origin::model::draft, sequence_, before_last));
       keep_as_previous(0);
       knows_previous_ = true;
       n_rows_ = 0;
     }
-    take_row(root_node, logits.row(first_output + n_outputs_ - 1), last, after_node(root_node));
+    if (n_to_read_ == 0) take_row(root_node, logits.row(first_output + n - 1), end - 1, after_node(root_node));
   }
 
+  // Of the text's last tokens, whose rows of logits are wanted, those among the next n to be read.
+  std::int32_t outputs_of_next(std::int32_t n) const { return std::clamp(n_outputs_ - n_to_read_ + n, 0, n); }
+
   std::int32_t add_nodes(forward_batch& batch, std::span<const node_id> nodes) {
-    const auto prefix = static_cast<std::int32_t>(text_.size());
     const auto n = static_cast<std::int32_t>(nodes.size());
     const std::int32_t first_column = n_columns_;
     // Nothing is in the batch before all of it is known to be sound: others are in it, too.
@@ -298,7 +302,8 @@ class autoregressive {
       detail::require_token(tree_, u, vocab_size());
       column_of_[static_cast<std::size_t>(u)] = n_columns_++;
     }
-    if (kv_.append(sequence_, n) < 0) {
+    const std::int32_t prefix = kv_.append(sequence_, n) - first_column;
+    if (prefix < 0) {
       for (const node_id u : nodes)
         column_of_[static_cast<std::size_t>(u)] = -1;
       n_columns_ = first_column;

@@ -21,6 +21,8 @@ namespace espalier {
 //! What is pending is always the text beyond kv.size(): the prompt at first, the last token between rounds, and the
 //! accepted tokens that a truncating store dropped. All three are forwarded as one chain.
 //!
+//! Over a store with a window a pass ends where the window slides.
+//!
 //! Complexity  one pass for each chunk of tokens; no allocation after reserve()
 class prefill {
  public:
@@ -53,7 +55,7 @@ class prefill {
   auto pass(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t n,
             std::int32_t n_outputs, const BeforeCommitT& before_commit) {
     const std::int32_t done = kv.size(sequence);
-    n = (std::min)(n, most_rows(backend));
+    n = (std::min)(n, most_rows(backend, kv, sequence));
     batch_.clear();
     if (!add(batch_, kv, sequence, text, n, (std::min)(n, n_outputs)))
       raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(),
@@ -67,14 +69,15 @@ class prefill {
   //! The two halves of a pass over several texts. Adds the next n tokens of a text to a batch, of which the last
   //! n_outputs ask for logits. False, and nothing is added, where the cache has no room for them.
   //!
-  //! Pre         kv.size(sequence) + n <= text.size(), n_outputs <= n
+  //! Pre         kv.size(sequence) + n <= text.size(), n_outputs <= n <= rows_until_slide(kv, sequence); no scratch
   template <KVStore KVStoreT>
   static bool add(forward_batch& batch, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
                   std::int32_t n, std::int32_t n_outputs) {
     const std::int32_t done = kv.size(sequence);
-    if (kv.append(sequence, n) < 0) return false;
-    batch.begin_sequence(sequence, done, n);
-    batch.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), done, n_outputs);
+    const std::int32_t prefix = kv.append(sequence, n);
+    if (prefix < 0) return false;
+    batch.begin_sequence(sequence, prefix, n);
+    batch.add_chain(text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)), prefix, n_outputs);
     return true;
   }
 
@@ -95,8 +98,8 @@ class prefill {
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
            std::int32_t n_outputs, const AfterPassT& after_pass) {
-    const std::int32_t most = most_rows(backend);
     for (;;) {
+      const std::int32_t most = most_rows(backend, kv, sequence);
       const std::int32_t left = static_cast<std::int32_t>(text.size()) - kv.size(sequence);
       if (left <= 0) return vocab_rows<logit_number<BackendT, KVStoreT>>{};
       if (left <= most) return pass(backend, kv, sequence, text, left, n_outputs, after_pass);
@@ -112,10 +115,11 @@ class prefill {
   }
 
  private:
-  template <class BackendT>
-  std::int32_t most_rows(const BackendT& backend) const {
-    if constexpr (BoundedBackend<BackendT>) return std::min<std::int32_t>(chunk_, backend.max_rows());
-    return chunk_;
+  template <class BackendT, class KVStoreT>
+  std::int32_t most_rows(const BackendT& backend, const KVStoreT& kv, std::int32_t sequence) const {
+    const std::int32_t most = (std::min)(chunk_, rows_until_slide(kv, sequence));
+    if constexpr (BoundedBackend<BackendT>) return std::min<std::int32_t>(most, backend.max_rows());
+    return most;
   }
 
   std::int32_t chunk_ = 0;

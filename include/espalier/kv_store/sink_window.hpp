@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+
+namespace espalier {
+
+struct sink_window_options {
+  int sinks = 4;      //!< first tokens of a text, which stay
+  int window = 1024;  //!< last tokens, which stay when the window slides
+  int block = 256;    //!< tokens by which it slides
+  int scratch = 256;  //!< rows of a round beside what it commits: as many as the policy drafts
+  commit_mode commit = commit_mode::compact;
+
+  static constexpr void describe(auto see) {
+    see(option{"sinks", &sink_window_options::sinks, "first tokens of a text, which stay", 0, 1 << 20});
+    see(option{"window", &sink_window_options::window, "last tokens, which stay when the window slides", 1, 1 << 28});
+    see(option{"block", &sink_window_options::block, "tokens by which the window slides", 1, 1 << 28});
+    see(option{"scratch", &sink_window_options::scratch, "rows of a round beside what it commits", 0, 1 << 20});
+    see(option{"commit", &sink_window_options::commit, "what is done with accepted cache rows"});
+  }
+};
+
+//! For keys that do not depend on their position.
+struct no_turner {
+  void operator()(int, std::span<float>, int) const {}
+};
+
+//! The cache of a text without end (StreamingLLM): its first tokens, to which attention falls back (sinks), and a window
+//! of its last ones, in constant memory. Once sinks + window + block rows are committed, the oldest `block` rows after
+//! the sinks are dropped, and those after them move down by as many slots.
+//!
+//! Positions are by slot: turner(layer, key, n) turns one row of keys from its position to the n-th before it
+//! (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
+//!
+//! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim, slot 0 to
+//!             capacity - 1, capacity = sinks + window + block + scratch
+//! Complexity  commit: contiguous_kv's, and each `block` tokens O(layers * row_size * window); no allocation
+//! Law         WindowedKVStore's. What is written over it with any drafts is what plain decoding writes over it. That is
+//!             not what the model writes over all of its text: each token sees sinks and a window, through rows that may
+//!             have seen what is dropped since
+//! Errors      option_error for sizes out of range; otherwise those of slot_ledger
+//! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
+//!             slides by blocks, and keys are kept turned, not turned at each pass
+template <std::invocable<int, std::span<float>, int> TurnerT = no_turner>
+class sink_window_kv {
+ public:
+  sink_window_kv(int n_layers, int row_size, int n_sequences, const sink_window_options& options = {},
+                 TurnerT turner = {})
+      : options_(require_options(options)),
+        rows_(n_layers, row_size, n_sequences, most_held() + options.scratch, options.commit),
+        dropped_(static_cast<std::size_t>(n_sequences), 0),
+        turner_(std::move(turner)) {}
+
+  int n_layers() const { return rows_.n_layers(); }
+  int row_size() const { return rows_.row_size(); }
+  int n_sequences() const { return rows_.n_sequences(); }
+  int capacity() const { return rows_.capacity(); }
+  bool compacts() const { return rows_.compacts(); }
+  const sink_window_options& options() const { return options_; }
+
+  int size(int sequence) const {
+    const int n = held(sequence);  // first: it checks the sequence
+    return n + dropped_[static_cast<std::size_t>(sequence)];
+  }
+  int held(int sequence) const { return rows_.size(sequence); }
+  int until_slide(int sequence) const { return most_held() - held(sequence); }
+  int scratch() const { return options_.scratch; }
+
+  int append(int sequence, int n) { return rows_.append(sequence, n); }
+  int commit(int sequence, std::span<const std::int32_t> kept) {
+    const int before = held(sequence), most = until_slide(sequence);
+    const int n = (std::min)(rows_.commit(sequence, kept), most);
+    rows_.truncate(sequence, before + n);
+    if (n == most) slide(sequence);
+    return n;
+  }
+  void truncate(int sequence, int n) {
+    const int most = size(sequence), n_held = held(sequence);
+    int& dropped = dropped_[static_cast<std::size_t>(sequence)];
+    const bool is_gone = dropped > 0 && n < most && n - dropped < options_.sinks + options_.window;
+    rows_.truncate(sequence, is_gone ? 0 : n_held - (std::max)(0, most - (std::max)(0, n)));
+    if (is_gone) dropped = 0;
+  }
+
+  //! Pre         layer, sequence and slot exist
+  float* key(int layer, int sequence, int slot) { return rows_.key(layer, sequence, slot); }
+  float* value(int layer, int sequence, int slot) { return rows_.value(layer, sequence, slot); }
+
+ private:
+  int most_held() const { return options_.sinks + options_.window + options_.block; }
+
+  void slide(int sequence) {
+    const int n = options_.block, end = most_held();
+    for (int slot = options_.sinks + n; slot < end; ++slot) {
+      detail::move_keys_and_values(rows_, sequence, slot, slot - n);
+      for (int layer = 0; layer < n_layers(); ++layer)
+        turner_(layer, std::span(key(layer, sequence, slot - n), static_cast<std::size_t>(row_size())), n);
+    }
+    rows_.truncate(sequence, end - n);
+    dropped_[static_cast<std::size_t>(sequence)] += n;
+  }
+
+  sink_window_options options_;
+  contiguous_kv rows_;
+  std::vector<int> dropped_;  // [n_sequences] rows
+  TurnerT turner_;
+};
+
+static_assert(WindowedKVStore<sink_window_kv<>>);
+
+}  // namespace espalier
