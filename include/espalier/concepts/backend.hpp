@@ -40,7 +40,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!                                       of each batch row are in its cache slot afterwards
 //! Optional
 //!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
-//!   max_positions() -> int              longest text, or window of one, that it can read; as long as the cache without it
+//!   max_positions() -> int              longest text, or window of one, that it can read; as long as the cache without
+//!   it
 //!   hidden_size(), hidden_state(row)    (HiddenBackend) what its logits are made from
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own

@@ -136,8 +136,8 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!   want(tree, nodes)              as it is asked, but for the passes
 //!   want_prompt(n) -> bool         as PromptDrafter's read_prompt(n), but for the passes
 //!   n_wanted() -> int              rows that are still to be computed for that
-//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0 once
-//!                                  all is known; -1, and nothing is added, where the cache has no room
+//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0
+//!                                  once all is known; -1, and nothing is added, where the cache has no room
 //!   forward(pass) -> rows          the model's pass; valid until the next one
 //!   take(rows, first_output, first_row)   its part of the answer begins there
 //!   answer()                       once all is known: what ask() gives

@@ -29,8 +29,8 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! Production chance: Philox4x32-10 keyed by the seed, counted by stream, by where the text stands and by place, not by call order. Host
-//! and device, one text or many, give the same numbers. A value: trivially copyable, no state.
+//! Production chance: Philox4x32-10 keyed by the seed, counted by stream, by where the text stands and by place, not by
+//! call order. Host and device, one text or many, give the same numbers. A value: trivially copyable, no state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
@@ -38,7 +38,7 @@ class philox_chance {
  public:
   static constexpr bool goes_by_place = true;
 
-  //! Of a round that begins with so many tokens in the text: no two rounds of a text begin with equally many.
+  //! Of a round that begins with so many tokens in the text: no two that are committed begin with equally many.
   ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t stream, std::uint32_t length)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         stream_(stream),

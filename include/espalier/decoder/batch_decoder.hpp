@@ -44,8 +44,8 @@ namespace espalier {
 //! SharedDrafter are shared, too.
 //!
 //! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
-//! sampling, seed, stop conditions and copy of the policy; it keeps its sequence of both caches until it ends. Policy
-//! and verifier are kept by value; drafter, store and backend by reference when make_batch_decoder got lvalues, by value
+//! sampling, seed, stop conditions and copy of the policy, and while it is served a sequence of both caches. Policy and
+//! verifier are kept by value; drafter, store and backend by reference when make_batch_decoder got lvalues, by value
 //! otherwise. Drafters that are no SharedDrafter are copied, one for each text.
 //!
 //!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
@@ -98,6 +98,7 @@ class batch_decoder {
         }) {
     detail::require_sampling<VerifierT>(options.text.sampling);
     detail::require_fit(drafter_, backend_, max_nodes_);
+    if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset();
     const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prompt_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
     batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);
@@ -131,7 +132,6 @@ class batch_decoder {
     return texts_.add(priority);
   }
 
-  //! With the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }
@@ -155,9 +155,8 @@ class batch_decoder {
     texts_.forget(e);
   }
 
-  //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds.
-  //!
-  //! Errors      as decoder::resume(); input_error for a text that is neither
+  //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
+  //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     entry& e = texts_.find(id);
     if (e.stage == detail::text_stage::held && more.empty()) return texts_.wait(e);
@@ -183,7 +182,7 @@ class batch_decoder {
     return texts_.add(from.priority);
   }
 
-  //! A text as it stands, and what its policy has learnt of it.
+  //! A text as it stands, with what its policy has learnt.
   saved_text<TreePolicyT> save(text_id id) const { return texts_.find(id).value; }
 
   //! Valid until the text is cancelled, or forgotten after its end.
@@ -207,20 +206,21 @@ class batch_decoder {
     watch_.lap();
     places_.seat(texts_, kv_);
     for (place* p : places_.in_turn()) {
-      if (p->waits) continue;
-      p->begun = true;
       attempt(*p, [&] {
+        if (!p->begun) places_.settle(*p, kv_);
+        if (!p->begun) return;
         const text& t = p->text->value.written;
         detail::require_pieces<PieceT>(t);
         p->served.prepare(p->text->value);
-        p->drafts = !p->served.draft_reads() || budget_.worth_reading(places_.n_served(), t);
+        p->drafts = !p->served.draft_reads() ||
+                    budget_.worth_reading(places_.n_served(), t, drafting::unread(p->served.drafter(), t.size()));
       });
     }
-    const double before = draft_forward_seconds();
+    const double before = draft_seconds();
     drafting_.read_prompts(*this, drafter_, places_.in_turn(), options_.prompt_rows);
     places_.plan(max_rows_, options_.prompt_rows, max_nodes_);
     draft(chance_of);
-    record_.seconds.draft_forward = draft_forward_seconds() - before;
+    record_.seconds.draft_forward = draft_seconds() - before;
     record_.seconds.grow = watch_.lap() - record_.seconds.draft_forward;
     add_rows();
     record_.seconds.compile = watch_.lap();
@@ -232,10 +232,9 @@ class batch_decoder {
   }
 
   //! Whether all texts have ended, or are held.
-  bool idle() const { return n_running() == 0 && n_waiting() == 0; }
+  bool idle() const { return n_running() + n_waiting() == 0; }
   std::int32_t n_running() const { return places_.n_served(); }
   std::int32_t n_waiting() const { return texts_.n_waiting(); }
-  //! Of the last step.
   const step_record& last_step() const { return record_; }
 
  private:
@@ -257,7 +256,7 @@ class batch_decoder {
             .vocab = backend_.vocab_size()};
   }
 
-  double draft_forward_seconds() const {  // of passes that are shared
+  double draft_seconds() const {  // of passes that are shared
     if constexpr (TimedDrafter<drafter_type>) return drafter_.forward_seconds();
     return 0.0;
   }
@@ -284,12 +283,14 @@ class batch_decoder {
 #endif
   }
 
-  // The last text in turn gives up its rows for p. Whether p may try again: not where it was the last itself.
+  // Free places give up their rows for p, or else the last text in turn. Whether p may try again: not where it was the
+  // last itself.
   bool make_room(place& p) {
+    if (places_.release_free()) return true;
     if (places_.n_served() == 1) {
       attempt(p, [&] {
         const std::int32_t n = p.text->value.written.size();
-        raise<input_error>("the caches have no room for a text of ", n, " tokens, alone: others use their pages, too.");
+        raise<input_error>("the caches have no room for a text of ", n, " tokens, alone: others use their pages.");
       });
       return false;
     }

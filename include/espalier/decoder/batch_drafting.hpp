@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -40,8 +41,8 @@ struct drafter_parts<DrafterT> {
 
 // The drafting of a step, of all texts together: one pass of a shared model answers what all of them want to know next.
 //
-// Places are those of a batch_decoder, in turn, which also catches what is thrown for one text and makes room in caches:
-// host.attempt(place, f), host.fail(places), host.make_room(place). A place without a text is passed over.
+// Places are those of a batch_decoder, in turn, which also catches what is thrown for one text and makes room in
+// caches: host.attempt(place, f), host.fail(places), host.make_room(place). A place without a text is passed over.
 template <class DrafterT>
 class batch_drafting {
  public:
@@ -66,20 +67,19 @@ class batch_drafting {
   template <class HostT, class PlaceT>
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;
-    if constexpr (SharedDrafter<DrafterT>) {
-      for (PlaceT* p : places) {
-        p->asked = p->text != nullptr && p->drafts && p->served.draft_reads() && most > 0;
-        if (!p->asked) continue;
-        host.attempt(*p, [&] { p->served.set_draft_reads(p->served.drafter().want_prompt(most)); });
-        if (p->text != nullptr) most -= p->served.drafter().n_wanted();
-      }
-      make_passes<0>(host, model, places);
-    } else {
-      for (PlaceT* p : places) {
-        if (p->text != nullptr && p->drafts && p->served.draft_reads())
-          host.attempt(*p, [&] { p->served.read_draft(most); });
-      }
+    for (PlaceT* p : places) {
+      p->reads = p->text != nullptr && p->begun && p->drafts && p->served.draft_reads();
+      if (p->reads) p->served.set_draft_reads(false);  // unless a part needs more
     }
+    read_parts(host, model, places, most, std::make_index_sequence<drafter_parts<DrafterT>::n>());
+  }
+
+  // Tokens of a text that a drafter has still to read before a round.
+  static std::int32_t unread(drafter_of_text& drafter, std::int32_t size) {
+    return [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      return (... + unread_of(parts_of_text::template get<Index>(drafter), size));
+    }
+    (std::make_index_sequence<drafter_parts<DrafterT>::n>());
   }
 
   // The trees of all places that draw one grow, step by step, and share this budget, if any.
@@ -103,6 +103,48 @@ class batch_drafting {
     std::size_t place;
     std::int32_t first_output, first_row;
   };
+
+  template <class PartT>
+  static std::int32_t unread_of(PartT& part, [[maybe_unused]] std::int32_t size) {
+    if constexpr (SharedDrafter<PartT>) {
+      part.want_prompt((std::numeric_limits<std::int32_t>::max)());
+      return part.n_wanted();
+    } else {
+      return PromptDrafter<PartT> ? size : 0;
+    }
+  }
+
+  template <class HostT, class PlaceT, std::size_t... Index>
+  void read_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most,
+                  std::index_sequence<Index...>) {
+    (read_part<Index>(host, model, places, most), ...);
+  }
+
+  // What one drafter of each text has still to read.
+  template <std::size_t Index, class HostT, class PlaceT>
+  void read_part(HostT& host, [[maybe_unused]] DrafterT& model, std::span<PlaceT* const> places, std::int32_t& most) {
+    using part_type =
+        std::remove_reference_t<decltype(parts_of_text::template get<Index>(places[0]->served.drafter()))>;
+    for (PlaceT* p : places) {
+      p->asked = false;
+      if (p->text == nullptr || !p->reads) continue;
+      auto& drafter = p->served.drafter();
+      auto& part = parts_of_text::template get<Index>(drafter);
+      if constexpr (JointDrafter<drafter_of_text>) {
+        if (drafter.template room<Index>() <= 0) continue;
+      }
+      host.attempt(*p, [&] {
+        if constexpr (SharedDrafter<part_type>) {
+          p->asked = most > 0;
+          if (!p->asked || part.want_prompt(most)) p->served.set_draft_reads(true);
+          if (p->asked) most -= part.n_wanted();
+        } else if constexpr (PromptDrafter<part_type>) {
+          if (part.read_prompt(most)) p->served.set_draft_reads(true);
+        }
+      });
+    }
+    if constexpr (SharedDrafter<part_type>) make_passes<Index>(host, model, places);
+  }
 
   template <class HostT, class PlaceT, class ChancesT, class BudgetT, std::size_t... Index>
   void grow_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,

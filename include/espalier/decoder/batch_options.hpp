@@ -32,7 +32,7 @@ struct batch_options {
     see(option{"max_waiting", &self::max_waiting, "texts that may wait for a place", 0, 1 << 20});
     see(option{"max_ended", &self::max_ended, "texts known after their end", 0, 1 << 20});
     see(option{"max_rows", &self::max_rows, "rows of the target's pass at most", 1, 1 << 20});
-    see(option{"prompt_rows", &self::prompt_rows, "rows of a pass for prompts", 1, 1 << 20});
+    see(option{"prompt_rows", &self::prompt_rows, "rows of a pass for prompts", 1, 4096});
   }
 };
 

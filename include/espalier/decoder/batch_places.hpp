@@ -34,10 +34,12 @@ struct batch_place {
   batch_text<PolicyT>* text = nullptr;  // none: the place is free
   batch_task does = batch_task::none;   // in this step
   std::int32_t n_prompt_rows = 0;       // that the text wants, or gets
+  bool is_new = false;                  // it has just taken the place
   bool waits = false;                   // for another text to read what both begin with
   bool begun = false;                   // whether its caches follow it
   bool passed_over = false;             // the last pass had no room for it
   bool drafts = true;                   // whether it is drafted for
+  bool reads = false;                   // whether its drafter reads a prompt in this step
   bool asked = false;                   // whether its drafter is asked in the pass under way
 
   bool draws() const { return text != nullptr && does == batch_task::round; }
@@ -68,9 +70,37 @@ class batch_places {
 
   // Texts that wait take free places. Where pages had run out, they wait until a text has left.
   template <class KVStoreT>
-  void seat(table& texts, KVStoreT& kv) {
-    take_places(texts, kv);
-    let_wait(kv);
+  void seat(table& texts, const KVStoreT& kv) {
+    texts.sweep();
+    std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
+    if (is_full_ && !in_turn_.empty()) return;
+    while (batch_text<PolicyT>* t = texts.next()) {
+      const std::int32_t i = best_place(kv, t->value.written.tokens());
+      if (i < 0) return;
+      place& p = at(i);
+      texts.serve_next(i);
+      p.text = t;
+      p.is_new = true;
+      p.begun = p.waits = p.passed_over = false;
+      const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
+      in_turn_.insert(std::upper_bound(in_turn_.begin(), in_turn_.end(), &p, goes_before), &p);
+    }
+  }
+
+  // A text that has not begun takes the rows that others have of it. It waits where another one that begins alike is
+  // being read, or will be: what both begin with is computed once.
+  template <class KVStoreT>
+  void settle(place& p, KVStoreT& kv) {
+    const std::span<const token_id> tokens = p.text->value.written.tokens();
+    if (p.is_new) p.served.begin(p.text->value);
+    if constexpr (SharingKVStore<KVStoreT>) {
+      if (p.is_new || p.waits) take_rows(kv, p, tokens.first(tokens.size() - 1));
+      const auto end = std::find(in_turn_.begin(), in_turn_.end(), &p);
+      p.waits = ServedT::adopts_prompts && !p.text->value.written.scores_prompt() &&
+                std::any_of(in_turn_.begin(), end, [&](const place* q) { return reads_for(*q, p); });
+    }
+    p.is_new = false;
+    p.begun = !p.waits;
   }
 
   // A text leaves its place. Its rows can be found until others need the room.
@@ -108,7 +138,7 @@ class batch_places {
   }
 
   // What is written in this step: so many texts, the tokens before the last that the target sees of each, on average;
-  // how many others read prompts, and the rows of prompts in the same pass.
+  // how many others are served, and the rows of prompts in the same pass.
   struct writing {
     std::int32_t n = 0, context = 0, n_reading = 0, n_prompt_rows = 0;
   };
@@ -125,6 +155,17 @@ class batch_places {
     }
     if (w.n > 0) w.context = static_cast<std::int32_t>(held / w.n);
     return w;
+  }
+
+  // Whether places without a text held rows, which they have given up now.
+  bool release_free() {
+    bool any = false;
+    for (const auto& p : places_) {
+      if (p->text != nullptr || p->served.held() == 0) continue;
+      p->served.release(true);
+      any = true;
+    }
+    return any;
   }
 
   // The last text in turn gives up its place and its rows.
@@ -153,42 +194,6 @@ class batch_places {
   }
 
  private:
-  template <class KVStoreT>
-  void take_places(table& texts, KVStoreT& kv) {
-    texts.sweep();
-    std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
-    if (is_full_ && !in_turn_.empty()) return;
-    while (batch_text<PolicyT>* t = texts.next()) {
-      const std::int32_t i = best_place(kv, t->value.written.tokens());
-      if (i < 0) return;
-      place& p = at(i);
-      texts.serve_next(i);
-      p.text = t;
-      p.passed_over = false;
-      p.begun = p.waits = false;
-      p.served.begin(t->value);
-      if constexpr (SharingKVStore<KVStoreT>) take_rows(kv, i, t->value.written.tokens());
-      const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
-      in_turn_.insert(std::upper_bound(in_turn_.begin(), in_turn_.end(), &p, goes_before), &p);
-    }
-  }
-
-  // Of the texts that have not begun, those wait that begin as another one does whose prompt is being read: what both
-  // begin with is computed once.
-  template <class KVStoreT>
-  void let_wait(KVStoreT& kv) {
-    if constexpr (ServedT::shares_rows) {
-      for (std::size_t i = 0; i < in_turn_.size(); ++i) {
-        place& p = *in_turn_[i];
-        if (p.begun) continue;
-        const std::span<const token_id> tokens = p.text->value.written.tokens();
-        if (p.waits) kv.adopt(p.text->place, tokens.first(tokens.size() - 1));
-        p.waits = std::any_of(in_turn_.begin(), in_turn_.begin() + static_cast<std::ptrdiff_t>(i),
-                              [&](const place* q) { return reads_for(*q, p); });
-      }
-    }
-  }
-
   void plan(place& p, std::int32_t& rows, std::int32_t& prompt_rows, std::int32_t max_nodes) {
     const saved_text<PolicyT>& t = p.text->value;
     p.does = batch_task::none;
@@ -200,7 +205,7 @@ class batch_places {
     const std::int32_t of_prompt = unread > max_nodes ? unread : 0;
     p.n_prompt_rows = writes ? (std::max)(unread, 1) : p.served.left(t);
     if (writes && of_prompt <= prompt_rows) {
-      const std::int32_t n = unread + 1 + max_nodes;
+      const std::int32_t n = unread + 1 + (p.drafts ? max_nodes : 0);
       if (n > rows) return;
       rows -= n;
       prompt_rows -= of_prompt;
@@ -217,6 +222,7 @@ class batch_places {
 
   // Whether q is about to compute full pages of rows that p lacks.
   static bool reads_for(const place& q, const place& p) {
+    if (q.text == nullptr) return false;
     const std::span<const token_id> a = q.text->value.written.tokens(), b = p.text->value.written.tokens();
     const auto common = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
     const std::int32_t page = q.served.page_size();
@@ -225,18 +231,19 @@ class batch_places {
     return shared > 0 && ((q.drafts && q.served.draft_reads()) || q.served.held() < shared);
   }
 
-  // Another sequence may hold rows in a page that is not full: those of a text that this one was forked from.
+  // Those in full pages, and those that the sequence of another text holds in a page that is not full, as where this
+  // text was forked from it.
   template <class KVStoreT>
-  void take_rows(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens) const {
-    const std::span<const token_id> wanted = tokens.first(tokens.size() - 1);
+  void take_rows(KVStoreT& kv, const place& p, std::span<const token_id> wanted) const {
+    const std::int32_t sequence = p.text->place;
     std::int32_t held = kv.adopt(sequence, wanted);
     for (const place* q : in_turn_) {
-      const std::int32_t other = q->text->place;
-      const std::span<const token_id> theirs = kv.prefix(other);
+      if (q->text == nullptr || q == &p) continue;
+      const std::span<const token_id> theirs = kv.prefix(q->text->place);
       const auto common =
           std::mismatch(theirs.begin(), theirs.end(), wanted.begin(), wanted.end()).first - theirs.begin();
       if (common <= held) continue;
-      kv.fork(other, sequence);
+      kv.fork(q->text->place, sequence);
       held = static_cast<std::int32_t>(common);
       kv.truncate(sequence, held);
     }

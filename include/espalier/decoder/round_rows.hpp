@@ -55,13 +55,14 @@ class round_rows {
     return kept_;
   }
 
-  //! The same as rows of the batch. Valid until the next call.
-  std::span<const std::int32_t> in_batch(std::span<const std::int32_t> kept) {
+  //! The same as rows of the batch, whose row first_row is their first one. Valid until the next call.
+  std::span<const std::int32_t> in_batch(std::span<const std::int32_t> kept, std::int32_t first_row) {
     in_batch_.assign(kept.begin(), kept.end());
     for (std::int32_t& row : in_batch_)
-      row += first_row_;
+      row += first_row;
     return in_batch_;
   }
+  std::int32_t first_row() const { return first_row_; }
 
  private:
   std::int32_t scratch_row(node_id u) const { return n_pending_ - 1 + logits_rows()[static_cast<std::size_t>(u)]; }

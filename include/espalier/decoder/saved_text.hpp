@@ -27,13 +27,20 @@ constexpr std::string_view type_name() {
   return name.substr(0, name.find_first_of(";]"));
 }
 
-// A text's policy, and the one of where it is served. Errors: option_error where they are of unlike size.
+// A text's policy, and the one of where it is served. Errors: option_error where they are of unlike size, or one reads
+// states and the other does not.
 template <class PolicyT>
 void require_same_size(const PolicyT& policy, const PolicyT& there) {
   if (policy.max_nodes() != there.max_nodes()) {
     raise<option_error>("the text's policy drafts up to ", policy.max_nodes(), " tokens a round, but the decoder's ",
                         there.max_nodes(), ": both need the same options.");
   }
+  bool is_alike = most_asked(policy) == most_asked(there);
+  if constexpr (ReadsStates<PolicyT>) is_alike = is_alike && policy.reads_states() == there.reads_states();
+  if (!is_alike)
+    raise<option_error>(
+        "the text's policy asks about other nodes than the decoder's, or reads states: both need the "
+        "same options.");
 }
 
 }  // namespace detail

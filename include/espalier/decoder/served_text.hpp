@@ -57,6 +57,7 @@ class served_text {
  public:
   using text_type = saved_text<TreePolicyT>;
   static constexpr bool shares_rows = SharingKVStore<kv_type>;  // with other texts
+  static constexpr bool adopts_prompts = !reads_features;       // else it passes all of a text through the target
 
   served_text(DrafterT&& drafter, KVStoreT&& kv, std::int32_t sequence, const TreePolicyT& policy,
               const served_sizes& sizes)
@@ -64,8 +65,8 @@ class served_text {
         cache_(std::forward<KVStoreT>(kv), sequence),
         sizes_(sizes),
         tree_(sizes.max_asked),
-        rows_(sizes.max_nodes + 1, sizes.max_pending + sizes.max_nodes),
-        prefill_(sizes.chunk) {
+        rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)) {
+    prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     if constexpr (StateDrafter<drafter_type>) {
       if (reads_states(policy)) drafter_.keep_states();
@@ -143,8 +144,8 @@ class served_text {
   std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
   // Tokens that the target sees when a round begins, the pending ones included.
   std::int32_t seen(const text_type& t) const { return cache_.held() + unread(t) + 1; }
-  // Whether a round may begin, of a text that is drafted for or not; else more is to be read, or the text was only to be
-  // read.
+  // Whether a round may begin, of a text that is drafted for or not; else more is to be read, or the text was only to
+  // be read.
   bool writes(const text_type& t, bool drafts = true) const {
     return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
   }
@@ -163,8 +164,7 @@ class served_text {
   void finish_chunk(text_type& t, const BackendT& backend, vocab_rows<number> logits) {
     const std::int32_t first = cache_.size(), n = record_.forwarded_rows;
     const std::span<const token_id> tokens = t.written.tokens();
-    const std::span<const std::int32_t> rows = prefill_.first_rows(first_row_ + n);
-    show_features(backend, first, rows.subspan(static_cast<std::size_t>(first_row_)));
+    show_features(backend, first, rows_.in_batch(prefill_.first_rows(n), first_row_));
     prefill_.commit(cache_.store(), cache_.sequence(), tokens, n);
     const std::int32_t next = first + 1;
     for (std::int32_t i = 0; i < n_outputs_; ++i) {
@@ -254,7 +254,7 @@ class served_text {
     const verdict admitted = t.written.admit(tree, v, piece_of);
     log_probs_.add(tree, admitted, logits_, rows_.logits_rows(), cache_.sequence());
     const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
-    show_features(backend, cache_.size(), rows_.in_batch(kept));
+    show_features(backend, cache_.size(), rows_.in_batch(kept, rows_.first_row()));
     cache_.commit(kept);
     drafter_.commit(tree, admitted);
     show_state(t, backend, admitted.accepted);

@@ -26,9 +26,11 @@ class shared_budget {
   void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading, std::int32_t n_prompt_rows) {
     if constexpr (exists) budget_.begin(n_texts, context, n_reading, n_prompt_rows);
   }
-  // Whether a text is worth reading to its drafter, beside n_texts - 1 others.
-  bool worth_reading(std::int32_t n_texts, const text& t) const {
-    if constexpr (exists) return !shares_ || budget_.worth_reading(n_texts, t.size(), t.size(), t.left());
+  // Whether `unread` tokens of a text are worth reading to its drafter, beside n_texts - 1 others.
+  bool worth_reading(std::int32_t n_texts, const text& t, std::int32_t unread) const {
+    if constexpr (exists) {
+      if (shares_ && unread > 0 && t.left() > 0) return budget_.worth_reading(n_texts, t.size(), unread, t.left());
+    }
     return true;
   }
   void end() {

@@ -11,7 +11,8 @@ namespace espalier {
 //! The number of a text among those of a batch_decoder: 0, 1, 2, ... in the order in which they were added.
 using text_id = std::int64_t;
 
-//! What one text did in a step of a batch_decoder. Views are valid until the next step.
+//! What one text did in a step of a batch_decoder. Views are valid until the next step, or until the text is resumed or
+//! cancelled.
 struct text_event {
   text_id id = -1;
   round_record round{};        //!< without seconds: see step_record

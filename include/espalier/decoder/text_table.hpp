@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -62,7 +61,8 @@ class text_table {
   }
 
   static void require_running(const text& t) {
-    if (!t.running()) raise<input_error>("the text has ended: resume() goes on with it, where it was written.");
+    if (!t.running())
+      raise<input_error>("the text has not begun, or has ended: resume() goes on with one that has ended.");
   }
 
   // Memory for a text that is to be added: it is not known yet.
@@ -132,9 +132,6 @@ class text_table {
     std::erase(known_, &e);
     free_.push_back(&e);
   }
-
-  // All that are known, by number.
-  std::span<entry* const> known() const { return known_; }
 
  private:
   std::size_t max_ended_;

@@ -37,11 +37,10 @@ namespace espalier {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve()
-//! Law         StepDrafter's, StateDrafter's and SharedDrafter's; the rows are those of the draft model along each path, through the
-//!             sampler
+//! Law         of Step-, State- and SharedDrafter; rows are the draft model's along each path, through the sampler
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
-//!             token the model does not know; numeric_error as sampler's; what the backend throws, after
-//!             which the next round opens as if the failed one had not been
+//!             token the model does not know; numeric_error as sampler's; what the backend throws, after which the next
+//!             round opens as if the failed one had not been
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -158,8 +157,7 @@ class autoregressive {
       nodes_ = nodes;
       return;
     }
-    // The committed text that the cache lacks, at least its last token, whose logits are the root's row. It is
-    // committed text, so its cache rows will be committed, too.
+    // The committed text that the cache lacks, at least its last token, whose logits are the root's row.
     close_round();
     n_outputs_ = keeps_states_ && !knows_previous_ ? 2 : 1;
     keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n_outputs_));

@@ -48,8 +48,8 @@ struct block_diffusion_options {
 //! Drafters that share a model have a context each; those of texts that are written together a place each.
 //!
 //! Complexity  propose_block: one pass of the model; no allocation after reserve()
-//! Law         BlockDrafter's, FeatureDrafter's and SharedDrafter's. A text of one token has no states before it: the model sees the
-//!             token alone
+//! Law         BlockDrafter's, FeatureDrafter's and SharedDrafter's. A text of one token has no states before it: the
+//!             model sees the token alone
 //! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
 //!             missing; option_error for a length beyond the model's
 //! Source      Chen et al., DFlash

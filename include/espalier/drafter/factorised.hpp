@@ -87,8 +87,7 @@ class factorised {
 
   //! SharedDrafter, where the block drafter is one.
   void want(tree_view tree, std::span<const node_id> nodes) requires SharedDrafter<inner_type> {
-    opened_ = opens(nodes);
-    if (opened_) inner_.want(tree, nodes);
+    if (opens(nodes)) inner_.want(tree, nodes);
     tree_ = tree;
     nodes_ = nodes;
   }
@@ -108,8 +107,7 @@ class factorised {
     inner_.take(rows, first_output, first_row);
   }
   sampled_rows<number> answer() requires SharedDrafter<inner_type> {
-    if (opened_) logits_ = inner_.answer().logits;
-    opened_ = false;
+    logits_ = inner_.answer().logits;  // where they are now: blocks of other texts may have moved them
     ask(tree_, nodes_);
     return rows();
   }
@@ -171,7 +169,7 @@ class factorised {
   std::vector<char> is_made_;         // [block_length]
   std::vector<std::int32_t> row_of_;  // by node: its depth, or -1 where it was not asked about
   std::vector<std::int32_t> renumbered_;
-  bool opened_ = false;  // a block that is to be answered, and the nodes that it is asked for
+  // What is wanted.
   tree_view tree_{};
   std::span<const node_id> nodes_{};
 };

@@ -29,7 +29,9 @@ class prefill {
   //! Rows of one pass at most, where nothing else is said.
   static constexpr std::int32_t default_chunk = 64;
 
-  explicit prefill(std::int32_t chunk = default_chunk) { reserve(chunk); }
+  prefill() = default;
+  //! Makes room for passes.
+  explicit prefill(std::int32_t chunk) { reserve(chunk); }
 
   void reserve(std::int32_t chunk) {
     chunk_ = chunk;
@@ -122,7 +124,7 @@ class prefill {
     return most;
   }
 
-  std::int32_t chunk_ = 0;
+  std::int32_t chunk_ = default_chunk;
   forward_batch batch_;
   std::vector<std::int32_t> rows_;
 };

@@ -20,8 +20,9 @@ namespace espalier {
 //! what another has left or holds: see page_ledger.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
-//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; append: as much for
-//!             the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied. No
+//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; append: as much
+//!             for the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied.
+//!             No
 //!             allocation after the first use of a sequence
 //! Law         SharingKVStore's; append also says -1 where the pages are used up, cached ones included; capacity() is
 //!             no more than all pages have

@@ -36,9 +36,9 @@ struct no_turner {
   void operator()(int, std::span<float>, int) const {}
 };
 
-//! The cache of a text without end (StreamingLLM): its first tokens, to which attention falls back (sinks), and a window
-//! of its last ones, in constant memory. Once sinks + window + block rows are committed, the oldest `block` rows after
-//! the sinks are dropped, and those after them move down by as many slots.
+//! The cache of a text without end (StreamingLLM): its first tokens, to which attention falls back (sinks), and a
+//! window of its last ones, in constant memory. Once sinks + window + block rows are committed, the oldest `block` rows
+//! after the sinks are dropped, and those after them move down by as many slots.
 //!
 //! Positions are by slot: turner(layer, key, n) turns one row of keys from its position to the n-th before it
 //! (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
@@ -46,8 +46,9 @@ struct no_turner {
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim, slot 0 to
 //!             capacity - 1, capacity = sinks + window + block + scratch
 //! Complexity  commit: contiguous_kv's, and each `block` tokens O(layers * row_size * window); no allocation
-//! Law         WindowedKVStore's. What is written over it with any drafts is what plain decoding writes over it. That is
-//!             not what the model writes over all of its text: each token sees sinks and a window, through rows that may
+//! Law         WindowedKVStore's. What is written over it with any drafts is what plain decoding writes over it. That
+//!             is not what the model writes over all of its text: each token sees sinks and a window, through rows that
+//!             may
 //!             have seen what is dropped since
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window

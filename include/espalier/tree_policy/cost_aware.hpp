@@ -45,7 +45,8 @@ namespace espalier {
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation
 //!             once warm
 //! Law         the tree depends on nothing but the options, the costs, the draft's rows, the text's length, the room
-//!             that is left, the verdicts of the text's earlier rounds, and the budget that it shares, if it does. A parent is at least as likely to be
+//!             that is left, the verdicts of the text's earlier rounds, and the budget that it shares, if it does. A
+//!             parent is at least as likely to be
 //!             accepted as its children, so what is chosen is a tree
 //! Errors      option_error for options out of range
 //! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
@@ -168,7 +169,7 @@ class cost_aware {
     const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
     const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
     if (asks_) pauses_->observe(v.accepted != root_node, gain);
-    unread_ = level_nodes_.empty() ? unread_ + n_tokens : 0;
+    if (limit_ > 0) unread_ = level_nodes_.empty() ? unread_ + n_tokens : 0;  // else it could not be asked
     now().add_tokens(n_tokens);
     if (shared_ == nullptr) own_.end();
     shared_ = nullptr;
@@ -179,7 +180,7 @@ class cost_aware {
 
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node
-  static constexpr std::int32_t max_ahead = 8;    // levels that are looked ahead
+  static constexpr std::int32_t most_ahead = 8;   // levels that are looked ahead
   static constexpr double usual_share = 0.8;      // of best children that are accepted, until the text tells
   static constexpr double share_weight = 0.05;    // of the latest best child in that share
 
@@ -227,7 +228,7 @@ class cost_aware {
     for (std::size_t i = 0; i < best_.size(); ++i) {
       if (best_[i].depth == depth_) frontier_.push_back({best_[i].reach, i});
     }
-    const auto levels = static_cast<std::size_t>((std::min)(options_.max_depth - depth_, max_ahead));
+    const auto levels = static_cast<std::size_t>((std::min)(options_.max_depth - depth_, most_ahead));
     const double pass = now().of_pass(1);
     double most = 0;
     std::size_t best_n = 0;

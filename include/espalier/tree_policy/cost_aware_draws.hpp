@@ -159,7 +159,7 @@ class cost_aware_draws {
     const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
     const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
     if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, gain);
-    unread_ = asked_.empty() ? unread_ + n_tokens : 0;
+    if (limit_ > 0) unread_ = asked_.empty() ? unread_ + n_tokens : 0;  // else it could not be asked
     now().add_tokens(n_tokens);
     if (shared_ == nullptr) own_.end();
     shared_ = nullptr;

@@ -42,7 +42,7 @@ namespace espalier {
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
-//! Complexity  forward: one pass of length + 1 rows for each text; read: one pass for each 64 rows, over fewer weights. No allocation
+//! Complexity  forward: one pass of length + 1 rows for each text; read: one for each 64 rows; no allocation
 //! Law         bitwise: neither depends on the number of threads, nor read on how the rows come in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token

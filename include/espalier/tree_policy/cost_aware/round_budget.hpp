@@ -57,8 +57,8 @@ class round_budget {
     archive.require(tokens_ >= 0 && plain_tokens_ > 0 && drafted_ >= 0 && share_ >= 0 && share_ <= 1);
   }
 
-  //! A round of n texts begins. Their caches hold `context` tokens each. The same pass takes `n_prompt_rows` of prompts,
-  //! which `n_reading` other texts are about to go on from.
+  //! A round of n texts begins. Their caches hold `context` tokens each. The same pass takes `n_prompt_rows` of
+  //! prompts, which `n_reading` other texts are about to go on from.
   void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading = 0, std::int32_t n_prompt_rows = 0) {
     n_texts_ = n_texts;
     context_ = context;
@@ -99,8 +99,8 @@ class round_budget {
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
   //! Whether a text that is about to be drafted for gains more than it costs to have the draft read it first: `unread`
-  //! tokens of it, where n texts are written and this one goes on for `left` tokens more. What is gained a token is what
-  //! chains would gain whose tokens are accepted as often as first children lately were.
+  //! tokens of it, where n texts are written and this one goes on for `left` tokens more. What is gained a token is
+  //! what chains would gain whose tokens are accepted as often as first children lately were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context);
     double tokens = 1, level = 1, rate = plain;
@@ -169,11 +169,12 @@ class round_budget {
 
   //! The round is over.
   void end() {
+    if (n_texts_ == 0) return;
     tokens_ = kept * tokens_ + n_written_;
     const double prompts = costs_.target_pass(n_roots_, context_) - costs_.target_pass(n_texts_, context_);
     const double plain = plain_tokens_a_second_ * (round_seconds() - prompts);
     plain_tokens_ = kept * plain_tokens_ + (std::max)(plain, least_seconds);
-    if (n_texts_ > 0) drafted_ = kept_rows * drafted_ + (1 - kept_rows) * n_rows_ / n_texts_;
+    drafted_ = kept_rows * drafted_ + (1 - kept_rows) * n_rows_ / n_texts_;
   }
 
   //! The rate of the last rounds, in the seconds of the cost model.
