@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Each suite of laws catches a part that breaks one; tests/laws runs them for the library's own.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/paged.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/testing.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -103,9 +105,28 @@ struct wrong_pages : paged_kv {
   }
 };
 
+// Ways to be wrong of a store with a window: to keep one row too many, or what is gone.
+struct wrong_window : sink_window_kv<> {
+  using sink_window_kv::sink_window_kv;
+  bool commits_beyond = false, keeps_what_is_gone = false;
+
+  int commit(int s, std::span<const std::int32_t> kept) {
+    const int n = sink_window_kv::commit(s, kept);
+    if (commits_beyond && n < std::ssize(kept) && append(s, 1) >= 0) {
+      const std::int32_t one[] = {0};
+      return n + sink_window_kv::commit(s, one);
+    }
+    return n;
+  }
+  void truncate(int s, int n) {
+    const bool some = keeps_what_is_gone && n > 0;
+    sink_window_kv::truncate(s, some ? (std::max)(n, size(s) - held(s) + options().sinks + options().window) : n);
+  }
+};
+
 struct key_access {
-  void write(paged_kv& kv, int s, int slot, int number) const { *kv.key(0, s, slot) = static_cast<float>(number); }
-  int read(paged_kv& kv, int s, int slot) const { return static_cast<int>(*kv.key(0, s, slot)); }
+  void write(auto& kv, int s, int slot, int number) const { *kv.key(0, s, slot) = static_cast<float>(number); }
+  int read(auto& kv, int s, int slot) const { return static_cast<int>(*kv.key(0, s, slot)); }
 };
 
 // Gives other logits in a large pass.
@@ -188,6 +209,16 @@ TEST_CASE("a store that shares other rows than those of the tokens is caught") {
   kv = wrong_pages(1, 1, 2, 23, 4);
   kv.forks_none = true;
   CHECK(says(broken([&] { testing::check_kv_store(kv, 2, key_access()); }), "fork() takes pages"));
+}
+
+TEST_CASE("a store that keeps rows beyond a slide, or rows that are gone, is caught") {
+  const sink_window_options window{.sinks = 1, .window = 6, .block = 3, .scratch = 9};
+  wrong_window kv(1, 1, 2, window);
+  kv.commits_beyond = true;
+  CHECK(says(broken([&] { testing::check_windowed_kv_store(kv, 2, key_access()); }), "but should keep"));
+  kv = wrong_window(1, 1, 2, window);
+  kv.keeps_what_is_gone = true;
+  CHECK(says(broken([&] { testing::check_windowed_kv_store(kv, 2, key_access()); }), "rows are committed"));
 }
 
 TEST_CASE("a backend whose trees are not plain decoding is caught") {

@@ -40,6 +40,8 @@ struct no_turner {
 //! window of its last ones, in constant memory. Once sinks + window + block rows are committed, the oldest `block` rows
 //! after the sinks are dropped, and those after them move down by as many slots.
 //!
+//!     sink_window_kv kv(config.n_layers, config.kv_size(), 1, {.sinks = 4, .window = 1024}, key_turner(config));
+//!
 //! Positions are by slot: turner(layer, key, n) turns one row of keys from its position to the n-th before it
 //! (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
 //!
@@ -87,10 +89,10 @@ class sink_window_kv {
     return n;
   }
   void truncate(int sequence, int n) {
-    const int most = size(sequence), n_held = held(sequence);
+    const int n_less = (std::max)(0, size(sequence) - (std::max)(0, n)), left = held(sequence) - n_less;
     int& dropped = dropped_[static_cast<std::size_t>(sequence)];
-    const bool is_gone = dropped > 0 && n < most && n - dropped < options_.sinks + options_.window;
-    rows_.truncate(sequence, is_gone ? 0 : n_held - (std::max)(0, most - (std::max)(0, n)));
+    const bool is_gone = dropped > 0 && n_less > 0 && left < options_.sinks + options_.window;
+    rows_.truncate(sequence, is_gone ? 0 : left);
     if (is_gone) dropped = 0;
   }
 
