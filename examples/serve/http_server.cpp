@@ -165,7 +165,7 @@ void http_server::parts::explain(Response& response) {
     case connection::fault::head_too_long:
       return refuse(response, listener::head_too_long());
     case connection::fault::too_slow:
-      return refuse(response, api_error(408, "The request did not arrive in time."));
+      return refuse(response, listener::too_slow());
     case connection::fault::cut_short:
       return refuse(response, api_error(400, "The request was cut short."));
     case connection::fault::none:
@@ -217,7 +217,7 @@ std::string http_server::parts::body_of(const Request&, const Response& response
   connection* const client = connection::current();
   client->give_up_request();
   if (too_long) throw body_too_long();
-  if (client->what_failed() == connection::fault::too_slow) throw api_error(408, "The body did not arrive in time.");
+  if (client->what_failed() == connection::fault::too_slow) throw listener::too_slow();
   if (response.status == 415) throw api_error(415, "The body's Content-Encoding is not supported.");
   throw api_error(400, "The body was cut short.");
 }

@@ -110,8 +110,7 @@ class listener final : public httplib::Server {
     while (goes_on && !ended_ && client.await_request()) {
       bool closes = false;
       goes_on = answer(client, closes) && !closes && !client.gave_up();
-      if (!client.replied() && client.what_failed() == connection::fault::head_too_long)
-        refuse(client, head_too_long());
+      if (!client.replied()) explain(client);
     }
     return goes_on;
   }
@@ -134,7 +133,14 @@ class listener final : public httplib::Server {
     }
   }
 
-  // A reply where httplib gives none.
+  // What httplib gives no reply to: a request line that does not end.
+  static void explain(connection& client) {
+    const connection::fault what = client.what_failed();
+    if (what == connection::fault::too_slow) return refuse(client, too_slow());
+    if (what != connection::fault::cut_short) refuse(client, head_too_long());
+  }
+
+  // A reply of our own.
   static void refuse(connection& client, const api_error& error) {
     const std::string body = to_text(error_object(error));
     const std::string reply = "HTTP/1.1 " + std::to_string(error.status) +
@@ -145,6 +151,7 @@ class listener final : public httplib::Server {
   }
 
  public:
+  static api_error too_slow() { return api_error(408, "The request did not arrive in time."); }
   static api_error head_too_long() {
     return api_error(431,
                      "Request line and headers have more than " + std::to_string(http_options::max_head) + " bytes.");

@@ -41,11 +41,13 @@ class text_writer {
       ids.push_back(decode_.add(job.texts.prompt, job.texts.stop, job.texts.options));
       for (std::int32_t i = 1; i < job.texts.n; ++i)
         ids.push_back(decode_.fork(ids.front(), static_cast<std::uint32_t>(i)));
-    } catch (const espalier::error& error) {
+    } catch (const std::exception& error) {
       for (const espalier::text_id id : ids)
         decode_.cancel(id);
       n_texts_ -= job.texts.n;
-      job.events->put({.what = text_event::kind::refused, .message = error.what()});
+      const bool is_asked_wrongly = dynamic_cast<const espalier::error*>(&error) != nullptr;
+      job.events->put(
+          {.what = is_asked_wrongly ? text_event::kind::refused : text_event::kind::failed, .message = error.what()});
       return;
     }
     counts_.count_read(static_cast<std::int64_t>(job.texts.prompt.size()));

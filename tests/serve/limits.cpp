@@ -130,15 +130,19 @@ TEST_CASE("a server refuses what it does not serve, says why, and goes on", "[se
     std::string many = "GET /health HTTP/1.1\r\n";
     for (int i = 0; i < 5000; ++i)
       many += "X-" + std::to_string(i) + ": y\r\n";
-    CHECK(server.send(many + "\r\n").status == 431);
+    const int status = server.send(many + "\r\n").status;
+    CHECK((status == 431 || status == 400));  // by us, or by an httplib that counts them
     CHECK(server.send("GET /" + std::string(50000, 'x')).status == 431);
   }
   {
     INFO("slow clients");
-    const raw_client head(server.process.port()), body(server.process.port()), silent(server.process.port());
+    const int port = server.process.port();
+    const raw_client line(port), head(port), body(port), silent(port);
+    line.send("GET /hea");
     head.send("GET /health HTTP/1.1\r\nX-Slow: ");
     std::string request = post(completions, fine.dump(), server.key());
     body.send(request.substr(0, request.size() - 5));
+    CHECK(read_reply(line.receive(10s)).status == 408);
     CHECK(read_reply(head.receive(10s)).status == 408);
     CHECK(read_reply(body.receive(10s)).status == 408);
     CHECK(silent.receive(10s) == "");
