@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "catch.hpp"
@@ -16,6 +17,7 @@
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
@@ -109,6 +111,58 @@ TEST_CASE("where pages run out the last text waits, and nothing is lost") {
   });
   CHECK(preempted > 0);
   REQUIRE(texts.size() == requests.size());
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+}
+
+TEST_CASE("the drafter of a cascade gives way, too, where its pages run out, prompts included") {
+  const auto requests = many::requests(6, sampled);
+  two_models<> reference;
+  using drafter_type = autoregressive<counted_backend&, paged_tokens&>;
+  paged_models m(4, 5, 800, 30);  // the longest text alone takes 29 pages of the draft
+  auto decode = make_batch_decoder(joint(drafter_type(m.draft, m.draft_kv), prompt_lookup()),
+                                   cascade(dynatree(), chain()), target_only(), m.kv, m.target, {.max_texts = 4});
+  for (const request& r : requests)
+    many::add(decode, r);
+  std::map<text_id, std::vector<token_id>> texts;
+  int preempted = 0;
+  many::run_all(decode, texts, [&](int step) {
+    REQUIRE(step < 2000);
+    preempted += decode.last_step().preempted;
+  });
+  CHECK(preempted > 0);
+  const auto expected = many::alone(requests, plain(), target_only());
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+  CHECK(texts.size() == requests.size());
+}
+
+TEST_CASE("a part that fails where a text takes its place holds it, and loses nothing") {
+  struct failing_store : paged_tokens {
+    using paged_tokens::paged_tokens;
+    int adoptions = 0;
+    int adopt(int sequence, std::span<const token_id> tokens) {
+      if (++adoptions == 2) throw std::runtime_error("the store failed");
+      return paged_tokens::adopt(sequence, tokens);
+    }
+  };
+  failing_store kv(3, 400, 8, 200);
+  two_models<> m;
+  auto decode = make_batch_decoder(autoregressive<counted_backend&, token_kv&>(m.draft, m.draft_kv), delayed(),
+                                   traversal(), kv, m.target, {.max_texts = 3});
+  const auto requests = many::requests(3, sampled);
+  for (const request& r : requests)
+    many::add(decode, r);
+  int failed = 0;
+  for (const text_event& e : decode.step()) {
+    if (!e.error) continue;
+    ++failed;
+    decode.resume(e.id);
+  }
+  CHECK(failed == 1);
+  const auto texts = many::run_all(decode);
+  const auto expected = many::alone(requests, delayed(), traversal());
+  CHECK(texts.size() == 3);
   for (const auto& [id, tokens] : texts)
     CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
 }

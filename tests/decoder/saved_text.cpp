@@ -368,7 +368,7 @@ TEST_CASE("a text that does not fit a decoder is an error, and the one before st
   CHECK(says(refused(short_one), "tokens leaves no room to write in a context of"));
   CHECK(says(refused(few_tokens), "token 5 of the saved text is 9", "vocabulary ends at 8"));
   CHECK(says(refused(greedy_one), "temperature is 1", "greedy"));
-  CHECK(says(refused(longer_chain), "drafts up to 5 tokens a round, but this one 6"));
+  CHECK(says(refused(longer_chain), "drafts up to 5 tokens a round, but the decoder's 6"));
 }
 
 TEST_CASE("where no text has begun, that is saved, too") {

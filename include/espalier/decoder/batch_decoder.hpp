@@ -212,8 +212,8 @@ class batch_decoder {
         const text& t = p->text->value.written;
         detail::require_pieces<PieceT>(t);
         p->served.prepare(p->text->value);
-        p->drafts = !p->served.draft_reads() ||
-                    budget_.worth_reading(places_.n_served(), t, drafting::unread(p->served.drafter(), t.size()));
+        p->n_draft_unread = p->served.draft_reads() ? drafting::unread(p->served.drafter(), t.size()) : 0;
+        p->drafts = budget_.worth_reading(places_.n_served(), t, p->n_draft_unread);
       });
     }
     const double before = draft_seconds();

@@ -38,6 +38,7 @@ struct batch_place {
   bool waits = false;                   // for another text to read what both begin with
   bool begun = false;                   // whether its caches follow it
   bool passed_over = false;             // the last pass had no room for it
+  std::int32_t n_draft_unread = 0;      // tokens that its drafter has still to read
   bool drafts = true;                   // whether it is drafted for
   bool reads = false;                   // whether its drafter reads a prompt in this step
   bool asked = false;                   // whether its drafter is asked in the pass under way
@@ -228,7 +229,7 @@ class batch_places {
     const std::int32_t page = q.served.page_size();
     const std::int32_t shared = static_cast<std::int32_t>((std::min)(common, std::ssize(b) - 1)) / page * page;
     if (!q.begun) return shared > p.served.held();
-    return shared > 0 && ((q.drafts && q.served.draft_reads()) || q.served.held() < shared);
+    return shared > 0 && ((q.drafts && q.n_draft_unread >= page) || q.served.held() < shared);
   }
 
   // Those in full pages, and those that the sequence of another text holds in a page that is not full, as where this

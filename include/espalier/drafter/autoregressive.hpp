@@ -91,7 +91,7 @@ class autoregressive {
     masks_.resize(nodes * static_cast<std::size_t>(words()));
     kept_.resize(nodes);
     const std::int32_t rows = (std::max)(max_nodes, prefill::default_chunk);
-    batch_.reserve(rows, rows);
+    batch_.reserve(rows, rows), prefill_.first_rows(rows);
     sampler_.reserve(vocab_size());
     // Takes its memory now.
     if constexpr (PrefixKVStore<kv_type>)
