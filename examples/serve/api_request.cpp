@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -8,10 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "../models/usage_error.hpp"
@@ -140,7 +142,7 @@ struct http_server::parts {
 
   void route();
   void check(const Request& request) const;
-  std::string body_of(const Request& request, const Response& response, const httplib::ContentReader& read) const;
+  std::string body_of(const Response& response, const httplib::ContentReader& read) const;
   void write_text(endpoint to, const Request& request, Response& response, const httplib::ContentReader& read);
   void write_whole(const api_request& request, event_reader& events, Response& response);
   event_reader submit(const api_request& request);
@@ -204,8 +206,7 @@ api_error http_server::parts::body_too_long() const {
   return api_error(413, fmt::format("The body has more than {} bytes.", options.max_body), "", "body_too_long");
 }
 
-std::string http_server::parts::body_of(const Request&, const Response& response,
-                                        const httplib::ContentReader& read) const {
+std::string http_server::parts::body_of(const Response& response, const httplib::ContentReader& read) const {
   std::string body;
   bool too_long = false;
   const bool is_whole = read([&](const char* data, std::size_t size) {
@@ -235,8 +236,7 @@ event_reader http_server::parts::submit(const api_request& request) {
 void http_server::parts::write_text(endpoint to, const Request& request, Response& response,
                                     const httplib::ContentReader& read) {
   try {
-    const auto asked =
-        std::make_shared<const api_request>(read_request(to, body_of(request, response, read), rules, tokenizer));
+    const auto asked = std::make_shared<const api_request>(read_request(to, body_of(response, read), rules, tokenizer));
     event_reader events = submit(*asked);
     const text_event first = next_event(events);
     if (first.what == text_event::kind::refused) throw api_error(400, first.message, "", "invalid_value");
