@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/token.hpp"
 
 namespace espalier::detail {
 
