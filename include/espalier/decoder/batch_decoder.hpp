@@ -118,7 +118,7 @@ class batch_decoder {
     return add(prompt, std::move(stop), options, priority, policy_);
   }
 
-  //! The same, drafted for by a policy of its own.
+  //! The same, drafted for by a policy of its own, whose costs count where no budget is shared.
   //!
   //! Errors      also option_error for a policy with another max_nodes() than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
