@@ -58,6 +58,23 @@ std::vector<request> with_prefix(std::size_t n, std::size_t length) {
   return all;
 }
 
+// All texts are what they are alone, though some had to give up their places.
+template <class DecoderT>
+void require_preempted(DecoderT& decode, const std::vector<request>& requests, const many::written_alone& expected) {
+  for (const request& r : requests)
+    many::add(decode, r);
+  std::map<text_id, std::vector<token_id>> texts;
+  int preempted = 0;
+  many::run_all(decode, texts, [&](int step) {
+    REQUIRE(step < 2000);
+    preempted += decode.last_step().preempted;
+  });
+  CHECK(preempted > 0);
+  REQUIRE(texts.size() == requests.size());
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+}
+
 }  // namespace
 
 TEST_CASE("what many prompts begin with is computed once, and kept once") {
@@ -101,40 +118,16 @@ TEST_CASE("where pages run out the last text waits, and nothing is lost") {
   const std::int32_t few = 260 / page_size + 2, enough = 4000 / page_size;
   paged_models m(5, page_size, of_target ? few : enough, of_target ? enough : few);
   auto decode = m.batch({.max_texts = 5});
-  for (const request& r : requests)
-    many::add(decode, r);
-  std::map<text_id, std::vector<token_id>> texts;
-  int preempted = 0;
-  many::run_all(decode, texts, [&](int step) {
-    REQUIRE(step < 2000);
-    preempted += decode.last_step().preempted;
-  });
-  CHECK(preempted > 0);
-  REQUIRE(texts.size() == requests.size());
-  for (const auto& [id, tokens] : texts)
-    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+  require_preempted(decode, requests, expected);
 }
 
 TEST_CASE("the drafter of a cascade gives way, too, where its pages run out, prompts included") {
   const auto requests = many::requests(6, sampled);
-  two_models<> reference;
   using drafter_type = autoregressive<counted_backend&, paged_tokens&>;
   paged_models m(4, 5, 800, 30);  // the longest text alone takes 29 pages of the draft
   auto decode = make_batch_decoder(joint(drafter_type(m.draft, m.draft_kv), prompt_lookup()),
                                    cascade(dynatree(), chain()), target_only(), m.kv, m.target, {.max_texts = 4});
-  for (const request& r : requests)
-    many::add(decode, r);
-  std::map<text_id, std::vector<token_id>> texts;
-  int preempted = 0;
-  many::run_all(decode, texts, [&](int step) {
-    REQUIRE(step < 2000);
-    preempted += decode.last_step().preempted;
-  });
-  CHECK(preempted > 0);
-  const auto expected = many::alone(requests, plain(), target_only());
-  for (const auto& [id, tokens] : texts)
-    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
-  CHECK(texts.size() == requests.size());
+  require_preempted(decode, requests, many::alone(requests, plain(), target_only()));
 }
 
 TEST_CASE("a part that fails where a text takes its place holds it, and loses nothing") {

@@ -6,25 +6,15 @@
 #include <span>
 #include <vector>
 
+#include "decoder/token_rows.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/sink_window.hpp"
 
 // A window whose rows are the tokens themselves, for text_backend.
-class windowed_tokens : public espalier::sink_window_kv<> {
+class windowed_tokens : public token_rows<espalier::sink_window_kv<>> {
  public:
   explicit windowed_tokens(const espalier::sink_window_options& options, std::int32_t n_sequences = 1)
-      : sink_window_kv(1, 1, n_sequences, options) {}
-
-  class cell {
-   public:
-    explicit cell(float& number) : number_(number) {}
-    void operator=(espalier::token_id token) { number_ = static_cast<float>(token); }
-    operator espalier::token_id() const { return static_cast<espalier::token_id>(number_); }
-
-   private:
-    float& number_;
-  };
-  cell token(std::int32_t sequence, std::int32_t slot) { return cell(*key(0, sequence, slot)); }
+      : token_rows(1, 1, n_sequences, options) {}
 };
 
 // What plain decoding sees of a text when its last token is pending, written down independently of the library.

@@ -119,9 +119,8 @@ TEST_CASE("the logits of the bundled block draft are those of its reference", "[
     drafter.begin(tokens);
     contiguous_kv kv = models().make_cache();
     prefill fill;
-    fill.run(models().target, kv, 0, tokens, 1, [&](std::int32_t, std::int32_t n) {
-      drafter.read(models().target, fill.first_rows(n));
-    });
+    fill.run(models().target, kv, 0, tokens, 1,
+             [&](std::int32_t, std::int32_t n) { drafter.read(models().target, fill.first_rows(n)); });
     const auto block = drafter.propose_block();
     REQUIRE(block.n_rows == static_cast<std::int32_t>(argmax.size()));
     for (std::int32_t i = 0; i < block.n_rows; ++i) {

@@ -118,8 +118,8 @@ class terminal_tree {
     open_.pop_back();
   }
 
-  // The arm before child i: " ━ " to an only child, else " ━┳━ " to the first, and "┣━ " below its joint to the
-  // others.
+  // The arm before child i: " ━ " to an only child, else " ━┳━ " to the first, and "┣━ " below its joint to
+  // the others.
   void connect(const branch& b, std::size_t i, node_id child) {
     const bool here = i == b.on_path;
     const bool passes = b.on_path > i && b.on_path < b.n_children;  // the path goes on down

@@ -22,9 +22,8 @@ struct target_only {
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {
-    return detail::walk(tree, [&](node_id u) {
-      return detail::pick_token(tree, u, detail::target_row(target, u), chance);
-    });
+    return detail::walk(tree,
+                        [&](node_id u) { return detail::pick_token(tree, u, detail::target_row(target, u), chance); });
   }
 };
 

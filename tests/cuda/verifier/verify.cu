@@ -103,8 +103,7 @@ class both_sides {
   answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
                    device::detail::row_tuning tuning) const {
     device::verification<VerifierT, LogitT> verification(verifier, sampling, n_nodes(), scene_.vocab, tuning);
-    const auto state =
-        to_device(std::vector<device::text_state>{{static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
+    const auto state = to_device(std::vector<device::text_state>{{static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
     const auto found = to_device(std::vector<device::fault>(1));
     const device::accepted_path path(n_nodes());
     verification.run(sequence_.writer(), {{draft_.data(), n_nodes(), scene_.vocab}, draft_row_of_.data()},
