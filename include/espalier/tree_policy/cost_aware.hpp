@@ -23,6 +23,7 @@
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
 #include "espalier/tree_policy/cost_aware/round_budget.hpp"
+#include "espalier/tree_policy/cost_aware/text_budget.hpp"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
 #include "espalier/tree_policy/growth/provisional.hpp"
 
@@ -58,21 +59,19 @@ class cost_aware {
 
   cost_aware(cost_aware_options options, cost_model costs)
       : options_(require_options(options)),
-        own_(std::move(costs), options.budget),
+        budget_(std::move(costs), options.budget, options.max_depth),
         asked_(options.budget, options.budget, options.budget),
         reach_(static_cast<std::size_t>(options.budget)) {
     best_.reserve(static_cast<std::size_t>(options.budget) + 1);
     ahead_.reserve(static_cast<std::size_t>(options.budget) + 1);
     frontier_.reserve(static_cast<std::size_t>(options.budget) + 1);
-    level_nodes_.reserve(static_cast<std::size_t>(options.budget) + 1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
-    own_.reset();
-    unread_ = 0;
+    budget_.reset();
     pauses_.reset();
     asks_ = false;
     share_ = usual_share;
@@ -82,22 +81,17 @@ class cost_aware {
 
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
-    own_.serialize(archive);
+    budget_.serialize(archive);
     pauses_.serialize(archive);
     first_child_.serialize(archive);
     other_child_.serialize(archive);
-    archive(share_, unread_);
-    archive.require(unread_ >= 0);
+    archive(share_);
   }
 
   using budget_type = round_budget;
-  const round_budget& budget() const { return own_; }
-
-  void open(const round_start& start) {
-    context_ = start.length - 1;
-    shared_ = nullptr;
-  }
-  void join(round_budget& budget) { shared_ = &budget; }
+  const round_budget& budget() const { return budget_.own(); }
+  void open(const round_start& start) { budget_.open(start); }
+  void join(round_budget& budget) { budget_.join(budget); }
 
   std::int32_t max_asked() const { return max_nodes(); }
   std::span<const node_id> was() const { return asked_.was(); }
@@ -106,8 +100,7 @@ class cost_aware {
   std::span<const node_id> begin(TreeT& tree) {
     pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
-    if (shared_ == nullptr) own_.begin(1, context_);
-    level_nodes_.clear();
+    budget_.begin(limit_);
     asks_ = now().can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
     best_.clear();
     n_worth_ = 0;
@@ -166,17 +159,12 @@ class cost_aware {
         rank = &other_child_;
       }
     }
-    const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
-    const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
+    const double gain = budget_.end(tree.n_nodes - 1, tree.depth[v.accepted] + 1);
     if (asks_) pauses_->observe(v.accepted != root_node, gain);
-    if (limit_ > 0) unread_ = level_nodes_.empty() ? unread_ + n_tokens : 0;  // else it could not be asked
-    now().add_tokens(n_tokens);
-    if (shared_ == nullptr) own_.end();
-    shared_ = nullptr;
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
-  double tokens_per_second() const { return own_.tokens_per_second(); }
+  double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node
@@ -197,9 +185,7 @@ class cost_aware {
   std::span<const node_id> wanted(TreeT& tree) {
     const auto level = asked_.level();
     if (!level.empty()) {
-      const std::int32_t unread = level_nodes_.empty() ? unread_ : 0;
-      now().add_nodes(level_nodes_.size(), static_cast<std::int32_t>(level.size()), unread);
-      level_nodes_.push_back(static_cast<std::int32_t>(level.size()) + unread);
+      budget_.ask(static_cast<std::int32_t>(level.size()));
     } else if (asks_) {
       // A trial needs a token to learn from.
       if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
@@ -291,9 +277,8 @@ class cost_aware {
     }
   }
 
-  // The budget of this round.
-  round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
-  const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
+  round_budget& now() { return budget_.now(); }
+  const round_budget& now() const { return budget_.now(); }
 
   struct frontier_node {
     double reach;
@@ -301,8 +286,7 @@ class cost_aware {
   };
 
   cost_aware_options options_;
-  round_budget own_;
-  round_budget* shared_ = nullptr;  // in this round
+  text_budget budget_;
   provisional<draft_pauses> pauses_;
   // Priors. The most probable child is accepted more often than the draft says, for it is the likeliest to be the
   // target's most probable token, too; the others as often as the draft says.
@@ -317,9 +301,6 @@ class cost_aware {
   std::size_t n_worth_ = 0;              // so many of the best are worth their rows
   round_budget::gains gains_{};          // of further levels, and how many nodes are asked about for them
   std::array<std::size_t, round_budget::max_ahead> n_asked_{};
-  std::vector<std::int32_t> level_nodes_;  // asked about in this round, by level, with what the draft has to read
-  std::int32_t unread_ = 0;                // tokens written since the draft was asked
-  std::int32_t context_ = 0;
   std::int32_t limit_ = 0;
   std::int32_t depth_ = 1;  // of the children of the level
   bool asks_ = false;       // in this round

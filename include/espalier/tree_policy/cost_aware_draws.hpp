@@ -22,6 +22,7 @@
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
 #include "espalier/tree_policy/cost_aware/round_budget.hpp"
+#include "espalier/tree_policy/cost_aware/text_budget.hpp"
 #include "espalier/tree_policy/growth/provisional.hpp"
 
 namespace espalier {
@@ -53,18 +54,16 @@ class cost_aware_draws {
 
   cost_aware_draws(cost_aware_options options, cost_model costs)
       : options_(require_options(options)),
-        own_(std::move(costs), options.budget),
+        budget_(std::move(costs), options.budget, options.max_depth),
         largest_(static_cast<std::size_t>(options.budget) + 1) {
     asked_.reserve(static_cast<std::size_t>(options.max_depth));
-    level_nodes_.reserve(static_cast<std::size_t>(options.max_depth));
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   //! Forgets what was learnt of a text: the next one may be of another kind.
   void reset() {
-    own_.reset();
-    unread_ = 0;
+    budget_.reset();
     round_.reset();
     first_draw_.reset();
     later_draw_.reset();
@@ -73,30 +72,23 @@ class cost_aware_draws {
 
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
-    own_.serialize(archive);
+    budget_.serialize(archive);
     round_.serialize(archive);
     first_draw_.serialize(archive);
     later_draw_.serialize(archive);
-    archive(unread_);
-    archive.require(unread_ >= 0);
   }
 
   using budget_type = round_budget;
-  const round_budget& budget() const { return own_; }
-
-  void open(const round_start& start) {
-    context_ = start.length - 1;
-    shared_ = nullptr;
-  }
-  void join(round_budget& budget) { shared_ = &budget; }
+  const round_budget& budget() const { return budget_.own(); }
+  void open(const round_start& start) { budget_.open(start); }
+  void join(round_budget& budget) { budget_.join(budget); }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
     round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
-    if (shared_ == nullptr) own_.begin(1, context_);
+    budget_.begin(limit_);
     asked_.clear();
-    level_nodes_.clear();
     if (!now().can_gain((std::min)(limit_, options_.max_depth)) || !round_->pauses.asks()) return {};
     return ask(root_node, 1);
   }
@@ -156,17 +148,12 @@ class cost_aware_draws {
         if (child == taken) break;  // the later ones were not needed
       }
     }
-    const std::int32_t n_tokens = tree.depth[v.accepted] + 1;
-    const double gain = now().gain(n_tokens, now().seconds_of(level_nodes_, tree.n_nodes - 1));
+    const double gain = budget_.end(tree.n_nodes - 1, tree.depth[v.accepted] + 1);
     if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, gain);
-    if (limit_ > 0) unread_ = asked_.empty() ? unread_ + n_tokens : 0;  // else it could not be asked
-    now().add_tokens(n_tokens);
-    if (shared_ == nullptr) own_.end();
-    shared_ = nullptr;
   }
 
   //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
-  double tokens_per_second() const { return own_.tokens_per_second(); }
+  double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
   static constexpr double confidence_weight = 0.05;  // of the latest row in the mean
@@ -182,9 +169,8 @@ class cost_aware_draws {
     }
   };
 
-  // The budget of this round.
-  round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
-  const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
+  round_budget& now() { return budget_.now(); }
+  const round_budget& now() const { return budget_.now(); }
 
   struct asked_node {
     double reach;  // the probability that the next draw from it is looked at
@@ -205,9 +191,7 @@ class cost_aware_draws {
   }
 
   std::span<const node_id> ask(node_id u, double reach) {
-    const std::int32_t unread = level_nodes_.empty() ? unread_ : 0;
-    now().add_nodes(level_nodes_.size(), 1, unread);
-    level_nodes_.push_back(1 + unread);
+    budget_.ask(1);
     asked_.push_back({reach, u, 0});
     return {&asked_.back().node, 1};
   }
@@ -295,21 +279,17 @@ class cost_aware_draws {
   }
 
   cost_aware_options options_;
-  round_budget own_;
-  round_budget* shared_ = nullptr;  // in this round
+  text_budget budget_;
   provisional<round_state> round_;
   // Priors: what two language models of one kind do at temperature 1. Texts of one pair of models differ little in how
   // often first draws are accepted, so there the prior weighs as much as some thirty observations.
   acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
   acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, if those before it were rejected
-  std::vector<double> largest_;            // [budget + 1] probability of a node's row, where it was asked for
-  std::vector<asked_node> asked_;          // in this round
-  std::vector<std::int32_t> level_nodes_;  // 1 a level, with what the draft has to read
-  round_budget::gains gains_{};            // of further levels
-  node_id tip_ = no_node;                  // where the path may go on, and how likely that is reached
+  std::vector<double> largest_;    // [budget + 1] probability of a node's row, where it was asked for
+  std::vector<asked_node> asked_;  // in this round
+  round_budget::gains gains_{};    // of further levels
+  node_id tip_ = no_node;          // where the path may go on, and how likely that is reached
   double reach_ = 0;
-  std::int32_t unread_ = 0;  // tokens written since the draft was asked
-  std::int32_t context_ = 0;
   std::int32_t limit_ = 0;
 };
 

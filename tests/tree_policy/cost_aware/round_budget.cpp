@@ -7,6 +7,7 @@
 #include "catch.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/tree_policy/cost_aware/text_budget.hpp"
 
 using namespace espalier;
 
@@ -128,4 +129,41 @@ TEST_CASE("the price of a row is that beside as many others as texts lately had"
   CHECK(budget.of_rows(1) > 1);
   budget.begin(1, 0);
   CHECK(budget.of_rows(8) == 0);
+}
+
+TEST_CASE("what is written while the draft cannot be asked is not charged to the text") {
+  text_budget text(usual, 8, 4);
+  const auto first_pass = [&] {
+    text.open({.length = 1});
+    text.begin(8);
+    text.ask(1);
+    const double seconds = text.now().round_seconds();
+    text.end(0, 1);
+    return seconds;
+  };
+  const double alone = first_pass();
+  const auto write_100 = [&](std::int32_t limit) {
+    text.open({.length = 1});
+    text.begin(limit);
+    text.end(0, 100);
+  };
+  write_100(0);
+  CHECK(first_pass() == alone);
+  write_100(8);
+  CHECK(first_pass() == Approx(alone + 100 * 0.25));
+  CHECK(first_pass() == alone);
+}
+
+TEST_CASE("a round is of the budget that it shares, and the next one is the text's own") {
+  text_budget text(usual, 8, 4);
+  round_budget shared(usual, 8);
+  text.open({.length = 1});
+  text.join(shared);
+  shared.begin(4, 0);
+  text.begin(8);
+  CHECK(&text.now() == &shared);
+  text.ask(2);
+  CHECK(shared.round_seconds() == Approx(usual.draft_pass(2, 0) + usual.target_pass(4, 0)));
+  text.end(0, 1);
+  CHECK(&text.now() == &text.own());
 }
