@@ -200,6 +200,21 @@ TEST_CASE("texts can be cancelled, forked, saved, resumed and added again") {
   CHECK(texts.at(again) == whole);
 }
 
+TEST_CASE("texts begin with nothing that the decoder's policy had learnt before") {
+  const auto requests = many::requests(2, greedily);
+  two_models<> first = models_for(1), learnt = models_for(1), fresh = models_for(1);
+  auto before = first.decoder(cost_aware(), greedy());
+  before.begin(requests[1].prompt, {.max_tokens = 200}, requests[1].options);
+  run(before);
+  auto decode = batch_of(learnt, before.policy(), greedy(), {.max_texts = 1});
+  auto expected = batch_of(fresh, cost_aware(), greedy(), {.max_texts = 1});
+  for (const request& r : requests)
+    many::add(decode, r), many::add(expected, r);
+  CHECK(many::run_all(decode) == many::run_all(expected));
+  CHECK(learnt.target.rows == fresh.target.rows);
+  CHECK(learnt.draft.rows == fresh.draft.rows);
+}
+
 TEST_CASE("each text may have a policy of its own") {
   const auto requests = many::requests(3, sampled);
   const delayed_options base;

@@ -82,7 +82,7 @@ class batch_decoder {
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
                 batch_options options = {})
       : drafter_(std::forward<DrafterT>(drafter)),
-        policy_(std::move(policy)),
+        policy_(detail::without_history(std::move(policy))),
         verifier_(std::move(verifier)),
         kv_(std::forward<KVStoreT>(kv)),
         backend_(std::forward<BackendT>(backend)),
@@ -98,7 +98,6 @@ class batch_decoder {
         }) {
     detail::require_sampling<VerifierT>(options.text.sampling);
     detail::require_fit(drafter_, backend_, max_nodes_);
-    if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset();
     const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prompt_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
     batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);

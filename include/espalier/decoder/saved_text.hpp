@@ -27,6 +27,13 @@ constexpr std::string_view type_name() {
   return name.substr(0, name.find_first_of(";]"));
 }
 
+// A policy as a text begins with it.
+template <class PolicyT>
+PolicyT without_history(PolicyT policy) {
+  if constexpr (ResettingPolicy<PolicyT>) policy.reset();
+  return policy;
+}
+
 // A text's policy, and the one of where it is served. Errors: option_error where they are of unlike size, or one reads
 // states and the other does not.
 template <class PolicyT>
