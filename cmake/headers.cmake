@@ -261,6 +261,7 @@ set(espalier_llama_headers
 # espalier::cuda: adds the CUDA runtime and CUB to core. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh
+  include/espalier/cuda/core/block_rows.cuh
   include/espalier/cuda/core/context_bucket.cuh
   include/espalier/cuda/core/device_array.cuh
   include/espalier/cuda/core/error.cuh
@@ -278,10 +279,11 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/stream.cuh
   include/espalier/cuda/core/team.cuh
   include/espalier/cuda/core/text.cuh
+  include/espalier/cuda/core/text_batch.cuh
+  include/espalier/cuda/core/text_rows.cuh
   include/espalier/cuda/core/tree.cuh
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
-  include/espalier/cuda/core/tree_source.cuh
   include/espalier/cuda/concepts/backend.cuh
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
@@ -329,9 +331,12 @@ set(espalier_cuda_headers
   include/espalier/cuda/backend/on_host.cuh
   include/espalier/cuda/backend/on_host/batch_copy.cuh
   include/espalier/cuda/decoder/accepted_path.cuh
+  include/espalier/cuda/decoder/batch_decoder.cuh
   include/espalier/cuda/decoder/decoder.cuh
   include/espalier/cuda/decoder/grow.cuh
   include/espalier/cuda/decoder/round_kernels.cuh
+  include/espalier/cuda/decoder/text_place.cuh
+  include/espalier/cuda/decoder/text_rounds.cuh
   include/espalier/cuda/interop/dense_mask.cuh
   include/espalier/cuda/interop/flashinfer_mask.cuh
   include/espalier/cuda/interop/packed_bytes.cuh

@@ -45,7 +45,7 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
                                                              device::tree_compiler(n - 1, orders[1].first),
                                                              device::tree_compiler(n - 1, orders[2].first)};
   for (std::size_t i = 0; i < orders.size(); ++i) {
-    const auto batch = compilers[i].compile({tree.writer(), text.view()}, n, context, race.in());
+    const auto batch = compilers[i].compile(device::text_batch::of(tree.writer(), text.view(), context), n, race.in());
     race.add({.key = orders[i].second, .work = [&, batch](cudaStream_t s) {
                 attention.run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
               }});

@@ -48,10 +48,10 @@ void measure(bench::bench_run& run) {
     const std::int32_t* which = kept.back().data();
     const std::int32_t* how_many = n_kept.back().data();
     race.add({.key = "contiguous." + std::to_string(n), .work = [&, which, how_many, n](cudaStream_t s) {
-                contiguous.commit(0, base_there.data(), which, how_many, n, s);
+                contiguous.commit({}, {base_there.data(), which, how_many, n}, s);
               }});
     race.add({.key = "paged." + std::to_string(n), .work = [&, which, how_many, n](cudaStream_t s) {
-                paged.commit(0, base_there.data(), which, how_many, n, s);
+                paged.commit({}, {base_there.data(), which, how_many, n}, s);
               }});
   }
   race.run();

@@ -75,7 +75,8 @@ void measure(bench::bench_run& run) {
     model.reserve(n);
     trees.push_back(std::make_unique<bench::grown_tree>(n - 1, run.size<std::size_t>(20000, 400)));
     compilers.emplace_back(n - 1, node_order::depth_first);
-    const auto batch = compilers.back().compile({trees.back()->writer(), text.view()}, n, prefix + n + 1, race.in());
+    const auto texts = device::text_batch::of(trees.back()->writer(), text.view(), prefix + n + 1);
+    const auto batch = compilers.back().compile(texts, n, race.in());
     race.add({.key = std::to_string(n), .work = [&, batch](cudaStream_t s) { (void)model.forward(kv, batch, s); }});
   }
   race.run();

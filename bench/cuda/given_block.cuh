@@ -25,14 +25,17 @@ struct given_block {
   std::int32_t n_rows = 0, vocab = 0;
   espalier::cuda::fault* faults = nullptr;
 
-  void reserve(std::int32_t, espalier::cuda::text_view, espalier::cuda::fault* found) { faults = found; }
-  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) const {}
+  void reserve(std::int32_t, std::int32_t, espalier::cuda::fault* found) { faults = found; }
+  void begin(std::int32_t, espalier::cuda::text_view, std::span<const espalier::token_id>, std::int32_t,
+             cudaStream_t) const {}
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
-  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) const {}
+  void commit(const espalier::cuda::text_batch&, espalier::cuda::path_view, cudaStream_t) const {}
   std::int32_t capacity() const { return 1 << 30; }
   std::int32_t vocab_size() const { return vocab; }
   std::int32_t block_length() const { return n_rows; }
-  espalier::vocab_rows<float> propose_block(cudaStream_t) const { return {logits.data(), n_rows, vocab}; }
+  espalier::vocab_rows<float> propose_block(const espalier::cuda::text_batch&, cudaStream_t) const {
+    return {logits.data(), n_rows, vocab};
+  }
   espalier::cuda::fault* found() const { return faults; }
 };
 

@@ -11,6 +11,7 @@ TITLES = {
     "measure_attention": "Tree attention",
     "measure_forward": "Cost of a pass against tree size",
     "measure_decoding": "End to end",
+    "measure_serving": "Many texts at once",
 }
 
 

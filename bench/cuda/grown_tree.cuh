@@ -27,7 +27,7 @@ class grown_tree {
     const espalier::cuda::device_array<espalier::token_id> tokens{std::span<const espalier::token_id>(lists.tokens)};
     const espalier::cuda::device_array<float> log_probs{std::span<const float>(lists.log_probs)};
     const espalier::cuda::best_first policy({.budget = budget});
-    policy.take_best(tree_.writer(),
+    policy.take_best(espalier::cuda::text_batch::of(tree_.writer(), {}),
                      {.tokens = tokens.data(), .log_probs = log_probs.data(), .n_rows = n_rows, .n_ranks = budget},
                      nullptr);
     espalier::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

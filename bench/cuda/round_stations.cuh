@@ -54,45 +54,46 @@ class round_stations {
         context_(static_cast<std::int32_t>(text.size()) + budget_ + 1),
         tree_(budget_),
         compiler_(budget_, options.order),
-        verification_(std::move(verifier), options.text.sampling, budget_ + 1, backend.vocab_size()),
+        verification_(std::move(verifier), budget_ + 1, backend.vocab_size()),
         path_(budget_ + 1),
         text_(text, context_ + 1),
         found_(1) {
     const espalier::cuda::stream stream;
     found_.fill_bytes(0, stream.get());
-    drafter_.reserve(tree_.capacity(), text_.view(), found_.data());
+    verification_.sample(0, options.text.sampling, stream.get());
+    drafter_.reserve(tree_.capacity(), 1, found_.data());
     const auto size = static_cast<std::int32_t>(text.size());
     kv_.ensure(0, context_, stream.get());
-    drafter_.ensure(context_, context_, stream.get());
+    drafter_.ensure(0, context_, stream.get());
     if (size > 1) espalier::cuda::prefill().run(backend_, kv_, 0, text_.view(), 0, size - 1, stream.get());
-    drafter_.begin(text, 0, stream.get());
+    drafter_.begin(0, text_.view(), text, 0, stream.get());
     require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   }
 
   //! Calls after(i) when station i has been enqueued.
   template <class AfterT>
   void enqueue(cudaStream_t s, const AfterT& after) {
-    const espalier::tree_writer tree = tree_.writer();
-    const espalier::cuda::chance_source chance{text_.view().state};
-    reset_tree(tree, tree_.capacity(), s, last_);
+    const auto texts = espalier::cuda::text_batch::of(tree_.writer(), text_.view(), context_);
+    reset_tree(tree_.writer(), tree_.capacity(), s, last_);
     after(0);
-    grow(policy_, tree, drafter_, chance, s);
+    grow(policy_, texts, drafter_, s);
     after(1);
-    const auto batch = compiler_.compile({tree, text_.view()}, budget_ + 1, context_, s);
+    const auto batch = compiler_.compile(texts, budget_ + 1, s);
     after(2);
     const espalier::vocab_rows<number> logits = backend_.forward(kv_, batch, s);
     after(3);
-    verification_.run(tree, espalier::detail::draft_rows(drafter_), logits, compiler_.rows(), 0, chance, found_.data(),
-                      s);
+    espalier::cuda::text_rows drafted;
+    if constexpr (espalier::cuda::StepDrafter<DrafterT>) drafted = drafter_.rows();
+    verification_.run(texts, drafted, logits, compiler_.rows(), budget_ + 1, found_.data(), s);
     after(4);
     const espalier::cuda::path_view path =
-        path_.find(tree, verification_.decision(), compiler_.rows(), found_.data(), s);
+        path_.find(texts, verification_.decisions(), compiler_.rows(), budget_ + 1, found_.data(), s);
     n_path_ = path.n;
     after(5);
-    kv_.commit(0, &batch.sequences->prefix, path.rows, path.n, path.max, s);
+    kv_.commit(texts, {path.base, path.rows, path.n, path.max}, s);
     after(6);
-    drafter_.commit(tree, path, s);
-    policy_.observe(tree, verification_.decision(), s);
+    drafter_.commit(texts, path, s);
+    policy_.observe(texts, verification_.decisions(), s);
     after(7);
   }
   void enqueue(cudaStream_t s) {

@@ -63,20 +63,19 @@ void measure_one(bench::bench_run& run, const asked& of) {
   auto race = run.race();
   // The lists have just been written when a round comes here: the caches hold them.
   for (const way& w : ways) {
-    race.add({.key = w.name,
-              .work = [&](cudaStream_t s) { w.policy.take_best(w.tree.writer(), lists, s); },
-              .prepare = [&](cudaStream_t s) { bench::reset_tree(w.tree.writer(), of.budget, s); },
-              .cold = false});
+    race.add(
+        {.key = w.name,
+         .work = [&](cudaStream_t s) { w.policy.take_best(device::text_batch::of(w.tree.writer(), {}), lists, s); },
+         .prepare = [&](cudaStream_t s) { bench::reset_tree(w.tree.writer(), of.budget, s); },
+         .cold = false});
   }
   const device::tree grown(of.budget);
   bench::reset_tree(grown.writer(), of.budget, race.in());
-  ways.back().policy.take_best(grown.writer(), lists, race.in());
+  const auto texts = device::text_batch::of(grown.writer(), text.view(), prefix + of.budget + 1);
+  ways.back().policy.take_best(texts, lists, race.in());
   for (const ordered& o : orders) {
     race.add({.key = o.name,
-              .work =
-                  [&](cudaStream_t s) {
-                    (void)o.compiler.compile({grown.writer(), text.view()}, of.budget + 1, prefix + of.budget + 1, s);
-                  },
+              .work = [&](cudaStream_t s) { (void)o.compiler.compile(texts, of.budget + 1, s); },
               .cold = false});
   }
   race.run();

@@ -70,14 +70,16 @@ class verified {
         scene_(scene),
         vocab_(static_cast<std::int32_t>(vocab)),
         options_{.temperature = temperature},
-        work_(VerifierT(), options_, n_rows(), vocab_) {}
+        work_(VerifierT(), n_rows(), vocab_) {
+    work_.sample(0, options_, nullptr);
+  }
 
   void enter(bench::contest& race) {
     race.add({.key = name_, .work = [this](cudaStream_t s) {
-                work_.run(scene_.tree.writer(),
-                          node_rows<float>{{scene_.draft.data(), n_rows(), vocab_}, scene_.rows.data()},
-                          vocab_rows<float>{scene_.target.data(), n_rows(), vocab_}, scene_.rows.data(), 0,
-                          device::chance_source{scene_.text.view().state}, scene_.found.data(), s);
+                work_.run(device::text_batch::of(scene_.tree.writer(), scene_.text.view()),
+                          {{scene_.draft.data(), n_rows(), vocab_}, scene_.rows.data(), n_rows()},
+                          {scene_.target.data(), n_rows(), vocab_}, scene_.rows.data(), n_rows(), scene_.found.data(),
+                          s);
               }});
   }
 

@@ -13,6 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "../serving_load.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -22,9 +27,9 @@
 #include "line_plot.hpp"
 #include "markdown_table.hpp"
 #include "model_costs.hpp"
+#include "model_folder.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "serving_load.hpp"
 #include "table_arguments.hpp"
 
 namespace {
@@ -67,20 +72,31 @@ struct caches {
   }
 };
 
+// With a batch_decoder of these parts, n texts at once at most.
+template <class DrafterT, class PolicyT, class VerifierT>
+bench::served_load serve(models::model_folder& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
+                         espalier::contiguous_kv& kv, std::int32_t n, const std::vector<bench::asked_text>& asked,
+                         const espalier::sampling_options& sampling) {
+  auto decode = espalier::make_batch_decoder(
+      drafter, std::move(policy), std::move(verifier), kv, models.target,
+      {.max_texts = n, .max_waiting = static_cast<std::int32_t>(asked.size()), .max_rows = models.target.max_rows()});
+  return bench::serve(decode, asked, sampling);
+}
+
 std::vector<method> methods_of(models::model_folder& models, caches& kv, const espalier::cost_model& costs,
                                const espalier::sampling_options& sampling) {
   using espalier::target_only;
   std::vector<method> list;
   list.push_back({"plain", kind::plain, [&models, &kv, sampling](std::int32_t n, const auto& asked) {
                     kv.clear();
-                    return bench::serve(models, espalier::no_drafter(), espalier::plain(), target_only(), kv.target, n,
-                                        asked, sampling);
+                    return serve(models, espalier::no_drafter(), espalier::plain(), target_only(), kv.target, n, asked,
+                                 sampling);
                   }});
   const auto add = [&](std::string name, kind is, auto policy) {
     list.push_back({std::move(name), is, [&models, &kv, sampling, policy](std::int32_t n, const auto& asked) {
                       kv.clear();
                       espalier::autoregressive drafter(models.draft, kv.draft);
-                      return bench::serve(models, drafter, policy, target_only(), kv.target, n, asked, sampling);
+                      return serve(models, drafter, policy, target_only(), kv.target, n, asked, sampling);
                     }});
   };
   for (const std::int32_t length : {1, 2, 3, 4, 6, 8})

@@ -160,9 +160,10 @@ set(tested_elsewhere
   "cuda/backend/on_host.cu: cuda/concepts/backend.cuh cuda/core/host_failure.cuh cuda/kv_store/on_host_kv.cuh"
   "cuda/core/arrays.cu: cuda/core/device_array.cuh cuda/core/error.cuh cuda/core/fault.cuh cuda/core/launch.cuh
     cuda/core/pinned_array.cuh cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/text.cuh cuda/core/tree.cuh"
-  "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/tree_order.cuh cuda/core/tree_source.cuh"
+  "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/text_batch.cuh cuda/core/tree_order.cuh"
   "cuda/decoder/decoder.cu: cuda/core/context_bucket.cuh cuda/core/event.cuh cuda/core/graph.cuh cuda/core/path.cuh
-    cuda/decoder/accepted_path.cuh cuda/decoder/round_kernels.cuh cuda/drafter/autoregressive.cuh
+    cuda/decoder/accepted_path.cuh cuda/decoder/round_kernels.cuh cuda/decoder/text_place.cuh
+    cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
     cuda/drafter/autoregressive/draft_batch.cuh cuda/drafter/no_drafter.cuh"
   "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
     cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
@@ -181,8 +182,8 @@ set(tested_elsewhere
   "cuda/sampling/sampler.cu: cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"
-  "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/node_list.cuh cuda/decoder/grow.cuh
-    cuda/tree_policy/plain.cuh"
+  "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/block_rows.cuh cuda/core/node_list.cuh cuda/core/text_rows.cuh
+    cuda/decoder/grow.cuh cuda/tree_policy/plain.cuh"
   "cuda/tree_policy/delayed.cu: cuda/tree_policy/iid_paths.cuh cuda/tree_policy/sampled_chain.cuh"
   "cuda/tree_policy/dyspec_greedy.cu: cuda/tree_policy/growth/draw_queue.cuh"
   "cuda/tree_policy/growth/append_draws.cu: cuda/tree_policy/growth/grow_level.cuh"

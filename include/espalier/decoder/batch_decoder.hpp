@@ -90,7 +90,7 @@ class batch_decoder {
         context_(context_length(backend_, kv_)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         max_rows_(detail::rows_of_pass(options_, backend_, max_nodes_)),
-        texts_(options.max_ended),
+        texts_(options_),
         budget_(policy_, options.share_budget),
         sizes_(sizes()),
         places_(options.max_texts, [&](std::int32_t i) {
@@ -157,15 +157,7 @@ class batch_decoder {
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
-    entry& e = texts_.find(id);
-    if (e.stage == detail::text_stage::held && more.empty()) return texts_.wait(e);
-    if (e.stage != detail::text_stage::ended) {
-      const bool is_held = e.stage == detail::text_stage::held;
-      raise<input_error>("text ", id, is_held ? " cannot take more tokens: a failure holds it." : " is still written.");
-    }
-    e.value.written.resume(more, std::move(stop), context_, backend_.vocab_size());
-    e.value.policy_in_step = false;
-    texts_.wait(e);
+    texts_.resume(texts_.find(id), more, std::move(stop), context_, backend_.vocab_size());
   }
 
   //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
@@ -239,13 +231,7 @@ class batch_decoder {
  private:
   friend drafting;
 
-  entry& spare() {
-    if (texts_.n_waiting() >= options_.max_waiting + places_.n_free()) {
-      raise<input_error>("no more than ", options_.max_waiting, " texts may wait for the ", options_.max_texts,
-                         " places: add the text later, or raise max_waiting.");
-    }
-    return texts_.spare(policy_);
-  }
+  entry& spare() { return texts_.spare(policy_, places_.n_served()); }
 
   detail::served_sizes sizes() const {
     return {.max_nodes = max_nodes_,

@@ -5,11 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_event.hpp"
 
@@ -43,8 +47,11 @@ class text_table {
  public:
   using entry = batch_text<PolicyT>;
 
-  // So many that have ended are kept.
-  explicit text_table(std::int32_t max_ended) : max_ended_(static_cast<std::size_t>(max_ended)) {}
+  // As many that have ended are kept, and may wait, as the options say.
+  explicit text_table(const batch_options& options)
+      : max_ended_(static_cast<std::size_t>(options.max_ended)),
+        max_waiting_(options.max_waiting),
+        max_texts_(options.max_texts) {}
 
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
 
@@ -65,8 +72,12 @@ class text_table {
       raise<input_error>("the text has not begun, or has ended: resume() goes on with one that has ended.");
   }
 
-  // Memory for a text that is to be added: it is not known yet.
-  entry& spare(const PolicyT& policy) {
+  // Memory for a text that is to be added: it is not known yet. Errors: input_error where too many wait already.
+  entry& spare(const PolicyT& policy, std::int32_t n_served) {
+    if (n_waiting() >= max_waiting_ + max_texts_ - n_served) {
+      raise<input_error>("no more than ", max_waiting_, " texts may wait for the ", max_texts_,
+                         " places: add the text later, or raise max_waiting.");
+    }
     if (!spare_) {
       if (free_.empty()) {
         all_.push_back(std::make_unique<entry>(entry{{{}, policy}}));
@@ -98,6 +109,20 @@ class text_table {
     waiting_.insert(std::lower_bound(waiting_.begin(), waiting_.end(), &e,
                                      [](const entry* a, const entry* b) { return b->before(*a); }),
                     &e);
+  }
+
+  // Goes on with a text that has ended, or that a failure holds. Errors: as batch_decoder::resume().
+  void resume(entry& e, std::span<const token_id> more, stop_conditions stop, std::int32_t context,
+              std::int32_t vocab_size) {
+    if (e.stage == text_stage::held && more.empty()) return wait(e);
+    if (e.stage != text_stage::ended) {
+      const bool is_held = e.stage == text_stage::held;
+      raise<input_error>("text ", e.id,
+                         is_held ? " cannot take more tokens: a failure holds it." : " is still written.");
+    }
+    e.value.written.resume(more, std::move(stop), context, vocab_size);
+    e.value.policy_in_step = false;
+    wait(e);
   }
 
   // The text whose turn it is, or none.
@@ -135,6 +160,7 @@ class text_table {
 
  private:
   std::size_t max_ended_;
+  std::int32_t max_waiting_, max_texts_;
   text_id next_ = 0;
   std::vector<std::unique_ptr<entry>> all_;
   std::vector<entry*> known_, free_, waiting_, ended_;

@@ -84,7 +84,7 @@ struct device_kept {
 
   template <class KVStoreT>
   void commit(KVStoreT& kv, std::int32_t sequence, cudaStream_t stream = nullptr) const {
-    kv.commit(sequence, base_.data(), kept_.data(), n_.data(), 20, stream);
+    kv.commit(gpu::text_batch::of({}, {}, 0, sequence), {base_.data(), kept_.data(), n_.data(), 20}, stream);
   }
 
   gpu::device_array<std::int32_t> base_, n_, kept_;

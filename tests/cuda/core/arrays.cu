@@ -12,7 +12,7 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "raises.hpp"
 
@@ -47,8 +47,8 @@ __global__ void find_faults(cuda::fault* found) {
                          static_cast<token_id>(threadIdx.x), NAN});
 }
 
-__global__ void draw_numbers(cuda::chance_source chance, double* uniform) {
-  *uniform = chance.now().uniform({5, 2, purpose::residual});
+__global__ void draw_numbers(cuda::text_batch texts, double* uniform) {
+  *uniform = texts.at(0).chance().uniform({5, 2, purpose::residual});
 }
 
 }  // namespace
@@ -116,7 +116,8 @@ TEST_CASE("One of several faults is kept whole, and raised on the host") {
 TEST_CASE("The device draws the host's random numbers") {
   const auto state = to_device(std::vector<cuda::text_state>{{4, 100, 1, 99}});
   const cuda::device_array<double> uniform(1);
-  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::chance_source{state.data()}, uniform.data());
+  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::text_batch::of({}, {nullptr, state.data(), 0}),
+               uniform.data());
   CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));
 }
 

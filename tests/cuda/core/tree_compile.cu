@@ -18,6 +18,7 @@
 using namespace espalier;
 namespace device = espalier::cuda;
 using espalier_test::device_sequence;
+using espalier_test::device_sequences;
 using espalier_test::to_device;
 using espalier_test::to_host;
 
@@ -99,7 +100,7 @@ TEST_CASE("Compiled trees are the host's, in every order: random trees, chains, 
   const device::tree_compiler compiler(1024, which);
   const auto check = [&](const tree<>& t, std::int32_t n_rows, std::int32_t text_size) {
     const device_sequence s(t, text_size);
-    const auto batch = compiler.compile({s.writer(), s.text(), 5}, n_rows, 4000, nullptr);
+    const auto batch = compiler.compile(s.texts(4000, 5), n_rows, nullptr);
     INFO(t.size() << " nodes in " << n_rows << " rows, order " << static_cast<int>(which));
     CHECK(batch.n_rows == n_rows);
     CHECK(batch.n_outputs == n_rows);
@@ -132,7 +133,7 @@ TEST_CASE("Trees whose draws repeat tokens are compiled by nodes") {
   for (const node_order which : orders) {
     const device::tree_compiler compiler(16, which);
     const device_sequence s(t, 9);
-    const auto batch = compiler.compile({s.writer(), s.text(), 0}, 17, 100, nullptr);
+    const auto batch = compiler.compile(s.texts(100), 17, nullptr);
     CHECK(difference(compiler, batch, t, which, 8, 0, 0, 17) == "");
   }
 }
@@ -143,19 +144,34 @@ TEST_CASE("Several trees are compiled at once, each with a text of its own") {
   for (const node_order which : orders) {
     const device::tree_compiler compiler(100, which, 6);
     std::vector<tree<>> trees;
-    std::vector<device_sequence> sequences;
-    std::vector<device::tree_source> sources;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      trees.push_back(testing::random_tree(sizes[i], static_cast<std::uint32_t>(i), 500, 0.5));
-      sequences.emplace_back(trees.back(), static_cast<std::int32_t>(10 * i + 1));
-      sources.push_back({sequences.back().writer(), sequences.back().text(), static_cast<std::int32_t>(9 - i)});
+    device_sequences sequences(4, 100);
+    for (std::int32_t i = 0; i < 4; ++i) {
+      trees.push_back(
+          testing::random_tree(sizes[static_cast<std::size_t>(i)], static_cast<std::uint32_t>(i), 500, 0.5));
+      sequences.set(i, trees.back(), 10 * i + 1);
     }
-    const auto device_sources = to_device(sources);
-    const auto batch = compiler.compile(device_sources.data(), 4, n_rows, 300, nullptr);
+    const auto batch = compiler.compile(sequences.texts(300, 9), n_rows, nullptr);
     CHECK(batch.n_rows == 4 * n_rows);
     CHECK(batch.n_sequences == 4);
-    for (std::int32_t s = 0; s < 4; ++s) {
-      CHECK(difference(compiler, batch, trees[static_cast<std::size_t>(s)], which, 10 * s, 9 - s, s, n_rows) == "");
+    for (std::int32_t s = 0; s < 4; ++s)
+      CHECK(difference(compiler, batch, trees[static_cast<std::size_t>(s)], which, 10 * s, 9 + s, s, n_rows) == "");
+    // Lanes in another order, one of them empty.
+    const std::array<std::int32_t, 5> places{2, 3, -1, 0, 1};
+    const auto place_of = to_device(std::vector<std::int32_t>(places.begin(), places.end()));
+    device::text_batch texts = sequences.texts(300, 9);
+    texts.n = 5;
+    texts.place_of = place_of.data();
+    const auto mixed = compiler.compile(texts, n_rows, nullptr);
+    for (std::int32_t lane = 0; lane < 5; ++lane) {
+      const std::int32_t s = places[static_cast<std::size_t>(lane)];
+      if (s < 0) {
+        const auto tokens = to_host(mixed.sequence_of, static_cast<std::size_t>(mixed.n_rows));
+        const auto first = tokens.begin() + lane * n_rows;
+        CHECK(std::all_of(first, first + n_rows, [](std::int32_t t) { return t == -1; }));
+      } else {
+        CHECK(difference(compiler, mixed, trees[static_cast<std::size_t>(s)], which, 10 * s, 9 + s, lane, n_rows) ==
+              "");
+      }
     }
   }
 }
@@ -169,7 +185,7 @@ TEST_CASE("A captured compile replays with the tree and the text of the time") {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   device::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  const auto batch = compiler.compile({s.writer(), s.text(), 0}, 129, 300, stream);
+  const auto batch = compiler.compile(s.texts(300), 129, stream);
   device::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   device::require(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
   for (const int n_nodes : {90, 129, 1, 33}) {
@@ -192,7 +208,7 @@ TEST_CASE("A tree larger than its bucket loses its last nodes, and nothing else 
     first.append(t.view().parent[u], t.view().token[u], -1);
   const device::tree_compiler compiler(60, node_order::depth_first);
   const device_sequence s(t, 5);
-  const auto batch = compiler.compile({s.writer(), s.text(), 0}, 40, 300, nullptr);
+  const auto batch = compiler.compile(s.texts(300), 40, nullptr);
   CHECK(difference(compiler, batch, first, node_order::depth_first, 4, 0, 0, 40) == "");
 }
 
@@ -202,7 +218,9 @@ TEST_CASE("Shapes that the compiler has no room for are refused") {
   CHECK_THROWS_AS(device::tree_compiler(8, node_order::insertion, 0), option_error);
   const device::tree_compiler compiler(8, node_order::insertion, 2);
   const auto message = [&](std::int32_t n_rows, std::int32_t n_sequences) {
-    return message_of<input_error>([&] { compiler.compile(nullptr, n_sequences, n_rows, 10, nullptr); });
+    device::text_batch texts;
+    texts.n = n_sequences;
+    return message_of<input_error>([&] { compiler.compile(texts, n_rows, nullptr); });
   };
   CHECK(says(message(10, 1), "10 rows", "1 to 9"));
   CHECK(says(message(0, 1), "0 rows", "1 to 9"));

@@ -21,7 +21,12 @@ namespace espalier_test {
 namespace detail {
 
 template <class UnusedT = void>
-ESPALIER_KERNEL void draft_block(text_model model, espalier::cuda::text_view text, std::int32_t vocab, float* logits) {
+ESPALIER_KERNEL void draft_block(text_model model, espalier::cuda::text_batch texts, std::int32_t vocab,
+                                 float* logits) {
+  const espalier::cuda::text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const espalier::cuda::text_view text = here.text;
+  logits += static_cast<std::ptrdiff_t>(here.lane) * gridDim.x * vocab;
   std::uint32_t state = 17;
   for (std::int32_t i = 0; i < text.state->size; ++i)
     state = text_model::extended(state, text.tokens[i]);
@@ -46,32 +51,31 @@ inline std::vector<float> block_logits(const text_model& model, std::int32_t voc
 class device_block_drafter {
  public:
   device_block_drafter(std::int32_t vocab, std::int32_t length, text_model model)
-      : vocab_(vocab), length_(length), model_(model), logits_(static_cast<std::size_t>(vocab * length)) {}
+      : vocab_(vocab), length_(length), model_(model) {}
 
-  void reserve(std::int32_t, espalier::cuda::text_view text, espalier::cuda::fault* found) {
-    text_ = text;
+  void reserve(std::int32_t, std::int32_t max_texts, espalier::cuda::fault* found) {
+    logits_ = espalier::cuda::device_array<float>(static_cast<std::size_t>(max_texts * vocab_ * length_));
     found_ = found;
   }
-  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
+  void begin(std::int32_t, espalier::cuda::text_view, std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {
+  }
   void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
-  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
+  void commit(const espalier::cuda::text_batch&, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }
   std::int32_t block_length() const { return length_; }
   espalier::cuda::fault* found() const { return found_; }
 
-  espalier::vocab_rows<float> propose_block(cudaStream_t stream) {
-    espalier::cuda::launch("draft_block", detail::draft_block<>,
-                           {.grid = static_cast<unsigned>(length_), .threads = 32}, stream, model_, text_, vocab_,
-                           logits_.data());
-    return {logits_.data(), length_, vocab_};
+  espalier::vocab_rows<float> propose_block(const espalier::cuda::text_batch& texts, cudaStream_t stream) {
+    espalier::cuda::launch("draft_block", detail::draft_block<>, {.grid = texts.lanes(length_), .threads = 32}, stream,
+                           model_, texts, vocab_, logits_.data());
+    return {logits_.data(), texts.n * length_, vocab_};
   }
 
  private:
   std::int32_t vocab_;
   std::int32_t length_;
   text_model model_;
-  espalier::cuda::text_view text_;
   espalier::cuda::fault* found_ = nullptr;
   espalier::cuda::device_array<float> logits_;
 };

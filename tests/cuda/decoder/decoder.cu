@@ -10,6 +10,7 @@
 
 #include "catch.hpp"
 #include "cuda/decoder/block_model.cuh"
+#include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
 #include "drafter/marginal_drafter.hpp"
 #include "espalier/backend/text.hpp"
@@ -34,58 +35,15 @@ using namespace espalier;
 using espalier_test::block_logits;
 using espalier_test::device_block_drafter;
 using espalier_test::device_text_backend;
+using espalier_test::draft_model;
+using espalier_test::for_each_device_pair;
+using espalier_test::host_text;
+using espalier_test::setting;
+using espalier_test::target_model;
 using espalier_test::text_model;
+using espalier_test::written;
 
 namespace {
-
-constexpr text_model target_model{.salt = 1};
-constexpr text_model draft_model{.salt = 2};
-
-struct setting {
-  std::int32_t vocab = 37;
-  std::int32_t context = 150;
-  std::int32_t draft_context = 150;
-  std::vector<token_id> prompt{3, 1, 4, 1, 5};
-  stop_conditions stop{.max_tokens = 50};
-  decoder_options options{.text = {.seed = 0}};
-  sampling_options draft{.temperature = 1};
-  text_model target_law = target_model;
-  text_model draft_law = draft_model;
-};
-
-// What a decoder wrote: its tokens, round by round, and why it ended.
-struct written {
-  std::vector<std::vector<token_id>> rounds;
-  status end = status::idle;
-
-  template <class DecoderT>
-  void take(DecoderT& decode, const setting& s) {
-    decode.begin(s.prompt, s.stop);
-    while (decode.step()) {
-      const auto committed = decode.last_round().committed;
-      rounds.emplace_back(committed.begin(), committed.end());
-    }
-    end = decode.current().state();
-  }
-  friend bool operator==(const written&, const written&) = default;
-};
-
-template <class PolicyT, class VerifierT>
-written host_text(const PolicyT& policy, const VerifierT& verifier, const setting& s) {
-  text_backend target(s.vocab, s.target_law), draft(s.vocab, s.draft_law);
-  token_kv kv(s.context), draft_kv(s.draft_context);
-  written text;
-  const auto with = [&](auto&& drafter) {
-    auto decode = make_decoder(drafter, policy.make(), verifier.make(), kv, target, s.options);
-    text.take(decode, s);
-  };
-  if constexpr (drafts<typename PolicyT::type>) {
-    with(autoregressive(draft, draft_kv, s.draft));
-  } else {
-    with(no_drafter());
-  }
-  return text;
-}
 
 template <class PolicyT, class VerifierT>
 written device_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, bool replay = true) {
@@ -104,22 +62,6 @@ written device_text(const PolicyT& policy, const VerifierT& verifier, const sett
     with(device::no_drafter());
   }
   return text;
-}
-
-// Every pair of the registry that the device has, over a drafter that is asked layer by layer.
-template <class FunctionT>
-void for_each_device_pair(const FunctionT& f) {
-  for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
-    using policy_type = typename PolicyT::type;
-    if constexpr (device::has_device_policy<policy_type> && device::runs_on_device<typename VerifierT::type>) {
-      using drafter = device::autoregressive<device_text_backend&, device::contiguous_kv<float>&>;
-      if constexpr (!drafts<policy_type> || device::TreePolicy<device::device_policy<policy_type>, drafter>) {
-        PolicyT small = policy;
-        if constexpr (requires { small.options.budget; }) small.options.budget = 12;
-        f(small, verifier);
-      }
-    }
-  });
 }
 
 }  // namespace

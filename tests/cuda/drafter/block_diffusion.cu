@@ -65,7 +65,11 @@ struct device_text {
     state.upload(std::span<const gpu::text_state>(&now, 1), nullptr);
     gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
-  gpu::text_view view() const { return {tokens.data(), state.data(), static_cast<std::int32_t>(tokens.size())}; }
+  gpu::text_batch texts() const {
+    auto batch = gpu::text_batch::of({}, {tokens.data(), state.data(), static_cast<std::int32_t>(tokens.size())});
+    batch.max_context = static_cast<std::int32_t>(tokens.size());
+    return batch;
+  }
 
   gpu::device_array<token_id> tokens;
   gpu::device_array<gpu::text_state> state;
@@ -105,21 +109,20 @@ TEMPLATE_TEST_CASE("The logits of a block agree with the reference, at every len
     const int position = block["pending_at"].get<int>();
     gpu::block_diffusion drafter(model, {.length = static_cast<int>(expected.size())});
     REQUIRE(drafter.block_length() == static_cast<int>(expected.size()));
-    drafter.reserve(8, on_device.view(), nullptr);
-    drafter.begin(text, 0, nullptr);
-    drafter.ensure(static_cast<int>(text.size()), static_cast<int>(text.size()), nullptr);
+    drafter.reserve(8, 1, nullptr);
+    drafter.begin(0, on_device.texts().text(0), text, 0, nullptr);
     auto kv = target_cache<TestType>(target);
     for (int first = 0; first < position; first += 5) {
       const int n = std::min(5, position - first);
       pass_over(target, kv, text, first, first + n);
-      drafter.read(target, first, n, nullptr);
+      drafter.read(target, 0, first, n, nullptr);
     }
     on_device.set_size(position + 1);
     INFO("pending at " << position << ", " << expected.size() << " rows");
-    const auto logits = drafter.propose_block(nullptr);
+    const auto logits = drafter.propose_block(on_device.texts(), nullptr);
     CHECK(difference(device_rows(logits), expected) < tolerance);
-    CHECK(device_rows(drafter.propose_block(nullptr)) == device_rows(logits));
-    CHECK(drafter.propose_block(nullptr).data == logits.data);
+    CHECK(device_rows(drafter.propose_block(on_device.texts(), nullptr)) == device_rows(logits));
+    CHECK(drafter.propose_block(on_device.texts(), nullptr).data == logits.data);
   }
 }
 
@@ -132,13 +135,12 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
 
   // As it should come out: all states from one pass.
   gpu::block_diffusion expected(model);
-  expected.reserve(8, on_device.view(), nullptr);
-  expected.ensure(64, 64, nullptr);
+  expected.reserve(8, 1, nullptr);
   auto whole_kv = target_cache<float>(target);
   pass_over(target, whole_kv, text, 0, 13);
-  expected.read(target, 0, 13, nullptr);
+  expected.read(target, 0, 0, 13, nullptr);
   on_device.set_size(9 + 1);
-  const auto wanted = device_rows(expected.propose_block(nullptr));
+  const auto wanted = device_rows(expected.propose_block(on_device.texts(), nullptr));
 
   // A tree whose nodes 0, 2 and 5 are the text's tokens 6, 7 and 8.
   const llama_driver::tree tree{{text[6], 3, text[7], 60, 61, text[8], 62}, {-1, 0, 0, 1, 2, 2, 5}};
@@ -150,18 +152,17 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
   const gpu::stream stream;
   for (const bool captured : {false, true}) {
     gpu::block_diffusion drafter(model);
-    drafter.reserve(8, on_device.view(), nullptr);
-    drafter.ensure(64, 64, nullptr);
+    drafter.reserve(8, 1, nullptr);
     auto kv = target_cache<float>(target);
     pass_over(target, kv, text, 0, pending);
-    drafter.read(target, 0, pending, nullptr);
+    drafter.read(target, 0, 0, pending, nullptr);
     on_device.set_size(pending + 1);
     const auto n = to_device(std::vector<std::int32_t>{captured ? 0 : 3});
-    const gpu::path_view path{nullptr, nullptr, rows.data(), n.data(), 9};
+    const gpu::path_view path{nullptr, nullptr, rows.data(), n.data(), nullptr, 9};
     const auto round = [&](cudaStream_t s) {
       target.forward(kv, uploaded.view(), s);
-      drafter.read(target, path, s);
-      drafter.commit({}, path, s);
+      drafter.read(target, on_device.texts(), path, 7, s);
+      drafter.commit(on_device.texts(), path, s);
     };
     gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     if (captured) {
@@ -177,7 +178,7 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
       round(nullptr);
     }
     on_device.set_size(9 + 1);
-    CHECK(difference(device_rows(drafter.propose_block(nullptr)), wanted) < 1e-6);
+    CHECK(difference(device_rows(drafter.propose_block(on_device.texts(), nullptr)), wanted) < 1e-6);
   }
 }
 
@@ -189,23 +190,22 @@ TEST_CASE("A text beyond the model's last position has a block that means nothin
   const device_text on_device(text);
   gpu::block_diffusion drafter(model);
   CHECK(drafter.capacity() == 64);
-  drafter.reserve(8, on_device.view(), nullptr);
-  drafter.ensure(70, 70, nullptr);
+  drafter.reserve(8, 1, nullptr);
   auto kv = target_cache<float>(target);
   pass_over(target, kv, text, 0, 60);
-  drafter.read(target, 0, 60, nullptr);
+  drafter.read(target, 0, 0, 60, nullptr);
   for (const std::int32_t size : {60, 64}) {  // the last place that the model knows is 63
     on_device.set_size(size);
-    if (size == 64) drafter.read(target, 60, 10, nullptr);
-    for (const row_type& row : device_rows(drafter.propose_block(nullptr)))
+    if (size == 64) drafter.read(target, 0, 60, 10, nullptr);
+    for (const row_type& row : device_rows(drafter.propose_block(on_device.texts(), nullptr)))
       CHECK(std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); }));
   }
   on_device.set_size(60);
-  const auto before = device_rows(drafter.propose_block(nullptr));
+  const auto before = device_rows(drafter.propose_block(on_device.texts(), nullptr));
   on_device.set_size(70);
-  drafter.propose_block(nullptr);
+  drafter.propose_block(on_device.texts(), nullptr);
   on_device.set_size(60);
-  CHECK(device_rows(drafter.propose_block(nullptr)) == before);
+  CHECK(device_rows(drafter.propose_block(on_device.texts(), nullptr)) == before);
 }
 
 TEST_CASE("What does not fit the target is named") {
@@ -220,5 +220,5 @@ TEST_CASE("What does not fit the target is named") {
   CHECK(message_of<option_error>([&] { gpu::block_diffusion(model, {.length = 8}); }) ==
         "option length of a block is 8, but must lie between 0 and 7.");
   gpu::block_diffusion drafter(model);
-  CHECK_THROWS_AS(drafter.begin({}, 0, nullptr), input_error);
+  CHECK_THROWS_AS(drafter.begin(0, {}, {}, 0, nullptr), input_error);
 }

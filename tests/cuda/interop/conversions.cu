@@ -26,6 +26,7 @@ namespace device = espalier::cuda;
 namespace io = espalier::interop;
 namespace device_io = espalier::cuda::interop;
 using espalier_test::device_sequence;
+using espalier_test::device_sequences;
 using espalier_test::to_device;
 using espalier_test::to_host;
 
@@ -37,21 +38,17 @@ constexpr std::int32_t max_context = 1200;
 class compiled_batch {
  public:
   compiled_batch(const tree_batch& of, node_order order, std::int32_t n_rows)
-      : compiler_(n_rows - 1, order, static_cast<std::int32_t>(of.size())) {
-    std::vector<device::tree_source> sources;
-    for (std::size_t s = 0; s < of.size(); ++s) {
-      sequences_.emplace_back(of.trees[s].view(), of.prefixes[s] + 1);
-      sources.push_back({sequences_.back().writer(), sequences_.back().text(), static_cast<std::int32_t>(s)});
-    }
-    sources_ = to_device(sources);
-    batch_ = compiler_.compile(sources_.data(), static_cast<std::int32_t>(of.size()), n_rows, max_context, nullptr);
+      : compiler_(n_rows - 1, order, static_cast<std::int32_t>(of.size())),
+        sequences_(static_cast<std::int32_t>(of.size()), n_rows) {
+    for (std::size_t s = 0; s < of.size(); ++s)
+      sequences_.set(static_cast<std::int32_t>(s), of.trees[s].view(), of.prefixes[s] + 1);
+    batch_ = compiler_.compile(sequences_.texts(max_context), n_rows, nullptr);
   }
   const device::forward_batch_view& view() const { return batch_; }
 
  private:
   device::tree_compiler compiler_;
-  std::vector<device_sequence> sequences_;
-  device::device_array<device::tree_source> sources_;
+  device_sequences sequences_;
   device::forward_batch_view batch_;
 };
 
@@ -232,7 +229,7 @@ TEST_CASE("Captured conversions replay with the tree of the time") {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   device::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  const auto batch = compiler.compile({s.writer(), s.text(), 0}, 65, max_context, stream);
+  const auto batch = compiler.compile(s.texts(max_context), 65, stream);
   std::int64_t* const p = links.data();
   device_io::write_sglang_tree<std::int64_t>(batch, 65, {p, p + 65, p + 130, p + 195}, stream);
   device_io::write_tensorrt_tree(batch, shape, {paths.data(), words.data(), offsets.data()}, stream);

@@ -82,7 +82,8 @@ class host_driven {
     std::vector<std::int32_t> words{base, n};
     words.insert(words.end(), kept.begin(), kept.end());
     const auto on_device = to_device(words);
-    store_.commit(sequence, on_device.data(), on_device.data() + 2, on_device.data() + 1, n + 3, nullptr);
+    store_.commit(espalier::cuda::text_batch::of({}, {}, 0, sequence),
+                  {on_device.data(), on_device.data() + 2, on_device.data() + 1, n + 3}, nullptr);
     shrink(sequence);
     return n;
   }

@@ -59,7 +59,8 @@ bool commits(StoreT& store, std::int32_t base, const std::vector<std::int32_t>& 
   words.insert(words.end(), kept.begin(), kept.end());
   words.push_back(0x5A5A5A);  // beyond what is kept
   const auto on_device = to_device(words);
-  store.commit(1, on_device.data(), on_device.data() + 2, on_device.data() + 1, n_kept + 1, nullptr);
+  store.commit(device::text_batch::of({}, {}, 0, 1),
+               {on_device.data(), on_device.data() + 2, on_device.data() + 1, n_kept + 1}, nullptr);
   for (std::int32_t s = 0; s < store.n_sequences(); ++s) {
     std::vector<std::int32_t> expected(static_cast<std::size_t>(n));
     std::iota(expected.begin(), expected.end(), 5000 * s);
@@ -142,7 +143,7 @@ TEST_CASE("A captured commit replays with the path of the time") {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   device::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  store.commit(0, words.data(), words.data() + 2, words.data() + 1, 6, stream);
+  store.commit({}, {words.data(), words.data() + 2, words.data() + 1, 6}, stream);
   device::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   device::require(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
   const std::vector<std::vector<std::int32_t>> rounds{
@@ -312,5 +313,4 @@ TEST_CASE("Sizes out of range and sequences that are not there are refused") {
   CHECK(message(0, 10).empty());
   CHECK(says(message(1, 11), "sequence 1 cannot have 11 slots", "capacity is 10"));
   CHECK(says(message(2, 1), "sequence 2 does not exist", "holds 2"));
-  CHECK_THROWS_AS(kv.commit(-1, nullptr, nullptr, nullptr, 1, nullptr), espalier::input_error);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -39,7 +40,7 @@ inline float as_float(__nv_bfloat16 x) {
 }
 
 template <class NumberT>
-std::vector<float> as_floats(const std::vector<NumberT>& numbers) {
+std::vector<float> as_floats(std::span<const NumberT> numbers) {
   std::vector<float> floats;
   floats.reserve(numbers.size());
   for (const NumberT x : numbers)

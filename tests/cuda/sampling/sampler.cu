@@ -49,8 +49,9 @@ made_rows make(const std::vector<LogitT>& logits, std::int32_t vocab, sampling_o
   device::sampler<LogitT> sampler(options);
   const auto n = static_cast<std::int32_t>(asked.size());
   sampler.reserve(n, vocab);
-  sampler.run({numbers.data(), n, vocab}, {list.data(), n}, rows.data(), row_of.data(), fault.data(),
-              row_origin::after_node(row_origin::model::draft, 4, 0), nullptr);
+  sampler.run({numbers.data(), n, vocab}, {}, {list.data(), n}, rows.data(), row_of.data(),
+              static_cast<std::int32_t>(nodes), fault.data(), row_origin::after_node(row_origin::model::draft, 4, 0),
+              nullptr);
   return {to_host(rows), to_host(row_of), to_host(fault)[0]};
 }
 
@@ -109,7 +110,7 @@ void compare_all(std::int32_t vocab, const std::vector<sampling_options>& option
       INFO(rows[r].name << ", " << vocab << " tokens, T " << option.temperature << ", k " << option.top_k << ", p "
                         << option.top_p << ", min_p " << option.min_p);
       const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r) * vocab;
-      const std::vector<float> row = as_floats(std::vector<LogitT>(first, first + vocab));
+      const std::vector<float> row = as_floats(std::span<const LogitT>(first, first + vocab));
       std::vector<float> expected(row.size());
       host.probabilities(row, expected, 0);
       const auto u = static_cast<std::size_t>(asked[r]);
@@ -204,7 +205,7 @@ TEST_CASE("options of samplers out of range are errors that name them") {
   CHECK(says(message_of<option_error>([&] { sampler.reserve(1, 32000); }), "top_k on the device"));
   CHECK_NOTHROW(sampler.reserve(1, 1025));
   CHECK(says(message_of<option_error>([&] {
-               sampler.run({nullptr, 1, 8}, {nullptr, 1}, nullptr, nullptr, nullptr, {}, nullptr);
+               sampler.run({nullptr, 1, 8}, {}, {nullptr, 1}, nullptr, nullptr, 1, nullptr, {}, nullptr);
              }),
              "vocabulary"));
 }
@@ -218,12 +219,12 @@ __global__ void reset_kernel(tree_writer tree, std::int32_t limit) {
 
 // Draws `n` tokens with replacement and, from a tree of one node, as many without.
 template <class UnusedT = void>
-__global__ void draw_kernel(const float* row, std::int32_t vocab, device::chance_source source, tree_writer tree,
+__global__ void draw_kernel(const float* row, std::int32_t vocab, device::text_batch texts, tree_writer tree,
                             std::int32_t n, token_id* drawn, token_id* left) {
   using device::team;
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(device::shared_memory()), turns);
-  const philox_chance chance = source.now();
+  const philox_chance chance = texts.at(0).chance();
   const row_view<float, team> weights(row, static_cast<std::size_t>(vocab), who);
   for (std::int32_t i = 0; i < n; ++i) {
     const token_id token = chance.pick(weights, {root_node, i, purpose::draft});
@@ -257,7 +258,8 @@ TEST_CASE("tokens drawn from the device's rows are the host's") {
     const tree_writer writer = grown.writer();
     device::launch("reset", reset_kernel<>, {}, nullptr, writer, n);
     device::launch("draw", draw_kernel<>, {.threads = 256, .shared_bytes = sizeof(device::team::memory)}, nullptr,
-                   weights.data(), vocab, device::chance_source{state.data()}, writer, n, drawn.data(), left.data());
+                   weights.data(), vocab, device::text_batch::of(writer, {nullptr, state.data(), 0}), writer, n,
+                   drawn.data(), left.data());
     const std::vector<token_id> found = to_host(drawn), found_left = to_host(left);
     std::vector<float> expected(row.size());
     sampler<float>(options).probabilities(from.logits, expected, 0);

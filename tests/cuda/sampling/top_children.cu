@@ -55,7 +55,7 @@ void compare_all(std::int32_t vocab, const std::vector<std::int32_t>& breadths) 
     const device::device_array<std::int32_t> counts(asked.size());
     counts.fill_bytes(0xAB, nullptr);
     device::top_children(vocab).find(
-        {{data.data(), n_rows, vocab}, rows_of.data()}, {list.data(), static_cast<std::int32_t>(asked.size())},
+        {}, {{data.data(), n_rows, vocab}, rows_of.data()}, {list.data(), static_cast<std::int32_t>(asked.size())},
         {tokens.data(), probabilities.data(), log_probs.data(), counts.data(), k}, nullptr);
     const std::vector<token_id> found = to_host(tokens);
     const std::vector<float> p = to_host(probabilities), log_p = to_host(log_probs);
@@ -102,9 +102,9 @@ TEST_CASE("best children in a large vocabulary") {
 TEST_CASE("options of best children out of range are errors that name them") {
   CHECK(says(message_of<option_error>([] { device::top_children(0); }), "vocabulary"));
   const device::top_children top(10);
-  const node_rows<float> rows{{nullptr, 1, 10}, nullptr};
-  CHECK(says(message_of<option_error>([&] { top.find(rows, {nullptr, 1}, {.k = 0}, nullptr); }), "k"));
-  CHECK(says(message_of<option_error>([&] { top.find(rows, {nullptr, 1}, {.k = 1025}, nullptr); }), "k"));
+  const device::text_rows rows{{nullptr, 1, 10}};
+  CHECK(says(message_of<option_error>([&] { top.find({}, rows, {nullptr, 1}, {.k = 0}, nullptr); }), "k"));
+  CHECK(says(message_of<option_error>([&] { top.find({}, rows, {nullptr, 1}, {.k = 1025}, nullptr); }), "k"));
 }
 
 TEMPLATE_TEST_CASE("the device's most probable tokens are the host's", "", float, __half, __nv_bfloat16) {
@@ -130,7 +130,7 @@ TEMPLATE_TEST_CASE("the device's most probable tokens are the host's", "", float
     CHECK(fault.what == device::fault::kind::none);
     for (std::size_t r = 0; r < n; ++r) {
       const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r) * vocab;
-      CHECK(found[r] == argmax(as_floats(std::vector<TestType>(first, first + vocab)), 0));
+      CHECK(found[r] == argmax(as_floats(std::span<const TestType>(first, first + vocab)), 0));
     }
     const std::string node = "after node " + std::to_string(n - 1) + " of sequence 5 ";
     logits.back() = as<TestType>(infinity);

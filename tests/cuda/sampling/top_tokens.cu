@@ -97,7 +97,7 @@ TEMPLATE_TEST_CASE("the device's top tokens are the host's, bit for bit", "", fl
       for (std::size_t r = 0; r < rows.size(); ++r) {
         INFO(rows[r].name << ", " << vocab << " tokens, k " << k);
         const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r) * vocab;
-        compare(found, r, as_floats(std::vector<TestType>(first, first + vocab)), k);
+        compare(found, r, as_floats(std::span<const TestType>(first, first + vocab)), k);
       }
     }
   }
@@ -147,7 +147,7 @@ TEMPLATE_TEST_CASE("rows may begin at any address, and have a temperature", "", 
         const found_lists found = find(logits, vocab, 100, temperature, offset);
         for (std::size_t r = 0; r < 3; ++r) {
           const auto first = logits.begin() + static_cast<std::ptrdiff_t>(r) * vocab;
-          compare(found, r, as_floats(std::vector<TestType>(first, first + vocab)), 100, temperature);
+          compare(found, r, as_floats(std::span<const TestType>(first, first + vocab)), 100, temperature);
         }
       }
     }

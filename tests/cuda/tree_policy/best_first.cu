@@ -101,7 +101,8 @@ std::string compare(const lists& from, best_first_options options, gpu::best_fir
   start_round(grown, 7, limit);
   const auto tokens = to_device(from.tokens);
   const auto log_probs = to_device(from.log_probs);
-  policy.take_best(grown.writer(), {tokens.data(), log_probs.data(), from.n_rows, from.n_ranks}, nullptr);
+  policy.take_best(gpu::text_batch::of(grown.writer(), {}),
+                   {tokens.data(), log_probs.data(), from.n_rows, from.n_ranks}, nullptr);
   return difference(grown, host);
 }
 

@@ -58,7 +58,7 @@ std::string grow_over_block(HostT host, DeviceT device, const row_table<float>& 
   grow(host, expected, host_drafter, chance);
   const gpu::tree grown(device.max_nodes());
   start_round(grown, 5, limit);
-  gpu::grow(device, grown.writer(), device_drafter, {}, nullptr);
+  gpu::grow(device, gpu::text_batch::of(grown.writer(), {}), device_drafter, nullptr);
   if (device_drafter.what_was_found().what != gpu::fault::kind::none) return "a fault";
   return difference(grown, expected);
 }
@@ -123,9 +123,9 @@ TEST_CASE("A block's logits that no token may be drawn from are a fault, and the
   gpu::chain chain;
   gpu::best_first best_first;
   if (as_chain) {
-    gpu::grow(chain, grown.writer(), drafter, {}, nullptr);
+    gpu::grow(chain, gpu::text_batch::of(grown.writer(), {}), drafter, nullptr);
   } else {
-    gpu::grow(best_first, grown.writer(), drafter, {}, nullptr);
+    gpu::grow(best_first, gpu::text_batch::of(grown.writer(), {}), drafter, nullptr);
   }
   const gpu::fault found = drafter.what_was_found();
   CHECK(found.what == (is_impossible ? gpu::fault::kind::no_token : gpu::fault::kind::bad_logit));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +12,9 @@
 #include "cuda/tree_policy/table_drafter.cuh"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/decoder/grow.hpp"
@@ -24,77 +27,82 @@ struct growth_options {
   int rounds = 1;
   bool captured = true;  //!< the rounds of the device are replays of one graph
   std::uint64_t seed = 77;
+  bool fresh = true;  //!< the device's policy has not learnt anything
 };
 
-//! Grows some rounds' trees; the roots differ, and what was accepted is drawn at random. Empty where all are the same,
-//! drafts asked about the same nodes, and the rules of propose were kept.
+//! Grows some rounds' trees of three texts at once, in four lanes of which one is empty; the roots differ, and what was
+//! accepted is drawn at random. Empty where all are the same, drafts asked about the same nodes, and the rules of
+//! propose were kept.
 template <class HostT, class DeviceT>
-std::string grow_both(HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
+std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
   namespace gpu = espalier::cuda;
+  constexpr std::int32_t n_texts = 3;
   if (host.max_nodes() != device.max_nodes()) return "max_nodes";
   const std::int32_t capacity = device.max_nodes();
+  if (options.fresh) device.reserve(n_texts);
+  std::vector<HostT> hosts(n_texts, host);
   table_drafter host_drafter(table);
   device_table_drafter device_drafter(table);
   host_drafter.reserve(capacity);
-  device_drafter.reserve(capacity, {}, nullptr);
-  espalier::tree<> expected(capacity);
-  const gpu::tree grown(capacity);
-  const auto state = to_device(std::vector<gpu::text_state>(1));
-  const gpu::chance_source chance{state.data()};
-  const auto decision = to_device(std::vector<espalier::verdict>(1));
-  cudaStream_t stream = nullptr;
-  gpu::require(cudaStreamCreate(&stream), "cudaStreamCreate");
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t round_graph = nullptr;
-  if (options.captured) {
-    gpu::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-    gpu::grow(device, grown.writer(), device_drafter, chance, stream);
-    gpu::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    gpu::require(cudaGraphInstantiate(&round_graph, graph, 0), "cudaGraphInstantiate");
-  }
+  device_drafter.reserve(capacity, n_texts, nullptr);
+  std::vector<espalier::tree<>> expected(n_texts, espalier::tree<>(capacity));
+  const gpu::tree grown(capacity, n_texts);
+  const auto states = to_device(std::vector<gpu::text_state>(n_texts));
+  const auto place_of = to_device(std::vector<std::int32_t>{2, 0, 1, -1});
+  gpu::text_batch texts = gpu::text_batch::of(grown.writer(), {nullptr, states.data(), 0});
+  texts.n = 4;
+  texts.place_of = place_of.data();
+  texts.tree_words = static_cast<std::ptrdiff_t>(gpu::tree::n_words(capacity));
+  const auto decisions = to_device(std::vector<espalier::verdict>(n_texts));
+  const gpu::stream work;
+  const cudaStream_t stream = work.get();
+  std::optional<gpu::graph> replay;
+  if (options.captured) replay.emplace(stream, [&] { gpu::grow(device, texts, device_drafter, stream); });
   std::string found;
   for (int round = 0; round < options.rounds && found.empty(); ++round) {
-    const espalier::token_id root = 3 + 5 * round;
-    expected.reset(root, options.limit);
-    espalier::philox_chance host_chance(options.seed, 2, static_cast<std::uint32_t>(round + 1));
-    host_drafter.passes = 0;
-    host_drafter.reserve(capacity);
-    espalier::grow(host, expected, host_drafter, host_chance);
-
-    gpu::text_state now{};
-    now.size = round + 1;
-    now.stream = 2;
-    now.seed = options.seed;
-    state.upload(std::span<const gpu::text_state>(&now, 1), stream);
-    start_round(grown, root, options.limit, stream);
+    std::vector<espalier::verdict> accepted;
+    std::vector<gpu::text_state> now(n_texts);
+    for (std::int32_t t = 0; t < n_texts; ++t) {
+      now[static_cast<std::size_t>(t)] = {round + 1, 0, static_cast<std::uint32_t>(2 + t), options.seed};
+      start_round(grown, 3 + 5 * round + t, options.limit, stream, t);
+    }
+    states.upload(std::span<const gpu::text_state>(now), stream);
     if (options.captured) {
-      gpu::require(cudaGraphLaunch(round_graph, stream), "cudaGraphLaunch");
+      replay->launch(stream);
     } else {
-      gpu::grow(device, grown.writer(), device_drafter, chance, stream);
+      gpu::grow(device, texts, device_drafter, stream);
     }
     gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    found = difference(grown, expected);
-    const asked_so_far asked = device_drafter.asked();
-    if (found.empty() && host_drafter.passes > 0 && asked.unlawful != 0) found = "the device asked against the rules";
-    if (found.empty() && host_drafter.passes > 0 && asked.passes != host_drafter.passes)
-      found = "draft passes are " + std::to_string(asked.passes) + " for " + std::to_string(host_drafter.passes);
-    const auto row_of = device_drafter.row_of();
-    for (std::int32_t u = 0; u < expected.size() && found.empty() && host_drafter.passes > 0; ++u) {
-      const auto i = static_cast<std::size_t>(u);
-      if ((row_of[i] >= 0) != (host_drafter.row_of()[i] >= 0))
-        found = "the rows asked for differ at " + std::to_string(u);
+    for (std::int32_t t = 0; t < n_texts && found.empty(); ++t) {
+      HostT& policy = hosts[static_cast<std::size_t>(t)];
+      espalier::tree<>& tree = expected[static_cast<std::size_t>(t)];
+      tree.reset(3 + 5 * round + t, options.limit);
+      espalier::philox_chance chance(options.seed, static_cast<std::uint32_t>(2 + t),
+                                     static_cast<std::uint32_t>(round + 1));
+      host_drafter.passes = 0;
+      host_drafter.reserve(capacity);
+      espalier::grow(policy, tree, host_drafter, chance);
+      found = difference(grown, tree, t);
+      const asked_so_far asked = device_drafter.asked(t);
+      const bool asks = host_drafter.passes > 0;
+      if (found.empty() && asks && asked.unlawful != 0) found = "the device asked against the rules";
+      if (found.empty() && asks && asked.passes != host_drafter.passes)
+        found = "draft passes are " + std::to_string(asked.passes) + " for " + std::to_string(host_drafter.passes);
+      const auto row_of = device_drafter.row_of(t);
+      for (std::int32_t u = 0; u < tree.size() && found.empty() && asks; ++u) {
+        const auto i = static_cast<std::size_t>(u);
+        if ((row_of[i] >= 0) != (host_drafter.row_of()[i] >= 0))
+          found = "the rows asked for differ at " + std::to_string(u);
+      }
+      if (!found.empty()) found = "round " + std::to_string(round) + ", text " + std::to_string(t) + ": " + found;
+      accepted.push_back({(round * 7 + t) % tree.size(), 1});
+      policy.observe(tree, accepted.back());
     }
-    if (!found.empty()) found = "round " + std::to_string(round) + ": " + found;
-
-    const espalier::verdict v{(round * 7) % expected.size(), 1};
-    host.observe(expected, v);
-    decision.upload(std::span<const espalier::verdict>(&v, 1), stream);
-    device.observe(grown.writer(), decision.data(), stream);
+    if (!found.empty()) break;
+    decisions.upload(std::span<const espalier::verdict>(accepted), stream);
+    device.observe(texts, decisions.data(), stream);
     gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
-  if (round_graph != nullptr) gpu::require(cudaGraphExecDestroy(round_graph), "cudaGraphExecDestroy");
-  if (graph != nullptr) gpu::require(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  gpu::require(cudaStreamDestroy(stream), "cudaStreamDestroy");
   return found;
 }
 

@@ -21,10 +21,16 @@ __global__ void reset_tree(espalier::tree_writer tree, TokenT root, std::int32_t
   tree.reset(root, limit);
 }
 
+//! The tree in a place.
+inline espalier::tree_writer writer_of(const espalier::cuda::tree& trees, std::int32_t place) {
+  const std::size_t words = espalier::cuda::tree::n_words(trees.capacity());
+  return espalier::cuda::tree::at(trees.words().data() + static_cast<std::size_t>(place) * words, trees.capacity());
+}
+
 //! A new round: what the last one left is overwritten, then the root alone.
 inline void start_round(const espalier::cuda::tree& tree, espalier::token_id root, std::int32_t limit,
-                        cudaStream_t stream = nullptr) {
-  const espalier::tree_writer w = tree.writer();
+                        cudaStream_t stream = nullptr, std::int32_t place = 0) {
+  const espalier::tree_writer w = writer_of(tree, place);
   const auto nodes = static_cast<std::size_t>(tree.capacity()) + 1;
   for (void* array : {static_cast<void*>(w.token), static_cast<void*>(w.parent), static_cast<void*>(w.depth),
                       static_cast<void*>(w.first_draw), static_cast<void*>(w.last_draw), static_cast<void*>(w.log_prob),
@@ -39,8 +45,9 @@ inline void start_round(const espalier::cuda::tree& tree, espalier::token_id roo
 }
 
 //! Names the first place in which a tree of the device differs from the host's; empty where none does.
-inline std::string difference(const espalier::cuda::tree& device, const espalier::tree<>& grown) {
-  const espalier::tree_writer w = device.writer();
+inline std::string difference(const espalier::cuda::tree& device, const espalier::tree<>& grown,
+                              std::int32_t place = 0) {
+  const espalier::tree_writer w = writer_of(device, place);
   const espalier::tree_view host = grown;
   const espalier::tree_size size = to_host(w.size, 1)[0];
   if (size.n_nodes != host.n_nodes)

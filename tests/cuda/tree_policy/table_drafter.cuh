@@ -125,13 +125,20 @@ struct asked_so_far {
   std::int32_t unlawful;
 };
 
-//! One block, a warp or more.
+//! One block a lane, a warp or more.
 template <class ElementT>
-__global__ void propose_rows(espalier::tree_writer tree, espalier::cuda::node_list nodes, const ElementT* table,
+__global__ void propose_rows(espalier::cuda::text_batch texts, espalier::cuda::node_list nodes, const ElementT* table,
                              std::int32_t n_rows, std::int32_t vocab, std::int32_t n_nodes, ElementT* rows,
                              std::int32_t* row_of, asked_so_far* asked) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
-  const bool opens = nodes.nodes[0] == espalier::root_node;
+  const espalier::cuda::text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const espalier::tree_writer tree = here.tree;
+  const std::int32_t first = here.place * n_nodes;
+  row_of += first;
+  asked += here.place;
+  const espalier::node_id* const wanted = nodes.of(here.place);
+  const bool opens = wanted[0] == espalier::root_node;
   if (opens) {
     for (std::int32_t u = thread; u < n_nodes; u += threads)
       row_of[u] = -1;
@@ -140,18 +147,18 @@ __global__ void propose_rows(espalier::tree_writer tree, espalier::cuda::node_li
   __syncthreads();
   bool any = false;
   for (std::int32_t i = 0; i < nodes.n; ++i) {
-    const espalier::node_id u = nodes.nodes[i];
+    const espalier::node_id u = wanted[i];
     if (u == espalier::no_node) continue;
     any = true;
     if (thread == 0) {
       const bool is_there =
           u >= 0 && u < tree.size->n_nodes && row_of[u] < 0 && (u == 0 || row_of[tree.parent[u]] >= 0);
       if (!is_there) ++asked->unlawful;
-      row_of[u] = u;
+      row_of[u] = first + u;
     }
     const ElementT* from = table + static_cast<std::ptrdiff_t>(table_row(tree, u, n_rows)) * vocab;
     for (std::int32_t t = thread; t < vocab; t += threads)
-      rows[static_cast<std::ptrdiff_t>(u) * vocab + t] = from[t];
+      rows[static_cast<std::ptrdiff_t>(first + u) * vocab + t] = from[t];
   }
   if (thread == 0 && any) ++asked->passes;
 }
@@ -160,42 +167,47 @@ __global__ void propose_rows(espalier::tree_writer tree, espalier::cuda::node_li
 class device_table_drafter {
  public:
   explicit device_table_drafter(const row_table<float>& table)
-      : n_rows_(table.n_rows), vocab_(table.vocab), table_(to_device(table.numbers)), asked_(1) {
-    asked_.fill_bytes(0, nullptr);
-  }
+      : n_rows_(table.n_rows), vocab_(table.vocab), table_(to_device(table.numbers)) {}
 
-  void reserve(std::int32_t max_nodes, espalier::cuda::text_view, espalier::cuda::fault*) {
-    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+  void reserve(std::int32_t max_nodes, std::int32_t max_texts, espalier::cuda::fault*) {
+    n_nodes_ = max_nodes + 1;
+    const auto texts = static_cast<std::size_t>(max_texts);
+    const std::size_t nodes = texts * static_cast<std::size_t>(n_nodes_);
+    asked_ = espalier::cuda::device_array<asked_so_far>(texts);
+    asked_.fill_bytes(0, nullptr);
     rows_ = espalier::cuda::device_array<float>(nodes * static_cast<std::size_t>(vocab_));
     row_of_ = espalier::cuda::device_array<std::int32_t>(nodes);
     row_of_.fill_bytes(0xFF, nullptr);
   }
-  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
+  void begin(std::int32_t, espalier::cuda::text_view, std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {
+  }
   void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
-  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
+  void commit(const espalier::cuda::text_batch&, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }
 
-  void propose(espalier::tree_writer tree, espalier::cuda::node_list nodes, cudaStream_t stream) {
+  void propose(const espalier::cuda::text_batch& texts, espalier::cuda::node_list nodes, cudaStream_t stream) {
     ++launched_passes;
-    espalier::cuda::launch("propose_rows", propose_rows<float>, {.threads = 64}, stream, tree, nodes, table_.data(),
-                           n_rows_, vocab_, static_cast<std::int32_t>(row_of_.size()), rows_.data(), row_of_.data(),
+    espalier::cuda::launch("propose_rows", propose_rows<float>, {.grid = texts.lanes(), .threads = 64}, stream, texts,
+                           nodes, table_.data(), n_rows_, vocab_, n_nodes_, rows_.data(), row_of_.data(),
                            asked_.data());
   }
-  espalier::node_rows<float> rows() const {
-    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_}, row_of_.data()};
+  espalier::cuda::text_rows rows() const {
+    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_}, row_of_.data(), n_nodes_};
   }
 
-  //! Waits for the device.
-  asked_so_far asked() const { return to_host(asked_)[0]; }
-  std::vector<std::int32_t> row_of() const { return to_host(row_of_); }
+  //! Wait for the device. By place, and of all places.
+  asked_so_far asked(std::int32_t place) const { return to_host(asked_)[static_cast<std::size_t>(place)]; }
+  std::vector<std::int32_t> row_of(std::int32_t place) const {
+    return to_host(row_of_.data() + place * n_nodes_, static_cast<std::size_t>(n_nodes_));
+  }
 
   int launched_passes = 0;
 
  private:
-  std::int32_t n_rows_, vocab_;
+  std::int32_t n_rows_, vocab_, n_nodes_ = 0;
   espalier::cuda::device_array<float> table_;
-  espalier::cuda::device_array<float> rows_;  // [max_nodes + 1][vocab]
+  espalier::cuda::device_array<float> rows_;  // [places][max_nodes + 1][vocab]
   espalier::cuda::device_array<std::int32_t> row_of_;
   espalier::cuda::device_array<asked_so_far> asked_;
 };
@@ -226,14 +238,17 @@ class device_table_block {
       : n_rows_(table.n_rows), vocab_(table.vocab), table_(to_device(table.numbers)), found_(1) {
     found_.fill_bytes(0, nullptr);
   }
-  void reserve(std::int32_t, espalier::cuda::text_view, espalier::cuda::fault*) {}
-  void begin(std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {}
+  void reserve(std::int32_t, std::int32_t, espalier::cuda::fault*) {}
+  void begin(std::int32_t, espalier::cuda::text_view, std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {
+  }
   void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
-  void commit(espalier::tree_writer, espalier::cuda::path_view, cudaStream_t) {}
+  void commit(const espalier::cuda::text_batch&, espalier::cuda::path_view, cudaStream_t) {}
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }
   std::int32_t block_length() const { return n_rows_; }
-  espalier::vocab_rows<NumberT> propose_block(cudaStream_t) const { return {table_.data(), n_rows_, vocab_}; }
+  espalier::vocab_rows<NumberT> propose_block(const espalier::cuda::text_batch&, cudaStream_t) const {
+    return {table_.data(), n_rows_, vocab_};
+  }
   espalier::cuda::fault* found() const { return found_.data(); }
 
   //! Waits for the device.

@@ -102,16 +102,18 @@ class both_sides {
   template <class VerifierT>
   answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
                    device::detail::row_tuning tuning) const {
-    device::verification<VerifierT, LogitT> verification(verifier, sampling, n_nodes(), scene_.vocab, tuning);
+    device::verification<VerifierT, LogitT> verification(verifier, n_nodes(), scene_.vocab, 1, tuning);
+    verification.sample(0, sampling, nullptr);
     const auto state = to_device(std::vector<device::text_state>{{static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
     const auto found = to_device(std::vector<device::fault>(1));
     const device::accepted_path path(n_nodes());
-    verification.run(sequence_.writer(), {{draft_.data(), n_nodes(), scene_.vocab}, draft_row_of_.data()},
-                     {logits_.data(), n_nodes(), scene_.vocab}, row_of_node_.data(), 3, {state.data()}, found.data(),
-                     nullptr);
+    device::text_batch texts = sequence_.texts(0, 3);
+    texts.texts.state = state.data();
+    verification.run(texts, {{draft_.data(), n_nodes(), scene_.vocab}, draft_row_of_.data(), n_nodes()},
+                     {logits_.data(), n_nodes(), scene_.vocab}, row_of_node_.data(), n_nodes(), found.data(), nullptr);
     const device::path_view accepted =
-        path.find(sequence_.writer(), verification.decision(), row_of_node_.data(), found.data(), nullptr);
-    return {to_host(verification.decision(), 1)[0], to_host(found)[0], to_host(accepted.n, 1)[0]};
+        path.find(texts, verification.decisions(), row_of_node_.data(), n_nodes(), found.data(), nullptr);
+    return {to_host(verification.decisions(), 1)[0], to_host(found)[0], to_host(accepted.n, 1)[0]};
   }
 
  private:
@@ -283,7 +285,7 @@ TEST_CASE("an accepted path is that of the verdict, and none where there is a fa
     const auto decision = to_device(std::vector<verdict>{{u, 4}});
     const auto found = to_device(std::vector<device::fault>(1));
     const device::path_view p =
-        path.find(sequence.writer(), decision.data(), row_of_node.data(), found.data(), nullptr);
+        path.find(sequence.texts(), decision.data(), row_of_node.data(), view.n_nodes, found.data(), nullptr);
     REQUIRE(p.max == view.n_nodes);
     REQUIRE(p.decision == decision.data());
     const std::int32_t n = to_host(p.n, 1)[0];
@@ -301,6 +303,7 @@ TEST_CASE("an accepted path is that of the verdict, and none where there is a fa
   device::fault bad;
   bad.what = device::fault::kind::bad_logit;
   const auto found = to_device(std::vector<device::fault>{bad});
-  const device::path_view p = path.find(sequence.writer(), decision.data(), row_of_node.data(), found.data(), nullptr);
+  const device::path_view p =
+      path.find(sequence.texts(), decision.data(), row_of_node.data(), view.n_nodes, found.data(), nullptr);
   REQUIRE(to_host(p.n, 1)[0] == 0);
 }

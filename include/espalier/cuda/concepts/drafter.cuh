@@ -7,26 +7,25 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/probabilities.hpp"
-#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/block_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 
 namespace espalier::cuda {
 
-//! espalier::Drafter on the device.
+//! espalier::Drafter on the device, for all texts of a round at once.
 //!
 //! Minimal definition
-//!   reserve(max_nodes, text, found)   rounds will ask about at most max_nodes nodes of trees after this text; logits
-//!                                     that no token may be drawn from are reported to `found`. By the one decoder that
-//!                                     it serves
-//!   begin(context, n_known, stream)   follow a new text, which the device has by then; its first n_known tokens are
-//!                                     those of the text before. Not captured
-//!   ensure(n, max_context, stream)    before a round: the text may reach n tokens, drafted ones included; launches are
-//!                                     made for max_context. Not captured
-//!   commit(tree, path, stream)        the round is over; the path and one token will join the text
+//!   reserve(max_nodes, max_texts, found)   rounds will ask about at most max_nodes nodes of each of so many texts'
+//!                                     trees; logits that no token may be drawn from are reported to found [places]. By
+//!                                     the one decoder that it serves
+//!   begin(place, text, context, n_known, stream)   follow a new text, which the device has by then as `text`; its first
+//!                                     n_known tokens are those of the text before in this place. Not captured
+//!   ensure(place, n, stream)          before a round: the text may reach n tokens, drafted ones included. Not captured
+//!   commit(texts, path, stream)       the round is over; the paths and one token each will join the texts
 //!   capacity() -> int
 //! Laws
 //!   Those of espalier::Drafter. Nothing but begin synchronises
@@ -34,11 +33,12 @@ namespace espalier::cuda {
 //!   the refinements below; no_drafter
 template <class DrafterT>
 concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n, text_view text, fault* found,
-                           std::span<const token_id> context, tree_writer tree, path_view path, cudaStream_t stream) {
-  drafter.reserve(n, text, found);
-  drafter.begin(context, n, stream);
+                           std::span<const token_id> context, const text_batch& texts, path_view path,
+                           cudaStream_t stream) {
+  drafter.reserve(n, n, found);
+  drafter.begin(n, text, context, n, stream);
   drafter.ensure(n, n, stream);
-  drafter.commit(tree, path, stream);
+  drafter.commit(texts, path, stream);
   { fixed.capacity() } -> std::convertible_to<std::int32_t>;
 };
 
@@ -46,59 +46,58 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
-//!   propose(tree, nodes, stream)   makes the rows of these nodes; the root alone comes first and opens the round. What
+//!   propose(texts, nodes, stream)  makes the rows of these nodes; the root alone comes first and opens the round. What
 //!                                  is no_node is passed over
-//!   rows() -> node_rows<float>     all rows of this round by node: probabilities, at addresses that do not change
+//!   rows() -> text_rows            all rows of this round: probabilities, at addresses that do not change
 //! Models
 //!   autoregressive
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> &&
-    requires(DrafterT& drafter, tree_writer tree, node_list nodes, cudaStream_t stream) {
+    requires(DrafterT& drafter, const text_batch& texts, node_list nodes, cudaStream_t stream) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
-  drafter.propose(tree, nodes, stream);
-  { drafter.rows() } -> std::convertible_to<node_rows<float>>;
+  drafter.propose(texts, nodes, stream);
+  { drafter.rows() } -> std::convertible_to<text_rows>;
 };
 
 //! espalier::BlockDrafter on the device.
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size(), block_length() -> int
-//!   propose_block(stream) -> vocab_rows<float, __half or __nv_bfloat16>   [block_length] logits, at the same address
-//!   every round
-//!   found() -> fault*              where whoever reads these logits reports that no token can be drawn
+//!   propose_block(texts, stream) -> vocab_rows<float, __half or __nv_bfloat16>   [lanes][block_length] logits, at the
+//!                                  same address for as many lanes
+//!   found() -> fault*              [places] where whoever reads these logits reports that no token can be drawn
 //! Models
 //!   block_diffusion
 template <class DrafterT>
-concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, cudaStream_t stream) {
+concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const text_batch& texts, cudaStream_t stream) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
   { drafter.block_length() } -> std::convertible_to<std::int32_t>;
-  { drafter.propose_block(stream).n_rows } -> std::convertible_to<std::int32_t>;
+  { drafter.propose_block(texts, stream).n_rows } -> std::convertible_to<std::int32_t>;
   { drafter.found() } -> std::same_as<fault*>;
 };
 
-//! What a BlockDrafter answers: espalier::block_rows, and where who reads them reports what is not finite.
-template <class NumberT>
-struct block_rows {
-  vocab_rows<NumberT> logits;
-  fault* found = nullptr;
+//! espalier::ReleasingDrafter on the device: release(place) gives up what it keeps of the text in this place.
+//!
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t place) {
+  drafter.release(place);
 };
-
-template <class NumberT>
-block_rows(vocab_rows<NumberT>, fault*) -> block_rows<NumberT>;
 
 //! A drafter of one of the kinds that can be asked: no_drafter cannot.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT>;
 
-//! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and gives its
-//! answer: node_rows of all nodes so far, or block_rows.
+//! Asks a drafter about nodes of the trees, the root alone or nodes whose parents it was asked about, and gives its
+//! answer: text_rows of all nodes so far, or block_rows.
 template <AskableDrafter DrafterT>
-auto ask(tree_writer tree, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
+auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
   if constexpr (StepDrafter<DrafterT>) {
-    drafter.propose(tree, nodes, stream);
-    return node_rows<float>(drafter.rows());
+    drafter.propose(texts, nodes, stream);
+    return text_rows(drafter.rows());
   } else {
-    return block_rows{drafter.propose_block(stream), drafter.found()};
+    return block_rows{drafter.propose_block(texts, stream), drafter.block_length(), drafter.found()};
   }
 }
 
@@ -106,16 +105,18 @@ auto ask(tree_writer tree, DrafterT& drafter, node_list nodes, cudaStream_t stre
 //! target's cache.
 //!
 //! Minimal definition, besides Drafter
-//!   read(backend, first, n, stream)   after a pass of a prefill: rows 0 to n - 1 are the tokens from number `first` on
-//!   read(backend, path, stream)       in a round, before the text is written on: the path's rows are the pending token
-//!                                     and those after it
+//!   read(backend, place, first, n, stream)   after a pass of a prefill of this text: rows 0 to n - 1 are its tokens
+//!                                     from number `first` on
+//!   read(backend, texts, path, n_rows, stream)   in a round, before the texts are written on: the paths' rows, n_rows
+//!                                     of the pass for each lane, are the pending tokens and those after them
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
-    requires(DrafterT& drafter, const BackendT& backend, std::int32_t n, path_view path, cudaStream_t stream) {
-  drafter.read(backend, n, n, stream);
-  drafter.read(backend, path, stream);
+    requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,
+             cudaStream_t stream) {
+  drafter.read(backend, n, n, n, stream);
+  drafter.read(backend, texts, path, n, stream);
 };
 
 }  // namespace espalier::cuda

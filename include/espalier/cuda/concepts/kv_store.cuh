@@ -4,13 +4,31 @@
 #include <cuda_runtime.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
+
+//! The scratch rows of each text that its cache keeps, in the memory of the device: by value into kernels.
+//!
+//! Shapes      base, n [places]; rows [places][max], of which the first n of each are there, ascending from 0 or more
+struct kept_rows {
+  const std::int32_t* base = nullptr;  //!< rows that were committed before
+  const std::int32_t* rows = nullptr;
+  const std::int32_t* n = nullptr;
+  std::int32_t max = 0;
+
+  //! Those of one text.
+  ESPALIER_HOST_DEVICE kept_rows of(std::int32_t place) const {
+    return {base + place, rows + static_cast<std::ptrdiff_t>(place) * max, n + place, max};
+  }
+};
 
 //! espalier::KVStore on the device, always compacting: how many rows are committed, and which of the rows after them
 //! are kept, is known to the device alone.
@@ -19,9 +37,8 @@ namespace espalier::cuda {
 //!   capacity(), n_sequences() -> int
 //!   ensure(sequence, n, stream)   slots 0 to n - 1 can be written from now on; the only verb that may allocate. Not
 //!                                 captured
-//!   commit(sequence, base, kept, n_kept, max_kept, stream)   base, n_kept [1] and kept [max_kept] are addresses on the
-//!                                 device, kept ascends: row base + kept[i] moves to base + i, in every layer, for i
-//!                                 below n_kept
+//!   commit(texts, kept, stream)   in the sequence of each text, row base + rows[i] moves to base + i, in every layer,
+//!                                 for i below n
 //! Laws
 //!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not
 //!   synchronise
@@ -30,12 +47,12 @@ namespace espalier::cuda {
 //! Models
 //!   contiguous_kv, paged_kv; on_host_kv
 template <class KVStoreT>
-concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, const std::int32_t* at,
-                           cudaStream_t stream) {
+concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, const text_batch& texts,
+                           const kept_rows& kept, cudaStream_t stream) {
   { fixed.capacity() } -> std::convertible_to<std::int32_t>;
   { fixed.n_sequences() } -> std::convertible_to<std::int32_t>;
   kv.ensure(n, n, stream);
-  kv.commit(n, at, at, at, n, stream);
+  kv.commit(texts, kept, stream);
 };
 
 //! espalier::PrefixKVStore on the device: the tokens are those that the host knows, and lie in its memory.

@@ -5,33 +5,54 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/path.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 
-//! Rows of the target's last pass whose hidden states a drafter reads, and the positions of the text that they stand
-//! at, one after the other. By value into kernels; what is there is known on the device alone.
+//! Rows of the target's last pass whose hidden states a drafter reads, and where in which texts they stand: the
+//! accepted paths of a round, or the tokens of one text that a prefill has read. By value into kernels; what is there is
+//! known on the device alone.
 struct state_rows {
-  const std::int32_t* rows = nullptr;  //!< rows of the pass; nullptr: 0, 1, ...
-  const std::int32_t* n = nullptr;     //!< [1] how many are there; nullptr: begin + max
-  const text_state* text = nullptr;    //!< row 0 of these stands at the pending token's place; nullptr: at `first`
-  std::int32_t first = 0;
-  std::int32_t begin = 0;  //!< those before it are left out
-  std::int32_t max = 0;    //!< what launches are made for
+  text_batch texts;               //!< of a round
+  path_view paths;                //!< of a round, before the texts are written on; of a prefill there is none
+  std::int32_t rows_of_lane = 0;  //!< of the round's pass
+  std::int32_t place = 0;         //!< of a prefill's text
+  std::int32_t first = 0;         //!< of a prefill: where row 0 of the pass stands
+  std::int32_t begin = 0;         //!< those before it are left out
+  std::int32_t max = 0;           //!< of each lane: what launches are made for
 
-  //! The accepted path of a round, before the text is written on: at most `max` rows of it.
-  static state_rows of(path_view path, text_view text, std::int32_t max) {
-    return {path.rows, path.n, text.state, 0, 0, path.max < max ? path.max : max};
+  //! Of each path `max` rows at most.
+  static state_rows of(const text_batch& texts, const path_view& paths, std::int32_t rows_of_lane, std::int32_t max) {
+    return {texts, paths, rows_of_lane, 0, 0, 0, paths.max < max ? paths.max : max};
+  }
+  static state_rows of_prefill(std::int32_t place, std::int32_t first, std::int32_t n) {
+    return {{}, {}, 0, place, first, 0, n};
   }
 
-  //! `many` of them, after the first `done`.
-  state_rows part(std::int32_t done, std::int32_t many) const { return {rows, n, text, first, begin + done, many}; }
+  std::int32_t n_lanes() const { return texts.n; }
+  //! `many` of each lane, after the first `done`.
+  state_rows part(std::int32_t done, std::int32_t many) const {
+    state_rows some = *this;
+    some.begin += done;
+    some.max = many;
+    return some;
+  }
 
+  //! Row `row` of the pass stands at `position` of the text in `place`; -1: it is not there.
+  struct entry {
+    std::int32_t place = -1;
+    std::int32_t row = 0;
+    std::int32_t position = 0;
+  };
   //! In kernels: i from 0 to max - 1.
-  ESPALIER_HOST_DEVICE bool has(std::int32_t i) const { return i < max && (n == nullptr || begin + i < *n); }
-  ESPALIER_HOST_DEVICE std::int32_t row(std::int32_t i) const { return rows == nullptr ? begin + i : rows[begin + i]; }
-  ESPALIER_HOST_DEVICE std::int32_t position(std::int32_t i) const {
-    return (text == nullptr ? first : text->size - 1) + begin + i;
+  ESPALIER_HOST_DEVICE entry at(std::int32_t lane, std::int32_t i) const {
+    const std::int32_t k = begin + i;
+    if (paths.n == nullptr) return {place, k, first + k};
+    const text_in_batch text = texts.at(lane);
+    if (text.place < 0) return {};
+    const path_view path = paths.of(text.place);
+    if (k >= *path.n) return {};
+    return {text.place, lane * rows_of_lane + path.rows[k], text.text.state->size - 1 + k};
   }
 };
 

@@ -4,13 +4,13 @@
 #include <cuda_runtime.h>
 
 #include <concepts>
+#include <cstdint>
 
 #include "espalier/concepts/tree_policy.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/node_list.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 
@@ -20,7 +20,7 @@ namespace detail {
 template <class DrafterT>
 auto answer_of(DrafterT& drafter) {
   if constexpr (AskableDrafter<DrafterT>) {
-    return ask(tree_writer(), drafter, node_list(), cudaStream_t());
+    return ask(text_batch(), drafter, node_list(), cudaStream_t());
   } else {
     return espalier::detail::no_answer();
   }
@@ -28,16 +28,19 @@ auto answer_of(DrafterT& drafter) {
 
 }  // namespace detail
 
-//! espalier::TreePolicy on the device: the same steps, each a fixed series of launches, whatever tree they grow.
+//! espalier::TreePolicy on the device: the same steps, for all texts of a round at once, each a fixed series of
+//! launches, whatever trees they grow.
 //!
 //! Minimal definition
 //!   static constexpr regime sampling, max_nodes() -> int   as espalier::TreePolicy's
-//!   begin(tree, stream) -> node_list   a round begins, tree holds the root, and its limit is set; the root, or nothing
-//!   take(tree, answer, chance, stream) -> node_list   enqueues what appends to the tree, and gives the nodes to ask
-//!                                         about next; a list of 0 once the tree is this round's. The answer is
-//!                                         node_rows<float> or block_rows
-//!   observe(tree, decision, stream)       what was committed; decision [1] is on the device, its token -1 where
-//!                                         nothing was
+//!   reserve(max_texts)                 before anything else where there is more than one
+//!   begin(texts, stream) -> node_list  a round begins, the trees hold the root, and their limits are set; the root, or
+//!                                      nothing
+//!   take(texts, answer, stream) -> node_list   enqueues what appends to the trees, and gives the nodes to ask about
+//!                                      next; a list of 0 once the trees are this round's. The answer is text_rows or
+//!                                      block_rows
+//!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
+//!                                      nothing was
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
@@ -46,17 +49,19 @@ auto answer_of(DrafterT& drafter) {
 //!   plain, chain, sampled_chain, iid_paths, delayed, best_first, dynatree, dyspec_greedy, dyspec_threshold
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
-    requires(PolicyT& policy, tree_writer tree, DrafterT& drafter, chance_source chance, const verdict* decision,
+    requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter, const verdict* decisions, std::int32_t n,
              cudaStream_t stream) {
-  { policy.begin(tree, stream) } -> std::same_as<node_list>;
-  { policy.take(tree, detail::answer_of(drafter), chance, stream) } -> std::same_as<node_list>;
-  policy.observe(tree, decision, stream);
+  policy.reserve(n);
+  { policy.begin(texts, stream) } -> std::same_as<node_list>;
+  { policy.take(texts, detail::answer_of(drafter), stream) } -> std::same_as<node_list>;
+  policy.observe(texts, decisions, stream);
 };
 
-//! espalier::ResettingPolicy on the device: reset(stream) forgets what was learnt from the last text.
+//! espalier::ResettingPolicy on the device: reset(place, stream) forgets what was learnt from the last text that had
+//! this place.
 template <class PolicyT>
-concept ResettingPolicy = requires(PolicyT& policy, cudaStream_t stream) {
-  policy.reset(stream);
+concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStream_t stream) {
+  policy.reset(place, stream);
 };
 
 }  // namespace espalier::cuda

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier::cuda {
 
-//! Nodes in the memory of the device, as many as a launch is made for: those that are not there are no_node.
+//! Nodes of each text in the memory of the device, as many as a launch is made for: those that are not there are
+//! no_node.
 //!
-//! Shapes      nodes [n]
+//! Shapes      nodes [places][stride], the first n of each; [n], the same for all, where the stride is 0
 struct node_list {
   const node_id* nodes = nullptr;
   std::int32_t n = 0;
+  std::int32_t stride = 0;
+
+  ESPALIER_HOST_DEVICE const node_id* of(std::int32_t place) const {
+    return nodes + static_cast<std::ptrdiff_t>(place) * stride;
+  }
 };
 
 }  // namespace espalier::cuda

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/verdict.hpp"
 
 namespace espalier::cuda {
 
-//! What a round has accepted, in the memory of the device: by value into kernels.
+//! What a round has accepted of each text, in the memory of the device: by value into kernels.
 //!
-//! Shapes      decision, n: [1]; nodes, rows: [max], of which the first *n are there
-//! Law         nodes[0] is the root; nodes[i + 1] is a child of nodes[i]; the last one is decision->accepted. *n is 0
+//! Shapes      decision, n, base: [places]; nodes, rows: [places][max], of which the first n of each are there
+//! Law         nodes[0] is the root; nodes[i + 1] is a child of nodes[i]; the last one is decision->accepted. n is 0
 //!             where the round has found a fault: nothing is committed then
 struct path_view {
   const verdict* decision = nullptr;
   const node_id* nodes = nullptr;
-  const std::int32_t* rows = nullptr;  //!< of the forward pass, the root's is 0
+  const std::int32_t* rows = nullptr;  //!< of the text's own in the forward pass, the root's is 0
   const std::int32_t* n = nullptr;
+  const std::int32_t* base = nullptr;  //!< rows that the target's cache held of the text before
   std::int32_t max = 0;
+
+  //! That of one text.
+  ESPALIER_HOST_DEVICE path_view of(std::int32_t place) const {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * max;
+    return {decision + place, nodes + first, rows + first, n + place, base + place, max};
+  }
 };
 
 }  // namespace espalier::cuda

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "espalier/config.hpp"
-#include "espalier/core/philox.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier::cuda {
@@ -25,16 +23,6 @@ struct text_view {
   token_id* tokens = nullptr;
   text_state* state = nullptr;
   std::int32_t capacity = 0;  //!< tokens that the text may have
-};
-
-//! Where the random numbers of a text come from, by value into kernels: those of its present round.
-struct chance_source {
-  const text_state* state = nullptr;
-
-  //! In kernels.
-  ESPALIER_HOST_DEVICE philox_chance now() const {
-    return {state->seed, state->stream, static_cast<std::uint32_t>(state->size)};
-  }
 };
 
 }  // namespace espalier::cuda

@@ -11,21 +11,21 @@
 
 namespace espalier::cuda {
 
-//! The draft tree of one round, in the memory of the device. Kernels get its writer by value.
+//! The draft trees of one round, one for each text, in the memory of the device. Kernels get a writer by value.
 //!
 //! Errors      option_error for a capacity outside 0 to 1048576; cuda_error where there is no memory
 class tree {
  public:
-  //! Capacity in draws: the root is not counted.
-  explicit tree(std::int32_t capacity) : capacity_(capacity) {
+  //! Capacity of each in draws: the root is not counted.
+  explicit tree(std::int32_t capacity, std::int32_t n_trees = 1) : capacity_(capacity) {
     require_option("tree capacity", capacity, 0, 1 << 20);
-    words_ = device_array<std::int32_t>(n_words(capacity));
+    words_ = device_array<std::int32_t>(n_words(capacity) * static_cast<std::size_t>(n_trees));
   }
 
   std::int32_t capacity() const { return capacity_; }
-  //! Addresses on the device: to be used in kernels.
+  //! The first one, by addresses on the device: to be used in kernels. The next is n_words(capacity()) words further.
   tree_writer writer() const { return at(words_.data(), capacity_); }
-  //! All that there is of the tree, to be copied in one piece.
+  //! All that there is of the trees, to be copied in one piece.
   const device_array<std::int32_t>& words() const { return words_; }
 
   //! 32-bit words of a tree of this capacity.

@@ -14,8 +14,8 @@
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree_order.cuh"
-#include "espalier/cuda/core/tree_source.cuh"
 
 namespace espalier::cuda {
 
@@ -30,9 +30,9 @@ struct tree_compile_tuning {
 };
 inline constexpr tree_compile_tuning tree_compile_tunings[] = {{96, 1, 96}, {288, 1, 96}, {544, 1, 128}, {544, 2, 128}};
 
-//! Where the rows of all sequences go. Shapes as in forward_batch_view; nodes, rows: [n_sequences][n_rows]
+//! Where the rows of all lanes go. Shapes as in forward_batch_view; nodes, rows: [lanes][n_rows]
 struct compiled_rows {
-  std::int32_t n_rows = 0;  //!< of each sequence, padding included
+  std::int32_t n_rows = 0;  //!< of each lane, padding included
   std::int32_t mask_words = 0;
   node_order order = node_order::insertion;
   node_id* nodes = nullptr;
@@ -86,15 +86,15 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   __syncthreads();
 }
 
-//! Block (x, y) writes rows x * tile and on of sequence y.
+//! Block (x, y) writes rows x * tile and on of lane y.
 template <int Threads, int Items, int Tile>
-ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, compiled_rows out) {
+ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   auto& m = *reinterpret_cast<tree_compile_memory<Threads, Items, Tile>*>(shared_memory());
-  const auto s = static_cast<std::int32_t>(blockIdx.y);
-  const tree_source from = many == nullptr ? one : many[s];
-  const std::int32_t n_nodes = from.tree.size->n_nodes;
+  const text_in_batch from = texts.here();
+  const std::int32_t s = from.lane;
+  const std::int32_t n_nodes = from.place < 0 ? 0 : from.tree.size->n_nodes;
   const std::int32_t n = n_nodes < out.n_rows ? n_nodes : out.n_rows;
-  const std::int32_t prefix = from.text.state->size - 1;
+  const std::int32_t prefix = from.place < 0 ? 0 : from.text.state->size - 1;
   order_nodes(m, from.tree, out.order, n);
 
   const block_tree_order<Threads, Items> block(m.order, m.sorting, n);
@@ -138,7 +138,8 @@ ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, com
   }
   if (first == 0 && thread == 0) {
     const auto at = static_cast<std::int32_t>(begin);
-    out.sequences[s] = {from.sequence, at, at + n, prefix, at * words, words};
+    const std::int32_t sequence = from.place < 0 ? 0 : texts.first_sequence + from.place;
+    out.sequences[s] = {sequence, at, at + n, prefix, at * words, words};
   }
   __syncthreads();
   for (int i = thread; i < count * words; i += Threads)
@@ -154,8 +155,8 @@ ESPALIER_KERNEL void compile_trees(tree_source one, const tree_source* many, com
 //! rounds the cache holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node
 //! has are padding, with empty masks.
 //!
-//! Shapes      each sequence has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows():
-//!             [n_sequences][n_rows], -1 beyond the tree
+//! Shapes      each lane has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows():
+//!             [lanes][n_rows], -1 beyond the tree
 //! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of
 //!             pointer doubling and at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows))
 //!             bytes; read: 4 n a block, 8 n for breadth_first. No synchronisation, no allocation after construction
@@ -181,43 +182,14 @@ class tree_compiler {
   std::int32_t capacity() const { return capacity_; }
   std::int32_t n_sequences() const { return n_sequences_; }
 
-  //! The batch of one tree. The addresses are always the same.
-  forward_batch_view compile(const tree_source& source, std::int32_t n_rows, std::int32_t max_context,
-                             cudaStream_t stream) const {
-    return compile(source, nullptr, 1, n_rows, max_context, stream);
-  }
-  //! The batch of several trees: sources [n_sequences] is an address on the device, the shapes hold for each tree.
-  forward_batch_view compile(const tree_source* sources, std::int32_t n_sequences, std::int32_t n_rows,
-                             std::int32_t max_context, cudaStream_t stream) const {
-    return compile({}, sources, n_sequences, n_rows, max_context, stream);
-  }
-
-  //! On the device: row -> node, of the batch compiled last.
-  const node_id* nodes() const { return words_.data(); }
-  //! On the device: node -> row within the sequence, of the batch compiled last.
-  const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
-
- private:
-  template <int I>
-  static void launch_as(const tree_source& one, const tree_source* many, std::int32_t n_sequences,
-                        const detail::compiled_rows& out, cudaStream_t stream) {
-    constexpr detail::tree_compile_tuning by = detail::tree_compile_tunings[I];
-    launch(
-        "compile_trees", detail::compile_trees<by.threads, by.items, by.tile>,
-        {.grid = dim3(static_cast<unsigned>((out.n_rows + by.tile - 1) / by.tile), static_cast<unsigned>(n_sequences)),
-         .threads = static_cast<unsigned>(by.threads),
-         .shared_bytes = sizeof(detail::tree_compile_memory<by.threads, by.items, by.tile>)},
-        stream, one, many, out);
-  }
-
-  forward_batch_view compile(const tree_source& one, const tree_source* many, std::int32_t n_sequences,
-                             std::int32_t n_rows, std::int32_t max_context, cudaStream_t stream) const {
+  //! The batch of these texts' trees: n_rows rows for each lane. The addresses are always the same.
+  forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream) const {
     if (n_rows < 1 || n_rows > capacity_ + 1) {
       raise<input_error>("a tree cannot be compiled into ", n_rows, " rows: this compiler has room for 1 to ",
                          capacity_ + 1, ".");
     }
-    if (n_sequences < 1 || n_sequences > n_sequences_) {
-      raise<input_error>(n_sequences, " trees cannot be compiled: this compiler has room for 1 to ", n_sequences_, ".");
+    if (texts.n < 1 || texts.n > n_sequences_) {
+      raise<input_error>(texts.n, " trees cannot be compiled: this compiler has room for 1 to ", n_sequences_, ".");
     }
     const std::size_t rows = words_.size() / 6;
     detail::compiled_rows out{.n_rows = n_rows, .mask_words = espalier::mask_words(n_rows), .order = order_};
@@ -234,11 +206,11 @@ class tree_compiler {
       return n_rows <= by.threads * by.items;
     };
     const auto enqueue = fits(0) ? &launch_as<0> : fits(1) ? &launch_as<1> : fits(2) ? &launch_as<2> : &launch_as<3>;
-    enqueue(one, many, n_sequences, out, stream);
-    return {.n_rows = n_rows * n_sequences,
-            .n_sequences = n_sequences,
-            .n_outputs = n_rows * n_sequences,
-            .max_context = max_context,
+    enqueue(texts, out, stream);
+    return {.n_rows = n_rows * texts.n,
+            .n_sequences = texts.n,
+            .n_outputs = n_rows * texts.n,
+            .max_context = texts.max_context,
             .tokens = out.tokens,
             .positions = out.positions,
             .slots = out.slots,
@@ -246,6 +218,22 @@ class tree_compiler {
             .sequences = out.sequences,
             .mask = out.mask,
             .outputs = nullptr};
+  }
+
+  //! On the device: row -> node, of the batch compiled last.
+  const node_id* nodes() const { return words_.data(); }
+  //! On the device: node -> row within the lane, of the batch compiled last.
+  const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
+
+ private:
+  template <int I>
+  static void launch_as(const text_batch& texts, const detail::compiled_rows& out, cudaStream_t stream) {
+    constexpr detail::tree_compile_tuning by = detail::tree_compile_tunings[I];
+    launch("compile_trees", detail::compile_trees<by.threads, by.items, by.tile>,
+           {.grid = dim3(static_cast<unsigned>((out.n_rows + by.tile - 1) / by.tile), static_cast<unsigned>(texts.n)),
+            .threads = static_cast<unsigned>(by.threads),
+            .shared_bytes = sizeof(detail::tree_compile_memory<by.threads, by.items, by.tile>)},
+           stream, texts, out);
   }
 
   std::int32_t capacity_;

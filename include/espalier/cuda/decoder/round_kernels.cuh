@@ -7,14 +7,35 @@
 #include <cstdint>
 
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/path.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
-//! The first and the last launch of a round, and what it leaves for the host.
+//! How texts get to their places, the first and the last launch of a round, and what it leaves for the host.
 namespace espalier::cuda::detail {
+
+// One thread: a text's state, which nothing of the host has to wait for; no fault yet.
+template <class StateT>
+ESPALIER_KERNEL void put_state(StateT* to, StateT state, fault* found) {
+  *to = state;
+  *found = {};
+}
+
+// Which places some lanes have, by value into a kernel.
+struct some_lanes {
+  static constexpr std::int32_t max = 256;
+  std::int32_t first = 0;
+  std::int32_t n = 0;
+  std::int32_t place[max] = {};
+};
+
+// One block.
+template <class UnusedT = void>
+ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
+  const auto i = static_cast<std::int32_t>(threadIdx.x);
+  if (i < some.n) place_of[some.first + i] = some.place[i];
+}
 
 // What a round tells the host, besides its tree.
 struct round_outcome {
@@ -22,34 +43,45 @@ struct round_outcome {
   verdict decision;  // what is committed; its token is -1 where nothing is
 };
 
-// One thread. The tree is its root, the last token; it may grow as far as the context goes, and not at all where one
-// token is left.
+// One thread a lane. The tree is its root, the last token; it may grow as far as the context goes, and not at all where
+// one token is left.
 template <class UnusedT = void>
-ESPALIER_KERNEL void open_round(tree_writer tree, text_view text, std::int32_t max_nodes, std::int32_t longest) {
-  const text_state state = *text.state;
+ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::int32_t longest) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const text_state state = *here.text.state;
   std::int32_t limit = 0;
   if (state.end - state.size > 1) {
     limit = longest - state.size;
     limit = limit < 0 ? 0 : (limit < max_nodes ? limit : max_nodes);
   }
-  tree.reset(text.tokens[state.size - 1], limit);
+  here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// One thread. The accepted path and the target's own token join the text, which stops at its end.
+// One thread a lane. The accepted path and the target's own token join the text, which stops at its end.
+//
+// Shapes: found [places], decisions [places]: what is committed; its token is -1 where nothing is; outcomes [lanes]
 template <class UnusedT = void>
-ESPALIER_KERNEL void close_round(tree_writer tree, path_view path, text_view text, const fault* found,
-                                 round_outcome* outcome) {
-  text_state state = *text.state;
+ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault* found, verdict* decisions,
+                                 round_outcome* outcomes) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const path_view path = paths.of(here.place);
+  const fault failed = found[here.place];
+  verdict decision{root_node, -1};
+  text_state state = *here.text.state;
   const std::int32_t room = state.end - state.size;
-  std::int32_t n = found->what == fault::kind::none ? *path.n : 0;
+  std::int32_t n = failed.what == fault::kind::none ? *path.n : 0;
   n = n < room ? n : room;
-  *outcome = {*found, {root_node, -1}};
-  if (n <= 0) return;
-  outcome->decision = cut(tree.view(), *path.decision, n);
-  for (std::int32_t i = 0; i < n; ++i)
-    text.tokens[state.size + i] = i + 1 < *path.n ? tree.token[path.nodes[i + 1]] : path.decision->token;
-  state.size += n;
-  *text.state = state;
+  if (n > 0) {
+    decision = cut(here.tree.view(), *path.decision, n);
+    for (std::int32_t i = 0; i < n; ++i)
+      here.text.tokens[state.size + i] = i + 1 < *path.n ? here.tree.token[path.nodes[i + 1]] : path.decision->token;
+    state.size += n;
+    *here.text.state = state;
+  }
+  decisions[here.place] = decision;
+  outcomes[here.lane] = {failed, decision};
 }
 
 }  // namespace espalier::cuda::detail

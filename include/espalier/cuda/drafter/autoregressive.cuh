@@ -24,15 +24,19 @@
 
 namespace espalier::cuda {
 
-//! espalier::autoregressive on the device: one masked pass of a smaller model for each call of propose.
+//! espalier::autoregressive on the device: one masked pass of a smaller model for each call of propose, over the nodes
+//! of all texts.
 //!
-//! Backend and store are kept by reference when given as lvalues, by value otherwise.
+//! Backend and store are kept by reference when given as lvalues, by value otherwise. The text in place i has the
+//! store's sequence number i from `sequence` on.
 //!
-//! Shapes      rows() [max_nodes + 1][vocab], the row of node u at u
-//! Complexity  propose: one pass over as many rows as the list has entries, padding included, over two rows for the
-//!             root: the text's last two tokens. No synchronisation, no allocation
+//! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
+//! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included, over two
+//!             rows for the root: the text's last two tokens. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      option_error where the model takes fewer rows than a round may ask about; faults of the draft's logits
+//! Errors      option_error where the model takes fewer rows than a round of one text may ask about, or the store has
+//!             fewer sequences than there are texts; what the backend throws where all texts ask about more; faults of
+//!             the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -55,47 +59,57 @@ class autoregressive {
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return (std::min)(backend_.max_positions(), kv_.capacity()); }
 
-  void reserve(std::int32_t max_nodes, text_view text, fault* found) {
+  void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
     require_option("max_rows of the draft model", backend_.max_rows(), (std::max)(max_nodes, 2), 1 << 30);
-    text_ = text;
+    require_option("sequences of the draft's cache", kv_.n_sequences(), sequence_ + max_texts, 1 << 30);
     found_ = found;
-    batch_ = draft_batch(max_nodes, sequence_, text, capacity());
-    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
-    rows_ = device_array<float>(nodes * static_cast<std::size_t>(vocab_size()));
-    row_of_ = device_array<std::int32_t>(nodes);
-    sampler_.reserve(max_nodes + 1, vocab_size());
+    batch_ = draft_batch(max_nodes, max_texts, sequence_, capacity());
+    n_nodes_ = max_nodes + 1;
+    row_of_ = device_array<std::int32_t>(static_cast<std::size_t>(n_nodes_) * static_cast<std::size_t>(max_texts));
+    rows_ = device_array<float>(row_of_.size() * static_cast<std::size_t>(vocab_size()));
+    sampler_.reserve(n_nodes_, vocab_size());
   }
 
-  void begin(std::span<const token_id> context, std::int32_t n_known, cudaStream_t stream) {
+  void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
+             cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
     // The last two tokens are forwarded with each round's root; the row of the last known token may be missing.
-    const auto last = (std::min)(static_cast<std::int32_t>(context.size()), capacity()) - 2;
-    prefill_.run(backend_, kv_, sequence_, text_, (std::max)(0, n_known - 1), last, stream);
+    const std::int32_t last = (std::max)(0, (std::min)(static_cast<std::int32_t>(context.size()), capacity()) - 2);
+    std::int32_t first = (std::min)((std::max)(0, n_known - 1), last);
+    if constexpr (SharingKVStore<kv_type>) {
+      const auto needed = context.first(static_cast<std::size_t>(last));
+      if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
+      kv_.truncate(sequence_ + place, first);  // to be written anew
+      prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
+      kv_.remember(sequence_ + place, first, needed.subspan(static_cast<std::size_t>(first)));
+    } else {
+      prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
+    }
   }
 
-  void ensure(std::int32_t n, std::int32_t max_context, cudaStream_t stream) {
-    kv_.ensure(sequence_, (std::min)(n, capacity()), stream);
-    max_context_ = (std::min)(max_context, capacity());
+  void release(std::int32_t place) requires SharingKVStore<kv_type> { kv_.truncate(sequence_ + place, 0); }
+
+  void ensure(std::int32_t place, std::int32_t n, cudaStream_t stream) {
+    kv_.ensure(sequence_ + place, (std::min)(n, capacity()), stream);
   }
 
-  void propose(tree_writer tree, node_list nodes, cudaStream_t stream) {
+  void propose(const text_batch& texts, node_list nodes, cudaStream_t stream) {
     const bool opens = !is_open_;
-    is_open_ = true;
-    const forward_batch_view batch =
-        opens ? batch_.root(max_context_, stream) : batch_.level(tree, nodes, max_context_, stream);
+    const forward_batch_view batch = opens ? batch_.root(texts, stream) : batch_.level(texts, nodes, stream);
     if (opens) row_of_.fill_bytes(0xFF, stream);
+    is_open_ = true;
     const vocab_rows<number> logits = backend_.forward(kv_, batch, stream);
-    sampler_.run(logits, batch_.asked(batch.n_outputs), rows_.data(), row_of_.data(), found_,
+    sampler_.run(logits, texts, batch_.asked(batch.n_outputs / texts.n), rows_.data(), row_of_.data(), n_nodes_, found_,
                  row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
   }
 
-  node_rows<float> rows() const {
-    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_size()}, row_of_.data()};
+  text_rows rows() const {
+    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_size()}, row_of_.data(), n_nodes_};
   }
 
-  void commit(tree_writer, path_view path, cudaStream_t stream) {
-    if (is_open_) batch_.commit(kv_, path, stream);
+  void commit(const text_batch& texts, path_view path, cudaStream_t stream) {
+    if (is_open_) batch_.commit(kv_, texts, path, stream);
     is_open_ = false;
   }
 
@@ -104,14 +118,13 @@ class autoregressive {
   KVStoreT kv_;
   sampler<number> sampler_;
   std::int32_t sequence_;
-  text_view text_;
   fault* found_ = nullptr;
   draft_batch batch_;
   prefill prefill_;
   device_array<float> rows_;
   device_array<std::int32_t> row_of_;
-  std::int32_t max_context_ = 0;
-  bool is_open_ = false;
+  std::int32_t n_nodes_ = 0;
+  bool is_open_ = false;  // whether nodes were asked about in the round that is being enqueued
 };
 
 template <class BackendT, class KVStoreT>

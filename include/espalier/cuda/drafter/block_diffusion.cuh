@@ -11,11 +11,10 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/path.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/drafter/block_diffusion.hpp"
 
 namespace espalier::cuda {
@@ -24,26 +23,27 @@ namespace espalier::cuda {
 //! logits of each of the next L tokens.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
-//! max_positions(), make_context(), and, with work in a stream,
-//!   read(context, backend, state_rows, stream)               takes hidden states, any number of rows
-//!   forward(context, text, length, max_context, stream) -> vocab_rows   the tokens after the text's last
+//! max_positions(), make_context(max_texts), and, with work in a stream,
+//!   read(context, backend, state_rows, stream)       takes hidden states, any number of rows
+//!   forward(context, texts, length, stream) -> vocab_rows   the tokens after the last of each text
 //!
-//! Shapes      propose_block: [block_length][vocab]
+//! Shapes      propose_block: [lanes][block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
 //! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
-//!             of a prefill by read(backend, first, n), in a round by read(backend, path) before the text is written
-//!             on. What is read of a text is what the target's cache holds of it
-//! Errors      input_error for an empty context; option_error for a length beyond the model's
+//!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, n_rows) before
+//!             the texts are written on. What is read of a text is what the target's cache holds of it
+//! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
+//!             was made for
 //! Pre         trees are no deeper than the block
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
   using model_type = std::remove_reference_t<ModelT>;
-  using context_type = decltype(std::declval<model_type&>().make_context());
+  using context_type = decltype(std::declval<model_type&>().make_context(1));
 
  public:
   explicit block_diffusion(ModelT&& model, block_diffusion_options options = {})
-      : model_(std::forward<ModelT>(model)), context_(model_.make_context()) {
+      : model_(std::forward<ModelT>(model)), context_(model_.make_context(1)) {
     require_option("length of a block", options.length, 0, model_.block_length());
     length_ = options.length > 0 ? options.length : model_.block_length();
   }
@@ -52,36 +52,36 @@ class block_diffusion {
   std::int32_t block_length() const { return length_; }
   std::int32_t capacity() const { return model_.max_positions(); }
 
-  void reserve(std::int32_t, text_view text, fault* found) {
-    text_ = text;
+  void reserve(std::int32_t, std::int32_t max_texts, fault* found) {
+    if (max_texts > 1) context_ = model_.make_context(max_texts);
     found_ = found;
   }
 
-  void begin(std::span<const token_id> context, std::int32_t, cudaStream_t) const {
+  void begin(std::int32_t, text_view, std::span<const token_id> context, std::int32_t, cudaStream_t) const {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
   }
 
-  void ensure(std::int32_t, std::int32_t max_context, cudaStream_t) { longest_ = (std::min)(max_context, capacity()); }
+  void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
 
-  //! Rows 0 to n - 1 of the target's last pass were over the tokens from `first` on.
+  //! Rows 0 to n - 1 of the target's last pass were over this text's tokens from `first` on.
   template <class BackendT>
-  void read(const BackendT& backend, std::int32_t first, std::int32_t n, cudaStream_t stream) {
-    state_rows rows;
-    rows.first = first;
-    rows.max = n;
-    model_.read(context_, backend, rows, stream);
+  void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n, cudaStream_t stream) {
+    model_.read(context_, backend, state_rows::of_prefill(place, first, n), stream);
   }
 
-  //! The path's rows of the target's last pass were over the pending token and those after it.
+  //! The paths' rows of the target's last pass were over the pending tokens and those after them.
   template <class BackendT>
-  void read(const BackendT& backend, path_view path, cudaStream_t stream) {
-    model_.read(context_, backend, state_rows::of(path, text_, length_ + 1), stream);
+  void read(const BackendT& backend, const text_batch& texts, path_view path, std::int32_t n_rows,
+            cudaStream_t stream) {
+    model_.read(context_, backend, state_rows::of(texts, path, n_rows, length_ + 1), stream);
   }
 
-  auto propose_block(cudaStream_t stream) { return model_.forward(context_, text_, length_, longest_, stream); }
+  auto propose_block(const text_batch& texts, cudaStream_t stream) {
+    return model_.forward(context_, texts, length_, stream);
+  }
 
   //! Nothing to do: read() has seen what is committed.
-  void commit(tree_writer, path_view, cudaStream_t) const {}
+  void commit(const text_batch&, path_view, cudaStream_t) const {}
 
   fault* found() const { return found_; }
 
@@ -89,8 +89,6 @@ class block_diffusion {
   ModelT model_;
   context_type context_;
   std::int32_t length_ = 0;
-  std::int32_t longest_ = 0;  // the text may reach so many tokens
-  text_view text_;
   fault* found_ = nullptr;
 };
 

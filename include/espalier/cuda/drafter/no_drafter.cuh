@@ -8,17 +8,16 @@
 #include <span>
 
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 
 namespace espalier::cuda {
 
 //! The drafter of plain decoding: it has nothing to propose. Goes with the policy `plain`.
 struct no_drafter {
-  void reserve(std::int32_t, text_view, fault*) {}
-  void begin(std::span<const token_id>, std::int32_t, cudaStream_t) {}
+  void reserve(std::int32_t, std::int32_t, fault*) {}
+  void begin(std::int32_t, text_view, std::span<const token_id>, std::int32_t, cudaStream_t) {}
   void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
-  void commit(tree_writer, path_view, cudaStream_t) {}
+  void commit(const text_batch&, path_view, cudaStream_t) {}
   std::int32_t capacity() const { return (std::numeric_limits<std::int32_t>::max)(); }
 };
 

@@ -7,8 +7,10 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 
 namespace espalier::cuda::detail {
@@ -20,35 +22,30 @@ struct compaction_tuning {
   static constexpr int rows = 16;     //!< that a thread reads before it writes them
 };
 
-//! Which rows move where, as kv_store::commit has it.
-struct kept_rows {
-  std::int32_t sequence;
-  const std::int32_t* base;
-  const std::int32_t* kept;
-  const std::int32_t* n_kept;
-  std::int32_t max_kept;
-};
-
 //! Moves one row: in chunks from the beginning of a layer's pages.
 struct row_move {
   std::int64_t from;
   std::int64_t to;
 };
 
-//! Moves kept rows together. Each thread has one chunk of a row, of the keys or the values of one layer, and moves it
+//! Moves the kept rows of each lane, along y, together. Each thread has one chunk of a row, of the keys or the values of one layer, and moves it
 //! for all rows, several at a time, first reading and then writing. No other thread touches these columns, and kept
 //! ascends, so kept[j] >= j: rows that are not read yet lie above all that has been written. In place, without a
 //! barrier between rows.
 template <class ChunkT, class NumberT>
-ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, kept_rows rows) {
+ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, text_batch texts, kept_rows all_kept) {
+  const std::int32_t place = texts.here().place;
+  if (place < 0) return;
+  const kept_rows kept = all_kept.of(place);
+  const std::int32_t sequence = texts.first_sequence + place;
   constexpr int chunk_size = static_cast<int>(sizeof(ChunkT) / sizeof(NumberT));
   auto* const moves = reinterpret_cast<row_move*>(shared_memory());
-  const std::int32_t base = *rows.base;
-  const std::int32_t n = *rows.n_kept < rows.max_kept ? *rows.n_kept : rows.max_kept;
+  const std::int32_t base = *kept.base;
+  const std::int32_t n = *kept.n < kept.max ? *kept.n : kept.max;
   const NumberT* const layer = kv.data;
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n; i += static_cast<std::int32_t>(blockDim.x)) {
-    moves[i] = {(kv.key(0, rows.sequence, base + rows.kept[i]) - layer) / chunk_size,
-                (kv.key(0, rows.sequence, base + i) - layer) / chunk_size};
+    moves[i] = {(kv.key(0, sequence, base + kept.rows[i]) - layer) / chunk_size,
+                (kv.key(0, sequence, base + i) - layer) / chunk_size};
   }
   __syncthreads();
 
@@ -72,32 +69,33 @@ ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, kept_rows rows) {
 }
 
 template <class ChunkT, class NumberT>
-void launch_compaction(const kv_view<NumberT>& kv, const kept_rows& rows, cudaStream_t stream) {
+void launch_compaction(const kv_view<NumberT>& kv, const text_batch& texts, const kept_rows& kept,
+                       cudaStream_t stream) {
   const std::int64_t columns = static_cast<std::int64_t>(kv.n_layers) * 2 * kv.row_size *
                                static_cast<std::int64_t>(sizeof(NumberT)) / static_cast<std::int64_t>(sizeof(ChunkT));
   constexpr unsigned threads = compaction_tuning::threads;
   launch("compact_rows", compact_rows<ChunkT, NumberT>,
-         {.grid = dim3(static_cast<unsigned>((columns + threads - 1) / threads)),
+         {.grid = texts.lanes(static_cast<std::int32_t>((columns + threads - 1) / threads)),
           .threads = threads,
-          .shared_bytes = static_cast<std::size_t>(rows.max_kept) * sizeof(row_move)},
-         stream, kv, rows);
+          .shared_bytes = static_cast<std::size_t>(kept.max) * sizeof(row_move)},
+         stream, kv, texts, kept);
 }
 
-//! Moves row base + kept[i] to base + i in every layer, i below n_kept, in one launch.
+//! Moves row base + rows[i] of each text's sequence to base + i in every layer, i below n, in one launch.
 //!
 //! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in
 //!             pieces of 16 bytes where the size of a row is a multiple of that. No synchronisation, no allocation
-//! Pre         kept ascends from 0 or more
+//! Pre         rows ascend from 0 or more
 template <class NumberT>
-void compact(const kv_view<NumberT>& kv, const kept_rows& rows, cudaStream_t stream) {
-  if (rows.max_kept < 1) return;
+void compact(const kv_view<NumberT>& kv, const text_batch& texts, const kept_rows& kept, cudaStream_t stream) {
+  if (kept.max < 1) return;
   const std::size_t bytes = static_cast<std::size_t>(kv.row_size) * sizeof(NumberT);
   if (bytes % sizeof(uint4) == 0) {
-    launch_compaction<uint4>(kv, rows, stream);
+    launch_compaction<uint4>(kv, texts, kept, stream);
   } else if (bytes % sizeof(uint2) == 0) {
-    launch_compaction<uint2>(kv, rows, stream);
+    launch_compaction<uint2>(kv, texts, kept, stream);
   } else {
-    launch_compaction<NumberT>(kv, rows, stream);
+    launch_compaction<NumberT>(kv, texts, kept, stream);
   }
 }
 

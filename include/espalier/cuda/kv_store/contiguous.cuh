@@ -8,7 +8,9 @@
 #include <span>
 
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/kv_store/memory/kv_shape.hpp"
@@ -61,13 +63,11 @@ class contiguous_kv {
   //! Slots 0 to n_slots - 1 of the sequence are there: always, up to the capacity.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t) const { shape_.check(sequence, n_slots); }
 
-  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
+  //! Row base + rows[i] of each text's sequence moves to base + i, in every layer, i below n. No synchronisation.
   //!
-  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
-  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
-              std::int32_t max_kept, cudaStream_t stream) const {
-    shape_.check(sequence, 0);
-    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
+  //! Pre         kept.max <= capacity()
+  void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {
+    detail::compact(view(), texts, kept, stream);
   }
 
  private:

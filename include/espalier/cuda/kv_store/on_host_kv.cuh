@@ -15,6 +15,7 @@
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
@@ -77,25 +78,33 @@ class host_rows {
   std::vector<std::int32_t> rows_;     // 0, 1, 2, ...
 };
 
-// Shapes: kept [max_kept]
+// What is committed of one lane, in memory of the host: the sequence (-1 for an empty lane), how many rows there were,
+// how many are kept, and which.
 struct kept_on_host {
-  std::int32_t* base;
-  std::int32_t* n_kept;
-  std::int32_t* kept;
+  std::int32_t* words;
+  std::int32_t capacity;
+
+  ESPALIER_HOST_DEVICE std::int32_t* of(std::int32_t lane) const {
+    return words + static_cast<std::ptrdiff_t>(lane) * (3 + capacity);
+  }
 };
 
 inline constexpr int bring_kept_threads = 128;
 
-// One block: what is committed goes to memory of the host.
+// One block a lane.
 template <class UnusedT = void>
-ESPALIER_KERNEL void bring_kept(kept_on_host to, const std::int32_t* base, const std::int32_t* kept,
-                                const std::int32_t* n_kept, std::int32_t max_kept) {
-  const std::int32_t n = *n_kept < max_kept ? *n_kept : max_kept;
+ESPALIER_KERNEL void bring_kept(kept_on_host to, text_batch texts, kept_rows all_kept) {
+  const text_in_batch here = texts.here();
+  std::int32_t* const words = to.of(here.lane);
+  const bool is_there = here.place >= 0;
+  const kept_rows kept = all_kept.of(is_there ? here.place : 0);
+  const std::int32_t n = !is_there ? 0 : *kept.n < kept.max ? *kept.n : kept.max;
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += bring_kept_threads)
-    to.kept[i] = kept[i];
+    words[3 + i] = kept.rows[i];
   if (threadIdx.x != 0) return;
-  *to.base = *base;
-  *to.n_kept = n;
+  words[0] = is_there ? texts.first_sequence + here.place : -1;
+  words[1] = is_there ? *kept.base : 0;
+  words[2] = n;
 }
 
 }  // namespace detail
@@ -104,7 +113,7 @@ ESPALIER_KERNEL void bring_kept(kept_on_host to, const std::int32_t* base, const
 //! lvalue, by value otherwise. It must compact.
 //!
 //! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after
-//!             the first commit of a sequence; a graph can capture it
+//!             the constructor; a graph can capture it
 //! Law         KVStore's
 //! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. What the
 //!             host's cache raises is thrown by the next call of ensure() or commit()
@@ -135,14 +144,12 @@ class on_host_kv {
     }
   }
 
-  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
-              std::int32_t max_kept, cudaStream_t stream) {
+  void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) {
     state_->failure.raise();
-    check(sequence);
-    const detail::kept_on_host to{state_->numbers.data(), state_->numbers.data() + 1, state_->numbers.data() + 2};
-    launch("bring_kept", detail::bring_kept<>, {.threads = detail::bring_kept_threads}, stream, to, base, kept, n_kept,
-           max_kept < capacity() ? max_kept : capacity());
-    require(cudaLaunchHostFunc(stream, &state::commit, &state_->commits[static_cast<std::size_t>(sequence)]),
+    check(texts.first_sequence + texts.n - 1);
+    launch("bring_kept", detail::bring_kept<>, {.grid = texts.lanes(), .threads = detail::bring_kept_threads}, stream,
+           state_->kept(), texts, kept);
+    require(cudaLaunchHostFunc(stream, &state::commit, &state_->commits[static_cast<std::size_t>(texts.n) - 1]),
             "cudaLaunchHostFunc");
   }
 
@@ -153,30 +160,37 @@ class on_host_kv {
   struct state;
   struct commit_call {
     state* self;
-    std::int32_t sequence;
+    std::int32_t n_lanes;
   };
 
   struct state {
     state(KVStoreT&& kv, std::int32_t n_sequences)
         : rows(std::forward<KVStoreT>(kv), n_sequences),
-          numbers(static_cast<std::size_t>(rows.store().capacity()) + 2) {
-      for (std::int32_t s = 0; s < n_sequences; ++s)
-        commits.push_back({this, s});
+          numbers(static_cast<std::size_t>(n_sequences) * (static_cast<std::size_t>(rows.store().capacity()) + 3)) {
+      for (std::int32_t n = 1; n <= n_sequences; ++n)
+        commits.push_back({this, n});
+    }
+
+    detail::kept_on_host kept() const {
+      return {numbers.data(), static_cast<std::int32_t>(numbers.size() / commits.size()) - 3};
     }
 
     static void commit(void* data) {
       const auto& call = *static_cast<const commit_call*>(data);
       state& self = *call.self;
-      self.failure.guard([&] {
-        self.rows.commit(
-            call.sequence, self.numbers[0],
-            std::span<const std::int32_t>(self.numbers.data() + 2, static_cast<std::size_t>(self.numbers[1])));
-      });
+      for (std::int32_t lane = 0; lane < call.n_lanes; ++lane) {
+        const std::int32_t* const words = self.kept().of(lane);
+        if (words[0] < 0) continue;
+        self.failure.guard([&] {
+          self.rows.commit(words[0], words[1],
+                           std::span<const std::int32_t>(words + 3, static_cast<std::size_t>(words[2])));
+        });
+      }
     }
 
     detail::host_rows<KVStoreT> rows;
-    pinned_array<std::int32_t> numbers;  // base, n_kept, kept [capacity]
-    std::vector<commit_call> commits;    // by sequence
+    pinned_array<std::int32_t> numbers;  // as kept_on_host
+    std::vector<commit_call> commits;    // by number of lanes
     host_failure failure;
   };
 

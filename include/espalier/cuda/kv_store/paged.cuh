@@ -10,8 +10,10 @@
 
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/kv_store/page_copy.cuh"
@@ -155,13 +157,11 @@ class paged_kv {
     enter(to, 0, stream);
   }
 
-  //! Row base + kept[i] moves to base + i, in every layer, i below n_kept. No synchronisation.
+  //! Row base + rows[i] of each text's sequence moves to base + i, in every layer, i below n. No synchronisation.
   //!
-  //! Shapes      on the device: base, n_kept [1]; kept [max_kept], ascending from 0 or more
-  void commit(std::int32_t sequence, const std::int32_t* base, const std::int32_t* kept, const std::int32_t* n_kept,
-              std::int32_t max_kept, cudaStream_t stream) const {
-    shape_.check(sequence, 0);
-    detail::compact(view(), {sequence, base, kept, n_kept, max_kept < capacity() ? max_kept : capacity()}, stream);
+  //! Pre         kept.max <= capacity()
+  void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {
+    detail::compact(view(), texts, kept, stream);
   }
 
  private:

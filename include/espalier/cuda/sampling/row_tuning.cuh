@@ -17,9 +17,9 @@ struct row_tuning {
   unsigned threads;  // of a block: a multiple of 32, from 256 on
   unsigned blocks;   // of a cluster
 
-  // A team for each of n rows.
-  launch_shape shape(std::int32_t n, std::size_t shared_bytes) const {
-    return {dim3(static_cast<unsigned>(n) * blocks), threads, shared_bytes, blocks};
+  // A team for each of n rows of each lane.
+  launch_shape shape(std::int32_t n, std::size_t shared_bytes, std::int32_t n_lanes = 1) const {
+    return {dim3(static_cast<unsigned>(n) * blocks, static_cast<unsigned>(n_lanes)), threads, shared_bytes, blocks};
   }
 
   bool operator==(const row_tuning&) const = default;

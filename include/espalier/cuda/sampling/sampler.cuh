@@ -16,6 +16,7 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/sampling/sampler.hpp"
@@ -29,27 +30,38 @@ struct sampler_memory {
   alignas(16) unsigned char of_sampler[16];  // layout.bytes
 };
 
-// A team an entry of the list.
+// Shapes: rows [places][n_nodes][vocab], row_of [places][n_nodes], found [places]
+struct sampled_rows_memory {
+  float* rows;
+  std::int32_t* row_of;
+  std::int32_t n_nodes;
+  fault* found;
+};
+
+// A team an entry of the list, along x, of each lane, along y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
-                                                         team_sampler_layout layout, node_list asked, float* rows,
-                                                         std::int32_t* row_of, fault* found, row_origin from) {
-  const std::int32_t entry = team::number();
-  const node_id u = asked.nodes[entry];
+                                                         team_sampler_layout layout, text_batch texts, node_list asked,
+                                                         sampled_rows_memory out, row_origin from) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const std::int32_t entry = here.lane * asked.n + team::number();
+  const node_id u = asked.of(here.place)[team::number()];
   if (u == no_node) return;
+  const std::int32_t at = here.place * out.n_nodes + u;
   auto& memory = *reinterpret_cast<sampler_memory*>(shared_memory());
   team::turns turns;
   const team who(memory.team_memory, turns);
   team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
-  float* row = rows + static_cast<std::ptrdiff_t>(u) * logits.vocab;
-  if (!sampler.probabilities(logits.at(entry), logits.vocab, row, found, from.numbered(u))) {
+  float* row = out.rows + static_cast<std::ptrdiff_t>(at) * logits.vocab;
+  if (!sampler.probabilities(logits.at(entry), logits.vocab, row, out.found + here.place, from.numbered(u))) {
     // Nobody is to read what was there before.
     for (std::int32_t i = static_cast<std::int32_t>(who.rank()); i < logits.vocab;
          i += static_cast<std::int32_t>(who.size()))
       row[i] = 0;
   }
-  if (who.rank() == 0) row_of[u] = u;
+  if (who.rank() == 0) out.row_of[at] = at;
   who.sync();  // the others may still read what this block has found
 }
 
@@ -79,18 +91,19 @@ class sampler {
     vocab_ = vocab;
   }
 
-  //! Row u of `rows` is made from row i of the logits, where u is entry i of the list, and row_of[u] set to u. What is
-  //! no_node is passed over. A fault is of the row `from`, with u for its index.
+  //! Row u of a text's `rows` is made from row i of its lane's logits, where u is entry i of its list; row_of says
+  //! where the row is in all of `rows`. What is no_node is passed over. A fault is of the row `from`, with u for its
+  //! index.
   //!
-  //! Shapes      logits [asked.n][vocab]; rows [nodes][vocab]; row_of [nodes]
+  //! Shapes      logits [lanes][asked.n][vocab]; rows [places][n_nodes][vocab]; row_of [places][n_nodes]; found [places]
   //! Pre         no node twice
-  void run(vocab_rows<LogitT> logits, node_list asked, float* rows, std::int32_t* row_of, fault* found, row_origin from,
-           cudaStream_t stream) const {
+  void run(vocab_rows<LogitT> logits, const text_batch& texts, node_list asked, float* rows, std::int32_t* row_of,
+           std::int32_t n_nodes, fault* found, row_origin from, cudaStream_t stream) const {
     require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
     if (asked.n == 0) return;
     const std::size_t bytes = offsetof(detail::sampler_memory, of_sampler) + layout_.bytes;
-    launch("sampler", detail::sampler_kernel<LogitT>, tuning_.shape(asked.n, bytes), stream, logits, options_, layout_,
-           asked, rows, row_of, found, from);
+    launch("sampler", detail::sampler_kernel<LogitT>, tuning_.shape(asked.n, bytes, texts.n), stream, logits, options_,
+           layout_, texts, asked, {rows, row_of, n_nodes, found}, from);
   }
 
  private:

@@ -32,6 +32,8 @@ struct team_sampler_layout {
 
   //! For teams of this many blocks.
   static team_sampler_layout of(const sampling_options& options, std::int32_t vocab, unsigned blocks);
+  //! The same, whatever the options.
+  static team_sampler_layout of_any(std::int32_t vocab, unsigned blocks);
 };
 
 namespace detail {
@@ -56,6 +58,10 @@ inline team_sampler_layout team_sampler_layout::of(const sampling_options& optio
   if (has_top_k || options.top_p < 1.0F) layout.bytes = layout.maxima;
   if (has_top_k) layout.bytes += static_cast<std::size_t>(layout.share.own_maxima()) * sizeof(std::uint32_t);
   return layout;
+}
+
+inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsigned blocks) {
+  return of({.temperature = 1.0F, .top_k = vocab > 1 ? 1 : 0, .top_p = 0.5F}, vocab, blocks);
 }
 
 //! Turns rows of logits into probabilities by a team of threads: espalier::sampler on the device, in kernels.

@@ -14,6 +14,8 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
@@ -23,9 +25,9 @@ namespace espalier::cuda {
 
 //! The most probable tokens after each node of a list, in the memory of the device.
 //!
-//! Shapes      tokens, probabilities, log_probs: [nodes][k], entry i that of the list's node i, most probable first;
-//!             beyond those that there are token -1, probability 0 and minus infinity. What is nullptr is not written:
-//!             probabilities, log_probs, counts [nodes], how many there are
+//! Shapes      tokens, probabilities, log_probs: [places][nodes][k], entry i that of the list's node i, most probable
+//!             first; beyond those that there are token -1, probability 0 and minus infinity. What is nullptr is not
+//!             written: probabilities, log_probs, counts [places][nodes], how many there are
 struct child_lists {
   token_id* tokens = nullptr;
   float* probabilities = nullptr;
@@ -53,12 +55,17 @@ __device__ inline void write_no_children(const child_lists& out, std::int32_t en
   }
 }
 
+// A team an entry of the list, along x, of each lane, along y.
 template <class NumberT>
-ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(node_rows<NumberT> rows, row_share share,
-                                                                           node_list nodes, child_lists out) {
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_batch texts, text_rows all_rows,
+                                                                           row_share share, node_list nodes,
+                                                                           child_lists out) {
+  const std::int32_t place = texts.here().place;
+  if (place < 0) return;
   const team who;
-  const std::int32_t entry = team::number();
-  const node_id u = nodes.nodes[entry];
+  const node_rows<NumberT> rows = all_rows.of(place);
+  const std::int32_t entry = place * nodes.n + team::number();
+  const node_id u = nodes.of(place)[team::number()];
   if (u == no_node || !rows.has(u)) {
     if (who.block() == 0) write_no_children(out, entry, 0);
     return;
@@ -122,15 +129,16 @@ class top_children {
   }
 
   //! Nodes that are no_node or have no row get an empty list.
-  void find(node_rows<float> rows, node_list nodes, const child_lists& out, cudaStream_t stream) const {
+  void find(const text_batch& texts, const text_rows& rows, node_list nodes, const child_lists& out,
+            cudaStream_t stream) const {
     require_option("k", out.k, 1, max_k);
     require_option("rows' vocabulary", rows.rows.vocab, vocab_, vocab_);
     if (nodes.n == 0) return;
     const detail::row_share share = detail::row_share::of(vocab_, tuning_.blocks);
     const std::size_t bytes = offsetof(detail::top_children_memory, maxima) +
                               static_cast<std::size_t>(share.own_maxima()) * sizeof(std::uint32_t);
-    launch("top_children", detail::top_children_kernel<float>, tuning_.shape(nodes.n, bytes), stream, rows, share,
-           nodes, out);
+    launch("top_children", detail::top_children_kernel<float>, tuning_.shape(nodes.n, bytes, texts.n), stream, texts,
+           rows, share, nodes, out);
   }
 
  private:

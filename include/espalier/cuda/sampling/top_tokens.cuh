@@ -12,9 +12,11 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/cuda/core/block_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
@@ -26,7 +28,7 @@ namespace espalier::cuda {
 //!
 //! Shapes      tokens, log_probs: [n_rows][k], most probable first; beyond those that there are token 0 and minus
 //!             infinity. What is nullptr is not written: counts [n_rows], how many there are; log_totals [n_rows], the
-//!             log of the sum of e^logit
+//!             log of the sum of e^logit. Of blocks [places][n_rows] each
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -69,18 +71,29 @@ __device__ inline double log_of_masses(const team& who, const row_share& share, 
   return sum.log(static_cast<double>(espalier::detail::scaled_exp_at_0));
 }
 
+// Which rows of a launch have lists: n_rows of each lane's, of which there are `length`. Shapes: place_of [lanes]
+struct listed_rows {
+  const std::int32_t* place_of;
+  std::int32_t length;
+  std::int32_t n_rows;
+};
+
+// A team a row, along x, of each lane, along y.
 template <class LogitT>
-ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, float scale,
-                                                                         row_share share, top_tokens_layout layout,
-                                                                         token_lists out, fault* found,
-                                                                         row_origin from) {
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, listed_rows rows,
+                                                                         float scale, row_share share,
+                                                                         top_tokens_layout layout, token_lists out,
+                                                                         fault* found, row_origin from) {
+  const auto lane_of_texts = static_cast<std::int32_t>(blockIdx.y);
+  const std::int32_t place = rows.place_of == nullptr ? lane_of_texts : rows.place_of[lane_of_texts];
+  if (place < 0) return;
   const team who;
   unsigned char* bytes = shared_memory();
   auto& memory = *reinterpret_cast<top_tokens_memory*>(bytes);
   auto* masses = reinterpret_cast<double*>(bytes + layout.masses);
   auto* references = reinterpret_cast<float*>(bytes + layout.references);
-  const std::int32_t row = team::number();
-  const row_reader<LogitT> reader(logits.at(row), logits.vocab, scale);
+  const std::int32_t row = place * rows.n_rows + team::number();
+  const row_reader<LogitT> reader(logits.at(lane_of_texts * rows.length + team::number()), logits.vocab, scale);
   row_selection<LogitT> selection(reader, who, share, memory.selection,
                                   reinterpret_cast<std::uint32_t*>(bytes + layout.maxima));
   selection.open();
@@ -143,8 +156,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       if (is_faulty && out.log_totals != nullptr) out.log_totals[row] = static_cast<double>(NAN);
       if (is_faulty) {
         const auto t = first_fault == UINT32_MAX ? 0 : static_cast<token_id>(first_fault);
-        report(found, {first_fault == UINT32_MAX ? fault::kind::no_token : fault::kind::bad_logit, from.numbered(row),
-                       t, reader[t]});
+        report(found + place, {first_fault == UINT32_MAX ? fault::kind::no_token : fault::kind::bad_logit,
+                               from.numbered(team::number()), t, reader[t]});
       }
     }
   }
@@ -184,17 +197,28 @@ class top_tokens {
   //! Shapes      logits [n_rows][vocab], at any address; out as token_lists
   void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, row_origin from,
                  cudaStream_t stream) const {
-    require_option("k", out.k, 0, max_k);
     require_option("temperature", temperature, 0.001F, 100.0F);
-    require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
-    if (logits.n_rows == 0) return;
-    const detail::row_share share = detail::row_share::of(vocab_, tuning_.blocks);
-    const detail::top_tokens_layout layout = detail::top_tokens_layout::of(share);
-    launch("top_tokens", detail::top_tokens_kernel<LogitT>, tuning_.shape(logits.n_rows, layout.bytes), stream, logits,
-           1.0F / temperature, share, layout, out, found, from);
+    run(logits, {nullptr, logits.n_rows, logits.n_rows}, 1, 1.0F / temperature, out, found, from, stream);
+  }
+
+  //! The same of the first n_rows rows of the block of each lane: out has lists by place.
+  void of_blocks(const text_batch& texts, const block_rows<LogitT>& blocks, std::int32_t n_rows, const token_lists& out,
+                 row_origin from, cudaStream_t stream) const {
+    run(blocks.logits, {texts.place_of, blocks.length, n_rows}, texts.n, 1.0F, out, blocks.found, from, stream);
   }
 
  private:
+  void run(const vocab_rows<LogitT>& logits, const detail::listed_rows& rows, std::int32_t n_lanes, float scale,
+           const token_lists& out, fault* found, row_origin from, cudaStream_t stream) const {
+    require_option("k", out.k, 0, max_k);
+    require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);
+    if (rows.n_rows == 0) return;
+    const detail::row_share share = detail::row_share::of(vocab_, tuning_.blocks);
+    const detail::top_tokens_layout layout = detail::top_tokens_layout::of(share);
+    launch("top_tokens", detail::top_tokens_kernel<LogitT>, tuning_.shape(rows.n_rows, layout.bytes, n_lanes), stream,
+           logits, rows, scale, share, layout, out, found, from);
+  }
+
   std::int32_t vocab_;
   detail::row_tuning tuning_;
 };

@@ -17,13 +17,13 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/core/block_rows.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_heap.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_levels.cuh"
@@ -80,10 +80,14 @@ __device__ inline std::int32_t prefixes_wanted(const tree_writer& tree, std::int
   return tree.limit() < budget ? tree.limit() : budget;
 }
 
-// A block. The heap is of one warp. After the memory come the lists' log-probabilities, where there is room for them.
+// A block a lane. The heap is of one warp. After the memory come the lists' log-probabilities, where there is room for them.
 template <class MemoryT, std::int32_t threadsN>
 ESPALIER_KERNEL void __launch_bounds__(threadsN)
-    best_first_by_block(tree_writer tree, prefix_lists lists, std::int32_t budget, bool has_room) {
+    best_first_by_block(text_batch texts, prefix_lists all_lists, std::int32_t budget, bool has_room) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const tree_writer& tree = here.tree;
+  const prefix_lists lists = all_lists.of(here.place);
   constexpr bool by_levels = !std::is_same_v<MemoryT, prefix_heap_memory>;
   auto& memory = *reinterpret_cast<MemoryT*>(shared_memory());
   auto& shared = reinterpret_cast<prefix_heap_memory&>(memory);
@@ -111,9 +115,13 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
   write_nodes(tree, taken, n, lists);
 }
 
-// Launched with one thread.
+// Launched with one thread a lane.
 template <class MemoryT>
-ESPALIER_KERNEL void best_first_one_thread(tree_writer tree, prefix_lists lists, std::int32_t budget) {
+ESPALIER_KERNEL void best_first_one_thread(text_batch texts, prefix_lists all_lists, std::int32_t budget) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const tree_writer& tree = here.tree;
+  const prefix_lists lists = all_lists.of(here.place);
   auto& memory = *reinterpret_cast<MemoryT*>(shared_memory());
   marginal_heap heap(memory.entries, memory.nodes, memory.buckets);
   const std::int32_t n = heap.take(lists.log_probs, lists.n_rows, lists.n_ranks, prefixes_wanted(tree, budget));
@@ -142,9 +150,7 @@ class best_first {
     static_assert(option_of(&best_first_options::budget).high() <= detail::max_prefixes);
     if (tuning.threads != 256) require_option("threads", tuning.threads, 1024, 1024);
     if (tuning.method == best_first_method::levels) require_option("budget", options.budget, 1, tuning.threads);
-    const auto n = static_cast<std::size_t>(options.max_depth) * static_cast<std::size_t>(options.budget);
-    tokens_ = device_array<token_id>(n);
-    log_probs_ = device_array<float>(n);
+    reserve(1);
     int device = 0, most = 0;
     require(cudaGetDevice(&device), "cudaGetDevice");
     require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
@@ -153,40 +159,45 @@ class best_first {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  node_list begin(tree_writer, cudaStream_t) const { return {root_.data(), 1}; }
+  void reserve(std::int32_t max_texts) {
+    const auto n = static_cast<std::size_t>(options_.max_depth) * static_cast<std::size_t>(options_.budget);
+    tokens_ = device_array<token_id>(n * static_cast<std::size_t>(max_texts));
+    log_probs_ = device_array<float>(tokens_.size());
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) const { return {root_.data(), 1, 0}; }
 
   template <class NumberT>
-  node_list take(tree_writer tree, block_rows<NumberT> block, chance_source, cudaStream_t stream) const {
-    block.logits.n_rows = (std::min)(block.logits.n_rows, options_.max_depth);
+  node_list take(const text_batch& texts, const block_rows<NumberT>& block, cudaStream_t stream) const {
+    const std::int32_t n_rows = (std::min)(block.length, options_.max_depth);
     const std::int32_t n_ranks = (std::min)(options_.budget, block.logits.vocab);
     const token_lists out{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = n_ranks};
-    top_tokens<NumberT>(block.logits.vocab)
-        .of_logits(block.logits, 1.0F, out, block.found, row_origin::of_block(0), stream);
-    take_best(tree, {tokens_.data(), log_probs_.data(), block.logits.n_rows, n_ranks}, stream);
+    top_tokens<NumberT>(block.logits.vocab).of_blocks(texts, block, n_rows, out, row_origin::of_block(0), stream);
+    take_best(texts, {tokens_.data(), log_probs_.data(), n_rows, n_ranks}, stream);
     return {};
   }
 
-  //! What a block's rows give, from lists that are there already.
+  //! What blocks' rows give, from lists that are there already.
   //!
-  //! Pre         lists.n_rows <= max_depth; the tree holds the root alone
-  void take_best(tree_writer tree, const prefix_lists& lists, cudaStream_t stream) const {
+  //! Pre         lists.n_rows <= max_depth; the trees hold the root alone
+  void take_best(const text_batch& texts, const prefix_lists& lists, cudaStream_t stream) const {
     if (lists.n_rows <= 0 || lists.n_ranks <= 0) return;
     if (tuning_.method == best_first_method::one_thread) {
       using memory = detail::one_thread_memory;
-      launch("best_first_one_thread", detail::best_first_one_thread<memory>, {.shared_bytes = sizeof(memory)}, stream,
-             tree, lists, options_.budget);
+      launch("best_first_one_thread", detail::best_first_one_thread<memory>,
+             {.grid = texts.lanes(), .shared_bytes = sizeof(memory)}, stream, texts, lists, options_.budget);
     } else if (tuning_.threads == 256) {
-      take_by_block<256>(tree, lists, stream);
+      take_by_block<256>(texts, lists, stream);
     } else {
-      take_by_block<1024>(tree, lists, stream);
+      take_by_block<1024>(texts, lists, stream);
     }
   }
 
-  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
   template <std::int32_t threadsN>
-  void take_by_block(tree_writer tree, const prefix_lists& lists, cudaStream_t stream) const {
+  void take_by_block(const text_batch& texts, const prefix_lists& lists, cudaStream_t stream) const {
     using detail::best_first_by_block, detail::prefix_heap_memory;
     using levels_memory = detail::prefix_levels_memory<threadsN>;
     const bool by_heap = tuning_.method == best_first_method::heap;
@@ -196,16 +207,16 @@ class best_first {
     const bool has_room = own + rows <= most_shared_;
     launch("best_first",
            by_heap ? best_first_by_block<prefix_heap_memory, threadsN> : best_first_by_block<levels_memory, threadsN>,
-           {.threads = threadsN, .shared_bytes = own + (has_room ? rows : 0)}, stream, tree, lists, options_.budget,
-           has_room);
+           {.grid = texts.lanes(), .threads = threadsN, .shared_bytes = own + (has_room ? rows : 0)}, stream, texts,
+           lists, options_.budget, has_room);
   }
 
   best_first_options options_;
   best_first_tuning tuning_;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<token_id> tokens_;  // [max_depth][budget] of a block
-  device_array<float> log_probs_;  // [max_depth][budget]
-  std::size_t most_shared_ = 0;    // bytes of a block
+  device_array<token_id> tokens_;  // [texts][max_depth][budget] of a block
+  device_array<float> log_probs_;
+  std::size_t most_shared_ = 0;  // bytes of a block
 };
 
 }  // namespace espalier::cuda

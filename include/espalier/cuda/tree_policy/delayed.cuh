@@ -22,7 +22,8 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/tree_policy/growth/append_draws.cuh"
 #include "espalier/sampling/log_prob.hpp"
@@ -34,37 +35,52 @@ namespace detail {
 
 // Paths that grow side by side, in the memory of the device.
 //
-// Shapes      [paths]
+// Shapes      [places][paths]; `from` without the places where all texts begin alike
 struct growing_paths {
-  const node_id* from;  // where each stands; no_node for one whose row had nothing to give
-  token_id* drawn;      // its next token
-  node_id* ends;        // where it stands then
-  node_id* asked;       // the ends, each once, then no_node
+  node_list from;   // where each stands; no_node for one whose row had nothing to give
+  token_id* drawn;  // its next token
+  node_id* ends;    // where it stands then
+  node_id* asked;   // the ends, each once, then no_node
+  std::int32_t n;   // paths
+
+  // Those of one text.
+  __device__ growing_paths of(std::int32_t place) const {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n;
+    return {{from.of(place), from.n, 0}, drawn + first, ends + first, asked + first, n};
+  }
 };
 
-// A team a path.
+// A team a path, along x, of each lane, along y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
-    draw_at_ends(tree_writer tree, RowsT rows, growing_paths paths, chance_source chance) {
+    draw_at_ends(text_batch texts, RowsT all_rows, growing_paths all_paths) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const growing_paths paths = all_paths.of(here.place);
   const std::int32_t path = team::number();
-  const node_id u = paths.from[path];
-  if (path >= tree.size->left() || u == no_node) return;
+  const node_id u = paths.from.nodes[path];
+  if (path >= here.tree.size->left() || u == no_node) return;
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
-  const row_view row(rows, u, who);
-  const token_id token = chance.now().pick(row, {u, path, purpose::draft});
+  const row_view row(all_rows.of(here.place), u, who);
+  const token_id token = here.chance().pick(row, {u, path, purpose::draft});
   if (who.rank() == 0) paths.drawn[path] = token;
 }
 
-// One block, a thread a path: adds what the first n_now paths drew, and lists the nodes to ask about for n_next of
+// One block a lane, a thread a path: adds what the first n_now paths drew, and lists the nodes to ask about for n_next of
 // them, all at the end of the first where the trunk ends here. Nobody has drawn from these ends before.
 template <class RowsT>
-ESPALIER_KERNEL void extend_paths(tree_writer tree, RowsT rows, growing_paths paths, std::int32_t n_now,
-                                  std::int32_t n_next, std::int32_t n_paths, bool ends_trunk) {
+ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,
+                                  std::int32_t n_next, bool ends_trunk) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const tree_writer& tree = here.tree;
+  const node_rows<float> rows = all_rows.of(here.place);
+  const growing_paths paths = all_paths.of(here.place);
   const auto path = static_cast<std::int32_t>(threadIdx.x);
   const tree_size size = *tree.size;
   const std::int32_t left = size.left();
-  const node_id from = path < left && path < n_now ? paths.from[path] : no_node;
+  const node_id from = path < left && path < n_now ? paths.from.nodes[path] : no_node;
   const token_id token = from == no_node ? -1 : paths.drawn[path];
   const node_id above = token < 0 ? no_node : from;
   const mixed_draws draws(*reinterpret_cast<mixed_draws::memory*>(shared_memory()), above, token);
@@ -77,7 +93,7 @@ ESPALIER_KERNEL void extend_paths(tree_writer tree, RowsT rows, growing_paths pa
   // New nodes have the numbers of those who lead to them.
   const std::int32_t n = left - draws.n_draws() < n_next ? left - draws.n_draws() : n_next;
   const std::int32_t n_asked = __syncthreads_count(draws.leads() && path < n);
-  if (path >= n_paths) return;
+  if (path >= paths.n) return;
   const bool has_end = ends_trunk ? draws.n_draws() > 0 : above != no_node;
   paths.ends[path] = has_end ? size.n_nodes + own.node : no_node;
   paths.asked[path] = path < n_asked ? size.n_nodes + path : no_node;
@@ -102,46 +118,55 @@ class delayed {
     static_assert(option_of(&delayed_options::paths).high() <= detail::mixed_draws::most);
     const auto paths = static_cast<std::size_t>(options.paths);
     roots_ = device_array<node_id>(std::span<const node_id>(std::vector<node_id>(paths, root_node)));
-    words_ = device_array<std::int32_t>(3 * paths);
+    reserve(1);
   }
 
   std::int32_t max_nodes() const { return options_.max_nodes(); }
 
-  node_list begin(tree_writer, cudaStream_t) {
+  void reserve(std::int32_t max_texts) {
+    const std::size_t paths = roots_.size() * static_cast<std::size_t>(max_texts);
+    drawn_ = device_array<token_id>(paths);
+    ends_ = device_array<node_id>(paths);
+    asked_ = device_array<node_id>(paths);
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
     level_ = 0;
     return wanted();
   }
 
-  node_list take(tree_writer tree, const node_rows<float>& rows, chance_source chance, cudaStream_t stream) {
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
     const detail::row_tuning tuning = detail::row_tuning_here(rows.rows.vocab);
-    std::int32_t* const words = words_.data();
-    const std::int32_t n = options_.paths;
-    const detail::growing_paths paths{level_ == 0 ? roots_.data() : words, words + n, words, words + 2 * n};
-    const std::int32_t n_now = options_.paths_at(level_);
-    launch("draw_at_ends", detail::draw_at_ends<node_rows<float>>, tuning.shape(n_now, sizeof(team::memory)), stream,
-           tree, rows, paths, chance);
+    const std::int32_t n = options_.paths, n_now = options_.paths_at(level_);
+    const node_list from = level_ == 0 ? node_list{roots_.data(), n, 0} : node_list{ends_.data(), n, n};
+    const detail::growing_paths paths{from, drawn_.data(), ends_.data(), asked_.data(), n};
+    launch("draw_at_ends", detail::draw_at_ends<text_rows>, tuning.shape(n_now, sizeof(team::memory), texts.n), stream,
+           texts, rows, paths);
     ++level_;
-    const launch_shape one_block{.threads = detail::mixed_draws::most,
+    const launch_shape one_block{.grid = texts.lanes(),
+                                 .threads = detail::mixed_draws::most,
                                  .shared_bytes = sizeof(detail::mixed_draws::memory)};
-    launch("extend_paths", detail::extend_paths<node_rows<float>>, one_block, stream, tree, rows, paths, n_now,
-           options_.paths_at(level_), n, level_ == options_.trunk);
+    launch("extend_paths", detail::extend_paths<text_rows>, one_block, stream, texts, rows, paths, n_now,
+           options_.paths_at(level_), level_ == options_.trunk);
     return wanted();
   }
 
-  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
   // All paths stand at the end of the trunk when they part.
   node_list wanted() const {
     const std::int32_t n = options_.paths_at(level_);
-    if (level_ == 0) return {roots_.data(), n > 0 ? 1 : 0};
-    return {words_.data() + 2 * options_.paths, level_ == options_.trunk && n > 0 ? 1 : n};
+    if (level_ == 0) return {roots_.data(), n > 0 ? 1 : 0, 0};
+    return {asked_.data(), level_ == options_.trunk && n > 0 ? 1 : n, options_.paths};
   }
 
   delayed_options options_;
   std::int32_t level_ = 0;
-  device_array<node_id> roots_;  // [paths] where they begin
-  device_array<std::int32_t> words_;
+  device_array<node_id> roots_;   // [paths] where they begin
+  device_array<token_id> drawn_;  // [texts][paths]
+  device_array<node_id> ends_;    // [texts][paths]
+  device_array<node_id> asked_;   // [texts][paths]
 };
 
 }  // namespace espalier::cuda

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
@@ -17,7 +18,8 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -27,10 +29,21 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A level of dynatree, for grow_level.
+// A level of dynatree, for grow_level. Shapes: rule [places]; children by place, of n_asked nodes each
 struct dynatree_step {
   child_lists children;
   const dynatree_rule* rule;
+  std::int32_t n_asked;
+
+  __device__ dynatree_step of(std::int32_t place) const {
+    dynatree_step own = *this;
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n_asked * children.k;
+    own.children.tokens += first;
+    own.children.probabilities += first;
+    own.children.log_probs += first;
+    own.rule += place;
+    return own;
+  }
 
   __device__ std::int32_t n_draws(std::int32_t entry, node_id) const {
     const std::ptrdiff_t list = static_cast<std::ptrdiff_t>(entry) * children.k;
@@ -48,8 +61,11 @@ struct dynatree_step {
 };
 
 template <class RuleT>
-ESPALIER_KERNEL void observe_round(tree_writer tree, const verdict* decision, RuleT* rule) {
-  if (decision->token >= 0) rule->observe(tree.depth[decision->accepted]);
+ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, RuleT* rules) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const verdict decision = decisions[here.place];
+  if (decision.token >= 0) rules[here.place].observe(here.tree.depth[decision.accepted]);
 }
 
 template <class RuleT>
@@ -73,49 +89,56 @@ class dynatree {
 
   explicit dynatree(dynatree_options options = {}) : options_(require_options(options)) {
     require_option("budget on the device", options.budget, 2, detail::level_draws);
-    const dynatree_rule rule(options);
-    rule_ = device_array<dynatree_rule>(std::span<const dynatree_rule>(&rule, 1));
-    std::int32_t widest = 1;
     for (std::int32_t depth = 0; depth <= options.max_depth; ++depth)
-      widest = width(depth) > widest ? width(depth) : widest;
-    asked_ = device_array<node_id>(static_cast<std::size_t>(widest));
-    const std::size_t children = static_cast<std::size_t>(widest) * static_cast<std::size_t>(options.max_breadth);
-    tokens_ = device_array<token_id>(children);
-    probabilities_ = device_array<float>(children);
-    log_probs_ = device_array<float>(children);
+      widest_ = width(depth) > widest_ ? width(depth) : widest_;
+    reserve(1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  node_list begin(tree_writer, cudaStream_t) {
+  void reserve(std::int32_t max_texts) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    rules_ = device_array<dynatree_rule>(
+        std::span<const dynatree_rule>(std::vector<dynatree_rule>(texts, dynatree_rule(options_))));
+    asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
+    tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.max_breadth));
+    probabilities_ = device_array<float>(tokens_.size());
+    log_probs_ = device_array<float>(tokens_.size());
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
     depth_ = 0;
     return wanted();
   }
 
-  node_list take(tree_writer tree, const node_rows<float>& rows, chance_source, cudaStream_t stream) {
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
     const child_lists best{.tokens = tokens_.data(),
                            .probabilities = probabilities_.data(),
                            .log_probs = log_probs_.data(),
                            .k = depth_ == 0 ? 1 : options_.max_breadth};
     const node_list asked = wanted();
-    top_children(rows.rows.vocab).find(rows, asked, best, stream);
+    top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
     ++depth_;
-    detail::launch_level(tree, detail::dynatree_step{best, rule_.data()}, options_.budget, asked, asked_.data(),
-                         wanted().n, stream);
+    detail::launch_level(texts, detail::dynatree_step{best, rules_.data(), asked.n}, options_.budget, asked,
+                         {asked_.data(), wanted().n, widest_}, stream);
     return wanted();
   }
 
-  void observe(tree_writer tree, const verdict* decision, cudaStream_t stream) const {
+  void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
     if (!options_.history) return;
-    launch("observe_round", detail::observe_round<dynatree_rule>, {}, stream, tree, decision, rule_.data());
+    launch("observe_round", detail::observe_round<dynatree_rule>, {.grid = texts.lanes()}, stream, texts, decisions,
+           rules_.data());
   }
 
-  void reset(cudaStream_t stream) const {
-    launch("reset_rule", detail::reset_rule<dynatree_rule>, {}, stream, rule_.data());
+  void reset(std::int32_t place, cudaStream_t stream) const {
+    launch("reset_rule", detail::reset_rule<dynatree_rule>, {}, stream, rules_.data() + place);
   }
 
  private:
-  node_list wanted() const { return {depth_ == 0 ? root_.data() : asked_.data(), width(depth_)}; }
+  node_list wanted() const {
+    if (depth_ == 0) return {root_.data(), 1, 0};
+    return {asked_.data(), width(depth_), widest_};
+  }
 
   // Nodes of this depth that may be asked about. The levels above have one node at least, and each node asked about
   // adds one.
@@ -129,11 +152,12 @@ class dynatree {
   }
 
   dynatree_options options_;
-  device_array<dynatree_rule> rule_;
+  std::int32_t widest_ = 1;  // nodes asked about at once
   std::int32_t depth_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<node_id> asked_;    // [widest level]
-  device_array<token_id> tokens_;  // [widest level][max_breadth]
+  device_array<dynatree_rule> rules_;  // [texts]
+  device_array<node_id> asked_;        // [texts][widest]
+  device_array<token_id> tokens_;      // [texts][nodes asked about][max_breadth]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
 };

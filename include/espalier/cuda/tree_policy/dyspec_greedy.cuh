@@ -11,13 +11,13 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/tree_policy/growth/draw_queue.cuh"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
@@ -39,41 +39,49 @@ class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  explicit dyspec_greedy(dyspec_greedy_options options = {}) : options_(require_options(options)) {
-    const auto nodes = static_cast<std::size_t>(options.budget) + 1;
-    reach_ = device_array<double>(nodes);
-    words_ = device_array<std::int32_t>(2 * nodes + 2);
-  }
+  explicit dyspec_greedy(dyspec_greedy_options options = {}) : options_(require_options(options)) { reserve(1); }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  node_list begin(tree_writer, cudaStream_t) {
+  void reserve(std::int32_t max_texts) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    asked_ = device_array<node_id>(texts);
+    n_pushed_ = device_array<std::int32_t>(texts);
+    reach_ = device_array<double>(texts * (static_cast<std::size_t>(options_.budget) + 1));
+    last_ = device_array<std::int32_t>(reach_.size());
+    order_ = device_array<std::int32_t>(reach_.size());
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
     step_ = 0;
     return wanted();
   }
 
-  node_list take(tree_writer tree, const node_rows<float>& rows, chance_source chance, cudaStream_t stream) {
-    const std::int32_t nodes = options_.budget + 1;
-    std::int32_t* const words = words_.data();
-    const detail::draw_queue queue{reach_.data(), words + 2, words + 2 + nodes, words + 1};
-    const launch_shape shape = detail::row_tuning_here(rows.rows.vocab).shape(1, sizeof(team::memory));
-    launch("draw_by_reach", detail::draw_by_reach<node_rows<float>>, shape, stream, tree, rows, queue, chance,
-           options_.budget, wanted().nodes, words);
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
+    const detail::draw_queue queue{reach_.data(), last_.data(), options_.budget + 1, order_.data(), n_pushed_.data()};
+    const launch_shape shape = detail::row_tuning_here(rows.rows.vocab).shape(1, sizeof(team::memory), texts.n);
+    launch("draw_by_reach", detail::draw_by_reach<text_rows>, shape, stream, texts, rows, queue, options_.budget,
+           wanted(), asked_.data());
     ++step_;
     return wanted();
   }
 
-  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  node_list wanted() const { return {step_ == 0 ? root_.data() : words_.data(), step_ < options_.budget ? 1 : 0}; }
+  node_list wanted() const {
+    const std::int32_t n = step_ < options_.budget ? 1 : 0;
+    return step_ == 0 ? node_list{root_.data(), n, 0} : node_list{asked_.data(), n, 1};
+  }
 
   dyspec_greedy_options options_;
   std::int32_t step_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<double> reach_;  // [nodes]
-  device_array<std::int32_t>
-      words_;  // the node asked about, draws pushed, and of each node the last draw and its order
+  device_array<node_id> asked_;          // [texts]
+  device_array<std::int32_t> n_pushed_;  // [texts]
+  device_array<double> reach_;           // [texts][nodes]
+  device_array<std::int32_t> last_;      // [texts][nodes]
+  device_array<std::int32_t> order_;     // [texts][nodes]
 };
 
 }  // namespace espalier::cuda

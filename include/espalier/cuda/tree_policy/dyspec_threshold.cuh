@@ -24,7 +24,8 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/draw_queue.cuh"
@@ -40,13 +41,24 @@ namespace detail {
 // A level of dyspec_threshold, for grow_level, in the memory of the device: all draws of its nodes, which are made
 // while the tree stays as it is.
 //
-// Shapes      children, reach: [entries][budget]; before [budget + 1]: -1, 0, 1, ..
+// Shapes      children, reach: [places][entries][budget]; before [budget + 1]: -1, 0, 1, ..
 struct threshold_step {
   child_lists children;
   double* reach;     // the probability that a draw from the child is looked at
   draw_queue nodes;  // those that were asked about
   const std::int32_t* before;
   dyspec_threshold_options options;
+  std::int32_t n_entries;
+
+  __device__ threshold_step of(std::int32_t place) const {
+    threshold_step own = *this;
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n_entries * children.k;
+    own.children.tokens += first;
+    own.children.log_probs += first;
+    own.reach += first;
+    own.nodes = nodes.of(place);
+    return own;
+  }
 
   __device__ std::int32_t n_draws(std::int32_t, node_id u) const { return nodes.last[u] + 1; }
   __device__ bool expands(const tree_writer&, node_id node, std::ptrdiff_t at) const {
@@ -66,13 +78,18 @@ struct threshold_step {
   }
 };
 
-// A team an entry of the list: every draw that is needed.
+// A team an entry of the list, along x, of each lane, along y: every draw that is needed.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
-    draw_level(tree_writer tree, RowsT rows, threshold_step step, const node_id* asked, chance_source chance) {
+    draw_level(text_batch texts, RowsT all_rows, threshold_step steps, node_list asked) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
   const std::int32_t entry = team::number();
-  const node_id u = asked[entry];
+  const node_id u = asked.of(here.place)[entry];
   if (u == no_node) return;
+  const tree_writer& tree = here.tree;
+  const node_rows<float> rows = all_rows.of(here.place);
+  const threshold_step step = steps.of(here.place);
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   double reach = u == root_node ? 1 : step.nodes.reach[u];
@@ -81,7 +98,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   const undrawn row(step.draws_of(entry, u), root_node, row_view(rows, u, who));
   const std::int32_t left = tree.size->left(step.options.budget);
   for (std::int32_t n = 0; n < left && step.options.needs(reach); ++n) {
-    const undrawn_draw drawn = row.draw(chance.now(), {u, n, purpose::draft});
+    const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
     const double share = drawn.token < 0 ? 1 : row.share(drawn);
     who.sync();  // all have looked at the list
     if (who.rank() == 0 && drawn.token >= 0) {
@@ -114,55 +131,59 @@ class dyspec_threshold {
 
   explicit dyspec_threshold(dyspec_threshold_options options = {}) : options_(require_options(options)) {
     static_assert(option_of(&dyspec_threshold_options::budget).high() <= detail::level_draws);
-    std::int32_t widest = 1;
     for (std::int32_t depth = 0; depth < options.max_depth; ++depth)
-      widest = width(depth) > widest ? width(depth) : widest;
-    const auto nodes = static_cast<std::size_t>(options.budget) + 1;
-    const auto entries = static_cast<std::size_t>(widest);
-    const std::size_t draws = entries * static_cast<std::size_t>(options.budget);
-    reach_ = device_array<double>(nodes + draws);
-    log_probs_ = device_array<float>(draws);
-    tokens_ = device_array<token_id>(draws);
-    last_ = device_array<std::int32_t>(nodes);
-    asked_ = device_array<node_id>(entries);
-    std::vector<std::int32_t> before(nodes);
+      widest_ = width(depth) > widest_ ? width(depth) : widest_;
+    std::vector<std::int32_t> before(static_cast<std::size_t>(options.budget) + 1);
     std::iota(before.begin(), before.end(), -1);
     before_ = device_array<std::int32_t>(std::span<const std::int32_t>(before));
+    reserve(1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  node_list begin(tree_writer, cudaStream_t) {
+  void reserve(std::int32_t max_texts) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
+    node_reach_ = device_array<double>(texts * before_.size());
+    last_ = device_array<std::int32_t>(node_reach_.size());
+    reach_ = device_array<double>(asked_.size() * static_cast<std::size_t>(options_.budget));
+    tokens_ = device_array<token_id>(reach_.size());
+    log_probs_ = device_array<float>(reach_.size());
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
     depth_ = 0;
     return wanted();
   }
 
-  node_list take(tree_writer tree, const node_rows<float>& rows, chance_source chance, cudaStream_t stream) {
-    const detail::draw_queue nodes{reach_.data(), last_.data()};
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
+    const detail::draw_queue nodes{node_reach_.data(), last_.data(), options_.budget + 1};
+    const node_list asked = wanted();
     const detail::threshold_step step{{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = options_.budget},
-                                      reach_.data() + options_.budget + 1,
+                                      reach_.data(),
                                       nodes,
                                       before_.data(),
-                                      options_};
+                                      options_,
+                                      asked.n};
     const detail::row_tuning tuning = detail::row_tuning_here(rows.rows.vocab);
-    const node_list asked = wanted();
-    launch("draw_level", detail::draw_level<node_rows<float>>, tuning.shape(asked.n, sizeof(team::memory)), stream,
-           tree, rows, step, asked.nodes, chance);
+    launch("draw_level", detail::draw_level<text_rows>, tuning.shape(asked.n, sizeof(team::memory), texts.n), stream,
+           texts, rows, step, asked);
     ++depth_;
-    detail::launch_level(tree, step, options_.budget, asked, asked_.data(), wanted().n, stream);
+    detail::launch_level(texts, step, options_.budget, asked, {asked_.data(), wanted().n, widest_}, stream);
     if (wanted().n <= 0 && options_.fill) {
-      launch("draw_by_reach", detail::draw_by_reach<node_rows<float>>, tuning.shape(1, sizeof(team::memory)), stream,
-             tree, rows, nodes, chance, options_.budget, nullptr, nullptr);
+      launch("draw_by_reach", detail::draw_by_reach<text_rows>, tuning.shape(1, sizeof(team::memory), texts.n), stream,
+             texts, rows, nodes, options_.budget, {}, nullptr);
     }
     return wanted();
   }
 
-  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
   node_list wanted() const {
     static_assert(root_node == 0);
-    return {depth_ == 0 ? before_.data() + 1 : asked_.data(), width(depth_)};
+    if (depth_ == 0) return {before_.data() + 1, 1, 0};
+    return {asked_.data(), width(depth_), widest_};
   }
 
   // Nodes that may be asked about at a level. Their reaches add up to 1 at most; the levels above have one node at
@@ -175,12 +196,14 @@ class dyspec_threshold {
   }
 
   dyspec_threshold_options options_;
+  std::int32_t widest_ = 1;  // nodes asked about at once
   std::int32_t depth_ = 0;
-  device_array<std::int32_t> before_;
-  device_array<double> reach_;       // [budget + 1] of nodes, then [widest level][budget] of children
-  device_array<std::int32_t> last_;  // [budget + 1]
-  device_array<node_id> asked_;      // [widest level]
-  device_array<token_id> tokens_;    // [widest level][budget]
+  device_array<std::int32_t> before_;  // [budget + 1]
+  device_array<node_id> asked_;        // [texts][widest]
+  device_array<double> node_reach_;    // [texts][budget + 1]
+  device_array<std::int32_t> last_;    // [texts][budget + 1]
+  device_array<double> reach_;         // [texts][nodes asked about][budget]
+  device_array<token_id> tokens_;      // likewise
   device_array<float> log_probs_;
 };
 

@@ -6,10 +6,9 @@
 #include <cstdint>
 
 #include "espalier/concepts/regime.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/node_list.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 
@@ -19,13 +18,14 @@ struct plain {
 
   std::int32_t max_nodes() const { return 0; }
 
-  node_list begin(tree_writer, cudaStream_t) const { return {}; }
+  void reserve(std::int32_t) const {}
+  node_list begin(const text_batch&, cudaStream_t) const { return {}; }
   template <class AnswerT>
-  node_list take(tree_writer, const AnswerT&, chance_source, cudaStream_t) const {
+  node_list take(const text_batch&, const AnswerT&, cudaStream_t) const {
     return {};
   }
 
-  void observe(tree_writer, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 };
 
 }  // namespace espalier::cuda

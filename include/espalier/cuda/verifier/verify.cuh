@@ -11,14 +11,14 @@
 
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"
@@ -49,20 +49,25 @@ struct verifier_argument<VerifierT> {
 template <class VerifierT, class LogitT>
 struct verify_arguments {
   typename verifier_argument<VerifierT>::type verifier;
-  tree_writer tree;
-  node_rows<float> draft;
-  vocab_rows<LogitT> logits;
-  const std::int32_t* row_of_node;
-  std::int32_t sequence;
-  sampling_options sampling;
+  text_batch texts;
+  text_rows draft;
+  vocab_rows<LogitT> logits;        // [lanes][rows_of_lane]
+  const std::int32_t* row_of_node;  // [lanes][rows_of_lane]
+  std::int32_t rows_of_lane;
+  const sampling_options* samplings;  // [places], as are the following
   team_sampler_layout layout;
-  chance_source chance;
-  float* rows;
+  float* rows;  // [places][n_rows][vocab]
   std::int32_t n_rows;
   std::int32_t max_nodes;
-  verdict* decision;
+  verdict* decisions;
   fault* found;
 };
+
+// The host's options may be gone when this runs.
+template <class UnusedT = void>
+ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
+  *to = options;
+}
 
 template <class LogitT>
 struct alignas(16) verify_memory {
@@ -71,44 +76,55 @@ struct alignas(16) verify_memory {
 };
 
 template <class VerifierT, class LogitT>
-ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_tree(const verify_arguments<VerifierT, LogitT> in) {
+ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify_arguments<VerifierT, LogitT> in) {
+  const text_in_batch here = in.texts.here();
+  if (here.place < 0) return;
   verdict decided{root_node, -1};
-  if (in.found->what != fault::kind::none) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *in.decision = decided;
+  fault* const found = in.found + here.place;
+  if (found->what != fault::kind::none) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) in.decisions[here.place] = decided;
     return;
   }
   auto& memory = *reinterpret_cast<verify_memory<LogitT>*>(shared_memory());
   team::turns turns;
   const team who(memory.who, turns);
-  const tree_view tree = in.tree.view();
-  const team_draft_rows draft(in.draft, who);
-  team_sampler<LogitT> sampler(in.sampling, in.layout, who, shared_memory() + sizeof memory);
-  team_target_rows<LogitT> target(memory.rows, tree, in.logits, in.row_of_node, in.sequence, in.rows, in.n_rows,
-                                  sampler, who, in.found);
-  philox_chance chance = in.chance.now();
+  const tree_view tree = here.tree.view();
+  const node_rows<float> draft_rows = in.draft.of(here.place);
+  const team_draft_rows draft(draft_rows, who);
+  const sampling_options sampling = in.samplings[here.place];
+  team_sampler<LogitT> sampler(sampling, in.layout, who, shared_memory() + sizeof memory);
+  const std::int32_t first_row = here.lane * in.rows_of_lane;
+  const vocab_rows<LogitT> logits{in.logits.at(first_row), in.rows_of_lane, in.logits.vocab};
+  float* const rows =
+      in.rows == nullptr ? nullptr : in.rows + static_cast<std::ptrdiff_t>(here.place) * in.n_rows * in.logits.vocab;
+  team_target_rows<LogitT> target(memory.rows, tree, logits, in.row_of_node + first_row,
+                                  in.texts.first_sequence + here.place, rows, in.n_rows, sampler, who, found);
+  philox_chance chance = here.chance();
   if constexpr (KeepsPath<VerifierT>) {
-    const auto path = in.verifier + static_cast<std::ptrdiff_t>(who.block()) * in.max_nodes;
+    const std::int64_t at = static_cast<std::int64_t>(here.place) * who.blocks() + who.block();
+    const auto path = in.verifier + at * in.max_nodes;
     decided = VerifierT::verify(tree, draft, target, chance, path);
   } else {
     VerifierT verifier = in.verifier;
     decided = verifier.verify(tree, draft, target, chance);
   }
   if (target.failed()) decided = {root_node, -1};
-  if (who.rank() == 0) *in.decision = decided;
+  if (who.rank() == 0) in.decisions[here.place] = decided;
   who.sync();  // no block ends while another one reads its shared memory
 }
 
 }  // namespace detail
 
-//! Verifies a draft tree on the device: any of the host's verifiers but khisti, run by one team of threads, in one
-//! launch.
+//! Verifies the draft trees of texts on the device: any of the host's verifiers but khisti, run by one team of threads
+//! for each text, in one launch.
 //!
-//! The target's rows are made when they are first asked for, by the sampling options; residuals are never stored.
+//! The target's rows are made when they are first asked for, by the text's sampling options; residuals are never
+//! stored.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
 //! Complexity  the verifier's passes over rows and the sampler's over the logits of the nodes visited; memory for at
-//!             most 32 rows of the vocabulary. No synchronisation, no allocation after the constructor
+//!             most 32 rows of the vocabulary for each text. No synchronisation, no allocation after the constructor
 //! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
 //!             compiler fuses products and sums
 //! Errors      option_error for options out of range, cuda_error where there is no memory; a row that was visited and
@@ -121,46 +137,47 @@ class verification {
   using path_type = typename detail::verifier_argument<VerifierT>::kept;
 
  public:
-  //! For trees of this many nodes, root included.
-  verification(VerifierT verifier, sampling_options sampling, std::int32_t max_nodes, std::int32_t vocab)
-      : verification(std::move(verifier), sampling, max_nodes, vocab, detail::row_tuning_here(vocab)) {}
+  //! For so many texts, trees of this many nodes, root included.
+  verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts = 1)
+      : verification(std::move(verifier), max_nodes, vocab, max_texts, detail::row_tuning_here(vocab)) {}
 
-  verification(VerifierT verifier, sampling_options sampling, std::int32_t max_nodes, std::int32_t vocab,
+  verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts,
                detail::row_tuning tuning)
       : verifier_(std::move(verifier)),
-        sampling_(sampler<float>(sampling).options()),
-        layout_(team_sampler_layout::of(sampling, vocab, tuning.blocks)),
+        layout_(team_sampler_layout::of_any(vocab, tuning.blocks)),
         tuning_(tuning),
         max_nodes_(max_nodes),
-        decision_(1) {
+        vocab_(vocab),
+        samplings_(static_cast<std::size_t>(max_texts)),
+        decisions_(static_cast<std::size_t>(max_texts)) {
     if constexpr (!ArgmaxVerifier<VerifierT>) {
       n_rows_ = (std::min)(max_nodes, team_target_rows<LogitT>::most_rows);
-      rows_ = device_array<float>(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(vocab));
+      rows_ = device_array<float>(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(vocab) *
+                                  static_cast<std::size_t>(max_texts));
     }
     if constexpr (detail::KeepsPath<VerifierT>)
-      path_ = device_array<path_type>(static_cast<std::size_t>(max_nodes) * tuning.blocks);
+      path_ = device_array<path_type>(static_cast<std::size_t>(max_nodes) * tuning.blocks *
+                                      static_cast<std::size_t>(max_texts));
   }
 
-  //! From the next run on. What was captured before samples as before.
-  void sample(const sampling_options& sampling, std::int32_t vocab) {
-    layout_ = team_sampler_layout::of(sampling, vocab, tuning_.blocks);
-    sampling_ = sampler<float>(sampling).options();
+  //! How the text in this place is sampled, from the next run on.
+  void sample(std::int32_t place, const sampling_options& sampling, cudaStream_t stream) {
+    (void)team_sampler_layout::of(sampling, vocab_, tuning_.blocks);  // checks them
+    const sampling_options checked = sampler<float>(sampling).options();
+    launch("sample_as", detail::sample_as<>, {}, stream, samplings_.data() + place, checked);
   }
 
-  //! A tree of this sequence.
-  //!
-  //! Shapes      row_of_node [n_nodes]: the row of each node in `logits`
-  void run(const tree_writer& tree, const node_rows<float>& draft, const vocab_rows<LogitT>& logits,
-           const std::int32_t* row_of_node, std::int32_t sequence, const chance_source& chance, fault* found,
-           cudaStream_t stream) {
-    launch("verify_tree", detail::verify_tree<VerifierT, LogitT>,
-           tuning_.shape(1, sizeof(detail::verify_memory<LogitT>) + layout_.bytes), stream,
-           {argument(), tree, draft, logits, row_of_node, sequence, sampling_, layout_, chance, rows_.data(), n_rows_,
-            max_nodes_, decision_.data(), found});
+  //! Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
+  void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
+           const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream) {
+    launch("verify_trees", detail::verify_trees<VerifierT, LogitT>,
+           tuning_.shape(1, sizeof(detail::verify_memory<LogitT>) + layout_.bytes, texts.n), stream,
+           {argument(), texts, draft, logits, row_of_node, n_rows, samplings_.data(), layout_, rows_.data(), n_rows_,
+            max_nodes_, decisions_.data(), found});
   }
 
-  //! [1], on the device: what the last run decided.
-  const verdict* decision() const { return decision_.data(); }
+  //! [places], on the device: what the last run decided.
+  const verdict* decisions() const { return decisions_.data(); }
 
  private:
   auto argument() const {
@@ -172,14 +189,15 @@ class verification {
   }
 
   VerifierT verifier_;
-  sampling_options sampling_;
   team_sampler_layout layout_;
   detail::row_tuning tuning_;
   std::int32_t max_nodes_;
+  std::int32_t vocab_;
   std::int32_t n_rows_ = 0;
   device_array<float> rows_;
   device_array<path_type> path_;
-  device_array<verdict> decision_;
+  device_array<sampling_options> samplings_;
+  device_array<verdict> decisions_;
 };
 
 }  // namespace espalier::cuda

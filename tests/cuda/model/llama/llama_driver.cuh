@@ -11,6 +11,7 @@
 
 #include "cuda/support.cuh"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -54,7 +55,7 @@ class device_kv {
   int n_sequences() const { return n_sequences_; }
   cuda::kv_view<NumberT> view() const { return view_; }
   void ensure(int, int, cudaStream_t) {}
-  void commit(int, const std::int32_t*, const std::int32_t*, const std::int32_t*, int, cudaStream_t) {}
+  void commit(const espalier::cuda::text_batch&, const espalier::cuda::kept_rows&, cudaStream_t) {}
   std::vector<NumberT> contents() const { return espalier_test::to_host(data_); }
 
  private:

@@ -33,6 +33,8 @@ namespace espalier_test {
 // What asks about new nodes that are not a multiple of 3. Not in an unnamed namespace: kernels have hidden visibility,
 // which nvcc takes only where their arguments have external linkage.
 struct counted_step {
+  __device__ const counted_step& of(std::int32_t) const { return *this; }
+
   gpu::child_lists children;
   const std::int32_t* counts;
 
@@ -152,8 +154,9 @@ TEST_CASE("The draws of a level are appended node after node") {
     const gpu::device_array<node_id> next(static_cast<std::size_t>(n_next) + 1);
     const espalier_test::counted_step step{
         {.tokens = given.data(), .probabilities = marks.data(), .log_probs = probs.data(), .k = k}, count_of.data()};
-    gpu::detail::launch_level(device.writer(), step, budget, {uploaded.data(), static_cast<std::int32_t>(asked.size())},
-                              next.data(), n_next, nullptr);
+    gpu::detail::launch_level(gpu::text_batch::of(device.writer(), {}), step, budget,
+                              {uploaded.data(), static_cast<std::int32_t>(asked.size())}, {next.data(), n_next, n_next},
+                              nullptr);
     CAPTURE(round, limit, budget, k, n_next);
     REQUIRE(difference(device, host) == "");
     CHECK(to_host(next.data(), expected.size()) == expected);

@@ -30,24 +30,29 @@ struct draft_columns {
   std::int32_t base;       // committed rows of the draft's cache
   std::int32_t n_pending;  // 2, or 1 for a text of one token
   std::int32_t n_columns;  // scratch rows so far
-  std::int32_t n_kept;
 };
 
+// Shapes: of a pass, each lane's rows one after the other, tokens, positions, slots, sequence_of [lanes][rows], mask
+// [lanes][rows][words], sequences [lanes]; by place columns, base, n_kept [places], column_of [places][nodes], -1 where
+// nobody asked, kept [places][most_kept], asked [places][rows]: the nodes of the last pass's outputs, no_node for padding
 struct draft_memory {
   token_id* tokens;
   std::int32_t* positions;
   std::int32_t* slots;
   std::int32_t* sequence_of;
-  batch_sequence* sequence;
+  batch_sequence* sequences;
   std::uint32_t* mask;
   std::int32_t words;
-  std::int32_t id;  // of the sequence in the store
   draft_columns* columns;
-  std::int32_t* column_of;  // [nodes], -1 where nobody asked
+  std::int32_t* column_of;
   std::int32_t* kept;
-  node_id* asked;          // [rows] the nodes of the last batch's outputs, no_node for padding
+  std::int32_t* base;
+  std::int32_t* n_kept;
+  node_id* asked;
+  std::int32_t max_rows;   // of a lane
   std::int32_t max_nodes;  // root included
-  std::int32_t capacity;   // tokens that the draft's cache can hold
+  std::int32_t most_kept;
+  std::int32_t capacity;  // tokens that the draft's cache can hold
 };
 
 __device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
@@ -57,39 +62,66 @@ __device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
   to.sequence_of[row] = -1;
 }
 
-__device__ inline mask_row place_row(const draft_memory& to, std::int32_t row, token_id token, std::int32_t position,
-                                     std::int32_t base, std::int32_t column) {
-  to.tokens[row] = token;
-  to.positions[row] = position;
-  to.slots[row] = base + column;
-  to.sequence_of[row] = 0;
-  const mask_row mask{to.mask + static_cast<std::ptrdiff_t>(row) * to.words, to.words};
-  mask.clear();
-  mask.set(column);
-  return mask;
+// Where the rows of one text go.
+struct draft_lane {
+  const draft_memory& to;
+  const text_in_batch& here;
+  std::int32_t n_rows;  // of each lane
+
+  __device__ std::int32_t row(std::int32_t i) const { return here.lane * n_rows + i; }
+  __device__ std::int32_t* column_of() const {
+    return to.column_of + static_cast<std::ptrdiff_t>(here.place) * to.max_nodes;
+  }
+  __device__ node_id* asked() const { return to.asked + static_cast<std::ptrdiff_t>(here.place) * to.max_rows; }
+
+  __device__ void open(std::int32_t sequence, std::int32_t base) const {
+    to.sequences[here.lane] = {sequence, row(0), row(n_rows), base, row(0) * to.words, to.words};
+  }
+  __device__ mask_row place(std::int32_t i, token_id token, std::int32_t position, std::int32_t base,
+                            std::int32_t column) const {
+    const std::int32_t at = row(i);
+    to.tokens[at] = token;
+    to.positions[at] = position;
+    to.slots[at] = base + column;
+    to.sequence_of[at] = here.lane;
+    const mask_row mask{to.mask + static_cast<std::ptrdiff_t>(at) * to.words, to.words};
+    mask.clear();
+    mask.set(column);
+    return mask;
+  }
+};
+
+// Without a text all rows of a lane are padding. By a block.
+__device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::int32_t n_rows) {
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n_rows; i += static_cast<std::int32_t>(blockDim.x))
+    pad_row(to, lane * n_rows + i);
+  if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
 }
 
-// One block. Rows 0 and 1: the last two tokens of the text; padding where it is longer than the draft can read.
+// One block a lane. Its rows 0 and 1: the last two tokens of the text; padding where it is longer than the draft can
+// read.
 template <class UnusedT = void>
-ESPALIER_KERNEL void draft_root(draft_memory to, text_view text) {
-  for (std::int32_t u = static_cast<std::int32_t>(threadIdx.x); u < to.max_nodes;
-       u += static_cast<std::int32_t>(blockDim.x))
-    to.column_of[u] = -1;
+ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return pad_lane(to, here.lane, 2);
+  const draft_lane lane{to, here, 2};
+  for (auto u = static_cast<std::int32_t>(threadIdx.x); u < to.max_nodes; u += static_cast<std::int32_t>(blockDim.x))
+    lane.column_of()[u] = -1;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const std::int32_t size = text.state->size;
+  const std::int32_t size = here.text.state->size;
   const std::int32_t n = size > to.capacity ? 0 : (size < 2 ? size : 2);
   const std::int32_t base = size - n;
-  *to.columns = {base, n, n, 0};
-  *to.sequence = {to.id, 0, 2, base, 0, to.words};
-  to.asked[0] = n > 0 ? root_node : no_node;
-  for (std::int32_t row = 0; row < 2 - n; ++row)
-    pad_row(to, row);
+  to.columns[here.place] = {base, n, n};
+  lane.open(texts.first_sequence + here.place, base);
+  lane.asked()[0] = n > 0 ? root_node : no_node;
+  for (std::int32_t i = 0; i < 2 - n; ++i)
+    pad_row(to, lane.row(i));
   for (std::int32_t i = 0; i < n; ++i) {
-    const mask_row mask = place_row(to, 2 - n + i, text.tokens[base + i], base + i, base, i);
+    const mask_row mask = lane.place(2 - n + i, here.text.tokens[base + i], base + i, base, i);
     if (i > 0) mask.set(0);
   }
-  to.column_of[root_node] = n - 1;
+  lane.column_of()[root_node] = n - 1;
 }
 
 template <unsigned ThreadsV>
@@ -98,156 +130,187 @@ struct draft_level_memory {
   typename scan::TempStorage scan_storage;
 };
 
-// One block, a thread a node, some at a time: each node that is there gets the next scratch row, in the order of the
-// list.
+// One block a lane, a thread a node, some at a time: each node that is there gets the next scratch row, in the order of
+// the list.
 template <unsigned ThreadsV>
-ESPALIER_KERNEL void draft_level(draft_memory to, text_view text, tree_writer tree, node_list nodes) {
+ESPALIER_KERNEL void draft_level(draft_memory to, text_batch texts, node_list nodes) {
   using memory = draft_level_memory<ThreadsV>;
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return pad_lane(to, here.lane, nodes.n);
   auto& shared = *reinterpret_cast<memory*>(shared_memory());
-  const draft_columns columns = *to.columns;
-  const std::int32_t root_position = text.state->size - 1;
+  const draft_lane lane{to, here, nodes.n};
+  const node_id* const wanted = nodes.of(here.place);
+  const draft_columns columns = to.columns[here.place];
+  const std::int32_t root_position = here.text.state->size - 1;
   std::int32_t next = columns.n_columns;
   const std::int32_t rounds = (nodes.n + static_cast<std::int32_t>(ThreadsV) - 1) / static_cast<std::int32_t>(ThreadsV);
-  for (std::int32_t i = 0; i < rounds; ++i) {
-    const std::int32_t row = i * static_cast<std::int32_t>(ThreadsV) + static_cast<std::int32_t>(threadIdx.x);
-    const node_id u = row < nodes.n ? nodes.nodes[row] : no_node;
+  for (std::int32_t round = 0; round < rounds; ++round) {
+    const std::int32_t i = round * static_cast<std::int32_t>(ThreadsV) + static_cast<std::int32_t>(threadIdx.x);
+    const node_id u = i < nodes.n ? wanted[i] : no_node;
     std::int32_t before = 0, n = 0;
     typename memory::scan(shared.scan_storage).ExclusiveSum(u == no_node ? 0 : 1, before, n);
-    if (row < nodes.n) to.asked[row] = u;
+    if (i < nodes.n) lane.asked()[i] = u;
     if (u != no_node) {
       const std::int32_t column = next + before;
-      to.column_of[u] = column;
-      const mask_row mask = place_row(to, row, tree.token[u], root_position + tree.depth[u], columns.base, column);
+      lane.column_of()[u] = column;
+      const mask_row mask = lane.place(i, here.tree.token[u], root_position + here.tree.depth[u], columns.base, column);
       mask.set(0);
-      for (node_id above = tree.parent[u]; above != no_node; above = tree.parent[above])
-        mask.set(to.column_of[above]);
-    } else if (row < nodes.n) {
-      pad_row(to, row);
+      for (node_id above = here.tree.parent[u]; above != no_node; above = here.tree.parent[above])
+        mask.set(lane.column_of()[above]);
+    } else if (i < nodes.n) {
+      pad_row(to, lane.row(i));
     }
     next += n;
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
-    to.columns->n_columns = next;
-    *to.sequence = {to.id, 0, nodes.n, columns.base, 0, to.words};
-  }
+  if (threadIdx.x != 0) return;
+  to.columns[here.place].n_columns = next;
+  lane.open(texts.first_sequence + here.place, columns.base);
 }
 
-// One thread: the scratch rows of the accepted path, as far as they were asked about.
+// One thread a lane: the scratch rows of the accepted path, as far as they were asked about.
 template <class UnusedT = void>
-ESPALIER_KERNEL void draft_kept(draft_memory to, path_view path) {
-  draft_columns& columns = *to.columns;
-  columns.n_kept = 0;
-  if (*path.n == 0) return;
-  while (columns.n_kept < columns.n_pending) {
-    to.kept[columns.n_kept] = columns.n_kept;
-    ++columns.n_kept;
+ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view paths) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const draft_lane lane{to, here, 0};
+  const path_view path = paths.of(here.place);
+  const draft_columns columns = to.columns[here.place];
+  std::int32_t* const kept = to.kept + static_cast<std::ptrdiff_t>(here.place) * to.most_kept;
+  std::int32_t n = 0;
+  if (*path.n > 0) {
+    while (n < columns.n_pending) {
+      kept[n] = n;
+      ++n;
+    }
+    for (std::int32_t i = 1; i < *path.n && lane.column_of()[path.nodes[i]] >= 0; ++i)
+      kept[n++] = lane.column_of()[path.nodes[i]];
   }
-  for (std::int32_t i = 1; i < *path.n && to.column_of[path.nodes[i]] >= 0; ++i)
-    to.kept[columns.n_kept++] = to.column_of[path.nodes[i]];
+  to.base[here.place] = columns.base;
+  to.n_kept[here.place] = n;
 }
 
 }  // namespace detail
 
-//! The forward batches of a draft model that is asked layer by layer: which scratch row of its cache each node has, and
-//! what it sees.
+//! The forward batches of a draft model that is asked layer by layer about the trees of several texts: which scratch
+//! row of its cache each node has, and what it sees.
 //!
-//! Complexity  each verb one launch of one block; no synchronisation, no allocation
+//! Complexity  each verb one launch of a block a text; no synchronisation, no allocation
 //! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
 class draft_batch {
  public:
   draft_batch() = default;
 
-  //! Batches of trees of this many nodes, root not counted, in the store's `sequence`, which can hold `capacity`
-  //! tokens.
-  draft_batch(std::int32_t max_nodes, std::int32_t sequence, text_view text, std::int32_t capacity)
-      : max_nodes_(max_nodes), sequence_(sequence), capacity_(capacity), text_(text) {
-    const auto rows = static_cast<std::size_t>(max_nodes < 2 ? 2 : max_nodes);
-    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
-    words_ = mask_words(max_nodes + 2);
-    numbers_ = device_array<std::int32_t>(5 * rows + 2 * nodes + 1);
+  //! Batches of trees of this many nodes, root not counted, of so many texts, whose sequences in the store begin with
+  //! `sequence` and can hold `capacity` tokens.
+  draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity)
+      : max_nodes_(max_nodes), sequence_(sequence), capacity_(capacity), words_(mask_words(max_nodes + 2)) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    const std::size_t rows = texts * static_cast<std::size_t>(max_rows());
+    tokens_ = device_array<token_id>(rows);
+    positions_ = device_array<std::int32_t>(rows);
+    slots_ = device_array<std::int32_t>(rows);
+    sequence_of_ = device_array<std::int32_t>(rows);
+    asked_ = device_array<node_id>(rows);
     mask_ = device_array<std::uint32_t>(rows * static_cast<std::size_t>(words_));
-    batch_sequence_ = device_array<batch_sequence>(1);
-    columns_ = device_array<detail::draft_columns>(1);
-    const std::int32_t last = 1;
-    output_ = device_array<std::int32_t>(std::span<const std::int32_t>(&last, 1));
+    sequences_ = device_array<batch_sequence>(texts);
+    columns_ = device_array<detail::draft_columns>(texts);
+    column_of_ = device_array<std::int32_t>(texts * (static_cast<std::size_t>(max_nodes) + 1));
+    kept_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(most_kept()));
+    base_ = device_array<std::int32_t>(texts);
+    n_kept_ = device_array<std::int32_t>(texts);
+    std::vector<std::int32_t> last(texts);
+    for (std::size_t i = 0; i < texts; ++i)
+      last[i] = static_cast<std::int32_t>(2 * i + 1);
+    outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
   }
 
-  //! The round begins: two rows, of which the second is the root's and alone gives logits.
-  forward_batch_view root(std::int32_t max_context, cudaStream_t stream) const {
-    launch("draft_root", detail::draft_root<>, {.threads = 256}, stream, memory(), text_);
-    return view(2, max_context, output_.data());
+  //! The round begins: two rows for each lane, of which the second is the root's and alone gives logits.
+  forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
+    launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
+           texts.in_sequences_from(sequence_));
+    forward_batch_view batch = view(texts, 2);
+    batch.n_outputs = texts.n;
+    batch.outputs = outputs_.data();
+    return batch;
   }
 
   //! A row for each entry of the list. Pre: nodes.n <= max_nodes; each was never asked about in this round, its parent
   //! was.
-  forward_batch_view level(tree_writer tree, node_list nodes, std::int32_t max_context, cudaStream_t stream) const {
+  forward_batch_view level(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
     constexpr unsigned threads = 256;
     launch("draft_level", detail::draft_level<threads>,
-           {.threads = threads, .shared_bytes = sizeof(detail::draft_level_memory<threads>)}, stream, memory(), text_,
-           tree, nodes);
-    return view(nodes.n, max_context, nullptr);
+           {.grid = texts.lanes(), .threads = threads, .shared_bytes = sizeof(detail::draft_level_memory<threads>)},
+           stream, memory(), texts.in_sequences_from(sequence_), nodes);
+    return view(texts, nodes.n);
   }
 
-  //! Commits the accepted path's rows in the draft's cache.
+  //! Commits the accepted paths' rows in the draft's cache.
   template <class KVStoreT>
-  void commit(KVStoreT& kv, path_view path, cudaStream_t stream) const {
-    const detail::draft_memory m = memory();
-    launch("draft_kept", detail::draft_kept<>, {}, stream, m, path);
-    kv.commit(sequence_, &m.columns->base, m.kept, &m.columns->n_kept, max_nodes_ + 2, stream);
+  void commit(KVStoreT& kv, const text_batch& texts, path_view path, cudaStream_t stream) const {
+    launch("draft_kept", detail::draft_kept<>, {.grid = texts.lanes()}, stream, memory(), texts, path);
+    kv.commit(texts.in_sequences_from(sequence_), {base_.data(), kept_.data(), n_kept_.data(), most_kept()}, stream);
   }
 
-  //! The nodes whose logits the last batch of n outputs gives, in order.
-  node_list asked(std::int32_t n) const { return {memory().asked, n}; }
+  //! The nodes whose logits the last batch gives, n of each lane, in order.
+  node_list asked(std::int32_t n) const { return {asked_.data(), n, max_rows()}; }
 
  private:
+  std::int32_t max_rows() const { return max_nodes_ < 2 ? 2 : max_nodes_; }
+  std::int32_t most_kept() const { return max_nodes_ + 2; }
+
   detail::draft_memory memory() const {
-    const std::int32_t rows = max_nodes_ < 2 ? 2 : max_nodes_;
-    detail::draft_memory m{};
-    m.tokens = numbers_.data();
-    m.positions = m.tokens + rows;
-    m.slots = m.positions + rows;
-    m.sequence_of = m.slots + rows;
-    m.asked = m.sequence_of + rows;
-    m.column_of = m.asked + rows;
-    m.kept = m.column_of + max_nodes_ + 1;
-    m.sequence = batch_sequence_.data();
-    m.mask = mask_.data();
-    m.words = words_;
-    m.id = sequence_;
-    m.columns = columns_.data();
-    m.max_nodes = max_nodes_ + 1;
-    m.capacity = capacity_;
-    return m;
+    return {.tokens = tokens_.data(),
+            .positions = positions_.data(),
+            .slots = slots_.data(),
+            .sequence_of = sequence_of_.data(),
+            .sequences = sequences_.data(),
+            .mask = mask_.data(),
+            .words = words_,
+            .columns = columns_.data(),
+            .column_of = column_of_.data(),
+            .kept = kept_.data(),
+            .base = base_.data(),
+            .n_kept = n_kept_.data(),
+            .asked = asked_.data(),
+            .max_rows = max_rows(),
+            .max_nodes = max_nodes_ + 1,
+            .most_kept = most_kept(),
+            .capacity = capacity_};
   }
 
-  forward_batch_view view(std::int32_t n_rows, std::int32_t max_context, const std::int32_t* outputs) const {
-    const detail::draft_memory m = memory();
+  // n rows for each lane.
+  forward_batch_view view(const text_batch& texts, std::int32_t n) const {
     forward_batch_view batch;
-    batch.n_rows = n_rows;
-    batch.n_sequences = 1;
-    batch.n_outputs = outputs == nullptr ? n_rows : 1;
-    batch.max_context = max_context;
-    batch.tokens = m.tokens;
-    batch.positions = m.positions;
-    batch.slots = m.slots;
-    batch.sequence_of = m.sequence_of;
-    batch.sequences = m.sequence;
-    batch.mask = m.mask;
-    batch.outputs = outputs;
+    batch.n_rows = batch.n_outputs = n * texts.n;
+    batch.n_sequences = texts.n;
+    batch.max_context = texts.max_context < capacity_ ? texts.max_context : capacity_;
+    batch.tokens = tokens_.data();
+    batch.positions = positions_.data();
+    batch.slots = slots_.data();
+    batch.sequence_of = sequence_of_.data();
+    batch.sequences = sequences_.data();
+    batch.mask = mask_.data();
     return batch;
   }
 
   std::int32_t max_nodes_ = 0;
   std::int32_t sequence_ = 0;
-  std::int32_t words_ = 0;
   std::int32_t capacity_ = 0;
-  text_view text_;
-  device_array<std::int32_t> numbers_;
+  std::int32_t words_ = 0;
+  device_array<token_id> tokens_;
+  device_array<std::int32_t> positions_;
+  device_array<std::int32_t> slots_;
+  device_array<std::int32_t> sequence_of_;
+  device_array<node_id> asked_;
   device_array<std::uint32_t> mask_;
-  device_array<batch_sequence> batch_sequence_;
+  device_array<batch_sequence> sequences_;
   device_array<detail::draft_columns> columns_;
-  device_array<std::int32_t> output_;
+  device_array<std::int32_t> column_of_;
+  device_array<std::int32_t> kept_;
+  device_array<std::int32_t> base_;
+  device_array<std::int32_t> n_kept_;
+  device_array<std::int32_t> outputs_;  // [texts] the second row of each lane
 };
 
 }  // namespace espalier::cuda

@@ -3,16 +3,19 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
@@ -21,12 +24,20 @@ namespace espalier::cuda::detail {
 
 // The nodes of a tree and the next draw of each, in the memory of the device: a queue in which a node has one place.
 //
-// Shapes      reach, last, order [nodes]; n_pushed [1]
+// Shapes      reach, last, order [places][nodes]; n_pushed [places]
 struct draw_queue {
-  double* reach;                     // the probability that the next draw is looked at; negative: there is none
-  std::int32_t* last;                // number of the last draw from this node, -1 before the first
+  double* reach;       // the probability that the next draw is looked at; negative: there is none
+  std::int32_t* last;  // number of the last draw from this node, -1 before the first
+  std::int32_t size;  // nodes of a text at most
   std::int32_t* order = nullptr;     // of equals, the smaller one is taken first; nullptr: the node
   std::int32_t* n_pushed = nullptr;  // so far
+
+  // That of one text.
+  __device__ draw_queue of(std::int32_t place) const {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * size;
+    return {reach + first, last + first, size, order == nullptr ? nullptr : order + first,
+            n_pushed == nullptr ? nullptr : n_pushed + place};
+  }
 
   // One thread.
   __device__ void push(node_id u, double its_reach) const {
@@ -53,14 +64,23 @@ struct draw_queue {
   }
 };
 
-// One team: draws without replacement, the one most likely to be looked at first, until the budget is spent or the next
-// one is from a node whose row is not there yet, which is asked for next. Without `asked`, new nodes stay leaves.
+// One team a lane: draws without replacement, the one most likely to be looked at first, until the budget is spent or
+// the next one is from a node whose row is not there yet, which is asked for next. With an empty list of nodes asked
+// about, new nodes stay leaves.
+//
+// Shapes: next [places]
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
-    draw_by_reach(tree_writer tree, RowsT rows, draw_queue queue, chance_source chance, std::int32_t budget,
-                  const node_id* asked, node_id* next) {
-  const node_id asked_now = asked == nullptr ? no_node : *asked;
-  if (asked != nullptr && asked_now == no_node) return;
+    draw_by_reach(text_batch texts, RowsT all_rows, draw_queue queues, std::int32_t budget, node_list all_asked,
+                  node_id* next) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const bool asks = all_asked.n > 0;
+  const node_id asked_now = asks ? *all_asked.of(here.place) : no_node;
+  if (asks && asked_now == no_node) return;
+  const tree_writer& tree = here.tree;
+  const node_rows<float> rows = all_rows.of(here.place);
+  const draw_queue queue = queues.of(here.place);
   team::turns turns;
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   if (asked_now == root_node) {
@@ -81,7 +101,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
       break;
     }
     const undrawn row(tree.view(), u, row_view(rows, u, who));
-    const undrawn_draw drawn = row.draw(chance.now(), {u, n, purpose::draft});
+    const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
     const double share = drawn.token < 0 ? 0 : row.share(drawn);
     who.sync();  // all have looked at queue and tree
     if (who.rank() == 0) {
@@ -92,12 +112,12 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
         queue.last[u] = n;
         queue.last[child] = -1;
         if (reach * (1 - share) > 0) queue.push(u, reach * (1 - share));
-        queue.push(child, asked == nullptr ? -1 : reach * share);
+        queue.push(child, asks ? reach * share : -1);
       }
     }
     who.sync();
   }
-  if (asked != nullptr && who.rank() == 0) *next = next_asked;
+  if (asks && who.rank() == 0) next[here.place] = next_asked;
 }
 
 }  // namespace espalier::cuda::detail

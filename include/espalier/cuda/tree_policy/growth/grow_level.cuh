@@ -14,6 +14,7 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/tree_policy/growth/append_draws.cuh"
 
 namespace espalier::cuda::detail {
@@ -27,17 +28,31 @@ struct level_memory {
   std::uint32_t kept[level_draws / 32];  // a bit a draw
 };
 
-// One block: a level of a tree that grows breadth first. Appends the draws from each node of a list, one node after the
-// other, as far as the budget goes, and lists those of the new nodes that are asked about next.
+// Where the nodes to ask about next are listed. Shapes: nodes [places][stride], the first n of each
+struct next_level {
+  node_id* nodes;
+  std::int32_t n;
+  std::int32_t stride;
+};
+
+// One block a lane: a level of a tree that grows breadth first. Appends the draws from each node of a list, one node
+// after the other, as far as the budget goes, and lists those of the new nodes that are asked about next.
 //
-// StepT has
+// StepT has of(place), the step of one text, which has
 //   children                  child_lists of the nodes of the list
 //   n_draws(entry, u)         how many of its list node u gets
 //   expands(tree, node, at)   whether a new node, entry `at` of the lists, may be asked about
 //   ask(node, at)             it is
 template <class StepT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
-    grow_level(tree_writer tree, StepT step, std::int32_t budget, node_list asked, node_id* next, std::int32_t n_next) {
+    grow_level(text_batch texts, StepT steps, std::int32_t budget, node_list all_asked, next_level to) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const tree_writer& tree = here.tree;
+  const StepT step = steps.of(here.place);
+  const node_id* const asked = all_asked.of(here.place);
+  node_id* const next = to.nodes + static_cast<std::ptrdiff_t>(here.place) * to.stride;
+  const std::int32_t n_next = to.n;
   auto& memory = *reinterpret_cast<level_memory*>(shared_memory());
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t lane = thread % 32, warp = thread / 32;
@@ -45,7 +60,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
   const std::int32_t left = size.left(budget);
 
   // A thread an entry of the list.
-  const node_id u = thread < asked.n ? asked.nodes[thread] : no_node;
+  const node_id u = thread < all_asked.n ? asked[thread] : no_node;
   const std::int32_t n = u == no_node ? 0 : step.n_draws(thread, u);
   std::int32_t begin = 0, all = 0;
   cub::BlockScan<std::int32_t, level_threads>(memory.scan).ExclusiveSum(n, begin, all);
@@ -61,8 +76,8 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
   };
   append_draws(tree, size, added, added, added, [&](std::int32_t i) {
     const std::ptrdiff_t at = place(i);
-    listed_draw draw = listed_draw::of(tree, asked.nodes[memory.place[i] >> 16], step.children.tokens[at],
-                                       step.children.log_probs[at]);
+    listed_draw draw =
+        listed_draw::of(tree, asked[memory.place[i] >> 16], step.children.tokens[at], step.children.log_probs[at]);
     draw.number = draw.node = i;
     draw.is_first = slot(i) == 0;
     draw.next = i + 1 < added && slot(i + 1) > 0 ? i + 1 : -1;
@@ -91,10 +106,11 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
 }
 
 template <class StepT>
-void launch_level(tree_writer tree, const StepT& step, std::int32_t budget, node_list asked, node_id* next,
-                  std::int32_t n_next, cudaStream_t stream) {
-  launch("grow_level", grow_level<StepT>, {.threads = level_threads, .shared_bytes = sizeof(level_memory)}, stream,
-         tree, step, budget, asked, next, n_next);
+void launch_level(const text_batch& texts, const StepT& step, std::int32_t budget, node_list asked,
+                  const next_level& next, cudaStream_t stream) {
+  launch("grow_level", grow_level<StepT>,
+         {.grid = texts.lanes(), .threads = level_threads, .shared_bytes = sizeof(level_memory)}, stream, texts, step,
+         budget, asked, next);
 }
 
 }  // namespace espalier::cuda::detail

@@ -5,17 +5,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "espalier/decoder/batch_decoder.hpp"
-#include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/no_drafter.hpp"
-#include "espalier/kv_store/contiguous.hpp"
-#include "model_folder.hpp"
+#include "espalier/core/sampling_options.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/decoder/step_record.hpp"
+#include "espalier/decoder/text_event.hpp"
 
 namespace bench {
 
@@ -31,6 +30,7 @@ struct served_load {
   double seconds = 0;       //!< where texts arrive at once, as long as all places are in use
   std::int64_t tokens = 0;  //!< committed in that time
   std::int64_t steps = 0;
+  std::int64_t rounds = 0;  //!< of all texts
   std::int64_t drafted = 0;
   std::int64_t draft_passes = 0;
   std::int64_t target_rows = 0;
@@ -42,15 +42,10 @@ struct served_load {
   double overhead() const { return 1 - forward / seconds; }
 };
 
-//! Serves texts as they arrive, n at once at most, with a batch_decoder of these parts.
-template <class DrafterT, class PolicyT, class VerifierT>
-served_load serve(models::model_folder& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
-                  espalier::contiguous_kv& kv, std::int32_t n, const std::vector<asked_text>& asked,
-                  const espalier::sampling_options& sampling) {
+//! Serves texts as they arrive with a batch_decoder, of the host or the device.
+template <class DecoderT>
+served_load serve(DecoderT& decode, const std::vector<asked_text>& asked, const espalier::sampling_options& sampling) {
   using clock = std::chrono::steady_clock;
-  auto decode = espalier::make_batch_decoder(
-      drafter, std::move(policy), std::move(verifier), kv, models.target,
-      {.max_texts = n, .max_waiting = static_cast<std::int32_t>(asked.size()), .max_rows = models.target.max_rows()});
   struct progress {
     std::size_t text;
     double first = -1;
@@ -94,7 +89,7 @@ served_load serve(models::model_folder& models, DrafterT&& drafter, PolicyT poli
     }
     const espalier::step_record& r = decode.last_step();
     load.seconds = t;
-    load.tokens += r.committed, ++load.steps;
+    load.tokens += r.committed, load.rounds += r.rounds, ++load.steps;
     load.drafted += r.drafted, load.draft_passes += r.draft_passes, load.target_rows += r.target_rows;
     load.forward += r.seconds.draft_forward + r.seconds.target_forward;
   }

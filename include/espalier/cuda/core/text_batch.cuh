@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/text.cuh"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// The tree so many 32-bit words further in the same memory.
+ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t words) {
+  tree.token += words;
+  tree.parent += words;
+  tree.depth += words;
+  tree.log_prob += words;
+  tree.path_log_prob += words;
+  tree.first_draw += words;
+  tree.last_draw += words;
+  tree.next_draw += words;
+  tree.drawn_node += words;
+  tree.size = reinterpret_cast<tree_size*>(reinterpret_cast<std::int32_t*>(tree.size) + words);
+  return tree;
+}
+
+}  // namespace detail
+
+//! One text of a launch, in kernels: its tree of this round, and where what belongs to it lies.
+struct text_in_batch {
+  std::int32_t lane = 0;   //!< its place in this launch, and in the passes of this round
+  std::int32_t place = 0;  //!< its place in what lasts from round to round; -1: the lane is empty
+  tree_writer tree;
+  text_view text;
+
+  //! The random numbers of its present round.
+  ESPALIER_HOST_DEVICE philox_chance chance() const {
+    return {text.state->seed, text.state->stream, static_cast<std::uint32_t>(text.state->size)};
+  }
+};
+
+//! The texts of a round and their trees, in the memory of the device: trivially copyable, by value into kernels. A
+//! launch has a row of blocks for each lane, block (x, y) works for lane y.
+//!
+//! A lane is a text that takes part in the round. Which place of the arrays its text has is known on the device: lanes
+//! have no holes but those at the end, where a launch is made for more texts than there are.
+//!
+//! Shapes      place_of [n]; arrays by place: trees at equal distances, tokens [places][texts.capacity + 1], states
+//!             [places]
+struct text_batch {
+  std::int32_t n = 1;                      //!< lanes that launches are made for
+  std::int32_t max_context = 0;            //!< and the tokens that a text may reach in this round
+  std::int32_t first_sequence = 0;         //!< of the cache: that of place 0
+  const std::int32_t* place_of = nullptr;  //!< nullptr: lane i has place i
+  tree_writer trees;                       //!< that of place 0
+  std::ptrdiff_t tree_words = 0;           //!< from one tree to the next
+  text_view texts;                         //!< that of place 0
+
+  //! One text, which has place 0.
+  static text_batch of(const tree_writer& tree, const text_view& text, std::int32_t max_context = 0,
+                       std::int32_t sequence = 0) {
+    text_batch batch;
+    batch.max_context = max_context;
+    batch.trees = tree;
+    batch.texts = text;
+    batch.first_sequence = sequence;
+    return batch;
+  }
+
+  //! The same texts, where another cache has that of place 0.
+  text_batch in_sequences_from(std::int32_t first) const {
+    text_batch other = *this;
+    other.first_sequence = first;
+    return other;
+  }
+
+  //! The grid of a launch of so many blocks for each lane.
+  dim3 lanes(std::int32_t blocks = 1) const { return {static_cast<unsigned>(blocks), static_cast<unsigned>(n), 1}; }
+
+  ESPALIER_HOST_DEVICE text_view text(std::int32_t place) const {
+    return {texts.tokens + static_cast<std::ptrdiff_t>(place) * (texts.capacity + 1), texts.state + place,
+            texts.capacity};
+  }
+  ESPALIER_HOST_DEVICE tree_writer tree(std::int32_t place) const { return detail::moved(trees, place * tree_words); }
+  ESPALIER_HOST_DEVICE text_in_batch at(std::int32_t lane) const {
+    const std::int32_t place = place_of == nullptr ? lane : place_of[lane];
+    if (place < 0) return {lane, place, {}, {}};
+    return {lane, place, tree(place), text(place)};
+  }
+  //! In kernels: the text that this block works for.
+  __device__ text_in_batch here() const { return at(static_cast<std::int32_t>(blockIdx.y)); }
+};
+
+}  // namespace espalier::cuda

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/tree_order.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/cuda/concepts/backend.cuh"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/concepts/tree_policy.cuh"
+#include "espalier/cuda/core/context_bucket.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/event.cuh"
+#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/tree.cuh"
+#include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/decoder/accepted_path.cuh"
+#include "espalier/cuda/decoder/grow.cuh"
+#include "espalier/cuda/decoder/round_kernels.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
+#include "espalier/cuda/sampling/team_sampler.cuh"
+#include "espalier/cuda/verifier/verify.cuh"
+#include "espalier/decoder/check_parts.hpp"
+#include "espalier/decoder/text.hpp"
+#include "espalier/decoder/text_options.hpp"
+
+namespace espalier::cuda::detail {
+
+// How many texts, and what their rounds are made for.
+struct rounds_shape {
+  node_order order = node_order::insertion;
+  std::int32_t max_texts = 1;
+  std::int32_t first_sequence = 0;  // of the cache: that of place 0
+  std::int32_t max_rows = 1 << 30;  // of a pass
+  bool replay = true;
+};
+
+// The rounds of texts on the device, as work in one stream. A text has a place, with its tokens, its state and a
+// sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host comes
+// over behind it: two rounds may be under way.
+//
+// A graph of the round is captured for each number of lanes, a power of two or all, and each context_bucket. Where a
+// pass has no room for a drafted token of each lane, rounds do not draft.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+class text_rounds {
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using backend_type = std::remove_reference_t<BackendT>;
+
+  static_assert(Drafter<drafter_type>, "the first part must be a drafter on the device: cuda::Drafter");
+  static_assert(KVStore<kv_type>, "the fourth part must be a KV store on the device: cuda::KVStore");
+  static_assert(Backend<backend_type, kv_type>,
+                "the fifth part must be a backend on the device that can use the KV store: cuda::Backend. "
+                "cuda::on_host makes one of a host backend, with copies in between");
+  static_assert(
+      TreePolicy<TreePolicyT, drafter_type>,
+      "the second part must be a tree policy on the device that can grow from this drafter: cuda::TreePolicy");
+  static_assert(
+      compatible(TreePolicyT::sampling, VerifierT::lossless),
+      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+      "be one of those that the verifier handles");
+  static_assert(!espalier::detail::NamesReset<TreePolicyT> || ResettingPolicy<TreePolicyT>,
+                "the policy's member reset cannot be called as reset(place, stream): see cuda::ResettingPolicy");
+  static_assert(!(espalier::detail::NamesPrefix<kv_type> || espalier::detail::NamesRemember<kv_type>) ||
+                    PrefixKVStore<kv_type>,
+                "the store's members prefix, version and remember cannot all be called: see cuda::PrefixKVStore");
+  using number = typename backend_type::number;
+
+ public:
+  static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
+  // Whether rounds that do not draft leave the drafter behind the text.
+  static constexpr bool draft_falls_behind = StepDrafter<drafter_type>;
+
+  // What comes over from a round: by lane, and the trees by place.
+  struct arrival {
+    std::span<const round_outcome> outcomes;
+    std::int32_t* trees;
+    std::int32_t capacity;
+
+    tree_view tree(std::int32_t place) const {
+      return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
+    }
+  };
+
+  text_rounds(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+              rounds_shape shape)
+      : drafter_(std::forward<DrafterT>(drafter)),
+        policy_(std::move(policy)),
+        kv_(std::forward<KVStoreT>(kv)),
+        backend_(std::forward<BackendT>(backend)),
+        shape_(shape),
+        context_((std::min)(backend_.max_positions(), kv_.capacity())),
+        max_nodes_((std::min)(policy_.max_nodes(), context_)),
+        max_rows_((std::min)(shape.max_rows, static_cast<std::int32_t>(backend_.max_rows()))),
+        tree_((std::min)(most_asked(policy_), context_), shape.max_texts),
+        compiler_(max_nodes_, shape.order, shape.max_texts),
+        verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape.max_texts),
+        path_(max_nodes_ + 1, shape.max_texts),
+        tokens_(static_cast<std::size_t>(shape.max_texts) * (static_cast<std::size_t>(context_) + 1)),
+        states_(static_cast<std::size_t>(shape.max_texts)),
+        found_(states_.size()),
+        place_of_(states_.size()),
+        decisions_(states_.size()),
+        outcomes_(states_.size()) {
+    require_option("sequence", shape.first_sequence, 0, kv_.n_sequences() - 1);
+    require_option("max_texts", shape.max_texts, 1, kv_.n_sequences() - shape.first_sequence);
+    require_option("max_rows of a pass", max_rows_, shape.max_texts, 1 << 30);
+    espalier::detail::require_fit(drafter_, backend_, max_nodes_);
+    if (shape.max_texts > 1) policy_.reserve(shape.max_texts);
+    drafter_.reserve(most_asked(policy_), shape.max_texts, found_.data());  // lists are as long in a short context
+    for (pending& p : pending_) {
+      p.outcomes = pinned_array<round_outcome>(states_.size());
+      p.trees = pinned_array<std::int32_t>(tree_.words().size());
+    }
+  }
+  text_rounds(const text_rounds&) = delete;
+  ~text_rounds() { (void)cudaStreamSynchronize(stream_.get()); }
+
+  kv_type& kv() { return kv_; }
+  const kv_type& kv() const { return kv_; }
+  std::int32_t vocab_size() const { return backend_.vocab_size(); }
+  std::int32_t context() const { return context_; }
+  std::int32_t max_nodes() const { return max_nodes_; }
+  std::int32_t sequence(std::int32_t place) const { return shape_.first_sequence + place; }
+
+  // Whether rounds of so many texts draft, and the rows of their pass, padding included.
+  bool drafts(std::int32_t n) const { return rows_of_lane(lanes_of(n)) > 1; }
+  std::int32_t rows_of(std::int32_t n) const { return lanes_of(n) * rows_of_lane(lanes_of(n)); }
+
+  // Errors: option_error for options that the verifier or the device does not take.
+  void check(const text_options& options) const {
+    espalier::detail::require_sampling<VerifierT>(options.sampling);
+    require_option("log_probs on the device", options.log_probs, -1, -1);
+    (void)team_sampler_layout::of(options.sampling, vocab_size(), 1);  // checks them
+  }
+
+  // Nothing is under way any more.
+  void settle() {
+    n_under_way_ = 0;
+    require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  }
+  // The same where a failure is under way already.
+  void give_up() noexcept {
+    n_under_way_ = 0;
+    (void)cudaStreamSynchronize(stream_.get());
+  }
+  std::int32_t n_under_way() const { return n_under_way_; }
+
+  void sample(std::int32_t place, const sampling_options& sampling) {
+    verification_.sample(place, sampling, stream_.get());
+  }
+  // What the policy has learnt is forgotten.
+  void forget(std::int32_t place) {
+    if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(place, stream_.get());
+  }
+
+  // The text in this place is as the host has it from now on, and has no fault.
+  void put(std::int32_t place, const espalier::text& text) {
+    const auto end =
+        static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{text.size()} + text.left()));
+    const text_state state{text.size(), end, text.options().stream, text.seed()};
+    const auto first = static_cast<std::size_t>(place) * (static_cast<std::size_t>(context_) + 1);
+    tokens_.upload(text.tokens(), stream_.get(), first);
+    launch("put_state", put_state<text_state>, {}, stream_.get(), states_.data() + place, state, found_.data() + place);
+  }
+
+  // The sequence of this place holds the longest beginning of these tokens that the cache has, and nothing else; gives
+  // how many. A drafter that reads the target's hidden states needs those of all.
+  std::int32_t adopt(std::int32_t place, std::span<const token_id> tokens) {
+    if constexpr (PrefixKVStore<kv_type>) {
+      const std::int32_t s = sequence(place);
+      const std::span<const token_id> wanted = tokens.first(reads_features ? 0 : tokens.size());
+      if constexpr (SharingKVStore<kv_type>) {
+        return kv_.adopt(s, wanted, stream_.get());
+      } else {
+        const std::span<const token_id> held = kv_.prefix(s);
+        const auto n = std::mismatch(held.begin(), held.end(), wanted.begin(), wanted.end()).first - held.begin();
+        kv_.remember(s, static_cast<std::int32_t>(n), {});
+        return static_cast<std::int32_t>(n);
+      }
+    }
+    return 0;
+  }
+  // The rows from number `first` to `end` are those of the text.
+  void remember(std::int32_t place, std::span<const token_id> tokens, std::int32_t first, std::int32_t end) {
+    if constexpr (PrefixKVStore<kv_type>) {
+      const auto n = static_cast<std::size_t>(end - first);
+      kv_.remember(sequence(place), first, tokens.subspan(static_cast<std::size_t>(first), n));
+    }
+  }
+  // The caches' rows of this place can be given to others.
+  void release(std::int32_t place) {
+    if constexpr (SharingKVStore<kv_type>) kv_.truncate(sequence(place), 0);
+    if constexpr (ReleasingDrafter<drafter_type>) drafter_.release(place);
+  }
+
+  // Forwards the tokens from number `first` to end - 1 of the text.
+  void read(std::int32_t place, std::int32_t first, std::int32_t end) {
+    prefill_.run(backend_, kv_, sequence(place), texts(1, context_).text(place), first, end, stream_.get(),
+                 [&]([[maybe_unused]] std::int32_t at, [[maybe_unused]] std::int32_t n) {
+                   if constexpr (reads_features) drafter_.read(backend_, place, at, n, stream_.get());
+                 });
+  }
+
+  // The drafter follows the text, of which it knows the first n_known tokens.
+  void begin_draft(std::int32_t place, std::span<const token_id> tokens, std::int32_t n_known) {
+    const auto size = static_cast<std::int32_t>(tokens.size());
+    drafter_.ensure(place, size, stream_.get());
+    drafter_.begin(place, texts(1, context_).text(place), tokens, n_known, stream_.get());
+  }
+
+  // Slots for a round of a text that may reach so many tokens.
+  void ensure(std::int32_t place, std::int32_t n_slots) {
+    kv_.ensure(sequence(place), n_slots, stream_.get());
+    drafter_.ensure(place, n_slots, stream_.get());
+  }
+
+  // A round of the texts in these places, the longest of which may reach so many tokens. Of one place, that is place 0.
+  void enqueue(std::span<const std::int32_t> places, std::int32_t longest) {
+    const std::int32_t lanes = lanes_of(static_cast<std::int32_t>(places.size()));
+    const std::int32_t bucket = context_bucket(longest, context_);
+    if (shape_.max_texts > 1) seat(places, lanes);
+    if (!shape_.replay || !replay(lanes, bucket)) round(texts(lanes, bucket));
+    pending& p = pending_[n_enqueued_ % 2];
+    outcomes_.download(p.outcomes.span(), stream_.get());
+    tree_.words().download(p.trees.span(), stream_.get());
+    p.done.record(stream_.get());
+    ++n_enqueued_;
+    ++n_under_way_;
+  }
+
+  // Throws what a round has found in a text. What a backend of the host has thrown says more than the logits that it
+  // left.
+  void raise_fault(const round_outcome& outcome) {
+    if constexpr (FailingBackend<backend_type>) {
+      if (outcome.found.what != fault::kind::none) backend_.raise_failure();
+    }
+    cuda::raise_fault(outcome.found);
+  }
+
+  // What the oldest round under way has left. Valid until the next but one is enqueued.
+  arrival wait() {
+    pending& p = pending_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
+    p.done.wait();
+    --n_under_way_;
+    return {p.outcomes.span(), p.trees.data(), tree_.capacity()};
+  }
+
+ private:
+  struct pending {
+    pinned_array<round_outcome> outcomes;
+    pinned_array<std::int32_t> trees;
+    event done;
+  };
+  struct captured {
+    std::int32_t lanes, bucket;
+    std::optional<graph> made;
+  };
+
+  std::int32_t lanes_of(std::int32_t n) const {
+    std::int32_t lanes = 1;
+    while (lanes < n)
+      lanes *= 2;
+    return (std::min)(lanes, shape_.max_texts);
+  }
+  std::int32_t rows_of_lane(std::int32_t lanes) const { return (std::min)(max_nodes_ + 1, max_rows_ / lanes); }
+
+  text_batch texts(std::int32_t lanes, std::int32_t bucket) const {
+    return {.n = lanes,
+            .max_context = bucket,
+            .first_sequence = shape_.first_sequence,
+            .place_of = shape_.max_texts > 1 ? place_of_.data() : nullptr,
+            .trees = tree_.writer(),
+            .tree_words = static_cast<std::ptrdiff_t>(tree::n_words(tree_.capacity())),
+            .texts = {tokens_.data(), states_.data(), context_}};
+  }
+
+  // The device knows which lane has which place.
+  void seat(std::span<const std::int32_t> places, std::int32_t lanes) {
+    std::vector<std::int32_t>& now = seated_;
+    const auto same = static_cast<std::size_t>(lanes) == now.size() &&
+                      std::equal(places.begin(), places.end(), now.begin()) &&
+                      std::all_of(now.begin() + std::ssize(places), now.end(), [](std::int32_t p) { return p < 0; });
+    if (same) return;
+    now.assign(static_cast<std::size_t>(lanes), -1);
+    std::copy(places.begin(), places.end(), now.begin());
+    for (std::int32_t first = 0; first < lanes; first += some_lanes::max) {
+      some_lanes some{first, (std::min)(lanes - first, some_lanes::max), {}};
+      std::copy_n(now.begin() + first, some.n, some.place);
+      launch("set_lanes", set_lanes<>, {.threads = some_lanes::max}, stream_.get(), place_of_.data(), some);
+    }
+  }
+
+  // False for the first round of its kind, which runs as it is: what is loaded when it is first used is loaded by then.
+  bool replay(std::int32_t lanes, std::int32_t bucket) {
+    for (captured& c : graphs_) {
+      if (c.lanes != lanes || c.bucket != bucket) continue;
+      if (!c.made) c.made.emplace(stream_.get(), [&] { round(texts(lanes, bucket)); });
+      c.made->launch(stream_.get());
+      return true;
+    }
+    graphs_.push_back({lanes, bucket, std::nullopt});
+    return false;
+  }
+
+  // The round itself.
+  void round(const text_batch& texts) {
+    const cudaStream_t s = stream_.get();
+    const std::int32_t n_rows = rows_of_lane(texts.n);
+    const bool drafts = n_rows > 1;
+    const std::int32_t limit = n_rows <= max_nodes_ ? n_rows - 1 : tree_.capacity();
+    launch("open_round", open_round<>, {.grid = texts.lanes()}, s, texts, limit,
+           (std::min)(context_, drafter_.capacity()));
+    if (drafts) grow(policy_, texts, drafter_, s);
+    const forward_batch_view batch = compiler_.compile(texts, n_rows, s);
+    const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
+    verification_.run(texts, drafts ? draft_rows() : text_rows(), logits, compiler_.rows(), n_rows, found_.data(), s);
+    const path_view path = path_.find(texts, verification_.decisions(), compiler_.rows(), n_rows, found_.data(), s);
+    if constexpr (reads_features) drafter_.read(backend_, texts, path, n_rows, s);
+    kv_.commit(texts, {path.base, path.rows, path.n, path.max}, s);
+    if (drafts) drafter_.commit(texts, path, s);
+    launch("close_round", close_round<>, {.grid = texts.lanes()}, s, texts, path, found_.data(), decisions_.data(),
+           outcomes_.data());
+    if (drafts) policy_.observe(texts, decisions_.data(), s);
+  }
+
+  text_rows draft_rows() const {
+    if constexpr (StepDrafter<drafter_type>) return drafter_.rows();
+    return {};
+  }
+
+  DrafterT drafter_;
+  TreePolicyT policy_;
+  KVStoreT kv_;
+  BackendT backend_;
+  rounds_shape shape_;
+  std::int32_t context_;
+  std::int32_t max_nodes_;
+  std::int32_t max_rows_;
+  stream stream_;
+  tree tree_;
+  tree_compiler compiler_;
+  verification<VerifierT, number> verification_;
+  accepted_path path_;
+  prefill prefill_;
+  device_array<token_id> tokens_;  // [places][context + 1]
+  device_array<text_state> states_;
+  device_array<fault> found_;
+  device_array<std::int32_t> place_of_;  // [lanes]
+  device_array<verdict> decisions_;
+  device_array<round_outcome> outcomes_;  // [lanes]
+  std::vector<std::int32_t> seated_;      // what place_of_ holds
+  std::vector<captured> graphs_;
+  pending pending_[2];
+  unsigned n_enqueued_ = 0;
+  std::int32_t n_under_way_ = 0;
+};
+
+}  // namespace espalier::cuda::detail

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/cuda/decoder/batch_decoder.cuh"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "cuda/decoder/block_model.cuh"
+#include "cuda/decoder/same_text.cuh"
+#include "cuda/decoder/text_model.cuh"
+#include "espalier/cuda/drafter/autoregressive.cuh"
+#include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/paged.cuh"
+#include "espalier/cuda/registry.cuh"
+#include "raises.hpp"
+
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_CALLS
+#endif
+
+namespace device = espalier::cuda;
+using namespace espalier;
+using espalier_test::device_block_drafter;
+using espalier_test::device_text_backend;
+using espalier_test::draft_model;
+using espalier_test::for_each_device_pair;
+using espalier_test::host_text;
+using espalier_test::setting;
+using espalier_test::target_model;
+
+namespace {
+
+// Texts of unlike lengths, seeds, ends and samplings, some of which begin alike.
+std::vector<setting> some_texts(std::int32_t n, float temperature) {
+  std::vector<setting> all;
+  for (std::int32_t i = 0; i < n; ++i) {
+    setting s;
+    s.prompt.clear();
+    for (std::int32_t j = 0; j < 1 + 5 * i; ++j)
+      s.prompt.push_back((j * 7 + (j < 8 ? 0 : i)) % 11);
+    s.stop.max_tokens = 9 + 5 * (i % 3);
+    s.options.text.seed = 7 + static_cast<std::uint64_t>(i);
+    s.options.text.stream = static_cast<std::uint32_t>(i);
+    if (temperature > 0) {
+      s.options.text.sampling.temperature = temperature + 0.1F * static_cast<float>(i);
+      if (i % 2 == 1) s.options.text.sampling.top_k = 12;
+    }
+    all.push_back(s);
+  }
+  return all;
+}
+
+template <class DecoderT>
+text_id add(DecoderT& decode, const setting& s, std::int32_t priority = 0) {
+  return decode.add(s.prompt, s.stop, s.options.text, priority);
+}
+
+// What each text has written so far, as events have told it.
+using told = std::map<text_id, std::vector<token_id>>;
+
+template <class DecoderT>
+void take(DecoderT& decode, told& texts) {
+  for (const text_event& e : decode.step()) {
+    REQUIRE(!e.error);
+    texts[e.id].insert(texts[e.id].end(), e.round.committed.begin(), e.round.committed.end());
+    CHECK(decode.current(e.id).state() == e.round.state);
+  }
+}
+
+std::vector<token_id> tokens_of(const espalier_test::written& text) {
+  std::vector<token_id> tokens;
+  for (const auto& round : text.rounds)
+    tokens.insert(tokens.end(), round.begin(), round.end());
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("A text is the same among others as alone, whatever the parts") {
+  int pairs = 0;
+  for_each_device_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
+    INFO(policy.name << " with " << verifier.name);
+    ++pairs;
+    const auto texts = some_texts(5, ArgmaxVerifier<typename VerifierT::type> ? 0.0F : 0.8F);
+    auto grown = device::make_on_device(policy);
+    constexpr std::int32_t max_texts = 3;
+    const std::int32_t rows = max_texts * (grown.max_nodes() + 2);
+    device_text_backend target(37, target_model, rows), draft(37, draft_model, rows);
+    device::contiguous_kv<float> kv(1, 1, max_texts, 150), draft_kv(1, 1, max_texts, 150);
+    const auto with = [&](auto&& drafter) {
+      auto decode = device::make_batch_decoder(drafter, std::move(grown), verifier.make(), kv, target,
+                                               {.max_texts = max_texts, .prompt_rows = 6});
+      told written;
+      std::vector<text_id> ids;
+      // Two join later, one of them in the middle of the others' rounds.
+      for (std::size_t i = 0; i < 4; ++i)
+        ids.push_back(add(decode, texts[i]));
+      for (int step = 0; step < 3; ++step)
+        take(decode, written);
+      ids.push_back(add(decode, texts[4], 1));
+      while (!decode.idle())
+        take(decode, written);
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        INFO("text " << i);
+        const auto expected = host_text(policy, verifier, texts[i]);
+        CHECK(written[ids[i]] == tokens_of(expected));
+        CHECK(decode.current(ids[i]).state() == expected.end);
+      }
+    };
+    if constexpr (drafts<typename PolicyT::type>) {
+      with(device::autoregressive(draft, draft_kv));
+    } else {
+      with(device::no_drafter());
+    }
+  });
+  CHECK(pairs >= 25);
+}
+
+TEST_CASE("Trees from the marginals of blocks are drafted for many texts at once") {
+  const auto texts = some_texts(6, 0);
+  const part<best_first, best_first_options> policy{"best-first", "", {.budget = 20, .max_depth = 6}};
+  device_text_backend target(37, target_model, 4 * 21);
+  device_block_drafter drafter(37, 6, draft_model);
+  auto decode = device::make_batch_decoder(drafter, device::make_on_device(policy), greedy(),
+                                           device::contiguous_kv<float>(1, 1, 4, 150), target, {.max_texts = 4});
+  std::vector<text_id> ids;
+  told written;
+  for (const setting& s : texts)
+    ids.push_back(add(decode, s));
+  while (!decode.idle())
+    take(decode, written);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    CHECK(written[ids[i]] == tokens_of(host_text(part<plain>{"plain", ""}, part<greedy>{"greedy", ""}, texts[i])));
+}
+
+namespace {
+
+constexpr std::int32_t chain_rows = 5;
+const part<chain, chain_options> chain_of_four{"chain", "", {.length = 4}};
+
+// Logits of the target turn into NaN for one row of one pass, or it throws there. Counts rows that are read for the
+// cache alone, and the rows of the largest other pass.
+struct watched_backend : device_text_backend {
+  using device_text_backend::device_text_backend;
+  std::int32_t read_rows = 0, most_rows = 0;
+  int passes = 0, fail_at = -1, bad_row = 0;
+  bool throws = false;
+
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    if (batch.n_outputs == 0) read_rows += batch.n_rows;
+    if (batch.n_outputs > 0) most_rows = std::max(most_rows, batch.n_rows);
+    const bool fails = passes++ == fail_at;
+    if (fails && throws) raise<error>("the model is gone.");
+    const vocab_rows<float> rows = device_text_backend::forward(kv, batch, stream);
+    if (fails && bad_row < rows.n_rows) {
+      device::require(cudaMemsetAsync(const_cast<float*>(rows.at(bad_row)), 0xFF, 8, stream), "cudaMemsetAsync");
+    }
+    return rows;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("What a pass breaks holds its texts at their last tokens, and all go on") {
+  const bool throws = GENERATE(false, true);
+  const auto fail_at = GENERATE(2, 3, 5, 8);
+  const auto texts = some_texts(3, 0.9F);
+  watched_backend target(37, target_model, 4 * chain_rows);
+  target.fail_at = fail_at;
+  target.throws = throws;
+  device_text_backend draft(37, draft_model, 4 * chain_rows);
+  device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
+                                 target_only(), kv, target, {.max_texts = 4}, false);
+  std::vector<text_id> ids;
+  for (const setting& s : texts)
+    ids.push_back(add(decode, s));
+  told written;
+  int failures = 0;
+  while (!decode.idle()) {
+    std::vector<text_id> held;
+    for (const text_event& e : decode.step()) {
+      if (e.error) {
+        ++failures;
+        held.push_back(e.id);
+        CHECK(says(message_of<error>([&] { std::rethrow_exception(e.error); }),
+                   throws ? "the model is gone." : "the target's logit of token 0 after node 0"));
+      } else {
+        written[e.id].insert(written[e.id].end(), e.round.committed.begin(), e.round.committed.end());
+      }
+    }
+    for (const text_id id : held)
+      decode.resume(id);
+  }
+  CHECK(failures >= 1);
+  if (!throws) CHECK(failures == 1);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    CHECK(written[ids[i]] == tokens_of(host_text(chain_of_four, part<target_only>{"target-only", ""}, texts[i])));
+}
+
+TEST_CASE("A prompt that texts share is read once, and pages for half of the texts are enough") {
+  const auto n_pages = GENERATE(200, 26);
+  watched_backend target(37, target_model, 4 * chain_rows);
+  device_text_backend draft(37, draft_model, 4 * chain_rows);
+  device::paged_kv<float> kv(1, 1, 4, 90, 4, n_pages), draft_kv(1, 1, 4, 90, 4, n_pages);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
+                                 target_only(), kv, target, {.max_texts = 4, .prompt_rows = 16});
+  std::vector<setting> texts = some_texts(6, 0.7F);
+  std::vector<text_id> ids;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    texts[i].context = texts[i].draft_context = 90;
+    texts[i].prompt.assign(41, 0);
+    for (std::size_t j = 0; j < 40; ++j)
+      texts[i].prompt[j] = static_cast<token_id>(j * 5 % 13);
+    texts[i].prompt.push_back(static_cast<token_id>(i));
+    texts[i].stop.max_tokens = 20;
+    ids.push_back(add(decode, texts[i]));
+  }
+  told written;
+  int preempted = 0;
+  while (!decode.idle()) {
+    take(decode, written);
+    preempted += decode.last_step().preempted;
+  }
+  if (n_pages == 200) {
+    CHECK(target.read_rows <= 41 + 5 * 2);
+    CHECK(preempted == 0);
+  } else {
+    CHECK(preempted > 0);
+  }
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    CHECK(written[ids[i]] == tokens_of(host_text(chain_of_four, part<target_only>{"target-only", ""}, texts[i])));
+  // A fork begins with the tokens so far, and its rows are there.
+  const text_id first = add(decode, texts[0]);
+  while (decode.current(first).written().size() < 5)
+    decode.step();
+  const text_id other = decode.fork(first, 99);
+  const auto begun = decode.current(other).written();
+  const std::vector<token_id> so_far(begun.begin(), begun.end());
+  while (!decode.idle())
+    decode.step();
+  const auto a = decode.current(first).written(), b = decode.current(other).written();
+  CHECK(std::equal(so_far.begin(), so_far.end(), b.begin()));
+  CHECK(b.size() == 20);
+  CHECK(std::vector<token_id>(a.begin(), a.end()) == written[ids[0]]);
+}
+
+TEST_CASE("Many texts are written without trees where a pass has no room, and drafted for again when few are left") {
+  const auto texts = some_texts(8, 0.8F);
+  const auto max_rows = GENERATE(8, 16, 24);
+  watched_backend target(37, target_model, 64);
+  device_text_backend draft(37, draft_model, 64);
+  device::contiguous_kv<float> kv(1, 1, 8, 150), draft_kv(1, 1, 8, 150);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
+                                 target_only(), kv, target, {.max_texts = 8, .max_rows = max_rows});
+  std::vector<text_id> ids;
+  for (const setting& s : texts)
+    ids.push_back(add(decode, s));
+  told written;
+  std::int32_t drafted = 0;
+  while (!decode.idle()) {
+    take(decode, written);
+    drafted += decode.last_step().drafted;
+  }
+  CHECK(drafted > 0);
+  CHECK(target.most_rows == max_rows);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    CHECK(written[ids[i]] == tokens_of(host_text(chain_of_four, part<target_only>{"target-only", ""}, texts[i])));
+}
+
+TEST_CASE("Texts are cancelled, resumed and asked about by number") {
+  device_text_backend target(37, target_model, 32), draft(37, draft_model, 32);
+  device::contiguous_kv<float> kv(1, 1, 2, 150), draft_kv(1, 1, 2, 150);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
+                                 target_only(), kv, target, {.max_texts = 2, .max_waiting = 1});
+  const auto texts = some_texts(4, 0.8F);
+  const text_id a = add(decode, texts[0]), b = add(decode, texts[1]), c = add(decode, texts[2]);
+  CHECK(says(message_of<input_error>([&] { add(decode, texts[3]); }), "no more than 1 texts may wait"));
+  decode.step();
+  decode.cancel(b);  // in the middle of a round
+  CHECK(says(message_of<input_error>([&] { (void)decode.current(b); }), "text 1 is not known"));
+  CHECK(says(message_of<input_error>([&] { decode.resume(a); }), "text 0 is still written"));
+  while (!decode.idle())
+    decode.step();
+  const auto expected = [&](std::size_t i) {
+    return tokens_of(host_text(chain_of_four, part<target_only>{"target-only", ""}, texts[i]));
+  };
+  const auto now = [&](text_id id) {
+    const auto text = decode.current(id).written();
+    return std::vector<token_id>(text.begin(), text.end());
+  };
+  CHECK(now(a) == expected(0));
+  CHECK(now(c) == expected(2));
+  // The next turn of one, while the other is begun anew.
+  decode.resume(a, std::vector<token_id>{4, 4}, {.max_tokens = 6});
+  const text_id again = add(decode, texts[2]);
+  while (!decode.idle())
+    decode.step();
+  CHECK(decode.current(a).written().size() == 6);
+  CHECK(now(again) == expected(2));
+  CHECK(says(message_of<option_error>(
+                 [&] { decode.add(texts[0].prompt, {}, {.sampling = {.temperature = 1}, .log_probs = 1}); }),
+             "log_probs on the device"));
+}
+
+#if defined(ESPALIER_TEST_COUNTS_CALLS)
+TEST_CASE("A round of many texts is one graph launch, two copies and one event, and joining waits for nobody") {
+  device_text_backend target(37, target_model, 64), draft(37, draft_model, 64);
+  device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
+                                 target_only(), kv, target, {.max_texts = 4});
+  auto texts = some_texts(4, 0.8F);
+  for (setting& s : texts)
+    s.stop.max_tokens = 100;
+  for (std::size_t i = 0; i < 3; ++i)
+    add(decode, texts[i]);
+  for (int i = 0; i < 4; ++i)
+    decode.step();
+  emulator::reset();
+  decode.step();
+  CHECK(emulator::calls("cudaGraphLaunch") == 1);
+  CHECK(emulator::calls("cudaMemcpyAsync") == 2);
+  CHECK(emulator::calls("cudaEventRecord") == 1);
+  CHECK(emulator::calls("cudaEventSynchronize") == 1);
+  for (const char* call : {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMalloc",
+                           "cudaMallocHost", "cudaFree", "cudaLaunchKernelEx", "cudaStreamBeginCapture"})
+    CHECK(emulator::calls(call) == 0);
+  add(decode, texts[3]);
+  emulator::reset();
+  decode.step();
+  CHECK(emulator::calls("cudaGraphLaunch") == 1);
+  for (const char* call : {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy"})
+    CHECK(emulator::calls(call) == 0);
+}
+#endif

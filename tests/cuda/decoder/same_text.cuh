@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/decoder/text_model.cuh"
+#include "espalier/backend/text.hpp"
+#include "espalier/cuda/drafter/autoregressive.cuh"
+#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/registry.cuh"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/token_kv.hpp"
+
+// What decoders of the device write, beside the host's.
+namespace espalier_test {
+
+using namespace espalier;
+
+inline constexpr text_model target_model{.salt = 1};
+inline constexpr text_model draft_model{.salt = 2};
+
+struct setting {
+  std::int32_t vocab = 37;
+  std::int32_t context = 150;
+  std::int32_t draft_context = 150;
+  std::vector<token_id> prompt{3, 1, 4, 1, 5};
+  stop_conditions stop{.max_tokens = 50};
+  decoder_options options{.text = {.seed = 0}};
+  sampling_options draft{.temperature = 1};
+  text_model target_law = target_model;
+  text_model draft_law = draft_model;
+};
+
+// What a decoder wrote: its tokens, round by round, and why it ended.
+struct written {
+  std::vector<std::vector<token_id>> rounds;
+  status end = status::idle;
+
+  template <class DecoderT>
+  void take(DecoderT& decode, const setting& s) {
+    decode.begin(s.prompt, s.stop);
+    while (decode.step()) {
+      const auto committed = decode.last_round().committed;
+      rounds.emplace_back(committed.begin(), committed.end());
+    }
+    end = decode.current().state();
+  }
+  friend bool operator==(const written&, const written&) = default;
+};
+
+template <class PolicyT, class VerifierT>
+written host_text(const PolicyT& policy, const VerifierT& verifier, const setting& s) {
+  text_backend target(s.vocab, s.target_law), draft(s.vocab, s.draft_law);
+  token_kv kv(s.context), draft_kv(s.draft_context);
+  written text;
+  const auto with = [&](auto&& drafter) {
+    auto decode = make_decoder(drafter, policy.make(), verifier.make(), kv, target, s.options);
+    text.take(decode, s);
+  };
+  if constexpr (drafts<typename PolicyT::type>) {
+    with(autoregressive(draft, draft_kv, s.draft));
+  } else {
+    with(no_drafter());
+  }
+  return text;
+}
+
+// Every pair of the registry that the device has, over a drafter that is asked layer by layer.
+template <class FunctionT>
+void for_each_device_pair(const FunctionT& f) {
+  for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
+    using policy_type = typename PolicyT::type;
+    if constexpr (espalier::cuda::has_device_policy<policy_type> &&
+                  espalier::cuda::runs_on_device<typename VerifierT::type>) {
+      using drafter = espalier::cuda::autoregressive<device_text_backend&, espalier::cuda::contiguous_kv<float>&>;
+      if constexpr (!drafts<policy_type> ||
+                    espalier::cuda::TreePolicy<espalier::cuda::device_policy<policy_type>, drafter>) {
+        PolicyT small = policy;
+        if constexpr (requires { small.options.budget; }) small.options.budget = 12;
+        f(small, verifier);
+      }
+    }
+  });
+}
+
+}  // namespace espalier_test
