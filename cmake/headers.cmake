@@ -349,7 +349,9 @@ set(espalier_cuda_headers
   include/espalier/cuda/model/attention/attention_shape.cuh
   include/espalier/cuda/model/attention/attention_tile.cuh
   include/espalier/cuda/model/attention/attention_tuning.cuh
+  include/espalier/cuda/model/attention/path_attention.cuh
   include/espalier/cuda/model/attention/plain_attention.cuh
+  include/espalier/cuda/model/attention/row_keys.cuh
   include/espalier/cuda/model/attention/tile_attention.cuh
   include/espalier/cuda/model/attention/tree_attention.cuh
 )

@@ -24,9 +24,9 @@ espalier_cuda_sources(tree_policy
   tree_policy/dyspec_greedy.cu
   tree_policy/dyspec_threshold.cu
   tree_policy/growth/append_draws.cu)
-espalier_cuda_sources(attention model/attention/tree_attention.cu)
+espalier_cuda_sources(attention model/attention/batch_invariant.cu model/attention/tree_attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
-  drafter/block_diffusion.cu)
+  model/llama/matrix_products.cu drafter/block_diffusion.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

@@ -173,11 +173,11 @@ set(tested_elsewhere
     cuda/kv_store/kv_view.cuh cuda/kv_store/page_copy.cuh cuda/kv_store/paged.cuh"
   "cuda/model/attention/tree_attention.cu: cuda/core/ptx.cuh cuda/model/attention/attention_arguments.cuh
     cuda/model/attention/attention_merge.cuh cuda/model/attention/attention_plan.cuh cuda/model/attention/attention_shape.cuh
-    cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/plain_attention.cuh
-    cuda/model/attention/tile_attention.cuh"
+    cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/path_attention.cuh
+    cuda/model/attention/plain_attention.cuh cuda/model/attention/row_keys.cuh cuda/model/attention/tile_attention.cuh"
   "cuda/model/llama/llama_backend.cu: cuda/forward/prefill.cuh cuda/model/llama/activate.cuh cuda/model/llama/array_pieces.cuh
     cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
-    cuda/model/llama/matrix_products.cuh cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
+    cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
     cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
   "cuda/sampling/sampler.cu: cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"

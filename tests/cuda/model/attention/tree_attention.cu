@@ -56,6 +56,7 @@ struct setting {
   node_order order = node_order::depth_first;
   filling fill = filling::peaked;
   double lean = 0.5;
+  bool batch_invariant = false;
 };
 
 template <class NumberT>
@@ -143,7 +144,7 @@ struct problem {
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(s.dim)); }
 
   cuda::attention_shape shape() const {
-    return {s.group * s.kv_heads, s.kv_heads, s.dim, n_rows(), max_context, stride};
+    return {s.group * s.kv_heads, s.kv_heads, s.dim, n_rows(), max_context, stride, s.batch_invariant};
   }
 
   // Padding rows are 7, and so are those that were not written.
@@ -323,6 +324,30 @@ TEST_CASE("Attention on tensor cores is that of the formula") {
   }
 }
 
+TEST_CASE("Attention by position is that of the formula, too") {
+  setting s;
+  s.batch_invariant = true;
+  s.group = GENERATE(1, 3, 18);
+  s.page_size = s.group == 3 ? 16 : 0;
+  const std::int32_t prefix = GENERATE(0, 63, 600);
+  for (const std::int32_t path_context : {0, 2000}) {
+    auto small = chosen(64, 1, 2), large = chosen(128, 1, 1);
+    small.path_context = large.path_context = path_context;
+    for (const filling fill : {filling::peaked, filling::counting}) {
+      s.fill = fill;
+      s.parts = {{2, prefix, 30}, {0, 0, 20}, {1, 130, 5}};
+      s.dim = 64, s.stride_beyond = 64;
+      check<__half>(s, small);
+      check<__nv_bfloat16>(s, large);
+      s.parts = {{0, prefix, 7}};
+      s.dim = 128, s.stride_beyond = 0;
+      check<__half>(s, small);
+      s.dim = 40;
+      check<float>(s, small);
+    }
+  }
+}
+
 TEST_CASE("Attention sees every slot of a long prefix and of large trees, in every order") {
   const auto order =
       GENERATE(node_order::insertion, node_order::breadth_first, node_order::depth_first, node_order::heavy_path);
@@ -438,6 +463,22 @@ TEST_CASE("Masks may have columns of rows that are in the cache already") {
   }
 }
 
+TEST_CASE("Padding may lie among the rows of a sequence, with any mask") {
+  setting s;
+  s.parts = {{0, 70, 30}};
+  s.group = 4, s.extra_context = 40;
+  s.batch_invariant = GENERATE(false, true);
+  problem<__half> p(s, 6);
+  const batch_sequence of = p.sequences[0];
+  for (const std::int32_t row : {0, 7, 30}) {
+    p.sequence_of[at(row)] = -1;
+    mask_row{p.mask.data() + of.mask_begin + row * of.mask_words, of.mask_words}.include_first(32 * of.mask_words);
+  }
+  auto tuning = chosen(64, GENERATE(1, 3), 2);
+  tuning.path_context = GENERATE(0, 2000);
+  CHECK(p.worst(p.run(tuning)) <= 1.0);
+}
+
 TEST_CASE("Attention gives the same bits every time") {
   setting s;
   s.parts = {{0, 400, 100}};
@@ -488,10 +529,12 @@ TEST_CASE("What is not a number shows in the rows that see it") {
 TEST_CASE("A captured attention follows lengths in the memory of the device") {
   setting s;
   s.parts = {{0, 500, 30}};
-  s.group = 4, s.fill = filling::counting;
+  s.group = 4, s.fill = filling::counting, s.batch_invariant = GENERATE(false, true);
   problem<__half> p(s, 4);
   const problem<__half>::on_device there(p);
-  const cuda::tree_attention<__half> attention(p.shape(), chosen(64, 5, 2));
+  auto tuning = chosen(64, 5, 2);
+  tuning.path_context = GENERATE(0, 2000);
+  const cuda::tree_attention<__half> attention(p.shape(), tuning);
   cudaStream_t stream;
   cuda::require(cudaStreamCreate(&stream), "cudaStreamCreate");
   cudaGraph_t graph;
@@ -544,6 +587,17 @@ TEST_CASE("Attention is planned by shapes") {
     // Parts have room; what has none is split less.
     CHECK(cuda::detail::rows_of_parts(shape, h100) >= static_cast<std::size_t>(p.n_splits > 1 ? p.n_splits * rows : 0));
   }
+  // By position there are always 8 splits where the context has as many blocks; short contexts need no tiles.
+  cuda::attention_shape invariant = shape;
+  invariant.batch_invariant = true;
+  for (const std::int32_t rows : {1, 65, 1025}) {
+    for (const std::int32_t context : {100, 1024, 17000}) {
+      const auto p = cuda::detail::plan_attention(invariant, h100, rows, 1, context);
+      CHECK(p.n_splits == std::min(8, (context + 63) / 64));
+      CHECK((p.n_tiles == 0) == (context == 100 ? rows < 1025 : context == 1024 && rows == 1));
+    }
+  }
+  CHECK(cuda::detail::rows_of_parts(invariant, h100) == 8 * 1025);
   for (const std::int32_t rows : {64, 128}) {
     for (const std::int32_t splits : {1, 5}) {
       const auto p = cuda::detail::plan_attention(shape, chosen(rows, splits, 2), 40, 1, 3000);

@@ -243,6 +243,48 @@ TEST_CASE("A row's bits depend neither on padding nor, with one algorithm, on th
   }
 }
 
+TEMPLATE_TEST_CASE("With batch_invariant a tree's rows are those of plain decoding, bit for bit", "", float, __half,
+                   __nv_bfloat16) {
+  for (const int head_dim : {64, 128, 80}) {
+    const std::string folder = temporary("invariant");
+    write_random_llama(folder, head_dim, 12);
+    auto backend = gpu::llama_backend<TestType>::load(folder, {.max_rows = 60, .batch_invariant = true});
+    const int vocab = backend.config().vocab_size;
+    std::mt19937 random(10);
+    const auto text = llama_driver::random_tokens(random, 54, vocab);
+    const auto tree = llama_driver::random_tree(random, 25, vocab);
+    // The text at once, and then the tree.
+    auto kv = cache_for(backend, 1, 100), plain_kv = cache_for(backend, 1, 100);
+    forward_batch chain, nodes;
+    chain.begin_sequence(0, 0, 54);
+    chain.add_chain(text, 0, 0);
+    backend.forward(kv, device_batch(chain.view(), 3).view(), nullptr);
+    nodes.begin_sequence(0, 54, 25);
+    llama_driver::add_tree(nodes, tree, 54);
+    const auto found = device_rows(backend.forward(kv, device_batch(nodes.view(), 8).view(), nullptr));
+    // Token by token.
+    const auto plain = [&](token_id token, int position) {
+      forward_batch one;
+      one.begin_sequence(0, position, 1);
+      one.add_row(token, position, 0, true).include_first(0);
+      return device_rows(backend.forward(plain_kv, device_batch(one.view()).view(), nullptr))[0];
+    };
+    for (int i = 0; i < 54; ++i)
+      plain(text[static_cast<std::size_t>(i)], i);
+    int different = 0;
+    for (int node = 0; node < 25; ++node) {
+      row_type row;
+      int position = 54;
+      for (const token_id token : tree.tokens_to(node))
+        row = plain(token, position++);
+      different += row == found[static_cast<std::size_t>(node)] ? 0 : 1;
+    }
+    INFO("head_dim " << head_dim);
+    CHECK(different == 0);
+    std::filesystem::remove_all(folder);
+  }
+}
+
 TEST_CASE("A captured pass computes what is there when it is replayed") {
   std::mt19937 random(6);
   host_llama host(path_of("qwen3"), 2, 64);
@@ -277,8 +319,8 @@ TEST_CASE("A prompt in chunks leaves the cache as one pass does") {
   const auto tokens = llama_driver::random_tokens(random, 43, 72);
   const auto on_device = to_device(tokens);
   const gpu::text_view text{on_device.data(), nullptr, 43};
-  auto backend = plain_llama<float>::load(path_of("llama"), {.max_rows = 45});
-  auto small = plain_llama<float>::load(path_of("llama"), {.max_rows = 10});
+  auto backend = plain_llama<float>::load(path_of("llama"), {.max_rows = 45, .batch_invariant = true});
+  auto small = plain_llama<float>::load(path_of("llama"), {.max_rows = 10, .batch_invariant = true});
   auto kv = cache_for(backend, 2, 45), whole_kv = cache_for(backend, 2, 45);
   forward_batch chain;
   chain.begin_sequence(1, 0, 43);

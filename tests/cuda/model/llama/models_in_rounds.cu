@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
+#include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/decoder/decoder.hpp"
@@ -99,4 +101,27 @@ TEST_CASE("A transformer on the device writes its plain text with a draft and a 
       device::make_decoder(device::autoregressive(draft, draft_kv), device::chain({.length = 4}), greedy(), kv, target);
   CHECK(write(decode, prompt, 30) == expected);
   CHECK(decode.current().round() < 30);
+}
+
+TEST_CASE("With batch_invariant greedy texts of 16-bit models are those of plain decoding") {
+  const std::string folder = (std::filesystem::temp_directory_path() / "espalier_cuda_greedy_equality").string();
+  write_random_llama(folder, 64, 21);
+  // Logits of 16 bits are often equal; the draft differs from the target by its rounding alone.
+  auto target =
+      device::llama_backend<__nv_bfloat16, __nv_bfloat16>::load(folder, {.max_rows = 33, .batch_invariant = true});
+  auto draft = device::llama_backend<__half>::load(folder, {.max_rows = 33});
+  const auto& config = target.config();
+  text_type prompt(70);
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<token_id>(i * i % 203);
+  const auto written = [&](auto drafter, auto policy) {
+    device::contiguous_kv<__nv_bfloat16> kv(config.n_layers, config.kv_size(), 1, 200);
+    auto decode = device::make_decoder(std::move(drafter), std::move(policy), greedy(), kv, target);
+    return write(decode, prompt, 80);
+  };
+  const text_type expected = written(device::no_drafter(), device::plain());
+  device::contiguous_kv<__half> draft_kv(config.n_layers, config.kv_size(), 1, 200);
+  CHECK(written(device::autoregressive(draft, draft_kv), device::chain({.length = 5})) == expected);
+  CHECK(written(device::autoregressive(draft, draft_kv), device::dynatree({.budget = 24})) == expected);
+  std::filesystem::remove_all(folder);
 }

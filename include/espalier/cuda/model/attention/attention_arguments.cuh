@@ -10,12 +10,18 @@
 
 namespace espalier::cuda::detail {
 
+//! Of a row and a head in a split: the greatest score, and the sum of the weights, which are relative to it. A split in
+//! which nothing was seen: -inf, 0, and its part is not written.
+struct part_score {
+  float most;
+  float total;
+};
+
 //! What the kernels of attention are told, by value.
 //!
-//! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; with more than one split, of each
-//!             one: parts [n_splits][n_rows][n_heads][head_dim] its weighted mean of values, part_weights
-//!             [n_splits][n_rows][n_heads] the logarithm, base 2, of the sum of its weights: -inf for nothing seen,
-//!             whose part is not written
+//! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; of each split: parts
+//!             [n_splits][n_rows][n_heads][head_dim] its weighted sums of values, part_scores
+//!             [n_splits][n_rows][n_heads] what the weights are relative to; whole_blocks [n_rows][n_heads]
 template <class NumberT>
 struct attention_arguments {
   const NumberT* queries;
@@ -23,8 +29,9 @@ struct attention_arguments {
   forward_batch_view batch;
   NumberT* out;
   float* parts;
-  float* part_weights;
-  float exponent_scale;  // scores times this are exponents of 2
+  part_score* part_scores;
+  std::int32_t* whole_blocks;  // by position, of a row: the blocks that its tile has summed; nullptr: none
+  float exponent_scale;        // scores times this are exponents of 2
   std::int32_t query_stride;
   std::int32_t n_heads;
   std::int32_t group;  // query heads that share keys and values
@@ -32,10 +39,14 @@ struct attention_arguments {
   std::int32_t n_splits;
   std::int32_t n_stages;    // blocks of keys and values in shared memory: 1 or 2
   std::int32_t seen_words;  // words of a mask that may bear bits, even
+  bool by_position;         // what a split sums is decided by a key's position among those that the row sees
 };
 
 //! Columns that masks may show: slots from a prefix's end on.
 inline constexpr std::int32_t max_mask_columns = 32768;
+
+//! Splits of attention by position: block b of 64 keys belongs to split b % position_splits.
+inline constexpr std::int32_t position_splits = 8;
 
 //! The first unit of work of part `split`. In kernels. Pre: n_units < 2^26.
 __device__ inline std::int32_t split_begin(std::int32_t n_units, std::int32_t split, std::int32_t n_splits) {

@@ -54,28 +54,25 @@ __device__ void merge_dimensions(const float* parts, std::int64_t parts_between,
   if (there) *reinterpret_cast<result*>(out) = mean;
 }
 
-//! Merges what the splits of the context have found: their means, weighted by the sums of their weights, in the order
-//! of the splits. One warp a row and head; padding rows are left alone.
+//! Merges what the first n splits have found for a row and head, in their order. A warp together.
+//!
+//! Pre         n <= 32
 template <class NumberT>
-ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(attention_arguments<NumberT> a) {
+__device__ void merge_parts(const attention_arguments<NumberT>& a, std::int64_t row_and_head, std::int32_t n) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-  const std::int32_t n = a.batch.n_rows * a.n_heads;
-  const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // row and head
-  if (i >= n || a.batch.sequence_of[i / a.n_heads] < 0) return;
-
-  const float own = lane < a.n_splits ? a.part_weights[static_cast<std::int64_t>(lane) * n + i] : -INFINITY;
-  float most = own;
+  const std::int64_t parts_between = std::int64_t{a.batch.n_rows} * a.n_heads;
+  const part_score own = lane < n ? a.part_scores[lane * parts_between + row_and_head] : part_score{-INFINITY, 0.0F};
+  float most = own.most;
   for (int step = 16; step > 0; step /= 2)
     most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, step));
   // What is not a number stays so; where nothing was seen at all, the difference must not become so.
-  const float weight = own == -INFINITY ? 0.0F : exp2f(own - most);
-  float total = weight;
+  const float weight = own.most == -INFINITY ? 0.0F : exp2f((own.most - most) * a.exponent_scale);
+  float total = weight == 0.0F ? 0.0F : weight * own.total;
   for (int step = 16; step > 0; step /= 2)
     total += __shfl_xor_sync(0xFFFFFFFFU, total, step);
   const float factor = total == 0.0F ? 0.0F : 1.0F / total;
 
-  const std::int64_t between = static_cast<std::int64_t>(n) * a.head_dim,
-                     at = static_cast<std::int64_t>(i) * a.head_dim;
+  const std::int64_t between = parts_between * a.head_dim, at = row_and_head * a.head_dim;
   const std::int32_t width = a.head_dim % 4 == 0 ? 4 : 1;
   for (std::int32_t first = 0; first < a.head_dim; first += 32 * width) {
     const std::int32_t d = first + width * lane;
@@ -87,6 +84,14 @@ ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(
       merge_dimensions<1>(parts, between, weight, factor, there, a.out + at + d);
     }
   }
+}
+
+//! Merges what the splits of the context have found. One warp a row and head; padding rows are left alone.
+template <class NumberT>
+ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(attention_arguments<NumberT> a) {
+  const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // row and head
+  if (i >= a.batch.n_rows * a.n_heads || a.batch.sequence_of[i / a.n_heads] < 0) return;
+  merge_parts(a, i, a.n_splits);
 }
 
 }  // namespace espalier::cuda::detail

@@ -13,6 +13,7 @@ struct attention_shape {
   std::int32_t max_rows = 1;      //!< rows of a batch, padding included
   std::int32_t max_context = 1;   //!< slots of a sequence
   std::int32_t query_stride = 0;  //!< numbers from one row of queries to the next; 0: n_heads * head_dim
+  bool batch_invariant = false;   //!< sums go by positions alone: see the law of tree_attention
 };
 
 }  // namespace espalier::cuda

@@ -48,6 +48,7 @@ struct attention_tile {
 };
 
 //! Which rows a thread block works on: rows and heads of one sequence, the heads that share keys and values together.
+//! There may be padding among them, whose masks say nothing.
 struct tile_place {
   batch_sequence sequence;
   std::int32_t first_row;   // of the batch
@@ -59,6 +60,12 @@ struct tile_place {
 
   __device__ std::int32_t row_of(std::int32_t query) const { return (first_head + query) / group; }
   __device__ std::int32_t head_of(std::int32_t query) const { return (first_head + query) % group; }
+
+  //! Which pair of row and head of the batch a query is.
+  template <class NumberT>
+  __device__ std::int64_t out_of(const attention_arguments<NumberT>& a, std::int32_t query) const {
+    return static_cast<std::int64_t>(first_row + row_of(query)) * a.n_heads + kv_head * group + head_of(query);
+  }
 };
 
 template <class NumberT>
@@ -84,17 +91,18 @@ __device__ tile_place find_tile(const attention_arguments<NumberT>& a, std::int3
   return place;
 }
 
-//! The blocks of 64 slots that some row of a tile sees: those of the prefix, then those of the masks' columns, which
-//! begin at the prefix's end, empty ones left out.
+//! The blocks of 64 slots that a tile works on: those from slot 0 on, then those of the masks' columns, which begin at
+//! the prefix's end, that some row sees.
 struct tile_blocks {
   const std::uint32_t* seen;   // columns that some row sees
   const std::int32_t* listed;  // blocks of columns that are not empty, ascending
-  std::int32_t n_prefix;
+  std::int32_t n_first;        // blocks from slot 0 on
+  std::int32_t first_end;      // their end: a slot
   std::int32_t n_listed;
 };
 
 //! Fills seen and listed in shared memory. All threads of the block; ends with a barrier.
-__device__ inline tile_blocks find_blocks(const tile_place& place, const std::uint32_t* mask, std::uint32_t* seen,
+__device__ inline tile_blocks find_blocks(const tile_place& place, const forward_batch_view& batch, std::uint32_t* seen,
                                           std::int32_t* listed, std::int32_t seen_words) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
   const auto n_threads = static_cast<std::int32_t>(blockDim.x), warps = n_threads / 32;
@@ -104,11 +112,11 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const std::ui
   for (auto w = static_cast<std::int32_t>(threadIdx.x); w < 2 * n_blocks; w += n_threads)
     seen[w] = 0;
   __syncthreads();
-  const std::uint32_t* const rows = mask + s.mask_begin + (place.first_row - s.row_begin) * s.mask_words;
+  const std::uint32_t* const rows = batch.mask + s.mask_begin + (place.first_row - s.row_begin) * s.mask_words;
   for (std::int32_t w = lane; w < words; w += 32) {
     std::uint32_t any = 0;
     for (std::int32_t r = warp; r < place.n_rows; r += warps)
-      any |= rows[r * s.mask_words + w];
+      any |= batch.sequence_of[place.first_row + r] < 0 ? 0U : rows[r * s.mask_words + w];
     if (any != 0) atomicOr(seen + w, any);
   }
   __syncthreads();
@@ -124,7 +132,41 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const std::ui
     if (lane == 0) listed[0] = n;
   }
   __syncthreads();
-  return {seen, listed + 1, (s.prefix + 63) / 64, listed[0]};
+  return {seen, listed + 1, (s.prefix + 63) / 64, s.prefix, listed[0]};
+}
+
+//! The blocks of 64 slots that every row of a tile sees whole, as far as they lie side by side from slot 0 on: there a
+//! key's slot is its position. The other columns are left to path_attention. All threads of the block.
+__device__ inline tile_blocks find_whole_blocks(const tile_place& place, const forward_batch_view& batch,
+                                                std::uint32_t* seen, std::int32_t seen_words) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
+  const auto n_threads = static_cast<std::int32_t>(blockDim.x), warps = n_threads / 32;
+  const batch_sequence& s = place.sequence;
+  const std::int32_t words = s.mask_words < seen_words ? s.mask_words : seen_words;
+  for (auto w = static_cast<std::int32_t>(threadIdx.x); w < words; w += n_threads)
+    seen[w] = ~0U;
+  __syncthreads();
+  const std::uint32_t* const rows = batch.mask + s.mask_begin + (place.first_row - s.row_begin) * s.mask_words;
+  for (std::int32_t w = lane; w < words; w += 32) {
+    std::uint32_t all = ~0U;
+    for (std::int32_t r = warp; r < place.n_rows; r += warps)
+      all &= batch.sequence_of[place.first_row + r] < 0 ? ~0U : rows[r * s.mask_words + w];
+    if (all != ~0U) atomicAnd(seen + w, all);
+  }
+  __syncthreads();
+  // The first column that some row does not see.
+  std::int32_t column = 32 * words;
+  for (std::int32_t first = 0; first < words; first += 32) {
+    const std::uint32_t hidden = first + lane < words ? ~seen[first + lane] : 0;
+    const std::uint32_t which = __ballot_sync(0xFFFFFFFFU, hidden != 0);
+    if (which == 0) continue;
+    const std::int32_t word = __ffs(static_cast<int>(which)) - 1;
+    const std::uint32_t bits = __shfl_sync(0xFFFFFFFFU, hidden, word);
+    column = 32 * (first + word) + __ffs(static_cast<int>(bits)) - 1;
+    break;
+  }
+  const std::int32_t n = (s.prefix + column) / 64;
+  return {seen, nullptr, n, 64 * n, 0};
 }
 
 //! Copies keys and values into shared memory, a block of slots at a time: keys(), then values() of the same block. What
@@ -160,9 +202,9 @@ struct slot_copier {
     const std::int32_t column =
         i / rows_at_once * step_rows + static_cast<std::int32_t>(threadIdx.x / 32) * rows_at_once + i % rows_at_once;
     std::int32_t slot = 64 * block + column;
-    bool there = slot < place.sequence.prefix;
-    if (block >= blocks.n_prefix) {
-      const std::int32_t c = 64 * blocks.listed[block - blocks.n_prefix] + column;
+    bool there = slot < blocks.first_end;
+    if (block >= blocks.n_first) {
+      const std::int32_t c = 64 * blocks.listed[block - blocks.n_first] + column;
       slot = place.sequence.prefix + c;
       there = (blocks.seen[c / 32] >> (c % 32) & 1U) != 0;
     }

@@ -25,6 +25,8 @@ struct attention_tuning {
   std::int32_t start_cost = 20;        //!< a thread block before its first block of slots
   std::int32_t merge_cost = 20;        //!< the second kernel where the context is split
   std::int32_t merge_bytes = 360'000;  //!< what that kernel moves in a unit of time
+  std::int32_t path_context = 1024;    //!< by position, rows read all keys themselves up to this context,
+  std::int64_t path_bytes = 32 << 20;  //!< and up to as much as that, all rows together
 };
 
 //! Stateless. Compute capability as 10 * major + minor.

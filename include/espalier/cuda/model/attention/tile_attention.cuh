@@ -26,7 +26,7 @@ struct warp_attention {
 
   float sum[row_groups][dim / 8][4] = {};
   float most[row_groups][2];        // greatest score of a row
-  float total[row_groups][2] = {};  // this lane's share of its weights
+  float total[row_groups][2] = {};  // of a row's weights
   std::uint32_t query[keeps_queries ? dim / 16 : 1][4];
   ptx::shared_address queries;  // of the warp's first row
 
@@ -126,6 +126,8 @@ struct warp_attention {
             part += one;
           }
         }
+        part += __shfl_xor_sync(0xFFFFFFFFU, part, 1);
+        part += __shfl_xor_sync(0xFFFFFFFFU, part, 2);
         total[g][lower] = fmaf(total[g][lower], keep, part);
         // Mostly the greatest scores are found early.
         if (__any_sync(0xFFFFFFFFU, keep != 1.0F) != 0) {
@@ -165,40 +167,65 @@ struct warp_attention {
     }
   }
 
-  //! Writes the means of the rows that are there.
-  __device__ void write(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t first_query,
-                        std::int32_t split) {
+  //! Where the part of a split, a row and a head lies among all parts.
+  __device__ static std::int64_t part_of(const attention_arguments<NumberT>& a, const tile_place& place,
+                                         std::int32_t query_index, std::int32_t split) {
+    return static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + place.out_of(a, query_index);
+  }
+
+  //! Goes on from the part that a split has left of row i / 4 + 8 * lower of a group, or begins.
+  __device__ void begin(const attention_arguments<NumberT>& a, std::int64_t part, int g, int lower, bool goes_on) {
+    const std::uint32_t column = 2 * (threadIdx.x % 4);
+    const part_score score = goes_on ? a.part_scores[part] : part_score{-INFINITY, 0.0F};
+    most[g][lower] = score.most;
+    total[g][lower] = score.total;
+    ESPALIER_UNROLL
+    for (int d = 0; d < dim / 8; ++d) {
+      const float2 pair = goes_on ? *reinterpret_cast<const float2*>(a.parts + part * dim + 8 * d + column) : float2{};
+      sum[g][d][2 * lower] = pair.x;
+      sum[g][d][2 * lower + 1] = pair.y;
+    }
+  }
+
+  //! Leaves the part of a split of the rows that are there.
+  __device__ void write_part(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t first_query,
+                             std::int32_t split) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     ESPALIER_UNROLL
     for (int g = 0; g < row_groups; ++g) {
       ESPALIER_UNROLL
       for (int lower = 0; lower < 2; ++lower) {
-        float all = total[g][lower];
-        all += __shfl_xor_sync(0xFFFFFFFFU, all, 1);
-        all += __shfl_xor_sync(0xFFFFFFFFU, all, 2);
         const std::int32_t query_index = first_query + 16 * g + 8 * lower + lane / 4;
         if (query_index >= place.n_queries) continue;
-        const float factor = all == 0.0F ? 0.0F : 1.0F / all;
-        const std::int64_t row = place.first_row + place.row_of(query_index);
-        const std::int32_t head = place.kv_head * place.group + place.head_of(query_index);
-        const std::int64_t at = row * a.n_heads + head;
-        const std::int32_t column = 2 * (lane % 4);
-        if (a.n_splits > 1) {
-          const std::int64_t part = static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + at;
-          if (lane % 4 == 0)
-            a.part_weights[part] = all == 0.0F ? -INFINITY : most[g][lower] * a.exponent_scale + log2f(all);
-          if (all == 0.0F) continue;
-          ESPALIER_UNROLL
-          for (int d = 0; d < dim / 8; ++d) {
-            *reinterpret_cast<float2*>(a.parts + part * dim + 8 * d + column) =
-                make_float2(sum[g][d][2 * lower] * factor, sum[g][d][2 * lower + 1] * factor);
-          }
-        } else {
-          ESPALIER_UNROLL
-          for (int d = 0; d < dim / 8; ++d) {
-            *reinterpret_cast<std::uint32_t*>(a.out + at * dim + 8 * d + column) =
-                ptx::pack<NumberT>(sum[g][d][2 * lower] * factor, sum[g][d][2 * lower + 1] * factor);
-          }
+        const std::int64_t part = part_of(a, place, query_index, split);
+        if (lane % 4 == 0) a.part_scores[part] = {most[g][lower], total[g][lower]};
+        if (total[g][lower] == 0.0F) continue;
+        ESPALIER_UNROLL
+        for (int d = 0; d < dim / 8; ++d) {
+          *reinterpret_cast<float2*>(a.parts + part * dim + 8 * d + 2 * (lane % 4)) =
+              make_float2(sum[g][d][2 * lower], sum[g][d][2 * lower + 1]);
+        }
+      }
+    }
+  }
+
+  //! Writes the means of the rows that are there.
+  __device__ void write_means(const attention_arguments<NumberT>& a, const tile_place& place,
+                              std::int32_t first_query) const {
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+    ESPALIER_UNROLL
+    for (int g = 0; g < row_groups; ++g) {
+      ESPALIER_UNROLL
+      for (int lower = 0; lower < 2; ++lower) {
+        const std::int32_t query_index = first_query + 16 * g + 8 * lower + lane / 4;
+        if (query_index >= place.n_queries || a.batch.sequence_of[place.first_row + place.row_of(query_index)] < 0)
+          continue;
+        const float factor = total[g][lower] == 0.0F ? 0.0F : 1.0F / total[g][lower];
+        NumberT* const out = a.out + place.out_of(a, query_index) * dim + 2 * (lane % 4);
+        ESPALIER_UNROLL
+        for (int d = 0; d < dim / 8; ++d) {
+          *reinterpret_cast<std::uint32_t*>(out + 8 * d) =
+              ptx::pack<NumberT>(sum[g][d][2 * lower] * factor, sum[g][d][2 * lower + 1] * factor);
         }
       }
     }
@@ -220,7 +247,8 @@ __device__ inline std::uint32_t first_bits(std::int32_t n) {
   return n >= 32 ? ~0U : n <= 0 ? 0U : (1U << n) - 1U;
 }
 
-//! Attention of a tile of rows over a part of the context, on tensor cores.
+//! Attention of a tile of rows over a part of the context, on tensor cores: by position, over the blocks that all of
+//! them see whole.
 //!
 //! Blocks of 64 keys and of 64 values follow each other through two or four buffers: while one is worked on, the next
 //! are on their way, and one barrier a buffer tells that it has arrived and that the one before is free. Scores and
@@ -240,8 +268,8 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
   unsigned char* const memory = shared_memory();
   const ptx::shared_address query_address = ptx::address_of(memory);
   const ptx::shared_address key_address = query_address + static_cast<std::uint32_t>(tile::query_bytes);
-  const auto stage = [&](std::int32_t block) {
-    return key_address + static_cast<std::uint32_t>(block & (a.n_stages - 1)) * (2 * tile::buffer_bytes);
+  const auto stage = [&](std::int32_t turn) {
+    return key_address + static_cast<std::uint32_t>(turn & (a.n_stages - 1)) * (2 * tile::buffer_bytes);
   };
   auto* const masks = reinterpret_cast<std::uint32_t*>(memory + tile::query_bytes +
                                                        static_cast<std::size_t>(2 * a.n_stages) * tile::buffer_bytes);
@@ -257,56 +285,68 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
         a.queries + row * a.query_stride + head * dim + 8 * chunk, there);
   }
   const tile_blocks blocks =
-      find_blocks(place, a.batch.mask, seen, reinterpret_cast<std::int32_t*>(seen + a.seen_words), a.seen_words);
-  const std::int32_t n_blocks = blocks.n_prefix + blocks.n_listed;
-  const std::int32_t begin = split_begin(n_blocks, split, a.n_splits),
-                     end = split_begin(n_blocks, split + 1, a.n_splits);
+      a.by_position
+          ? find_whole_blocks(place, a.batch, seen, a.seen_words)
+          : find_blocks(place, a.batch, seen, reinterpret_cast<std::int32_t*>(seen + a.seen_words), a.seen_words);
+  if (a.by_position && split == 0) {
+    for (std::int32_t query = thread; query < place.n_queries; query += tile::threads)
+      a.whole_blocks[place.out_of(a, query)] = blocks.n_first;
+  }
+  const std::int32_t n_blocks = blocks.n_first + blocks.n_listed;
+  // The blocks of this split: by position, every position_splits-th; else such as follow one another.
+  const std::int32_t begin = a.by_position ? split : split_begin(n_blocks, split, a.n_splits);
+  const std::int32_t step = a.by_position ? position_splits : 1;
+  const std::int32_t end = a.by_position ? n_blocks : split_begin(n_blocks, split + 1, a.n_splits);
+  const std::int32_t n_turns = end > begin ? (end - begin + step - 1) / step : 0;
+  const auto block_of = [&](std::int32_t turn) { return begin + turn * step; };
 
   slot_copier<NumberT, tile> copier(a.kv, place, blocks);
   // The mask words of one query, where they are this thread's to copy, and for how many words.
-  const bool has_mask = thread < place.n_queries;
+  const bool has_mask = thread < place.n_queries && a.batch.sequence_of[place.first_row + place.row_of(thread)] >= 0;
   const std::uint32_t* const mask_row =
       a.batch.mask + place.sequence.mask_begin +
       (place.first_row - place.sequence.row_begin + (has_mask ? place.row_of(thread) : 0)) * place.sequence.mask_words;
-  const auto mask_of = [&](std::int32_t block, std::int32_t query) {
-    return masks + ((block & 1) * tile::rows + query) * 2;
+  const auto mask_of = [&](std::int32_t turn, std::int32_t query) {
+    return masks + ((turn & 1) * tile::rows + query) * 2;
   };
-  const auto copy_keys = [&](std::int32_t block) {
-    if (block < end) {
-      copier.keys(stage(block), block);
-      if (block >= blocks.n_prefix && thread < tile::rows) {
-        const std::int32_t word = 2 * blocks.listed[block - blocks.n_prefix];
+  const auto copy_keys = [&](std::int32_t turn) {
+    if (turn < n_turns) {
+      const std::int32_t block = block_of(turn);
+      copier.keys(stage(turn), block);
+      if (block >= blocks.n_first && thread < tile::rows) {
+        const std::int32_t word = 2 * blocks.listed[block - blocks.n_first];
         for (std::int32_t e = 0; e < 2; ++e) {
           const bool there = has_mask && word + e < place.sequence.mask_words;
-          ptx::copy_async_4(ptx::address_of(mask_of(block, thread) + e), mask_row + (there ? word + e : 0), there);
+          ptx::copy_async_4(ptx::address_of(mask_of(turn, thread) + e), mask_row + (there ? word + e : 0), there);
         }
       }
     }
     ptx::copy_async_commit();
   };
-  const auto copy_values = [&](std::int32_t block) {
-    if (block < end) copier.values(stage(block) + tile::buffer_bytes);
+  const auto copy_values = [&](std::int32_t turn) {
+    if (turn < n_turns) copier.values(stage(turn) + tile::buffer_bytes);
     ptx::copy_async_commit();
   };
-  copy_keys(begin);
+  copy_keys(0);
   if (a.n_stages == 2) {
-    copy_values(begin);
-    copy_keys(begin + 1);
+    copy_values(0);
+    copy_keys(1);
   }
 
   const std::int32_t first_query = thread / 32 * tile::warp_rows;
   warp_state state(query_address + static_cast<std::uint32_t>(first_query) * tile::row_bytes);
-  for (std::int32_t block = begin; block < end; ++block) {
+  for (std::int32_t turn = 0; turn < n_turns; ++turn) {
     await_buffer(a.n_stages);
-    if (block == begin) state.keep_queries();
-    copy_values(block + a.n_stages - 1);
+    if (turn == 0) state.keep_queries();
+    copy_values(turn + a.n_stages - 1);
 
     // What each of this lane's rows sees of the block, as far as not everything.
-    const bool in_tree = block >= blocks.n_prefix;
-    const std::int32_t left = place.sequence.prefix - 64 * block;
+    const std::int32_t block = block_of(turn);
+    const bool in_tree = block >= blocks.n_first;
+    const std::int32_t left = blocks.first_end - 64 * block;
     const auto seen_by = [&](int g, int lower) {
       if (!in_tree) return make_uint2(first_bits(left), first_bits(left - 32));
-      return *reinterpret_cast<const uint2*>(mask_of(block, first_query + 16 * g + 8 * lower + thread % 32 / 4));
+      return *reinterpret_cast<const uint2*>(mask_of(turn, first_query + 16 * g + 8 * lower + thread % 32 / 4));
     };
     bool works = first_query < place.n_queries;
     if (works && in_tree) {
@@ -322,7 +362,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     typename warp_state::weights weights;
     if (works) {
       typename warp_state::scores scores = {};
-      state.score(scores, stage(block));
+      state.score(scores, stage(turn));
       if (in_tree || left < 64) {
         ESPALIER_UNROLL
         for (int g = 0; g < row_groups; ++g) {
@@ -334,11 +374,16 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     }
 
     await_buffer(a.n_stages);
-    copy_keys(block + a.n_stages);
-    if (works) state.add(weights, stage(block) + tile::buffer_bytes);
+    copy_keys(turn + a.n_stages);
+    if (works) state.add(weights, stage(turn) + tile::buffer_bytes);
   }
   ptx::copy_async_wait<0>();
-  if (first_query < place.n_queries) state.write(a, place, first_query, split);
+  if (first_query >= place.n_queries) return;
+  if (a.n_splits > 1 || a.by_position) {
+    state.write_part(a, place, first_query, split);
+  } else {
+    state.write_means(a, place, first_query);
+  }
 }
 
 }  // namespace espalier::cuda::detail

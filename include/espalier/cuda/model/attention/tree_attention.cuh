@@ -20,6 +20,7 @@
 #include "espalier/cuda/model/attention/attention_shape.cuh"
 #include "espalier/cuda/model/attention/attention_tile.cuh"
 #include "espalier/cuda/model/attention/attention_tuning.cuh"
+#include "espalier/cuda/model/attention/path_attention.cuh"
 #include "espalier/cuda/model/attention/plain_attention.cuh"
 #include "espalier/cuda/model/attention/tile_attention.cuh"
 
@@ -35,6 +36,12 @@ namespace espalier::cuda {
 //! second kernel merges in a fixed order: results are the same bits every time. Weights and sums are floats; where
 //! values are half or bfloat16 numbers, weights are rounded to that type before they meet them.
 //!
+//! With shape.batch_invariant keys are numbered by position, for each row those that it sees: the prefix, then its
+//! ancestors from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split
+//! adds up its blocks in order, the tensor cores take 16 keys at a time in order, and splits are merged in order. Tiles
+//! work on the blocks that all their rows see whole and at the same slots; the last blocks of a row, in which its path
+//! lies, are summed for that row alone by the kernel that also merges. Which blocks are whose changes no bit.
+//!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores (mma.sync); floats, and other dimensions
 //! up to 256, on a plain kernel that is meant for small models and comparison.
 //!
@@ -44,11 +51,15 @@ namespace espalier::cuda {
 //!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
 //!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
 //!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
-//!             capability 9.0, and all there is on 8.0
+//!             capability 9.0, and all there is on 8.0. With batch_invariant the parts of 8 splits are moved always,
+//!             and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads head_dim bytes each for 16-bit
+//!             numbers
 //! Errors      option_error for a shape that no kernel takes; cuda_error
 //! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
 //!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
-//!             tiles of either size
+//!             tiles of either size. With batch_invariant a row's bits depend on its query and on the keys and values
+//!             it sees, in the order of their positions, and on nothing else: neither on where these lie (prefix, tree
+//!             in any order of its nodes, pages), nor on other rows, their number, or max_context
 //! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); Dao et
 //!             al., Flash-Decoding (splits)
 template <class NumberT>
@@ -70,7 +81,9 @@ class tree_attention {
     n_parts_ = detail::rows_of_parts(shape_, tuning_);
     const std::size_t heads = static_cast<std::size_t>(shape.n_heads);
     parts_ = device_array<float>(n_parts_ * heads * static_cast<std::size_t>(shape.head_dim));
-    part_weights_ = device_array<float>(n_parts_ * heads);
+    part_scores_ = device_array<detail::part_score>(n_parts_ * heads);
+    if (shape.batch_invariant)
+      whole_blocks_ = device_array<std::int32_t>(static_cast<std::size_t>(shape.max_rows) * heads);
   }
 
   const attention_shape& shape() const { return shape_; }
@@ -92,7 +105,8 @@ class tree_attention {
     a.batch = batch;
     a.out = out;
     a.parts = parts_.data();
-    a.part_weights = part_weights_.data();
+    a.part_scores = part_scores_.data();
+    a.by_position = shape_.batch_invariant;
     a.exponent_scale = scale * 1.44269504F;
     a.query_stride = shape_.query_stride;
     a.n_heads = shape_.n_heads;
@@ -103,8 +117,9 @@ class tree_attention {
         detail::plan_attention(shape_, tuning_, batch.n_rows, batch.n_sequences, batch.max_context);
     a.n_splits = static_cast<std::int32_t>(std::clamp<std::size_t>(n_parts_ / static_cast<std::size_t>(batch.n_rows), 1,
                                                                    static_cast<std::size_t>(plan.n_splits)));
-    if (!launch_tiles(a, plan, stream)) launch_plain(a, stream);
-    if (a.n_splits > 1) {
+    const bool by_tiles = launch_tiles(a, plan, stream);
+    if (!by_tiles) launch_plain(a, stream);
+    if (a.n_splits > 1 && !(by_tiles && a.by_position)) {
       const std::int32_t warps = detail::attention_merge_threads / 32;
       const launch_shape merge{.grid = blocks_for(batch.n_rows * shape_.n_heads, warps),
                                .threads = detail::attention_merge_threads};
@@ -129,11 +144,10 @@ class tree_attention {
   template <int dim>
   bool launch_tiles_of(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
                        cudaStream_t stream) const {
-    if (plan.row_groups == 1) {
-      launch_tile_kernel<dim, 1>(a, plan, stream);
-    } else {
-      launch_tile_kernel<dim, 2>(a, plan, stream);
-    }
+    a.whole_blocks = plan.n_tiles > 0 ? whole_blocks_.data() : nullptr;
+    if (plan.n_tiles > 0 && plan.row_groups == 1) launch_tile_kernel<dim, 1>(a, plan, stream);
+    if (plan.n_tiles > 0 && plan.row_groups == 2) launch_tile_kernel<dim, 2>(a, plan, stream);
+    if (a.by_position) launch_path_kernel<dim>(a, stream);
     return true;
   }
 
@@ -151,6 +165,22 @@ class tree_attention {
     launch("tile_attention", detail::tile_attention<NumberT, dim, row_groups>, shape, stream, a);
   }
 
+  template <int dim>
+  void launch_path_kernel(const detail::attention_arguments<NumberT>& a, cudaStream_t stream) const {
+    using sizes = detail::path_tile<NumberT, dim>;
+    launch_shape shape{.grid = dim3(static_cast<unsigned>(a.batch.n_rows), static_cast<unsigned>(shape_.n_kv_heads),
+                                    blocks_for(a.group, sizes::queries))};
+    // Few thread blocks have a multiprocessor to themselves, and a row's whole context to read.
+    const bool few = a.whole_blocks == nullptr &&
+                     std::int64_t{a.batch.n_rows} * shape_.n_kv_heads <= std::int64_t{tuning_.multiprocessors};
+    std::int32_t warps = few ? sizes::max_warps : sizes::max_warps / 2;
+    while (warps > 1 && static_cast<std::int64_t>(sizes::shared_bytes(warps)) > tuning_.shared_bytes - 1024)
+      warps /= 2;
+    shape.threads = static_cast<unsigned>(32 * warps);
+    shape.shared_bytes = sizes::shared_bytes(warps);
+    launch("path_attention", detail::path_attention<NumberT, dim>, shape, stream, a);
+  }
+
   void launch_plain(const detail::attention_arguments<NumberT>& a, cudaStream_t stream) const {
     const launch_shape shape{.grid = dim3(blocks_for(a.batch.n_rows * shape_.n_heads, detail::plain_attention_warps),
                                           static_cast<unsigned>(a.n_splits)),
@@ -163,7 +193,8 @@ class tree_attention {
   attention_tuning tuning_;
   std::size_t n_parts_ = 0;  // rows of parts
   device_array<float> parts_;
-  device_array<float> part_weights_;
+  device_array<detail::part_score> part_scores_;
+  device_array<std::int32_t> whole_blocks_;  // [max_rows][n_heads]
 };
 
 }  // namespace espalier::cuda

@@ -38,7 +38,7 @@ struct llama_options {
   int max_positions = 0;             //!< 0: as many as the model has
   int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  bool batch_invariant = false;      //!< one algorithm for each product, whatever the number of rows: see the law below
+  bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law below
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
@@ -62,9 +62,11 @@ struct llama_options {
 //!             synchronisation: a graph can capture it
 //! Law         Backend's, within rounding. The same batch gives the same bits. What other rows hold changes none of a
 //!             row's; how many there are does, through the algorithms that cuBLASLt chooses and the parts that
-//!             attention divides a context into. With batch_invariant each product keeps one algorithm, which does not
-//!             divide sums, and attention divides nothing: what is left is the order in which attention adds up slots,
-//!             which lie elsewhere in a tree than in plain decoding
+//!             attention divides a context into. With batch_invariant they depend on its tokens and positions alone,
+//!             those that it sees and itself: alone, in a tree in any order of its nodes, in a prompt cut anyhow, and
+//!             so greedy texts are those of plain decoding, token for token. Each product then keeps one algorithm,
+//!             which does not divide sums, and attention sums by position. tree_attention does so; another AttentionT
+//!             is told by its shape
 //! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more
 //!             than max_rows() rows, or a cache made for another model; a token outside the vocabulary or a position
 //!             beyond the last gives NaN logits, as NaN weights do
@@ -163,13 +165,8 @@ class llama_backend {
     shape.max_rows = options.max_rows;
     shape.max_context = options.max_context > 0 ? options.max_context : checked_positions(options, config) + 1025;
     shape.query_stride = config.query_size() + 2 * config.kv_size();
-    if constexpr (std::constructible_from<AttentionT, attention_shape, attention_tuning>) {
-      attention_tuning tuning = attention_tuning_of_device();
-      if (options.batch_invariant) tuning.max_splits = 1;
-      return AttentionT(shape, tuning);
-    } else {
-      return AttentionT(shape);
-    }
+    shape.batch_invariant = options.batch_invariant;
+    return AttentionT(shape);
   }
 
   bool has_gate() const { return config_.family == model_config::family_type::llama; }
