@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree
-// are rows. attention_torch.py measures the same shapes.
+// are rows, and what a row that does not depend on its batch costs. attention_torch.py measures the same shapes.
 #include <cuda_bf16.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
@@ -23,9 +25,17 @@ using namespace espalier;
 namespace device = espalier::cuda;
 using number = __nv_bfloat16;
 
-constexpr std::array<std::pair<node_order, const char*>, 3> orders{
-    std::pair{node_order::insertion, "insertion"}, std::pair{node_order::breadth_first, "breadth_first"},
-    std::pair{node_order::depth_first, "depth_first"}};
+struct way {
+  node_order order;
+  const char* name;
+  bool batch_invariant;
+};
+
+constexpr std::array<way, 5> ways{way{node_order::insertion, "insertion", false},
+                                  way{node_order::breadth_first, "breadth_first", false},
+                                  way{node_order::depth_first, "depth_first", false},
+                                  way{node_order::breadth_first, "breadth_first, batch_invariant", true},
+                                  way{node_order::depth_first, "depth_first, batch_invariant", true}};
 
 void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   const std::int32_t heads = run.size(32, 4), kv_heads = run.size(8, 2), size = run.size(128, 64);
@@ -37,22 +47,32 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   const bench::grown_tree tree(n - 1, run.size<std::size_t>(20000, 2000));
   // The text's last token is pending: the cache holds the others.
   const bench::device_text text(prefix + 1, context + 1);
-  const device::tree_attention<number> attention(
-      {.n_heads = heads, .n_kv_heads = kv_heads, .head_dim = size, .max_rows = n, .max_context = context});
+  std::vector<std::unique_ptr<device::tree_attention<number>>> attentions;
+  for (const bool batch_invariant : {false, true}) {
+    attentions.push_back(
+        std::make_unique<device::tree_attention<number>>(device::attention_shape{.n_heads = heads,
+                                                                                 .n_kv_heads = kv_heads,
+                                                                                 .head_dim = size,
+                                                                                 .max_rows = n,
+                                                                                 .max_context = context,
+                                                                                 .batch_invariant = batch_invariant}));
+  }
 
   auto race = run.race();
-  std::array<device::tree_compiler, orders.size()> compilers{device::tree_compiler(n - 1, orders[0].first),
-                                                             device::tree_compiler(n - 1, orders[1].first),
-                                                             device::tree_compiler(n - 1, orders[2].first)};
-  for (std::size_t i = 0; i < orders.size(); ++i) {
+  std::vector<device::tree_compiler> compilers;
+  for (const way& w : ways)
+    compilers.emplace_back(n - 1, w.order);
+  for (std::size_t i = 0; i < ways.size(); ++i) {
     const auto batch = compilers[i].compile(device::text_batch::of(tree.writer(), text.view(), context), n, race.in());
-    race.add({.key = orders[i].second, .work = [&, batch](cudaStream_t s) {
-                attention.run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
+    const auto* attention = attentions[ways[i].batch_invariant ? 1 : 0].get();
+    race.add({.key = ways[i].name, .work = [&, batch, attention](cudaStream_t s) {
+                attention->run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
               }});
   }
   race.run();
   const double flops = 4.0 * n * heads * size * context;
-  for (const auto& [order, name] : orders) {
+  for (const way& w : ways) {
+    const std::string name = w.name;
     char rate[96];
     std::snprintf(rate, sizeof rate, "%.0f TFLOP/s of the full mask; %.2f of the time in breadth-first order",
                   flops / race.of(name).median() * 1e-6, race.of(name).median() / race.of("breadth_first").median());
@@ -66,9 +86,9 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
 }
 
 void measure(bench::bench_run& run) {
-  for (const std::int32_t prefix : {2048, 16384}) {
-    for (const std::int32_t n : {64, 256, 1024})
-      measure_one(run, run.options.tiny ? prefix / 128 : prefix, run.options.tiny ? n / 16 : n);
+  for (const std::int32_t prefix : {512, 2048, 16384}) {
+    for (const std::int32_t n : {1, 16, 64, 256, 1024})
+      measure_one(run, run.options.tiny ? prefix / 128 : prefix, run.options.tiny ? (n + 15) / 16 : n);
   }
 }
 
