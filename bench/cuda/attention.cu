@@ -88,7 +88,7 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
 void measure(bench::bench_run& run) {
   for (const std::int32_t prefix : {512, 2048, 16384}) {
     for (const std::int32_t n : {1, 16, 64, 256, 1024})
-      measure_one(run, run.options.tiny ? prefix / 128 : prefix, run.options.tiny ? (n + 15) / 16 : n);
+      measure_one(run, run.options.tiny ? prefix / 128 : prefix, run.options.tiny ? n / 16 + 1 : n);
   }
 }
 

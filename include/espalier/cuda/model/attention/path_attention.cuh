@@ -68,7 +68,6 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
   using warp_state = warp_attention<NumberT, dim, 1>;
   const auto row = static_cast<std::int32_t>(blockIdx.x);
   if (a.batch.sequence_of[row] < 0) return;
-  const row_keys keys(a.batch, row, a.seen_words);
   const auto thread = static_cast<std::int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32,
              n_warps = static_cast<std::int32_t>(blockDim.x) / 32;
 
@@ -90,17 +89,28 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
                                                      static_cast<std::size_t>(n_warps) * sizes::warp_bytes) +
                      warp * row_keys::block;
 
+  for (std::int32_t i = thread; i < sizes::queries * tile::chunks; i += 32 * n_warps) {
+    const std::int32_t query = i / tile::chunks, chunk = i % tile::chunks;
+    const bool there = query < place.n_queries;
+    const std::int32_t head = place.kv_head * place.group + place.first_head + (there ? query : 0);
+    ptx::copy_async_16(
+        query_address + tile::offset(static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(chunk)),
+        a.queries + static_cast<std::int64_t>(row) * a.query_stride + head * dim + 8 * chunk, there);
+  }
+
   // Heads of one row may have been in tiles that have summed different blocks.
   const auto summed = [&](std::int32_t query) {
     if (a.whole_blocks == nullptr) return 0;
     return a.whole_blocks[place.out_of(a, query < place.n_queries ? query : 0)];
   };
-  path_order order{summed(lane % sizes::queries), keys.n_blocks(), warp, n_warps};
+  const std::int32_t own_begin[2] = {summed(lane / 4), summed(lane / 4 + 8)};
+  path_order order{summed(lane % sizes::queries), 0, warp, n_warps};
   for (int step = 1; step < sizes::queries; step *= 2) {
     const std::int32_t other = __shfl_xor_sync(0xFFFFFFFFU, order.begin, step);
     order.begin = other < order.begin ? other : order.begin;
   }
-  const std::int32_t own_begin[2] = {summed(lane / 4), summed(lane / 4 + 8)};
+  const row_keys keys(a.batch, row, a.seen_words);
+  order.end = keys.n_blocks();
 
   const NumberT* const first_key = a.kv.data + static_cast<std::int64_t>(place.kv_head) * dim;
   const std::int64_t to_values = static_cast<std::int64_t>(a.kv.page_size) * a.kv.row_size;
@@ -122,14 +132,6 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
 
   std::int32_t block = order.first(warp);
   list(block);
-  for (std::int32_t i = thread; i < sizes::queries * tile::chunks; i += 32 * n_warps) {
-    const std::int32_t query = i / tile::chunks, chunk = i % tile::chunks;
-    const bool there = query < place.n_queries;
-    const std::int32_t head = place.kv_head * place.group + place.first_head + (there ? query : 0);
-    ptx::copy_async_16(
-        query_address + tile::offset(static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(chunk)),
-        a.queries + static_cast<std::int64_t>(row) * a.query_stride + head * dim + 8 * chunk, there);
-  }
   copy(key_address, first_key, block);
   copy(value_address, first_key + to_values, block);
   ptx::copy_async_wait<1>();
