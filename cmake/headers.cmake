@@ -290,6 +290,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/concepts/state_rows.cuh
   include/espalier/cuda/concepts/tree_policy.cuh
   include/espalier/cuda/sampling/argmax.cuh
+  include/espalier/cuda/sampling/row_law.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
   include/espalier/cuda/sampling/row_selection.cuh
@@ -326,6 +327,9 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/plain.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
   include/espalier/cuda/verifier/verify.cuh
+  include/espalier/cuda/verifier/verify/first_path.cuh
+  include/espalier/cuda/verifier/verify/near_tree.cuh
+  include/espalier/cuda/verifier/verify/row_laws.cuh
   include/espalier/cuda/verifier/verify/team_rows.cuh
   include/espalier/cuda/backend/callable.cuh
   include/espalier/cuda/backend/on_host.cuh

@@ -179,7 +179,7 @@ set(tested_elsewhere
     cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
     cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
     cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
-  "cuda/sampling/sampler.cu: cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
+  "cuda/sampling/sampler.cu: cuda/sampling/row_law.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"
   "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/block_rows.cuh cuda/core/node_list.cuh cuda/core/text_rows.cuh

@@ -165,6 +165,12 @@ ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, s
   });
 }
 
+// The weight that r falls on, when weights are laid end to end.
+struct landing {
+  std::int32_t at = -1;  // its index; -1 where all weights are zero
+  double before = 0;     // the sum of the weights before it
+};
+
 // The team of one thread: it does everything itself. A team of many threads has the same members; its threads share the
 // work, and each of them gets the same result.
 struct alone {
@@ -204,6 +210,22 @@ struct alone {
     groups found;
     for (std::size_t group = 0; group < part_groups; ++group)
       found.of[group] = group_mass(terms, cut.begin(part, group), cut.begin(part, group + 1));
+    return found;
+  }
+
+  // The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. Where rounding leaves none, the
+  // last with a weight above 0.
+  template <class WeightsT>
+  ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weights, std::size_t begin,
+                                    std::size_t end) const {
+    landing found;
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto weight = static_cast<double>(term(weights, i));
+      if (!(weight > 0)) continue;
+      found = {static_cast<std::int32_t>(i), before};
+      before += weight;
+      if (r < before) break;
+    }
     return found;
   }
 

@@ -53,28 +53,6 @@ ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
   return team_of(weights).sums_of(weights.size(), weights).of[0];
 }
 
-// The weight that r falls on, when weights are laid end to end.
-struct landing {
-  std::int32_t at = -1;  // its index; -1 where all weights are zero
-  double before = 0;     // the sum of the weights before it
-};
-
-// The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. Where rounding leaves none, the
-// last with a weight above 0.
-template <class WeightsT>
-ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weights, std::size_t begin,
-                                  std::size_t end) {
-  landing found;
-  for (std::size_t i = begin; i < end; ++i) {
-    const auto weight = static_cast<double>(term(weights, i));
-    if (!(weight > 0)) continue;
-    found = {static_cast<std::int32_t>(i), before};
-    before += weight;
-    if (r < before) break;
-  }
-  return found;
-}
-
 // A draw with u, uniform in [0, 1): the smallest i with u * sum < weights[0] + .. + weights[i]; -1 where all weights
 // are zero. One pass gives the sums of the parts. Then only the part that the draw falls on is read again, for the sums
 // of its groups, and of it only the group.
@@ -85,15 +63,13 @@ ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, double u)
   const parting cut(weights.size());
   const auto parts = team.parts_of(cut, weights);
   const double r = u * parts.total;
-  const landing part = team.once([&] { return land(r, 0, parts.of, 0, cut.count); });
+  const landing part = team.land(r, 0, parts.of, 0, cut.count);
   if (part.at < 0) return -1;
   const auto in = static_cast<std::size_t>(part.at);
   const auto groups = team.groups_of(cut, in, weights);
-  return team.once([&] {
-    const landing group = land(r, part.before, groups.of, 0, part_groups);
-    const auto g = static_cast<std::size_t>(group.at);
-    return land(r, group.before, weights, cut.begin(in, g), cut.begin(in, g + 1)).at;
-  });
+  const landing group = team.land(r, part.before, groups.of, 0, part_groups);
+  const auto g = static_cast<std::size_t>(group.at);
+  return team.land(r, group.before, weights, cut.begin(in, g), cut.begin(in, g + 1)).at;
 }
 
 }  // namespace detail

@@ -40,8 +40,7 @@ struct block_verification {
       const node_id child = only_draw(tree, u, q);
       if (weight > 0) {
         const std::size_t x = detail::drawn_token(tree, child, q);
-        weight = weight * static_cast<double>(p[x]) / static_cast<double>(q[x]);
-        if (weight > 1) weight = 1;
+        weight = detail::passed_on(weight, static_cast<double>(p[x]) / static_cast<double>(q[x]));
       }
       u = child;
       double pass = weight;
@@ -49,15 +48,26 @@ struct block_verification {
           weight > 0) {  // where it is 0 nothing below is kept, and the target may say nothing there
         p = detail::target_row(target, u);
         q = detail::draft_row(draft, u, p.size());
-        const double left = weight * residual(p, q).take(1 / weight);
-        pass = left > 0 ? left / (left + (1 - weight)) : 0;
+        pass = probability(weight, residual(p, q).take(1 / weight));
       }
       if (chance.accept(pass, 1, {u, 0, purpose::accept})) kept = u, kept_weight = weight;
     }
-    p = detail::known_row(target, kept);
+    return conclude(tree, draft, target, chance, kept, kept_weight);
+  }
+
+  //! What the path up to an inner node is kept with. Its weight is above 0; `rest` is the sum of (p - q / weight)+.
+  ESPALIER_HOST_DEVICE static double probability(double weight, double rest) {
+    const double left = weight * rest;
+    return left > 0 ? left / (left + (1 - weight)) : 0;
+  }
+
+  //! The verdict once it is known which node is kept.
+  template <class DraftRowsT, class TargetRowsT, class ChanceT>
+  ESPALIER_HOST_DEVICE static verdict conclude(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                               ChanceT& chance, node_id kept, double weight) {
+    const auto p = detail::known_row(target, kept);
     if (tree.is_leaf(kept)) return {kept, detail::pick_token(tree, kept, p, chance)};
-    return {kept,
-            detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / kept_weight), p, kept, chance)};
+    return {kept, detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / weight), p, kept, chance)};
   }
 
  private:

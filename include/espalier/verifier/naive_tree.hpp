@@ -14,8 +14,8 @@ namespace espalier {
 namespace detail {
 
 // Tests the first draw of a node, and that alone; where it is rejected the target's own token may be any other draw.
-template <class RowT, class ChanceT>
-ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const RowT& p, const RowT& q,
+template <class TargetRowT, class DraftRowT, class ChanceT>
+ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
   const node_id child = *tree.draws(u).begin();
   const std::size_t x = drawn_token(tree, child, q);

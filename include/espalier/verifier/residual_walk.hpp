@@ -22,22 +22,24 @@ namespace detail {
 
 // What the target has left once all that the draft's row could give is rejected, while further draws come uniformly
 // from the tokens of draft probability 0: R = norm((p - level)+) on these.
-template <class NumberT, class TeamT = alone>
+template <class TargetRowT, class DraftRowT>
 class beyond_support {
  public:
-  ESPALIER_HOST_DEVICE beyond_support(row_view<NumberT, TeamT> p, row_view<NumberT, TeamT> q) : p_(p), q_(q) {
-    const auto others = [&](std::size_t i) { return q[i] > 0 ? NumberT{0} : NumberT{1}; };
+  using number = term_type<TargetRowT>;
+
+  ESPALIER_HOST_DEVICE beyond_support(TargetRowT p, DraftRowT q) : p_(p), q_(q) {
+    const auto others = [&](std::size_t i) { return q[i] > 0 ? number{0} : number{1}; };
     const auto found = team().sums_of(size(), *this, others);
     mass_ = found.of[0];
     n_ = found.of[1];
   }
 
   ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
-  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
-    const NumberT d = p_[i] - level_;
-    return d > 0 && !(q_[i] > 0) ? d : NumberT{0};
+  ESPALIER_HOST_DEVICE number operator[](std::size_t i) const {
+    const number d = p_[i] - level_;
+    return d > 0 && !(q_[i] > 0) ? d : number{0};
   }
-  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
+  ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
 
   // What each of the tokens not drawn yet was drawn with.
@@ -45,16 +47,16 @@ class beyond_support {
 
   ESPALIER_HOST_DEVICE void reject() {
     beyond_support next = *this;
-    next.level_ = static_cast<NumberT>(static_cast<double>(level_) + mass_ * draw_probability());
+    next.level_ = static_cast<number>(static_cast<double>(level_) + mass_ * draw_probability());
     next.mass_ = detail::mass(next);
     if (next.mass_ > 0) *this = next;
     --n_;
   }
 
  private:
-  row_view<NumberT, TeamT> p_;
-  row_view<NumberT, TeamT> q_;
-  NumberT level_ = 0;
+  TargetRowT p_;
+  DraftRowT q_;
+  number level_ = 0;
   double n_;  // tokens that can still be drawn
   double mass_;
 };
@@ -97,8 +99,8 @@ struct residual_walk {
   }
 
  private:
-  template <class RowT, class ChanceT>
-  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+  template <class TargetRowT, class DraftRowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
     residual rest(p, q);
     detail::remaining_draft drawn_from(tree, u, q);
@@ -120,8 +122,8 @@ struct residual_walk {
     return detail::pick_left(rest.after(1 / drawn_from.mass()), rest, u, chance);
   }
 
-  template <class RowT, class ChanceT>
-  ESPALIER_HOST_DEVICE static token_id choose_beyond(tree_view tree, node_id u, const RowT& p, const RowT& q,
+  template <class TargetRowT, class DraftRowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose_beyond(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                                      detail::draw_iterator draw, std::int32_t turn, ChanceT& chance) {
     detail::beyond_support rest(p, q);
     for (; draw != tree.draws(u).end(); ++draw) {

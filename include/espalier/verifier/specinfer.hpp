@@ -67,8 +67,8 @@ class specinfer {
     std::uint64_t tested_[most_draws / 64] = {};
   };
 
-  template <class RowT, class ChanceT>
-  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+  template <class TargetRowT, class DraftRowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
     residual rest(p, q);
     untested_draws left(tree, u);

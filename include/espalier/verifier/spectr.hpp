@@ -35,8 +35,8 @@ struct spectr {
   }
 
  private:
-  template <class RowT, class ChanceT>
-  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const RowT& p, const RowT& q,
+  template <class TargetRowT, class DraftRowT, class ChanceT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
     std::int32_t n_draws = 0;
     for ([[maybe_unused]] const node_id child : tree.draws(u))

@@ -84,14 +84,11 @@ class basic_traversal {
   }
 
  private:
-  template <class NumberT, class TeamT>
-  using row = row_view<NumberT, TeamT>;
-
-  template <class NumberT, class TeamT>
-  ESPALIER_HOST_DEVICE static detail::traversed_node<replaces, NumberT, TeamT> node_of(tree_view tree, node_id u,
-                                                                                       row<NumberT, TeamT> p,
-                                                                                       row<NumberT, TeamT> q,
-                                                                                       double probability) {
+  template <class TargetRowT, class DraftRowT>
+  ESPALIER_HOST_DEVICE static detail::traversed_node<replaces, TargetRowT, DraftRowT> node_of(tree_view tree, node_id u,
+                                                                                              const TargetRowT& p,
+                                                                                              const DraftRowT& q,
+                                                                                              double probability) {
     return {tree, u, p, q, probability};
   }
 

@@ -101,7 +101,7 @@ class both_sides {
 
   template <class VerifierT>
   answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
-                   device::detail::row_tuning tuning) const {
+                   device::verify_tuning tuning) const {
     device::verification<VerifierT, LogitT> verification(verifier, n_nodes(), scene_.vocab, 1, tuning);
     verification.sample(0, sampling, nullptr);
     const auto state = to_device(std::vector<device::text_state>{{static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
@@ -128,9 +128,10 @@ class both_sides {
   device::device_array<LogitT> logits_;
 };
 
-std::vector<device::detail::row_tuning> tunings() {
-  if (device::detail::row_tuning_here(1 << 20).blocks == 1) return {{512, 1}};
-  return {{256, 8}, {512, 1}};
+// Some, one and no rows of the target are looked at beforehand.
+std::vector<device::verify_tuning> tunings() {
+  if (device::detail::row_tuning_here(1 << 20).blocks == 1) return {{{512, 1}, {512, 1}, 5}, {{512, 1}, {512, 1}, 0}};
+  return {{{256, 8}, {256, 2}, 5}, {{512, 1}, {512, 1}, 0}, {{256, 2}, {256, 4}, 1}};
 }
 
 struct counts {
@@ -139,7 +140,7 @@ struct counts {
 
 template <class VerifierT, class LogitT>
 void compare(const both_sides<LogitT>& sides, VerifierT verifier, sampling_options sampling, std::uint32_t round,
-             device::detail::row_tuning tuning, counts& n) {
+             device::verify_tuning tuning, counts& n) {
   const verdict expected = sides.by_host(verifier, sampling, round);
   const auto answer = sides.by_device(verifier, sampling, round, tuning);
   REQUIRE(answer.found.what == device::fault::kind::none);
@@ -152,7 +153,7 @@ void compare(const both_sides<LogitT>& sides, VerifierT verifier, sampling_optio
 // Every verifier that is lossless for the scene's regime.
 template <class LogitT>
 void compare_all(const scene& of, regime how, sampling_options sampling, std::uint32_t round,
-                 device::detail::row_tuning tuning, counts& n) {
+                 device::verify_tuning tuning, counts& n) {
   const both_sides<LogitT> sides(of);
   const auto each = [&](auto... verifiers) {
     (((compatible(how, decltype(verifiers)::lossless) ? compare(sides, verifiers, sampling, round, tuning, n)
@@ -175,7 +176,7 @@ TEST_CASE("verifiers on the device give the host's verdicts") {
         for (const std::int32_t zeros : {0, vocab / 2}) {
           for (const auto& tuning : tunings()) {
             INFO("seed " << seed << ", vocabulary " << vocab << ", unlike " << unlike << ", " << zeros << " zeros, "
-                         << tuning.blocks << " blocks");
+                         << tuning.walk.blocks << " blocks");
             const std::int32_t draws = how == regime::without_replacement && vocab == 5 ? 8 : 16;
             const std::int32_t holes = seed % 3 == 0 ? vocab : 0;
             const scene of({how, vocab, draws, seed % 2 == 0 ? 0.3 : 0.8, unlike, zeros, holes}, seed);
@@ -212,7 +213,8 @@ TEST_CASE("verifiers on the device give the host's verdicts over a whole vocabul
   std::uint32_t seed = 200;
   for (const regime how : {regime::iid, regime::without_replacement, regime::single_path}) {
     const scene of({how, 151936, 4, 0.5, 1.0F, 0}, seed);
-    compare_all<float>(of, how, {.temperature = 0.8F}, seed++, tunings().front(), n);
+    const unsigned blocks = device::detail::row_tuning_here(of.vocab).blocks;
+    compare_all<float>(of, how, {.temperature = 0.8F}, seed++, {{256, blocks > 1 ? 16U : 1U}, {512, blocks}, 3}, n);
   }
   CHECK(n.verdicts > 0);
 }
@@ -226,6 +228,19 @@ TEST_CASE("verifiers on the device go down paths that are longer than the rows t
     }
   }
   CHECK(n.accepted > 33 * 2);
+}
+
+TEST_CASE("verifiers on the device go through trees that shared memory does not hold") {
+  counts n;
+  std::uint32_t seed = 400;
+  const device::verify_tuning tuning{{256, 1}, {256, 1}, 5};
+  for (const std::int32_t draws : {200, 1100}) {
+    const scene path({regime::single_path, 5, draws, 1, 0.1F, 0}, seed);
+    compare_all<float>(path, regime::single_path, {.temperature = 1.0F}, seed++, tuning, n);
+    const scene of({regime::without_replacement, 5, draws, 0.99, 0.1F, 0}, seed);
+    compare_all<float>(of, regime::without_replacement, {.temperature = 1.0F}, seed++, tuning, n);
+  }
+  CHECK(n.accepted > 130 * 2);
 }
 
 TEST_CASE("a tree of the root alone is verified on the device") {

@@ -135,6 +135,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T*, int t
   });
 }
 
+template <class T>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, T* kernel, const cudaLaunchConfig_t* config) {
+  return call(__func__, allowed, [&](runtime& r) {
+    launch job;
+    const cudaError_t fault = examine(r, *config, reinterpret_cast<const void*>(kernel), job);
+    if (fault != cudaSuccess) return fault;
+    const int blocks = resident_blocks(static_cast<int>(volume(job.block)), job.shared);
+    *clusters = blocks * emulator::device().multiProcessorCount / static_cast<int>(volume(job.cluster));
+    return cudaSuccess;
+  });
+}
+
 }  // namespace api
 
 }  // namespace emulator::detail

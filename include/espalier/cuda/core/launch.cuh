@@ -21,34 +21,66 @@ struct launch_shape {
 //! Shared memory that a block may use without asking for it.
 inline constexpr std::size_t unasked_shared_bytes = 48 * 1024;
 
+namespace detail {
+
+// A shape as the runtime wants to have it, for a kernel that may need leave for it. It stays where it is made.
+class launch_request {
+ public:
+  template <class... ParametersT>
+  launch_request(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream) {
+    if (shape.shared_bytes > unasked_shared_bytes) {
+      // All that there is: another thread may launch the kernel with another size.
+      int device = 0, most = 0;
+      require(cudaGetDevice(&device), "cudaGetDevice");
+      require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+      require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name);
+    }
+    if (shape.cluster > 8)
+      require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+    if (shape.cluster > 1) {
+      attribute_.id = cudaLaunchAttributeClusterDimension;
+      attribute_.val.clusterDim.x = shape.cluster;
+      attribute_.val.clusterDim.y = attribute_.val.clusterDim.z = 1;
+    }
+    config_.gridDim = shape.grid;
+    config_.blockDim = dim3(shape.threads);
+    config_.dynamicSmemBytes = shape.shared_bytes;
+    config_.stream = stream;
+    config_.attrs = &attribute_;
+    config_.numAttrs = shape.cluster > 1 ? 1 : 0;
+  }
+  launch_request(const launch_request&) = delete;
+  launch_request& operator=(const launch_request&) = delete;
+
+  const cudaLaunchConfig_t& config() const { return config_; }
+
+ private:
+  cudaLaunchAttribute attribute_ = {};
+  cudaLaunchConfig_t config_ = {};
+};
+
+}  // namespace detail
+
 //! Launches a kernel, also into a graph that captures the stream. No synchronisation.
 //!
 //! Errors      cuda_error that names the kernel
 template <class... ParametersT>
 void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream,
             std::type_identity_t<ParametersT>... arguments) {
-  if (shape.shared_bytes > unasked_shared_bytes) {
-    // All that there is: another thread may launch the kernel with another size.
-    int device = 0, most = 0;
-    require(cudaGetDevice(&device), "cudaGetDevice");
-    require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name);
-  }
-  if (shape.cluster > 8) require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
-  cudaLaunchAttribute attribute = {};
-  if (shape.cluster > 1) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = shape.cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = shape.grid;
-  config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = shape.cluster > 1 ? 1 : 0;
-  require(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+  const detail::launch_request request(name, kernel, shape, stream);
+  require(cudaLaunchKernelEx(&request.config(), kernel, arguments...), name);
+}
+
+//! How many clusters of this shape the present device can hold at once: 0 where it has no room for one.
+//!
+//! Errors      cuda_error that names the kernel
+template <class... ParametersT>
+int resident_clusters(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape) {
+  const detail::launch_request request(name, kernel, shape, nullptr);
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &request.config()) == cudaSuccess) return clusters;
+  (void)cudaGetLastError();  // so wide a cluster is unknown to it
+  return 0;
 }
 
 }  // namespace espalier::cuda

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "espalier/config.hpp"
 #include "espalier/core/sums.hpp"
 
 namespace espalier::cuda {
@@ -71,6 +72,8 @@ struct one_warp {
     };
     const std::size_t first = begin + threadIdx.x % 32;
     if (end - begin == espalier::detail::mass_block) {
+      // So that what they read is on its way before the first is added.
+      ESPALIER_UNROLL
       for (unsigned i = 0; i < espalier::detail::mass_block; i += espalier::detail::mass_lanes)
         add(low, first + i), add(high, first + i + 32);
     } else {
@@ -86,6 +89,32 @@ struct one_warp {
   }
 };
 
+// As espalier::detail::alone lands; in each lane. The sums before the terms are those of one thread.
+template <class TermsT>
+__device__ espalier::detail::landing land_in_warp(double r, double before, const TermsT& terms, std::size_t begin,
+                                                  std::size_t end) {
+  constexpr int lanes = 32;
+  const std::size_t lane = threadIdx.x % lanes;
+  espalier::detail::landing found;
+  for (std::size_t first = begin; first < end; first += lanes) {
+    double weight = first + lane < end ? static_cast<double>(espalier::detail::term(terms, first + lane)) : 0.0;
+    if (!(weight > 0)) weight = 0;
+    double before_mine = 0;
+    ESPALIER_UNROLL
+    for (int l = 0; l < lanes; ++l) {
+      if (lane == static_cast<std::size_t>(l)) before_mine = before;
+      before += __shfl_sync(all_lanes, weight, l);
+    }
+    const unsigned there = __ballot_sync(all_lanes, weight > 0);
+    if (there == 0) continue;
+    const unsigned beyond = __ballot_sync(all_lanes, weight > 0 && r < before_mine + weight);
+    const int at = beyond != 0 ? __ffs(static_cast<int>(beyond)) - 1 : 31 - __clz(static_cast<int>(there));
+    found = {static_cast<std::int32_t>(first) + at, __shfl_sync(all_lanes, before_mine, at)};
+    if (beyond != 0) break;
+  }
+  return found;
+}
+
 }  // namespace detail
 
 //! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them
@@ -94,7 +123,7 @@ struct one_warp {
 //! memory of its blocks.
 //!
 //! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers;
-//!             groups_of and once: one barrier of the block
+//!             groups_of, land and once: one barrier of the block
 //! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
 class team {
  public:
@@ -179,6 +208,15 @@ class team {
     for (unsigned b = 1; b < blocks_; ++b)
       value = combine(value, of_block[b]);
     return value;
+  }
+
+  //! Where r lies among terms begin .. end - 1, as one host thread finds it. One warp of each block looks for it.
+  template <class TermsT>
+  __device__ espalier::detail::landing land(double r, double before, const TermsT& terms, std::size_t begin,
+                                            std::size_t end) const {
+    espalier::detail::landing found;
+    if (warp() == 0) found = detail::land_in_warp(r, before, terms, begin, end);
+    return once([&] { return found; });
   }
 
   //! f(), called by one thread of each block: at most 64 bytes. Where it gives nothing, nobody waits for it.

@@ -20,7 +20,7 @@ namespace espalier::cuda {
 namespace detail {
 
 // Shapes: as path_view
-struct path_memory {
+struct found_paths {
   node_id* nodes;
   std::int32_t* rows;
   std::int32_t* n;
@@ -31,7 +31,7 @@ struct path_memory {
 // One thread a lane: paths are short.
 template <class VerdictT>
 ESPALIER_KERNEL void find_path(text_batch texts, const VerdictT* decision, const std::int32_t* row_of_node,
-                               std::int32_t n_rows, const fault* found, path_memory out) {
+                               std::int32_t n_rows, const fault* found, found_paths out) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   out.base[here.place] = here.text.state->size - 1;

@@ -36,6 +36,12 @@ struct packed<__nv_bfloat16> {
   __device__ static float number(word w) { return __uint_as_float(static_cast<unsigned>(w) << 16); }
 };
 
+// One number of a row.
+template <class NumberT>
+__device__ float number_in(const NumberT* row, std::size_t i) {
+  return packed<NumberT>::number(reinterpret_cast<const typename packed<NumberT>::word*>(row)[i]);
+}
+
 // A row as floats times a scale; beyond its end there is minus infinity. Rows that begin at a multiple of four numbers
 // are read four at a time, others one by one.
 template <class NumberT>

@@ -29,8 +29,8 @@ inline constexpr unsigned row_threads = 512;
 
 // Eight blocks a row where there are clusters, for eight are what every such device grants: 15 rows are 120 blocks.
 // Rows of few numbers, where a barrier of the cluster costs more than reading them, have one.
-constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab) {
-  return {row_threads, compiled_major >= 9 && vocab > 8192 ? 8U : 1U};
+constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab, unsigned blocks = 8) {
+  return {row_threads, compiled_major >= 9 && vocab > 8192 ? blocks : 1U};
 }
 
 // Never launched: tells which architecture the kernels of this program were compiled for.
@@ -39,10 +39,10 @@ ESPALIER_KERNEL void compiled_for() {}
 
 // Of the present device, as far as this program knows of it: kernels that were compiled for 8.0 alone run on later
 // devices, too, but have no clusters there.
-inline row_tuning row_tuning_here(std::int32_t vocab) {
+inline row_tuning row_tuning_here(std::int32_t vocab, unsigned blocks = 8) {
   cudaFuncAttributes attributes = {};
   require(cudaFuncGetAttributes(&attributes, compiled_for<>), "cudaFuncGetAttributes");
-  return row_tuning_of(attributes.ptxVersion / 10, vocab);
+  return row_tuning_of(attributes.ptxVersion / 10, vocab, blocks);
 }
 
 }  // namespace espalier::cuda::detail

@@ -10,6 +10,7 @@
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
 
 namespace espalier::cuda::detail {
@@ -20,10 +21,6 @@ struct team_cut {
   float least;
   token_id last;
   double mass;  // of what is kept
-
-  __device__ float kept(float weight, token_id token) const {
-    return weight > least || (weight == least && token <= last) ? weight : 0.0F;
-  }
 };
 
 // How many weights equal to `least` are kept, of `equal`, where those above it have the mass `above`: as
@@ -32,8 +29,6 @@ __device__ inline double ties_kept(double mass, double above, double least, doub
   const double ties = ceil((mass - above) / least);
   return ties < equal ? ties : equal;
 }
-
-inline constexpr token_id every_tie = INT32_MAX;
 
 // The cut of at most 1024 weights, which lie in shared memory by token: bit for bit that of espalier::detail::nucleus.
 // Each warp finds it by itself.
@@ -67,14 +62,15 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
   return {least, last, above + ties * value};
 }
 
-// The cut of a row in global memory, bit for bit that of espalier::detail::nucleus. The search is by value: two sums a
+// The cut of a row, bit for bit that of espalier::detail::nucleus. The search is by value: two sums a
 // pass tell in which part the last weight lies, until few weights are left, which are sorted; or one weight, of which
 // there are many.
 //
 // Pre         as above; all threads of the team
+template <class WeightsT>
 class team_nucleus {
  public:
-  __device__ team_nucleus(const float* weights, std::int32_t n, const team& who, selection_memory& memory)
+  __device__ team_nucleus(const WeightsT& weights, std::int32_t n, const team& who, selection_memory& memory)
       : weights_(weights), n_(n), who_(who), memory_(memory) {}
 
   __device__ team_cut find(double mass, double total) {
@@ -112,11 +108,11 @@ class team_nucleus {
   __device__ void probe(unsigned a, unsigned b) {
     a = ::max(a, low_ + 1);
     b = ::max(b, a);
-    const float* weights = weights_;
+    const WeightsT weights = weights_;
     const float x = __uint_as_float(a), y = __uint_as_float(b);
     const auto sums = who_.sums_of(
-        static_cast<std::size_t>(n_), [=](std::size_t i) { return weights[i] < x ? 0.0F : weights[i]; },
-        [=](std::size_t i) { return weights[i] < y ? 0.0F : weights[i]; });
+        static_cast<std::size_t>(n_), [=](std::size_t i) { return weights(i) < x ? 0.0F : weights(i); },
+        [=](std::size_t i) { return weights(i) < y ? 0.0F : weights(i); });
     update(a, sums.of[0]);
     update(b, sums.of[1]);
   }
@@ -126,10 +122,11 @@ class team_nucleus {
     if (threadIdx.x == 0) memory_.n_own = 0;
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(who_.rank()); i < n_; i += static_cast<std::int32_t>(who_.size())) {
-      const unsigned bits = __float_as_uint(weights_[i]);
+      const float weight = weights_(static_cast<std::size_t>(i));
+      const unsigned bits = __float_as_uint(weight);
       if (bits < low_ || bits >= high_) continue;
       const std::uint32_t at = atomicAdd(&memory_.n_own, 1U);
-      if (at < selection_memory::room) memory_.own[at] = key_of(weights_[i], i);
+      if (at < selection_memory::room) memory_.own[at] = key_of(weight, i);
     }
     who_.sync();
     const std::int32_t n = gather_found(who_, memory_);
@@ -164,11 +161,11 @@ class team_nucleus {
     set_masses();
   }
   __device__ void set_masses() {
-    const float* weights = weights_;
+    const WeightsT weights = weights_;
     const float least = __uint_as_float(low_);
     const auto sums = who_.sums_of(
-        static_cast<std::size_t>(n_), [=](std::size_t i) { return weights[i] < least ? 0.0F : weights[i]; },
-        [=](std::size_t i) { return weights[i] > least ? weights[i] : 0.0F; });
+        static_cast<std::size_t>(n_), [=](std::size_t i) { return weights(i) < least ? 0.0F : weights(i); },
+        [=](std::size_t i) { return weights(i) > least ? weights(i) : 0.0F; });
     from_low_ = sums.of[0];
     above_ = sums.of[1];
   }
@@ -176,12 +173,12 @@ class team_nucleus {
   // The token of the last weight that is kept, of those that are equal to `least`.
   __device__ token_id last_tie(float least, double ties, double equal) const {
     if (ties >= equal) return every_tie;
-    const float* weights = weights_;
+    const WeightsT weights = weights_;
     std::int32_t begin = 0, end = n_;
     while (begin < end) {
       const std::int32_t middle = begin + (end - begin) / 2;
       const double count = who_.sum_of(static_cast<std::size_t>(n_), [=](std::size_t i) {
-        return weights[i] == least && static_cast<std::int32_t>(i) <= middle ? 1.0F : 0.0F;
+        return weights(i) == least && static_cast<std::int32_t>(i) <= middle ? 1.0F : 0.0F;
       });
       if (count >= ties) {
         end = middle;
@@ -192,7 +189,7 @@ class team_nucleus {
     return begin;
   }
 
-  const float* weights_;
+  WeightsT weights_;
   std::int32_t n_;
   const team& who_;
   selection_memory& memory_;

@@ -8,12 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_law.cuh"
+#include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
 #include "espalier/cuda/sampling/team_nucleus.cuh"
@@ -68,9 +71,9 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach: temperature alone
-//!             or with min-p 3 (maximum, exponentials, division); with top-p about eight more, for the cut; with top-k
-//!             2 (maxima, zeroes), and a look at about k groups of 16
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. law: temperature
+//!             alone or with min-p 2 (maximum, exponentials); with top-p about seven more, for the cut; with top-k 1,
+//!             and a look at about k groups of 16. probabilities: one more. Nothing is written but the probabilities
 //! Law         bit for bit the rows of espalier::sampler<float>, where neither compiler fuses products and sums
 //! Pre         all threads of the team call the same; blocks of 256 threads or more
 template <class LogitT>
@@ -85,9 +88,39 @@ class team_sampler {
         memory_(reinterpret_cast<detail::team_sampler_memory*>(memory)) {}
 
   //! The token with the largest logit, ties to the lower id; -1 and a fault for a row that espalier::argmax refuses.
-  __device__ token_id argmax(const LogitT* logits, std::int32_t vocab, fault* found, const row_origin& row) {
-    const std::uint64_t best = scan(detail::row_reader<LogitT>(logits, vocab), false, found, row);
-    return best == none ? -1 : detail::token_of(best);
+  __device__ token_id argmax(const LogitT* logits, std::int32_t vocab, fault* found, const row_origin& row) const {
+    const detail::row_reader<LogitT> reader(logits, vocab);
+    const std::uint64_t largest = largest_of(reader);
+    if (is_accepted(largest)) return detail::token_of(largest);
+    report_refused(refusal(largest, reader), logits, found, row);
+    return -1;
+  }
+
+  //! How the probabilities of a row follow from its logits.
+  //!
+  //! Shapes      logits [vocab]
+  __device__ row_law law(const LogitT* logits, std::int32_t vocab) {
+    const detail::row_reader<LogitT> reader(logits, vocab);
+    const bool is_greedy = options_.temperature == 0.0F;
+    const bool has_top_k = !is_greedy && options_.top_k > 0 && options_.top_k < vocab;
+    const std::uint64_t largest = has_top_k ? scan(reader) : largest_of(reader);
+    if (!is_accepted(largest)) return refusal(largest, reader);
+    row_law law;
+    law.best = detail::number_of(largest);
+    if (is_greedy) {
+      law.lowest = law.best, law.last_lowest = detail::token_of(largest);  // and every exponential 1
+    } else {
+      // The cap keeps 0 * scale at 0 where the quotient overflows.
+      law.scale = fminf(1.44269504F / options_.temperature, FLT_MAX);
+      has_top_k ? take_top(reader, law) : cut(reader, law);
+    }
+    return law;
+  }
+
+  //! Leaves the fault of a row that was refused.
+  __device__ void report_refused(const row_law& law, const LogitT* logits, fault* found, const row_origin& row) const {
+    const auto token = static_cast<std::size_t>(law.refused_token);
+    if (who_.rank() == 0) report(found, {law.refused, row, law.refused_token, detail::number_in(logits, token)});
   }
 
   //! Writes the probabilities of a row, which all threads see afterwards. False, and a fault, for a row that
@@ -96,31 +129,87 @@ class team_sampler {
   //! Shapes      logits, out: [vocab]
   __device__ bool probabilities(const LogitT* logits, std::int32_t vocab, float* out, fault* found,
                                 const row_origin& row) {
-    const detail::row_reader<LogitT> reader(logits, vocab);
-    const bool is_greedy = options_.temperature == 0.0F;
-    const bool has_top_k = !is_greedy && options_.top_k > 0 && options_.top_k < vocab;
-    const std::uint64_t best = scan(reader, has_top_k, found, row);
-    if (best == none) return false;
-    if (is_greedy) {
-      const token_id token = detail::token_of(best);
-      each_token(vocab, [=](std::int32_t i) { out[i] = i == token ? 1.0F : 0.0F; });
-    } else if (has_top_k) {
-      take_top(reader, best, out);
-    } else {
-      distribute(reader, detail::number_of(best), out);
+    const row_law found_law = law(logits, vocab);
+    if (found_law.refused != fault::kind::none) {
+      report_refused(found_law, logits, found, row);
+      return false;
+    }
+    // Eight are read before the first is written: no read waits for a write then.
+    constexpr std::int32_t at_once = 8;
+    const auto size = static_cast<std::int32_t>(who_.size());
+    for (auto first = static_cast<std::int32_t>(who_.rank()); first < vocab; first += at_once * size) {
+      float p[at_once];
+      ESPALIER_UNROLL
+      for (std::int32_t j = 0; j < at_once; ++j) {
+        const std::int32_t i = ::min(first + j * size, vocab - 1);
+        p[j] = found_law.probability(detail::number_in(logits, static_cast<std::size_t>(i)), i);
+      }
+      ESPALIER_UNROLL
+      for (std::int32_t j = 0; j < at_once; ++j) {
+        if (first + j * size < vocab) out[first + j * size] = p[j];
+      }
     }
     who_.sync();
     return true;
   }
 
  private:
-  static constexpr std::uint64_t none = 0;
-  static constexpr std::uint64_t bad = std::uint64_t{1} << 63;
+  // In place of the key of the largest logit where one is NaN or plus infinity: larger than all.
+  static constexpr std::uint64_t bad = ~std::uint64_t{0};
 
-  template <class FunctionT>
-  __device__ void each_token(std::int32_t vocab, const FunctionT& f) const {
-    for (auto i = static_cast<std::int32_t>(who_.rank()); i < vocab; i += static_cast<std::int32_t>(who_.size()))
-      f(i);
+  __device__ static bool is_accepted(std::uint64_t largest) {
+    return largest != bad && detail::number_of(largest) > -INFINITY;
+  }
+
+  // Seldom: the row is read again for the first that is bad.
+  __device__ __noinline__ row_law refusal(std::uint64_t largest, const detail::row_reader<LogitT>& reader) const {
+    if (largest != bad) return row_law::refusing(fault::kind::no_token, 0);
+    auto first = static_cast<std::int32_t>(who_.rank());
+    while (first < reader.size() && reader[first] < INFINITY)
+      first += static_cast<std::int32_t>(who_.size());
+    first = who_.reduce(first, [](std::int32_t a, std::int32_t b) { return ::min(a, b); });
+    return row_law::refusing(fault::kind::bad_logit, first);
+  }
+
+  // The largest number that a thread has seen, and whether all were good.
+  struct seen {
+    float best = -INFINITY;
+    token_id token = 0;
+    bool is_good = true;
+
+    __device__ void see(const float (&x)[4], token_id first) {
+      for (int a = 0; a < 4; ++a) {
+        token = x[a] > best ? first + a : token;
+        best = fmaxf(best, x[a]);
+        is_good &= x[a] < INFINITY;
+      }
+    }
+    __device__ std::uint64_t key() const { return is_good ? detail::key_of(best, token) : bad; }
+  };
+
+  __device__ std::uint64_t largest_in_team(const seen& mine) const {
+    return who_.reduce(mine.key(), [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
+  }
+
+  // 16 threads read 256 numbers together; those that come next are on their way while they are looked at.
+  __device__ std::uint64_t largest_of(const detail::row_reader<LogitT>& reader) const {
+    constexpr std::int32_t numbers = 256;
+    const auto step = static_cast<std::int32_t>(who_.size() / 16 * numbers);
+    auto first = static_cast<std::int32_t>(who_.rank() / 16 * numbers + who_.rank() % 16 * 4);
+    typename detail::row_reader<LogitT>::four words[4], next[4];
+    if (first < reader.size()) reader.load(first, next);
+    seen mine;
+    for (; first < reader.size(); first += step) {
+      for (std::int32_t j = 0; j < 4; ++j)
+        words[j] = next[j];
+      if (first + step < reader.size()) reader.load(first + step, next);
+      for (std::int32_t j = 0; j < 4; ++j) {
+        float x[4];
+        reader.numbers(words[j], x);
+        mine.see(x, first + j * 64);
+      }
+    }
+    return largest_in_team(mine);
   }
 
   __device__ detail::row_selection<LogitT> selection(const detail::row_reader<LogitT>& reader) const {
@@ -128,88 +217,82 @@ class team_sampler {
     return {reader, who_, layout_.share, memory_->selection, maxima};
   }
 
-  // The key of the largest logit; `none`, and a fault, where one is NaN or plus infinity or all are minus infinity.
-  // With the maxima for a selection where asked.
-  __device__ std::uint64_t scan(const detail::row_reader<LogitT>& reader, bool has_maxima, fault* found,
-                                const row_origin& row) {
+  // The same as largest_of, with the maxima for a selection.
+  __device__ std::uint64_t scan(const detail::row_reader<LogitT>& reader) {
     const detail::row_share& share = layout_.share;
-    if (has_maxima) {
-      selection(reader).open();
-      __syncthreads();
-    }
+    selection(reader).open();
+    __syncthreads();
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 16),
                half = static_cast<std::int32_t>(threadIdx.x % 32 / 16);
     const auto warps = static_cast<std::int32_t>(blockDim.x / 32);
-    float best = -INFINITY, best_of_quarter = -INFINITY;
-    token_id best_token = 0;
-    std::uint64_t first_bad = 0;
+    seen mine;
     for (auto pair = static_cast<std::int32_t>(threadIdx.x / 32); pair < share.own_pairs(who_.block()); pair += warps) {
       const std::int32_t own = 2 * pair + half;
+      float best_of_quarter = -INFINITY;
       detail::read_block(
           reader, share.block_at(who_.block(), own), lane,
           [&](const float(&x)[4], std::int32_t token) {
-            for (int a = 0; a < 4; ++a) {
-              if (x[a] > best) best_token = token + a;
-              best = fmaxf(best, x[a]);
-              best_of_quarter = fmaxf(best_of_quarter, x[a]);
-              if (!(x[a] < INFINITY) && first_bad == 0)
-                first_bad = bad | (detail::token_mask - static_cast<std::uint64_t>(token + a));
-            }
+            mine.see(x, token);
+            best_of_quarter = fmaxf(best_of_quarter, fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])));
           },
           [&](std::int32_t quarter) {
-            if (has_maxima) selection(reader).put(own, quarter, lane, best_of_quarter);
+            selection(reader).put(own, quarter, lane, best_of_quarter);
             best_of_quarter = -INFINITY;
           });
     }
-    if (has_maxima) selection(reader).put_largest(best);
-    const std::uint64_t mine = first_bad != 0 ? first_bad : detail::key_of(best, best_token);
-    const std::uint64_t largest = who_.reduce(mine, [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
-    if (has_maxima) who_.sync();
-    const bool is_bad = (largest & bad) != 0;
-    if (!is_bad && detail::number_of(largest) > -INFINITY) return largest;
-    if (who_.rank() == 0) {
-      const token_id token = is_bad ? detail::token_of(largest) : 0;
-      report(found, {is_bad ? fault::kind::bad_logit : fault::kind::no_token, row, token, reader[token]});
-    }
-    return none;
+    selection(reader).put_largest(mine.best);
+    const std::uint64_t largest = largest_in_team(mine);
+    who_.sync();
+    return largest;
   }
 
-  // The cap keeps 0 * scale at 0 where the quotient overflows.
-  __device__ float scale() const { return fminf(1.44269504F / options_.temperature, FLT_MAX); }
+  // The exponentials of a row.
+  struct exponentials {
+    const LogitT* logits;
+    row_law law;
 
-  // Temperature, top-p and min-p, over the whole row.
-  __device__ void distribute(const detail::row_reader<LogitT>& reader, float best, float* out) {
-    const bool has_top_p = options_.top_p < 1.0F;
-    const float times = scale(), least = has_top_p ? 0.0F : options_.min_p;
-    const double total = who_.sum_of(static_cast<std::size_t>(reader.size()), [=](std::size_t i) {
-      const float e = espalier::detail::exp2_of_minus((best - reader[static_cast<std::int32_t>(i)]) * times);
-      return out[i] = e < least ? 0.0F : e;
-    });
-    if (!has_top_p) {
-      const auto inverse = static_cast<float>(1.0 / total);
-      each_token(reader.size(), [=](std::int32_t i) { out[i] *= inverse; });
-      return;
+    __device__ float operator()(std::size_t i) const { return law.exponential(detail::number_in(logits, i)); }
+  };
+
+  // Those from min_p on.
+  struct exponentials_from {
+    exponentials all;
+    float least;
+
+    __device__ float operator()(std::size_t i) const {
+      const float e = all(i);
+      return e < least ? 0.0F : e;
     }
-    detail::team_nucleus nucleus(out, reader.size(), who_, memory_->selection);
-    detail::team_cut cut = nucleus.find(static_cast<double>(options_.top_p) * total, total);
-    if (options_.min_p > cut.least) {
-      const float min_p = options_.min_p;
-      const double mass = who_.sum_of(static_cast<std::size_t>(reader.size()),
-                                      [=](std::size_t i) { return out[i] < min_p ? 0.0F : out[i]; });
-      cut = {min_p, detail::every_tie, mass};
+  };
+
+  // Top-p and min-p, over the whole row.
+  __device__ void cut(const detail::row_reader<LogitT>& reader, row_law& law) {
+    const auto size = static_cast<std::size_t>(reader.size());
+    const exponentials all{reader.data(), law};
+    double mass;
+    if (options_.top_p < 1.0F) {
+      const double total = who_.sum_of(size, all);
+      detail::team_nucleus nucleus(all, reader.size(), who_, memory_->selection);
+      const detail::team_cut found = nucleus.find(static_cast<double>(options_.top_p) * total, total);
+      law.least = found.least, law.last_least = found.last, mass = found.mass;
+      if (options_.min_p > law.least) {
+        law.least = options_.min_p, law.last_least = detail::every_tie;
+        mass = who_.sum_of(size, exponentials_from{all, law.least});
+      }
+    } else {
+      law.least = options_.min_p;
+      mass = law.least > 0 ? who_.sum_of(size, exponentials_from{all, law.least}) : who_.sum_of(size, all);
     }
-    const auto inverse = static_cast<float>(1.0 / cut.mass);
-    each_token(reader.size(), [=](std::int32_t i) { out[i] = cut.kept(out[i], i) * inverse; });
+    law.inverse = static_cast<float>(1.0 / mass);
   }
 
-  // The same over the k largest, or as many as are above minus infinity. Each block finds them, one writes them.
-  __device__ void take_top(const detail::row_reader<LogitT>& reader, std::uint64_t best_key, float* out) {
-    each_token(reader.size(), [=](std::int32_t i) { out[i] = 0; });
-    const float best = detail::number_of(best_key);
+  // The same over the k largest, or as many as are above minus infinity. Each block finds them, and each warp the cut.
+  __device__ void take_top(const detail::row_reader<LogitT>& reader, row_law& law) {
     detail::selection_memory& shared = memory_->selection;
-    const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16);
+    const std::int32_t n =
+        selection(reader).find(options_.top_k, -FLT_MAX, law.best > 0 ? law.best * 0.25F : law.best * 4 - 16);
     const std::int32_t k = ::min(n, options_.top_k);
-    who_.sync();  // the others have read what this block has found; the zeroes are there
+    who_.sync();  // the others have read what this block has found
     detail::rank_found(shared, 0, n, n, k, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < k; i += static_cast<std::int32_t>(blockDim.x)) {
@@ -217,29 +300,29 @@ class team_sampler {
       std::int32_t place = 0;
       for (std::int32_t j = 0; j < k; ++j)
         place += detail::token_of(shared.own[j]) < token ? 1 : 0;
-      const float number = detail::number_of(shared.own[i]);
-      const float e = espalier::detail::exp2_of_minus((best - number) * scale());
+      const float e = law.exponential(detail::number_of(shared.own[i]));
       memory_->numbers[place] = options_.top_p == 1.0F && e < options_.min_p ? 0.0F : e;
       memory_->tokens[place] = token;
     }
+    law.lowest = detail::number_of(shared.own[k - 1]), law.last_lowest = detail::token_of(shared.own[k - 1]);
     __syncthreads();
-    if (who_.block() > 0 || threadIdx.x >= 32) return;
-    // One warp: there are few.
     const float* numbers = memory_->numbers;
     const auto size = static_cast<std::size_t>(k);
-    const double total = detail::one_warp()(0, size, [=](std::size_t i) { return numbers[i]; }).of[0];
-    detail::team_cut cut{0, detail::every_tie, total};
+    double mass = detail::one_warp()(0, size, [=](std::size_t i) { return numbers[i]; }).of[0];
+    if (options_.top_p == 1.0F) law.least = options_.min_p;
     if (options_.top_p < 1.0F) {
-      cut = detail::find_short_nucleus(numbers, k, static_cast<double>(options_.top_p) * total, total);
-      if (options_.min_p > cut.least) {
+      const detail::team_cut found =
+          detail::find_short_nucleus(numbers, k, static_cast<double>(options_.top_p) * mass, mass);
+      law.least = found.least, mass = found.mass;
+      if (found.last != detail::every_tie) law.last_least = memory_->tokens[found.last];
+      if (options_.min_p > law.least) {
+        law.least = options_.min_p, law.last_least = detail::every_tie;
         const float min_p = options_.min_p;
         const auto from = [=](std::size_t i) { return numbers[i] < min_p ? 0.0F : numbers[i]; };
-        cut = {min_p, detail::every_tie, detail::one_warp()(0, size, from).of[0]};
+        mass = detail::one_warp()(0, size, from).of[0];
       }
     }
-    const auto inverse = static_cast<float>(1.0 / cut.mass);
-    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < k; i += 32)
-      out[memory_->tokens[i]] = cut.kept(numbers[i], i) * inverse;
+    law.inverse = static_cast<float>(1.0 / mass);
   }
 
   sampling_options options_;

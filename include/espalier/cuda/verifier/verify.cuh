@@ -4,12 +4,14 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/core/chance.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
@@ -21,10 +23,26 @@
 #include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
+#include "espalier/cuda/verifier/verify/first_path.cuh"
+#include "espalier/cuda/verifier/verify/near_tree.cuh"
+#include "espalier/cuda/verifier/verify/row_laws.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier::cuda {
+
+//! How verification is spread over the device.
+struct verify_tuning {
+  detail::row_tuning walk;   //!< the team that runs the verifier
+  detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
+  std::int32_t rows_ahead;   //!< of the first nodes of the tree
+
+  static verify_tuning here(std::int32_t vocab) {
+    return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
+  }
+
+  bool operator==(const verify_tuning&) const = default;
+};
 
 namespace detail {
 
@@ -32,6 +50,12 @@ namespace detail {
 template <class VerifierT>
 concept KeepsPath = requires {
   typename VerifierT::memory;
+};
+
+// Verifiers that test each node of a path by itself, and keep the last that passes: block_verification.
+template <class VerifierT>
+concept JudgesPath = requires(double x) {
+  { VerifierT::probability(x, x) } -> std::same_as<double>;
 };
 
 // A verifier as a kernel gets it: itself, or what it keeps in, one path after the other for each block of the team.
@@ -51,13 +75,11 @@ struct verify_arguments {
   typename verifier_argument<VerifierT>::type verifier;
   text_batch texts;
   text_rows draft;
-  vocab_rows<LogitT> logits;        // [lanes][rows_of_lane]
-  const std::int32_t* row_of_node;  // [lanes][rows_of_lane]
-  std::int32_t rows_of_lane;
-  const sampling_options* samplings;  // [places], as are the following
+  round_logits<LogitT> logits;
+  const sampling_options* samplings;  // [places], as are decisions and found
   team_sampler_layout layout;
-  float* rows;  // [places][n_rows][vocab]
-  std::int32_t n_rows;
+  row_laws_view ahead;
+  first_path_view path;
   std::int32_t max_nodes;
   verdict* decisions;
   fault* found;
@@ -69,11 +91,45 @@ ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
   *to = options;
 }
 
-template <class LogitT>
+// What is known of the first path, and what a verifier keeps of each node, where it fits.
+template <class VerifierT>
+struct path_in_shared_memory {};
+template <JudgesPath VerifierT>
+struct path_in_shared_memory<VerifierT> {
+  near_path::memory known;
+};
+template <KeepsPath VerifierT>
+struct path_in_shared_memory<VerifierT> {
+  static constexpr std::int32_t most_nodes = 256;
+
+  near_path::memory known;
+  typename VerifierT::memory kept[most_nodes];
+};
+
+template <class VerifierT, class LogitT>
 struct alignas(16) verify_memory {
   team::memory who;
   typename team_target_rows<LogitT>::memory rows;
+  [[no_unique_address]] path_in_shared_memory<VerifierT> path;
 };
+
+// Where the tree lies in the shared memory, after the sampler's.
+ESPALIER_HOST_DEVICE inline std::size_t sampler_bytes(const team_sampler_layout& layout) {
+  return (layout.bytes + 15) / 16 * 16;
+}
+
+// The depth of the last node on the first path that passes its test: a thread a node.
+template <JudgesPath VerifierT, class ChanceT>
+__device__ std::int32_t last_that_passes(const first_path_view& path, std::int32_t length, const team& who,
+                                         const ChanceT& chance) {
+  std::int32_t last = 0;
+  for (auto d = static_cast<std::int32_t>(who.rank()) + 1; d < length; d += static_cast<std::int32_t>(who.size())) {
+    const path_entry& entry = path.entry[d];
+    const double pass = entry.has_rest ? VerifierT::probability(entry.weight, path.total[d]) : entry.weight;
+    if (chance.accept(pass, 1, {entry.node, 0, purpose::accept})) last = d;
+  }
+  return who.reduce(last, [](std::int32_t a, std::int32_t b) { return ::max(a, b); });
+}
 
 template <class VerifierT, class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify_arguments<VerifierT, LogitT> in) {
@@ -81,29 +137,43 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
   if (here.place < 0) return;
   verdict decided{root_node, -1};
   fault* const found = in.found + here.place;
-  if (found->what != fault::kind::none) {
+  auto& memory = *reinterpret_cast<verify_memory<VerifierT, LogitT>*>(shared_memory());
+  unsigned char* const of_sampler = shared_memory() + sizeof memory;
+  philox_chance chance = here.chance();
+  const bool has_fault = found->what != fault::kind::none;
+  const tree_view tree = near_tree(here.tree.view(), of_sampler + sampler_bytes(in.layout), in.max_nodes);
+  if (has_fault) {
     if (blockIdx.x == 0 && threadIdx.x == 0) in.decisions[here.place] = decided;
     return;
   }
-  auto& memory = *reinterpret_cast<verify_memory<LogitT>*>(shared_memory());
   team::turns turns;
   const team who(memory.who, turns);
-  const tree_view tree = here.tree.view();
   const node_rows<float> draft_rows = in.draft.of(here.place);
   const team_draft_rows draft(draft_rows, who);
   const sampling_options sampling = in.samplings[here.place];
-  team_sampler<LogitT> sampler(sampling, in.layout, who, shared_memory() + sizeof memory);
-  const std::int32_t first_row = here.lane * in.rows_of_lane;
-  const vocab_rows<LogitT> logits{in.logits.at(first_row), in.rows_of_lane, in.logits.vocab};
-  float* const rows =
-      in.rows == nullptr ? nullptr : in.rows + static_cast<std::ptrdiff_t>(here.place) * in.n_rows * in.logits.vocab;
-  team_target_rows<LogitT> target(memory.rows, tree, logits, in.row_of_node + first_row,
-                                  in.texts.first_sequence + here.place, rows, in.n_rows, sampler, who, found);
-  philox_chance chance = here.chance();
+  team_sampler<LogitT> sampler(sampling, in.layout, who, of_sampler);
+  const round_logits<LogitT> logits = in.logits.of(here.lane);
+  const first_path_view own_path = in.path.of(here.place);
+  near_path path;
+  std::int32_t length = 0;
+  if constexpr (KeepsPath<VerifierT> || JudgesPath<VerifierT>) {
+    length = own_path.size->length;
+    add_up_first_rests(own_path, length, who);
+    path = near_path::copied(own_path, length, memory.path.known);
+  }
+  team_target_rows<LogitT> target(memory.rows, tree, logits.logits, logits.row_of_node,
+                                  in.texts.first_sequence + here.place, in.ahead.of(here.place), path, sampler, who,
+                                  found);
   if constexpr (KeepsPath<VerifierT>) {
-    const std::int64_t at = static_cast<std::int64_t>(here.place) * who.blocks() + who.block();
-    const auto path = in.verifier + at * in.max_nodes;
-    decided = VerifierT::verify(tree, draft, target, chance, path);
+    const bool is_near = in.max_nodes <= memory.path.most_nodes;
+    const std::int64_t block = static_cast<std::int64_t>(here.place) * who.blocks() + who.block();
+    const auto far = in.verifier + block * in.max_nodes;
+    decided = VerifierT::verify(tree, draft, target, chance, is_near ? memory.path.kept : far);
+  } else if constexpr (JudgesPath<VerifierT>) {
+    const std::int32_t refused = own_path.size->refused;
+    if (refused >= 0) (void)target.row(own_path.entry[refused].node);
+    const path_entry& last = own_path.entry[last_that_passes<VerifierT>(own_path, length, who, chance)];
+    if (refused < 0) decided = VerifierT::conclude(tree, draft, target, chance, last.node, last.weight);
   } else {
     VerifierT verifier = in.verifier;
     decided = verifier.verify(tree, draft, target, chance);
@@ -116,15 +186,18 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 }  // namespace detail
 
 //! Verifies the draft trees of texts on the device: any of the host's verifiers but khisti, run by one team of threads
-//! for each text, in one launch.
+//! for each text.
 //!
-//! The target's rows are made when they are first asked for, by the text's sampling options; residuals are never
-//! stored.
+//! What does not depend on random numbers the whole device works out before: how the target's rows follow from the
+//! logits, for the first nodes of the tree; and, for verifiers that go through the tree bottom up or test a path as a
+//! whole, what is left of the target where a node of the first path is rejected. All else the team works out when it is
+//! first asked for. No row of the target and no residual is ever stored.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  the verifier's passes over rows and the sampler's over the logits of the nodes visited; memory for at
-//!             most 32 rows of the vocabulary for each text. No synchronisation, no allocation after the constructor
+//! Complexity  2 launches, 4 for block_verification and traversal. Two passes over the rows that are looked at
+//!             beforehand, one for greedy; one over those of the first path and of the draft there; then the verifier's
+//!             passes over rows. No synchronisation, no allocation after the constructor
 //! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
 //!             compiler fuses products and sums
 //! Errors      option_error for options out of range, cuda_error where there is no memory; a row that was visited and
@@ -135,34 +208,38 @@ class verification {
   static_assert(detail::KeepsPath<VerifierT> || std::is_trivially_copyable_v<VerifierT>,
                 "this verifier does not run on the device: it keeps memory of the host, as khisti does");
   using path_type = typename detail::verifier_argument<VerifierT>::kept;
+  static constexpr bool uses_path = detail::KeepsPath<VerifierT> || detail::JudgesPath<VerifierT>;
 
  public:
   //! For so many texts, trees of this many nodes, root included.
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts = 1)
-      : verification(std::move(verifier), max_nodes, vocab, max_texts, detail::row_tuning_here(vocab)) {}
+      : verification(std::move(verifier), max_nodes, vocab, max_texts, tuning_here(max_nodes, vocab)) {}
 
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts,
-               detail::row_tuning tuning)
+               verify_tuning tuning)
       : verifier_(std::move(verifier)),
-        layout_(team_sampler_layout::of_any(vocab, tuning.blocks)),
+        walk_layout_(layout_of(vocab, tuning.walk.blocks)),
+        ahead_layout_(layout_of(vocab, tuning.ahead.blocks)),
         tuning_(tuning),
         max_nodes_(max_nodes),
         vocab_(vocab),
-        samplings_(static_cast<std::size_t>(max_texts)),
-        decisions_(static_cast<std::size_t>(max_texts)) {
-    if constexpr (!ArgmaxVerifier<VerifierT>) {
-      n_rows_ = (std::min)(max_nodes, team_target_rows<LogitT>::most_rows);
-      rows_ = device_array<float>(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(vocab) *
-                                  static_cast<std::size_t>(max_texts));
+        n_ahead_(uses_path ? max_nodes : (std::min)(max_nodes, tuning.rows_ahead)) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    samplings_ = device_array<sampling_options>(texts);
+    decisions_ = device_array<verdict>(texts);
+    laws_ = device_array<row_law>(texts * static_cast<std::size_t>(n_ahead_));
+    if constexpr (uses_path) {
+      first_ratio_ = device_array<double>(laws_.size());
+      path_ = detail::first_path(max_nodes, vocab, max_texts);
     }
     if constexpr (detail::KeepsPath<VerifierT>)
-      path_ = device_array<path_type>(static_cast<std::size_t>(max_nodes) * tuning.blocks *
-                                      static_cast<std::size_t>(max_texts));
+      kept_ = device_array<path_type>(texts * static_cast<std::size_t>(max_nodes) * tuning.walk.blocks);
   }
 
   //! How the text in this place is sampled, from the next run on.
-  void sample(std::int32_t place, const sampling_options& sampling, cudaStream_t stream) {
-    (void)team_sampler_layout::of(sampling, vocab_, tuning_.blocks);  // checks them
+  void sample(std::int32_t place, sampling_options sampling, cudaStream_t stream) {
+    if constexpr (ArgmaxVerifier<VerifierT>) sampling.temperature = 0;
+    (void)team_sampler_layout::of(sampling, vocab_, tuning_.walk.blocks);  // checks them
     const sampling_options checked = sampler<float>(sampling).options();
     launch("sample_as", detail::sample_as<>, {}, stream, samplings_.data() + place, checked);
   }
@@ -170,33 +247,72 @@ class verification {
   //! Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
   void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
            const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream) {
+    const detail::round_logits<LogitT> rows{logits, row_of_node, n_rows};
+    const std::int32_t n_ahead = (std::min)(n_ahead_, n_rows);
+    const detail::row_laws_view ahead{laws_.data(), first_ratio_.data(), n_ahead, n_ahead_};
+    const detail::first_path_view path = path_.view();
+    if (n_ahead > 0) {
+      launch("find_row_laws", detail::find_row_laws<LogitT>,
+             tuning_.ahead.shape(n_ahead, sizeof(team::memory) + ahead_layout_.bytes, texts.n), stream, texts, rows,
+             draft, samplings_.data(), ahead_layout_, ahead, found);
+    }
+    if constexpr (uses_path) {
+      launch("weigh_path", detail::weigh_path<LogitT>,
+             {texts.lanes(), detail::path_threads, sizeof(detail::path_memory)}, stream, texts, rows, draft, ahead,
+             path, found);
+      launch("sum_first_rests", detail::sum_first_rests<LogitT>, path_.shape(n_rows, texts.n), stream, texts, rows,
+             draft.rows, path, found);
+    }
     launch("verify_trees", detail::verify_trees<VerifierT, LogitT>,
-           tuning_.shape(1, sizeof(detail::verify_memory<LogitT>) + layout_.bytes, texts.n), stream,
-           {argument(), texts, draft, logits, row_of_node, n_rows, samplings_.data(), layout_, rows_.data(), n_rows_,
-            max_nodes_, decisions_.data(), found});
+           tuning_.walk.shape(1, shared_bytes(walk_layout_, max_nodes_), texts.n), stream,
+           {argument(), texts, draft, rows, samplings_.data(), walk_layout_, ahead, path, max_nodes_, decisions_.data(),
+            found});
   }
 
   //! [places], on the device: what the last run decided.
   const verdict* decisions() const { return decisions_.data(); }
 
  private:
+  static std::size_t shared_bytes(const team_sampler_layout& layout, std::int32_t max_nodes) {
+    return sizeof(detail::verify_memory<VerifierT, LogitT>) + detail::sampler_bytes(layout) +
+           detail::near_tree_bytes(max_nodes);
+  }
+
+  // Not every device that has clusters has room for one that is so wide.
+  static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab) {
+    verify_tuning tuning = verify_tuning::here(vocab);
+    const auto layout = layout_of(vocab, tuning.walk.blocks);
+    const launch_shape shape = tuning.walk.shape(1, shared_bytes(layout, max_nodes));
+    const bool is_wide = shape.cluster > tuning.ahead.blocks;
+    if (is_wide && resident_clusters("verify_trees", detail::verify_trees<VerifierT, LogitT>, shape) == 0)
+      tuning.walk = tuning.ahead;
+    return tuning;
+  }
+
   auto argument() const {
     if constexpr (detail::KeepsPath<VerifierT>) {
-      return path_.data();
+      return kept_.data();
     } else {
       return verifier_;
     }
   }
 
+  static team_sampler_layout layout_of(std::int32_t vocab, unsigned blocks) {
+    if constexpr (ArgmaxVerifier<VerifierT>) return team_sampler_layout::of({}, vocab, blocks);
+    return team_sampler_layout::of_any(vocab, blocks);
+  }
+
   VerifierT verifier_;
-  team_sampler_layout layout_;
-  detail::row_tuning tuning_;
+  team_sampler_layout walk_layout_, ahead_layout_;
+  verify_tuning tuning_;
   std::int32_t max_nodes_;
   std::int32_t vocab_;
-  std::int32_t n_rows_ = 0;
-  device_array<float> rows_;
-  device_array<path_type> path_;
-  device_array<sampling_options> samplings_;
+  std::int32_t n_ahead_;
+  device_array<sampling_options> samplings_;  // by text, as are the following
+  device_array<row_law> laws_;
+  device_array<double> first_ratio_;
+  detail::first_path path_;
+  device_array<path_type> kept_;
   device_array<verdict> decisions_;
 };
 

@@ -48,8 +48,8 @@ struct k_seq_sums {
   double open;     // q elsewhere
 };
 
-template <class RowT, class NumberT>
-ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const RowT& p, const RowT& q, NumberT rho) {
+template <class TargetRowT, class DraftRowT, class NumberT>
+ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const TargetRowT& p, const DraftRowT& q, NumberT rho) {
   const auto settled = [&](std::size_t i) { return p[i] <= rho * q[i] ? p[i] : NumberT{0}; };
   const auto open = [&](std::size_t i) { return p[i] <= rho * q[i] ? NumberT{0} : q[i]; };
   const auto found = team_of(p).sums_of(p.size(), settled, open);
@@ -81,9 +81,9 @@ ESPALIER_HOST_DEVICE inline double k_seq_step(double rho, k_seq_sums sums, std::
 // The smallest rho in [1, k] with f(rho) <= tolerance. rho beta(rho) is concave, so that each step, made along its
 // tangent, ends below the solution or at it, and the steps converge as Newton's do: 4 to 6 passes over a row of any
 // length, 1 if p and q are equal or disjoint.
-template <class RowT>
-ESPALIER_HOST_DEVICE k_seq solve_k_seq(const RowT& p, const RowT& q, std::int32_t k) {
-  using number = term_type<RowT>;
+template <class TargetRowT, class DraftRowT>
+ESPALIER_HOST_DEVICE k_seq solve_k_seq(const TargetRowT& p, const DraftRowT& q, std::int32_t k) {
+  using number = term_type<TargetRowT>;
   constexpr std::int32_t max_passes = 64;
   k_seq found;
   for (;;) {
@@ -102,12 +102,10 @@ ESPALIER_HOST_DEVICE k_seq solve_k_seq(const RowT& p, const RowT& q, std::int32_
 
 // What the target still has to give once all k draws have failed, in proportion: p - gamma min(p / rho, q), never
 // stored.
-template <class NumberT, class TeamT = alone>
+template <class NumberT, class TargetRowT = row_view<NumberT>, class DraftRowT = TargetRowT>
 class k_seq_residual {
  public:
-  using row = row_view<NumberT, TeamT>;
-
-  ESPALIER_HOST_DEVICE k_seq_residual(row p, row q, const k_seq& by)
+  ESPALIER_HOST_DEVICE k_seq_residual(TargetRowT p, DraftRowT q, const k_seq& by)
       : p_(p),
         q_(q),
         settled_(by.rho > by.gamma ? static_cast<NumberT>((by.rho - by.gamma) / by.rho) : NumberT{0}),
@@ -119,13 +117,16 @@ class k_seq_residual {
     const NumberT open = p_[i] - share_ * q_[i];
     return settled > open ? settled : open;
   }
-  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
+  ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
 
  private:
-  row p_;
-  row q_;
+  TargetRowT p_;
+  DraftRowT q_;
   NumberT settled_;  // of p where p <= rho q
   NumberT share_;
 };
+
+template <class TargetRowT, class DraftRowT>
+k_seq_residual(TargetRowT, DraftRowT, k_seq) -> k_seq_residual<term_type<TargetRowT>, TargetRowT, DraftRowT>;
 
 }  // namespace espalier::detail

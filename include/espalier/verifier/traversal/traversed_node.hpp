@@ -23,12 +23,12 @@ struct traversed_state {
 
 // A node of a traversal, at one of its draws: those before it have failed, with all below them. Without replacement,
 // repeated draws are passed over.
-template <bool Replaces, class NumberT, class TeamT>
+template <bool Replaces, class TargetRowT, class DraftRowT>
 class traversed_node {
  public:
-  using row = row_view<NumberT, TeamT>;
+  using residual_type = residual<term_type<TargetRowT>, TargetRowT, DraftRowT>;
 
-  ESPALIER_HOST_DEVICE traversed_node(tree_view tree, node_id u, row p, row q, double probability)
+  ESPALIER_HOST_DEVICE traversed_node(tree_view tree, node_id u, TargetRowT p, DraftRowT q, double probability)
       : tree_(tree),
         u_(u),
         q_(q),
@@ -39,7 +39,7 @@ class traversed_node {
 
   // What the subtree is accepted with, once all draws have failed, and its token drawn from.
   ESPALIER_HOST_DEVICE double probability() const { return probability_; }
-  ESPALIER_HOST_DEVICE const residual<NumberT, TeamT>& rest() const { return rest_; }
+  ESPALIER_HOST_DEVICE const residual_type& rest() const { return rest_; }
 
   ESPALIER_HOST_DEVICE bool has_draw() const { return draw_ != tree_.draws(u_).end(); }
   ESPALIER_HOST_DEVICE node_id child() const { return *draw_; }
@@ -48,8 +48,7 @@ class traversed_node {
   // What the subtree of the child is to be accepted with.
   ESPALIER_HOST_DEVICE double child_probability() const {
     const std::size_t x = drawn_token(tree_, *draw_, q_);
-    const double passed = probability_ * rest_.at(x) / (times() * static_cast<double>(q_[x]));
-    return passed < 1 ? passed : 1;
+    return passed_on(probability_, rest_.at(x) / (times() * static_cast<double>(q_[x])));
   }
 
   // The draw has failed, and the next one is up. Complexity: one pass over p and q; without replacement, one over q
@@ -80,9 +79,9 @@ class traversed_node {
 
   tree_view tree_;
   node_id u_;
-  row q_;
-  residual<NumberT, TeamT> rest_;
-  remaining_draft<NumberT, TeamT> drawn_from_;
+  DraftRowT q_;
+  residual_type rest_;
+  remaining_draft<DraftRowT> drawn_from_;
   double probability_;
   draw_iterator draw_;
 };

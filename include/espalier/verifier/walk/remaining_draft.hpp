@@ -30,18 +30,17 @@ struct remaining_draft_state {
 // The draft's row at a node while its draws are rejected in order, repeated ones passed over: what the next one was
 // drawn from is q / mass() off the rejected tokens. The mass is a sum of what is left, never 1 minus what is gone: a
 // peaked row leaves little, and all of it counts.
-template <class NumberT, class TeamT = alone>
+template <class RowT>
 class remaining_draft {
  public:
-  ESPALIER_HOST_DEVICE remaining_draft(tree_view tree, node_id u, row_view<NumberT, TeamT> q)
-      : tree_(tree), u_(u), q_(q) {}
+  ESPALIER_HOST_DEVICE remaining_draft(tree_view tree, node_id u, RowT q) : tree_(tree), u_(u), q_(q) {}
 
   // 1 before any rejection; 0 once all that the row could give has been rejected.
   ESPALIER_HOST_DEVICE double mass() const { return now_.mass; }
 
   // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
   ESPALIER_HOST_DEVICE void reject(draw_iterator draw) {
-    if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn<NumberT, TeamT>(tree_, u_, q_));
+    if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn(tree_, u_, q_));
     now_.mass = now_.undrawn;
     while (++draw != tree_.draws(u_).end()) {
       if (!is_repeated(tree_, u_, draw)) now_.mass += static_cast<double>(q_[vocab_token(tree_, *draw, q_)]);
@@ -54,7 +53,7 @@ class remaining_draft {
  private:
   tree_view tree_;
   node_id u_;
-  row_view<NumberT, TeamT> q_;
+  RowT q_;
   remaining_draft_state now_;
 };
 

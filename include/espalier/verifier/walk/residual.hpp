@@ -22,6 +22,20 @@ struct residual_state {
   double mass = 1;
 };
 
+template <class NumberT>
+ESPALIER_HOST_DEVICE NumberT rest_of(NumberT p, NumberT share, NumberT q) {
+  const NumberT d = p - share * q;
+  return d > 0 ? d : NumberT{0};
+}
+
+// Finite: it takes nothing where the draft's probability is 0.
+template <class NumberT>
+ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, double times) {
+  constexpr auto most = static_cast<double>(largest_number<NumberT>);
+  const double share = now.share + times * now.mass;
+  return static_cast<NumberT>(share < most ? share : most);
+}
+
 }  // namespace detail
 
 //! What the target still has to give after draws from q were rejected: R = norm((p - share * q)+), never stored.
@@ -33,30 +47,24 @@ struct residual_state {
 //! Law         a token rejected once, with R(x) < times * q(x), has weight 0 from then on
 //! Source      Delayed tree expansion, the residual of Algorithms 2, 4 and 5; the form is ours
 //!             (docs/algorithms/verifiers.md)
-template <class NumberT, class TeamT = detail::alone>
+template <class NumberT, class TargetRowT = row_view<NumberT>, class DraftRowT = TargetRowT>
 class residual {
  public:
-  using row = row_view<NumberT, TeamT>;
-
   //! R = p.
-  ESPALIER_HOST_DEVICE residual(row p, row q) : p_(p), q_(q) {}
+  ESPALIER_HOST_DEVICE residual(TargetRowT p, DraftRowT q) : p_(p), q_(q) {}
 
   ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
   //! In proportion to R.
-  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const {
-    const NumberT d = p_[i] - share_ * q_[i];
-    return d > 0 ? d : NumberT{0};
-  }
-  ESPALIER_HOST_DEVICE TeamT team() const { return p_.team(); }
+  ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return detail::rest_of(p_[i], share_, q_[i]); }
+  ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
+  ESPALIER_HOST_DEVICE const TargetRowT& target() const { return p_; }
   //! R itself.
   ESPALIER_HOST_DEVICE double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
 
   //! Weights in proportion to (R - times * q)+, to draw from once: nothing is summed up. All zero where R is times * q.
   ESPALIER_HOST_DEVICE residual after(double times) const {
-    constexpr auto most = static_cast<double>(detail::largest_number<NumberT>);
-    const double share = static_cast<double>(share_) + times * mass_;
     residual next = *this;
-    next.share_ = static_cast<NumberT>(share < most ? share : most);  // finite: it takes nothing where q is 0
+    next.share_ = detail::share_after<NumberT>(now(), times);
     return next;
   }
 
@@ -79,13 +87,15 @@ class residual {
   }
 
  private:
-  row p_;
-  row q_;
+  TargetRowT p_;
+  DraftRowT q_;
   NumberT share_ = 0;
   double mass_ = 1;
 };
 
 template <class NumberT>
 residual(std::span<const NumberT>, std::span<const NumberT>) -> residual<NumberT>;
+template <class TargetRowT, class DraftRowT>
+residual(TargetRowT, DraftRowT) -> residual<detail::term_type<TargetRowT>, TargetRowT, DraftRowT>;
 
 }  // namespace espalier

@@ -29,6 +29,13 @@ ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   }
 }
 
+// The probability that a drawn child is accepted with where its parent is with this one: `ratio` is of the target's
+// probability of the child to the draft's.
+ESPALIER_HOST_DEVICE inline double passed_on(double probability, double ratio) {
+  const double passed = probability > 0 ? probability * ratio : 0;
+  return passed < 1 ? passed : 1;
+}
+
 // How far the sum of a row may be from 1: what rounding makes of softmax in float is a hundredth of it.
 inline constexpr double mass_tolerance = 1e-4;
 
@@ -62,7 +69,11 @@ inline constexpr bool is_trusted = requires {
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowsT>
 ESPALIER_HOST_DEVICE auto known_row(RowsT& rows, node_id u) {
-  return row_view(rows.row(u));
+  if constexpr (is_trusted<decltype(rows.row(u))>) {
+    return rows.row(u);
+  } else {
+    return row_view(rows.row(u));
+  }
 }
 
 ESPALIER_EXEC_CHECK_DISABLE
@@ -75,7 +86,7 @@ ESPALIER_HOST_DEVICE token_id argmax(TargetRowsT& target, node_id u) {
 ESPALIER_EXEC_CHECK_DISABLE
 template <class TargetRowsT>
 ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
-  const row_view p(target.row(u));
+  const auto p = known_row(target, u);
   if constexpr (!is_trusted<decltype(p)> && !are_distributions<TargetRowsT>)
     require_distribution(p.span(), "target", u);
   return p;
@@ -85,8 +96,8 @@ ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
 ESPALIER_EXEC_CHECK_DISABLE
 template <class DraftRowsT>
 ESPALIER_HOST_DEVICE auto draft_row(const DraftRowsT& draft, node_id u, std::size_t vocab) {
-  if constexpr (is_trusted<decltype(row_view(draft.row(u)))>) {
-    return row_view(draft.row(u));
+  if constexpr (is_trusted<decltype(draft.row(u))>) {
+    return draft.row(u);
   } else {
     if (!draft.has(u)) raise<input_error>("node ", u, " of the tree has draws, but the draft has no row for it.");
     const row_view q(draft.row(u));

@@ -9,14 +9,19 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/row_view.hpp"
+#include "espalier/core/sums.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/sampling/row_law.cuh"
+#include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
+#include "espalier/cuda/verifier/verify/first_path.cuh"
+#include "espalier/cuda/verifier/verify/row_laws.cuh"
 
 namespace espalier::cuda {
 
-//! A row of the device as a team reads it.
+//! A row of the draft as a team reads it.
 using team_row = row_view<float, team>;
 
 //! The rows that a tree was drawn from, for a verifier that a team runs.
@@ -33,37 +38,111 @@ class team_draft_rows {
   const team& who_;
 };
 
-//! The target's rows by node, which a team makes from the logits when its verifier first asks: lazy_rows on the device.
-//! There is memory for some rows alone: nodes of the same depth, modulo their number, share one, and a row that lost it
-//! is made again.
+namespace detail {
+
+// What is left of a target's row, which says whose it is.
+template <class TermsT>
+concept RestOfNode = requires(const TermsT& terms) {
+  terms.target().node();
+  terms.now().share;
+};
+
+// A team that need not add up what is known.
+class row_team : public team {
+ public:
+  __device__ row_team(const team& who, const near_path& path) : team(who), path_(&path) {}
+
+  template <class... TermsT>
+  __device__ auto sums_of(std::size_t n, const TermsT&... terms) const {
+    if constexpr ((sizeof...(TermsT) == 1) && (RestOfNode<TermsT> && ...)) {
+      const std::int32_t d = depth_where_known(terms...);
+      if (d >= 0) return espalier::detail::sums<1>{{path_->of->total[d]}};
+    }
+    return team::sums_of(n, terms...);
+  }
+
+  template <class TermsT>
+  __device__ parts parts_of(const espalier::detail::parting& cut, const TermsT& terms) const {
+    if constexpr (RestOfNode<TermsT>) {
+      const std::int32_t d = depth_where_known(terms);
+      if (d >= 0) return {path_->part + static_cast<std::ptrdiff_t>(d) * path_->n_parts, path_->of->total[d]};
+    }
+    return team::parts_of(cut, terms);
+  }
+
+ private:
+  template <class RestT>
+  __device__ std::int32_t depth_where_known(const RestT& rest) const {
+    const std::int32_t d = rest.target().depth();
+    const path_entry* const entry = path_->known(rest.target().node(), d);
+    return entry != nullptr && static_cast<double>(entry->share) == rest.now().share ? d : -1;
+  }
+
+  const near_path* path_;
+};
+
+}  // namespace detail
+
+//! A row of the target as a team reads it: made from the logits, number by number, and never stored.
+template <class LogitT>
+class logits_row {
+ public:
+  static constexpr bool is_trusted = true;
+
+  //! Shapes      logits [vocab]
+  __device__ logits_row(const LogitT* logits, std::size_t vocab, const row_law& law, node_id u, std::int32_t depth,
+                        const detail::row_team& who)
+      : logits_(logits), vocab_(vocab), law_(law), u_(u), depth_(depth), who_(who) {}
+
+  __device__ std::size_t size() const { return vocab_; }
+  __device__ float operator[](std::size_t i) const {
+    return law_.probability(detail::number_in(logits_, i), static_cast<token_id>(i));
+  }
+  __device__ detail::row_team team() const { return who_; }
+  __device__ node_id node() const { return u_; }
+  __device__ std::int32_t depth() const { return depth_; }
+
+ private:
+  const LogitT* logits_;
+  std::size_t vocab_;
+  row_law law_;
+  node_id u_;
+  std::int32_t depth_;
+  detail::row_team who_;
+};
+
+//! The target's rows by node: lazy_rows on the device. What is not known of a row beforehand a team finds out when its
+//! verifier first asks for it. It remembers some rows alone: nodes of the same depth, modulo their number, share a
+//! place, and what lost it is found out again.
 //!
-//! Complexity  row: the sampler's, once a node if the tree is no deeper than there are rows; argmax: one pass
+//! Complexity  row, argmax: team_sampler's law; none where it is known
 //! Law         bit for bit the rows of espalier::lazy_rows
 //! Errors      a fault for logits that espalier::sampler refuses: then the row is 0 everywhere, and the verdict is not
 //!             to be used
-//! Pre         of rows in use at once, no two share memory: a node and its parent never do
 template <class LogitT>
 class team_target_rows {
  public:
   static constexpr std::int32_t most_rows = 32;
 
-  //! Which node each row is of: in the shared memory of each block.
+  //! Which node each law is of: in the shared memory of each block.
   struct memory {
     node_id holder[most_rows];
+    row_law laws[most_rows];
   };
 
-  //! Shapes      rows [n_rows][vocab], 2 <= n_rows <= most_rows, or 1 for a tree of the root alone; row_of_node
-  //!             [n_nodes]
+  //! Shapes      row_of_node [n_nodes]
   __device__ team_target_rows(memory& shared, tree_view tree, const vocab_rows<LogitT>& logits,
-                              const std::int32_t* row_of_node, std::int32_t sequence, float* rows, std::int32_t n_rows,
+                              const std::int32_t* row_of_node, std::int32_t sequence,
+                              const detail::row_laws_view& known, const detail::near_path& path,
                               team_sampler<LogitT>& sampler, const team& who, fault* found)
       : shared_(shared),
         tree_(tree),
         logits_(logits),
         row_of_node_(row_of_node),
         sequence_(sequence),
-        rows_(rows),
-        n_rows_(n_rows),
+        known_(known),
+        path_(path),
+        adding_(who, path),
         sampler_(sampler),
         who_(who),
         found_(found) {
@@ -71,25 +150,17 @@ class team_target_rows {
     __syncthreads();
   }
 
-  //! The target's most probable token after node u; ties go to the lower id. -1 where there is a fault.
-  __device__ __noinline__ token_id argmax(node_id u) {
-    const token_id token = sampler_.argmax(logits_.at(row_of_node_[u]), logits_.vocab, found_, origin(u));
-    if (token < 0) failed_ = true;
-    return token;
+  //! The target's most probable token after node u; ties go to the lower id. -1 where there is a fault. Pre: the
+  //! sampler's temperature is 0
+  __device__ token_id argmax(node_id u) {
+    const row_law found = law(u, logits_.at(row_of_node_[u]));
+    return found.refused == fault::kind::none ? found.last_lowest : -1;
   }
 
   //! The distribution of the token after node u.
-  __device__ team_row row(node_id u) {
-    const std::int32_t place = tree_.depth[u] % n_rows_;
-    const auto vocab = static_cast<std::size_t>(logits_.vocab);
-    float* const row = rows_ + static_cast<std::size_t>(place) * vocab;
-    const bool is_made = who_.once([&] {
-      const bool held = shared_.holder[place] == u;
-      shared_.holder[place] = u;
-      return held;
-    });
-    if (!is_made) make(row, u);
-    return {row, vocab, who_};
+  __device__ logits_row<LogitT> row(node_id u) {
+    const LogitT* const logits = logits_.at(row_of_node_[u]);
+    return {logits, static_cast<std::size_t>(logits_.vocab), law(u, logits), u, tree_.depth[u], adding_};
   }
 
   //! Whether a row that was asked for has a fault.
@@ -101,14 +172,28 @@ class team_target_rows {
   }
 
   // Not inlined, for verifiers ask for rows in several places.
-  __device__ __noinline__ void make(float* row, node_id u) {
-    who_.sync();  // nobody reads what was there
-    if (sampler_.probabilities(logits_.at(row_of_node_[u]), logits_.vocab, row, found_, origin(u))) return;
-    failed_ = true;
-    for (auto i = static_cast<std::int32_t>(who_.rank()); i < logits_.vocab;
-         i += static_cast<std::int32_t>(who_.size()))
-      row[i] = 0;
-    who_.sync();
+  __device__ __noinline__ row_law law(node_id u, const LogitT* logits) {
+    const std::int32_t place = tree_.depth[u] % most_rows;
+    row_law law;
+    if (const detail::path_entry* entry = path_.known(u, tree_.depth[u]); entry != nullptr) {
+      law = entry->law;
+    } else if (known_.has(tree_, u)) {
+      law = known_.laws[u];
+    } else if (who_.once([&] { return shared_.holder[place] == u; })) {
+      law = shared_.laws[place];
+    } else {
+      law = sampler_.law(logits, logits_.vocab);
+      if (threadIdx.x == 0) {
+        shared_.holder[place] = u;
+        shared_.laws[place] = law;
+      }
+      __syncthreads();
+    }
+    if (law.refused != fault::kind::none) {
+      sampler_.report_refused(law, logits, found_, origin(u));
+      failed_ = true;
+    }
+    return law;
   }
 
   memory& shared_;
@@ -116,8 +201,9 @@ class team_target_rows {
   const vocab_rows<LogitT>& logits_;
   const std::int32_t* row_of_node_;
   std::int32_t sequence_;
-  float* rows_;
-  std::int32_t n_rows_;
+  detail::row_laws_view known_;
+  const detail::near_path& path_;
+  detail::row_team adding_;
   team_sampler<LogitT>& sampler_;
   const team& who_;
   fault* found_;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/sampling_options.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/row_law.cuh"
+#include "espalier/cuda/sampling/row_reader.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/cuda/sampling/team_sampler.cuh"
+
+namespace espalier::cuda::detail {
+
+// What is found out about the target's rows before verifiers ask for them: of those inner nodes that are among the
+// first `n` of each tree. By value into kernels.
+//
+// Shapes      laws, first_ratio [places][stride]
+struct row_laws_view {
+  row_law* laws = nullptr;
+  double* first_ratio = nullptr;  // of the target's probability of the first draw to the draft's; null: not wanted
+  std::int32_t n = 0;
+  std::int32_t stride = 0;
+
+  // Those of one text.
+  __device__ row_laws_view of(std::int32_t place) const {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * stride;
+    return {laws + first, first_ratio == nullptr ? nullptr : first_ratio + first, n, stride};
+  }
+
+  __device__ bool has(tree_view tree, node_id u) const { return u < n && !tree.is_leaf(u); }
+};
+
+// The logits of a round's nodes, as kernels of verification get them.
+//
+// Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane
+template <class LogitT>
+struct round_logits {
+  vocab_rows<LogitT> logits;
+  const std::int32_t* row_of_node;
+  std::int32_t n_rows;
+
+  // Of one lane.
+  __device__ round_logits of(std::int32_t lane) const {
+    const std::int32_t first = lane * n_rows;
+    return {{logits.at(first), n_rows, logits.vocab}, row_of_node + first, n_rows};
+  }
+};
+
+// A team a node, along x, of each lane, along y. Shapes: samplings, found [places]
+template <class LogitT>
+ESPALIER_KERNEL __launch_bounds__(row_threads, 2) void find_row_laws(text_batch texts, round_logits<LogitT> all_logits,
+                                                                     text_rows all_drafts,
+                                                                     const sampling_options* samplings,
+                                                                     team_sampler_layout layout, row_laws_view all_rows,
+                                                                     const fault* found) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const round_logits<LogitT> from = all_logits.of(here.lane);
+  const vocab_rows<LogitT>& logits = from.logits;
+  const node_rows<float> draft = all_drafts.of(here.place);
+  const row_laws_view rows = all_rows.of(here.place);
+  const sampling_options options = samplings[here.place];
+  const tree_view tree = here.tree.view();
+  const node_id u = team::number();
+  // All of it is asked for at once.
+  const bool is_leaf = tree.is_leaf(u), has_fault = found[here.place].what != fault::kind::none;
+  const std::int32_t row_of = from.row_of_node[u];
+  if ((u >= tree.n_nodes) | is_leaf | has_fault | (row_of < 0)) return;
+  team::turns turns;
+  const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
+  team_sampler<LogitT> sampler(options, layout, who, shared_memory() + sizeof(team::memory));
+  const LogitT* const row = logits.at(row_of);
+  const row_law law = sampler.law(row, logits.vocab);
+  if (who.rank() == 0) {
+    rows.laws[u] = law;
+    if (rows.first_ratio != nullptr) {
+      const token_id x = tree.token[*tree.draws(u).begin()];
+      const float p = law.probability(number_in(row, static_cast<std::size_t>(x)), x);
+      rows.first_ratio[u] = static_cast<double>(p) / static_cast<double>(draft.at(u)[x]);
+    }
+  }
+  who.sync();  // no block ends while another one reads its shared memory
+}
+
+}  // namespace espalier::cuda::detail
