@@ -277,6 +277,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/ptx.cuh
   include/espalier/cuda/core/shared_memory.cuh
   include/espalier/cuda/core/stream.cuh
+  include/espalier/cuda/core/sum_before.cuh
   include/espalier/cuda/core/team.cuh
   include/espalier/cuda/core/text.cuh
   include/espalier/cuda/core/text_batch.cuh
@@ -290,6 +291,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/concepts/state_rows.cuh
   include/espalier/cuda/concepts/tree_policy.cuh
   include/espalier/cuda/sampling/argmax.cuh
+  include/espalier/cuda/sampling/found_keys.cuh
   include/espalier/cuda/sampling/row_law.cuh
   include/espalier/cuda/sampling/row_reader.cuh
   include/espalier/cuda/sampling/row_scan.cuh
@@ -312,9 +314,8 @@ set(espalier_cuda_headers
   include/espalier/cuda/drafter/block_diffusion.cuh
   include/espalier/cuda/drafter/no_drafter.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
-  include/espalier/cuda/tree_policy/best_first/prefix_heap.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
-  include/espalier/cuda/tree_policy/best_first/prefix_nodes.cuh
+  include/espalier/cuda/tree_policy/best_first/prefix_lists.cuh
   include/espalier/cuda/tree_policy/chain.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
   include/espalier/cuda/tree_policy/dynatree.cuh

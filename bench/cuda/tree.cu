@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trees on the device: best_first from lists that are there, by every method, and the compilation of the tree in every
-// order.
+// Trees on the device: best_first from lists that are there, and the compilation of the tree in every order.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,7 +18,6 @@ namespace {
 
 using namespace espalier;
 namespace device = espalier::cuda;
-using device::best_first_method;
 
 struct asked {
   std::int32_t budget;
@@ -35,22 +33,8 @@ void measure_one(bench::bench_run& run, const asked& of) {
       .tokens = tokens.data(), .log_probs = log_probs.data(), .n_rows = n_rows, .n_ranks = of.budget};
   const bench::device_text text(prefix, prefix + 2048);
 
-  const best_first_options options{.budget = of.budget};
-  const auto chosen = device::best_first_tuning::select(options);
-  struct way {
-    const char* name;
-    device::best_first policy;
-    device::tree tree;
-    bool is_chosen;
-  };
-  std::vector<way> ways;
-  const std::int32_t threads = of.budget <= 256 ? 256 : 1024;
-  for (const auto& [method, name] :
-       {std::pair{best_first_method::one_thread, "one_thread"}, std::pair{best_first_method::heap, "heap"},
-        std::pair{best_first_method::levels, "levels"}}) {
-    const device::best_first_tuning tuning{method, threads};
-    ways.push_back({name, device::best_first(options, tuning), device::tree(of.budget), tuning == chosen});
-  }
+  const device::best_first policy({.budget = of.budget});
+  const device::tree grown(of.budget);
   struct ordered {
     const char* name;
     device::tree_compiler compiler;
@@ -62,17 +46,15 @@ void measure_one(bench::bench_run& run, const asked& of) {
 
   auto race = run.race();
   // The lists have just been written when a round comes here: the caches hold them.
-  for (const way& w : ways) {
-    race.add(
-        {.key = w.name,
-         .work = [&](cudaStream_t s) { w.policy.take_best(device::text_batch::of(w.tree.writer(), {}), lists, s); },
-         .prepare = [&](cudaStream_t s) { bench::reset_tree(w.tree.writer(), of.budget, s); },
-         .cold = false});
-  }
-  const device::tree grown(of.budget);
-  bench::reset_tree(grown.writer(), of.budget, race.in());
-  const auto texts = device::text_batch::of(grown.writer(), text.view(), prefix + of.budget + 1);
-  ways.back().policy.take_best(texts, lists, race.in());
+  race.add({.key = "best_first",
+            .work = [&](cudaStream_t s) { policy.take_best(device::text_batch::of(grown.writer(), {}), lists, s); },
+            .prepare = [&](cudaStream_t s) { bench::reset_tree(grown.writer(), of.budget, s); },
+            .cold = false});
+  // One that is not grown again.
+  const device::tree compiled(of.budget);
+  bench::reset_tree(compiled.writer(), of.budget, race.in());
+  const auto texts = device::text_batch::of(compiled.writer(), text.view(), prefix + of.budget + 1);
+  policy.take_best(texts, lists, race.in());
   for (const ordered& o : orders) {
     race.add({.key = o.name,
               .work = [&](cudaStream_t s) { (void)o.compiler.compile(texts, of.budget + 1, s); },
@@ -80,13 +62,11 @@ void measure_one(bench::bench_run& run, const asked& of) {
   }
   race.run();
   const std::string n = std::to_string(of.budget);
-  for (const way& w : ways) {
-    bench::figure f{.key = "tree." + n + "." + w.name,
-                    .what = "best_first from lists, B = " + n + ", " + w.name + (w.is_chosen ? " (chosen)" : ""),
-                    .measured = race.of(w.name)};
-    if (w.is_chosen) f.limit = of.tree, f.target = "asked for";
-    run.found.add(f);
-  }
+  run.found.add({.key = "tree." + n,
+                 .what = "best_first from lists, B = " + n,
+                 .measured = race.of("best_first"),
+                 .limit = of.tree,
+                 .target = "asked for"});
   for (const ordered& o : orders) {
     run.found.add({.key = "compile." + n + "." + o.name,
                    .what = "compile, B = " + n + ", " + o.name,
@@ -97,7 +77,7 @@ void measure_one(bench::bench_run& run, const asked& of) {
 }
 
 void measure(bench::bench_run& run) {
-  const std::vector<asked> all{{64, 25, 5}, {512, 80, 10}, {1024, 150, 20}};
+  const std::vector<asked> all{{64, 25, 5}, {512, 80, 10}, {1024, 60, 20}};
   for (const asked& of : all)
     measure_one(run, run.options.tiny ? asked{of.budget / 8, of.tree, of.compile} : of);
 }

@@ -7,11 +7,12 @@ macro(espalier_cuda_sources name)
 endmacro()
 
 espalier_cuda_sources(core core/arrays.cu)
-espalier_cuda_sources(team core/team.cu)
+espalier_cuda_sources(team core/sum_before.cu core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store/stores.cu)
 espalier_cuda_sources(interop interop/conversions.cu)
 espalier_cuda_sources(sampling
+  sampling/found_keys.cu
   sampling/sampler.cu
   sampling/top_children.cu
   sampling/top_tokens.cu)

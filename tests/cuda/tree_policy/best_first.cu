@@ -85,18 +85,16 @@ lists random_lists(std::int32_t n_rows, std::int32_t n_ranks, int kind, std::mt1
 }
 constexpr int n_kinds = 9;
 
-using method = gpu::best_first_method;
-
 // What every device of compute capability 8.0 and later has.
-static_assert(sizeof(gpu::detail::prefix_levels_memory<1024>) <= 99 * 1024);
+static_assert(sizeof(gpu::detail::best_first_memory<1024>) <= 99 * 1024);
 
 // Grows from the same lists on host and device; an empty string where the trees are the same.
-std::string compare(const lists& from, best_first_options options, gpu::best_first_tuning tuning, std::int32_t limit) {
+std::string compare(const lists& from, best_first_options options, std::int32_t limit = 1 << 20) {
   tree<> host(options.budget);
   host.reset(7, limit);
   best_first host_policy(options);
   host_policy.take_best(host, from.tokens, from.log_probs, from.n_rows, from.n_ranks);
-  const gpu::best_first policy(options, tuning);
+  const gpu::best_first policy(options);
   const gpu::tree grown(options.budget);
   start_round(grown, 7, limit);
   const auto tokens = to_device(from.tokens);
@@ -108,35 +106,47 @@ std::string compare(const lists& from, best_first_options options, gpu::best_fir
 
 }  // namespace
 
-TEST_CASE("The prefixes taken on the device are the host's, however they are found") {
-  const auto tuning =
-      GENERATE(gpu::best_first_tuning{method::one_thread, 256}, gpu::best_first_tuning{method::heap, 256},
-               gpu::best_first_tuning{method::levels, 256}, gpu::best_first_tuning{method::levels, 1024});
+TEST_CASE("The prefixes taken on the device are the host's") {
   const auto kind = GENERATE(range(0, n_kinds));
   std::mt19937 random(static_cast<unsigned>(kind));
-  for (int i = 0; i < 12; ++i) {
-    const std::int32_t budget = i == 0 ? 1 : i == 1 ? 256 : static_cast<std::int32_t>(1 + random() % 150);
+  for (int i = 0; i < 24; ++i) {
+    const std::int32_t budget = i == 0   ? 1
+                                : i == 1 ? 256
+                                : i < 6  ? static_cast<std::int32_t>(257 + random() % 300)
+                                         : static_cast<std::int32_t>(1 + random() % 150);
     const std::int32_t n_rows = i == 2 ? 1 : static_cast<std::int32_t>(1 + random() % 16);
     // Vocabularies smaller than the budget, too.
     const std::int32_t n_ranks =
         i % 3 == 0 ? budget : static_cast<std::int32_t>(1 + random() % static_cast<unsigned>(budget));
     const std::int32_t limit = i % 4 == 3 ? static_cast<std::int32_t>(random() % 40) : 1 << 20;
     const lists from = random_lists(n_rows, n_ranks, kind, random);
-    CAPTURE(i, kind, budget, n_rows, n_ranks, limit, static_cast<int>(tuning.method), tuning.threads);
-    CHECK(compare(from, {.budget = budget}, tuning, limit) == "");
+    CAPTURE(i, kind, budget, n_rows, n_ranks, limit);
+    CHECK(compare(from, {.budget = budget}, limit) == "");
   }
 }
 
 TEST_CASE("The largest budget gives the host's tree") {
-  const auto tuning = GENERATE(gpu::best_first_tuning{method::one_thread, 256},
-                               gpu::best_first_tuning{method::heap, 256}, gpu::best_first_tuning{method::levels, 1024});
   const auto kind = GENERATE(0, 1, 3, 5);
   const auto n_ranks = GENERATE(1024, 40);
   const auto n_rows = GENERATE(15, 64);
   std::mt19937 random(5);
   const lists from = random_lists(n_rows, n_ranks, kind, random);
-  CAPTURE(kind, n_ranks, n_rows, static_cast<int>(tuning.method));
-  CHECK(compare(from, {.budget = 1024, .max_depth = 64}, tuning, 1 << 20) == "");
+  CAPTURE(kind, n_ranks, n_rows);
+  CHECK(compare(from, {.budget = 1024, .max_depth = 64}) == "");
+}
+
+TEST_CASE("Levels of which few nodes remain do not fill the memory, nor do equal prefixes") {
+  // Prefixes of any depth are about as good as their beginning: so each level takes room from those before it.
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> unit(0, 1);
+  const auto budget = GENERATE(200, 256, 1024);
+  const auto almost = GENERATE(0.0F, -1e-3F, -0.1F);
+  lists from = lists_of(16, budget, [&] { return -2 - 6 * unit(random); });
+  for (std::int32_t r = 1; r < from.n_rows; ++r)
+    from.log_probs[static_cast<std::size_t>(r * budget)] = almost;
+  CHECK(compare(from, {.budget = budget}) == "");
+  // Nothing but prefixes of probability 1: the first ones in lexicographic order.
+  CHECK(compare(lists_of(16, budget, [] { return 0.0F; }), {.budget = budget}) == "");
 }
 
 TEST_CASE("Options of best_first on the device are checked") {
@@ -144,9 +154,5 @@ TEST_CASE("Options of best_first on the device are checked") {
   CHECK_THROWS_AS(gpu::best_first({.budget = 1025}), option_error);
   CHECK_THROWS_AS(gpu::best_first({.max_depth = 65}), option_error);
   CHECK_THROWS_AS(gpu::best_first({.min_gain = 2}), option_error);
-  CHECK_THROWS_AS(gpu::best_first({.budget = 8}, {method::heap, 100}), option_error);
-  CHECK_THROWS_AS(gpu::best_first({.budget = 300}, {method::levels, 256}), option_error);
   CHECK(gpu::best_first({.budget = 77}).max_nodes() == 77);
-  CHECK(gpu::best_first_tuning::select({.budget = 64}).method == method::heap);
-  CHECK(gpu::best_first_tuning::select({.budget = 1024}).method == method::levels);
 }

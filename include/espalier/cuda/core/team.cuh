@@ -29,6 +29,13 @@ __device__ inline unsigned cluster_rank() {
 __device__ inline void sync_cluster() {
   cooperative_groups::this_cluster().sync();
 }
+using cluster_arrival = cooperative_groups::cluster_group::arrival_token;
+__device__ inline cluster_arrival arrive_at_cluster() {
+  return cooperative_groups::this_cluster().barrier_arrive();
+}
+__device__ inline void await_cluster(cluster_arrival arrival) {
+  cooperative_groups::this_cluster().barrier_wait(static_cast<cluster_arrival&&>(arrival));
+}
 template <class ValueT>
 __device__ ValueT* in_block(ValueT* shared, unsigned rank) {
   return cooperative_groups::this_cluster().map_shared_rank(shared, rank);
@@ -43,6 +50,11 @@ __device__ inline unsigned cluster_rank() {
 __device__ inline void sync_cluster() {
   __syncthreads();
 }
+struct cluster_arrival {};
+__device__ inline cluster_arrival arrive_at_cluster() {
+  return {};
+}
+__device__ inline void await_cluster(cluster_arrival) {}
 template <class ValueT>
 __device__ ValueT* in_block(ValueT* shared, unsigned) {
   return shared;
@@ -173,6 +185,26 @@ class team {
     } else {
       __syncthreads();
     }
+  }
+
+  //! sync() in two steps: what was written before arrive() is seen after wait(), and what a thread does between them
+  //! holds nobody up.
+  __device__ detail::cluster_arrival arrive() const {
+    return blocks_ > 1 ? detail::arrive_at_cluster() : detail::cluster_arrival{};
+  }
+  __device__ void wait(detail::cluster_arrival arrival) const {
+    if (blocks_ > 1) {
+      detail::await_cluster(arrival);
+    } else {
+      __syncthreads();
+    }
+  }
+
+  //! Where lane r of a warp reads what block r has at `mine`; `other` for lanes that have no block. As in_block.
+  template <class ElementT>
+  __device__ ElementT of_block_by_lane(ElementT* mine, ElementT other) const {
+    const unsigned lane = threadIdx.x % 32;
+    return lane < blocks_ ? *in_block(static_cast<std::int32_t>(lane), mine) : other;
   }
 
   //! The sum of f(i) or f[i] for 0 <= i < n.

@@ -51,6 +51,8 @@ struct tree_compile_memory {
   static constexpr int tile_words = (places + 31) / 32 | 1;  // odd: neighbouring rows begin in different banks
 
   typename block_tree_order<Threads, Items>::memory order;
+  token_id token[places];      // of a node
+  std::int32_t depth[places];  // of a node
   node_id node_of[places];     // row -> node
   std::int32_t above[places];  // row -> row of the parent
   union {
@@ -59,30 +61,45 @@ struct tree_compile_memory {
   };
 };
 
-// Fills m.order.rank, node -> row, and m.node_of. Ends with a barrier.
+// Fills m.order.rank, node -> row, m.node_of, and what is read of the nodes. Ends with a barrier.
 template <int Threads, int Items, int Tile>
 __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const tree_writer& tree, node_order order,
                             int n) {
   block_tree_order<Threads, Items> block(m.order, m.sorting, n);
   block.each([&](int u) {
     m.order.parent[u] = tree.parent[u];
+    m.token[u] = tree.token[u];
+    m.depth[u] = tree.depth[u];
     m.order.below[u] = 1;
     m.order.rank[u] = u;
   });
-  if (order != node_order::insertion) block.preorder(order == node_order::heavy_path, 1);
-  block.each([&](int u) { m.node_of[m.order.rank[u]] = u; });
-  __syncthreads();
-  if (order != node_order::breadth_first) return;
-  // Nodes of one depth follow each other in preorder as they do level by level.
-  std::int32_t node[Items];
-  block.sort_stably(
-      m.node_of, [&](node_id u) { return tree.depth[u]; }, node);
-  for (int k = 0; k < Items; ++k) {
-    const int row = block.first_place() + k;
-    if (row >= n) continue;
-    m.node_of[row] = node[k];
-    m.order.rank[node[k]] = row;
+  const int depth_bits = order == node_order::insertion ? 0 : block.preorder(order == node_order::heavy_path, 1);
+  if (order == node_order::breadth_first) {
+    // Nodes of one depth follow each other in preorder as they do level by level.
+    if constexpr (block_tree_order<Threads, Items>::is_counted) {
+      block.each([&](int u) { m.above[u] = m.depth[u] * n + m.order.rank[u]; });
+      __syncthreads();
+      block.each([&](int u) {
+        const std::int32_t own = m.above[u];
+        std::int32_t row = 0;
+        for (int v = 0; v < n; ++v)
+          row += m.above[v] < own ? 1 : 0;
+        m.order.rank[u] = row;
+      });
+      __syncthreads();
+    } else {
+      block.each([&](int u) { m.node_of[m.order.rank[u]] = u; });
+      __syncthreads();
+      std::int32_t node[Items];
+      block.sort_stably(
+          m.node_of, depth_bits, [&](node_id u) { return m.depth[u]; }, node);
+      for (int k = 0; k < Items; ++k) {
+        if (block.first_place() + k < n) m.order.rank[node[k]] = block.first_place() + k;
+      }
+      __syncthreads();
+    }
   }
+  block.each([&](int u) { m.node_of[m.order.rank[u]] = u; });
   __syncthreads();
 }
 
@@ -131,8 +148,8 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
     const node_id u = is_there ? m.node_of[row] : no_node;
     out.nodes[to] = u;
     out.rows[to] = is_there ? m.order.rank[row] : -1;
-    out.tokens[to] = is_there ? from.tree.token[u] : 0;
-    out.positions[to] = is_there ? prefix + from.tree.depth[u] : 0;
+    out.tokens[to] = is_there ? m.token[u] : 0;
+    out.positions[to] = is_there ? prefix + m.depth[u] : 0;
     out.slots[to] = is_there ? prefix + row : -1;
     out.sequence_of[to] = is_there ? s : -1;
   }
@@ -157,9 +174,10 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //!
 //! Shapes      each lane has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows():
 //!             [lanes][n_rows], -1 beyond the tree
-//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, O(log d) steps of
-//!             pointer doubling and at most d steps for the masks. Written: n_rows * (24 + 4 * mask_words(n_rows))
-//!             bytes; read: 4 n a block, 8 n for breadth_first. No synchronisation, no allocation after construction
+//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, or n looks at other
+//!             nodes where there are at most 96 rows; O(log d) steps of pointer doubling and at most d steps for the
+//!             masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 12 n a block. No synchronisation, no
+//!             allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
 //! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535;
 //!             input_error for shapes beyond them; cuda_error

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include <cub/block/block_radix_sort.cuh>
-#include <cub/block/block_scan.cuh>
 
 #include "espalier/core/token.hpp"
+#include "espalier/cuda/core/sum_before.cuh"
 
 namespace espalier::cuda::detail {
 
@@ -22,10 +22,11 @@ namespace espalier::cuda::detail {
 template <int Threads, int Items>
 class block_tree_order {
   using sort_type = cub::BlockRadixSort<std::uint32_t, Threads, Items, std::int32_t>;
-  using scan_type = cub::BlockScan<std::int32_t, Threads>;
 
  public:
   static constexpr int places = Threads * Items;
+  //! Whether nodes are so few that it is quicker to look at each of them for each than to sort them.
+  static constexpr bool is_counted = places <= 128;
   using sort_memory = typename sort_type::TempStorage;
 
   //! In shared memory, besides what sorts need.
@@ -35,19 +36,73 @@ class block_tree_order {
     std::int32_t rank[places];   // [n] the result
     std::int32_t above[places];
     std::int32_t first[places];
-    typename scan_type::TempStorage scan;
+    warp_sums sums;
   };
 
   __device__ block_tree_order(memory& m, sort_memory& sorting, int n) : m_(m), sorting_(sorting), n_(n) {}
 
   //! rank[u] = the weight of all nodes that come before u in preorder. Children go by index, or heavier subtrees first.
+  //! Returns how many bits the largest depth has.
   //!
   //! Pre         parent and below are there (no barrier needed since); all inner nodes weigh inner_weight
   //! Post        a barrier has been passed
-  __device__ void preorder(bool heavy_first, std::int32_t inner_weight) {
+  __device__ int preorder(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) { m_.above[u] = m_.parent[u]; });
     __syncthreads();
-    add_to_ancestors();
+    const int depth_bits = add_to_ancestors();
+    if constexpr (is_counted) {
+      add_siblings(heavy_first, inner_weight);
+    } else {
+      sort_siblings(heavy_first, inner_weight);
+    }
+    __syncthreads();
+    add_ancestors();
+    return depth_bits;
+  }
+
+  //! Sorts what stands in `in_order` by keys of so many bits; equal ones keep their order.
+  //!
+  //! Pre         a barrier has been passed since in_order was written
+  //! Post        the thread's own elements, at place first_place() + k; in_order is not changed
+  template <class KeyT>
+  __device__ void sort_stably(const std::int32_t* in_order, int bits, KeyT key_of, std::int32_t (&element)[Items]) {
+    std::uint32_t key[Items];
+    for (int k = 0; k < Items; ++k) {
+      const int place = first_place() + k;
+      element[k] = place < n_ ? in_order[place] : -1;
+      key[k] = place < n_ ? static_cast<std::uint32_t>(key_of(element[k])) : ~0U;
+    }
+    __syncthreads();  // the memory of the last sort is free now
+    sort_type(sorting_).Sort(key, element, 0, bits);
+  }
+
+  static __device__ int first_place() { return static_cast<int>(threadIdx.x) * Items; }
+
+  //! Calls f(u) for the thread's own share of the n nodes: the same each time.
+  template <class FunctionT>
+  __device__ void each(FunctionT f) const {
+    for (int u = static_cast<int>(threadIdx.x); u < n_; u += Threads)
+      f(u);
+  }
+
+ private:
+  // rank[u] becomes inner_weight and the weight of the siblings before u; above[u] the parent.
+  __device__ void add_siblings(bool heavy_first, std::int32_t inner_weight) {
+    each([&](int u) {
+      const node_id parent = m_.parent[u];
+      const std::int32_t own = m_.below[u];
+      std::int32_t before = inner_weight;
+      for (int v = 1; v < n_; ++v) {
+        const bool is_first = heavy_first && m_.below[v] != own ? m_.below[v] > own : v < u;
+        before += m_.parent[v] == parent && is_first ? m_.below[v] : 0;
+      }
+      m_.rank[u] = parent < 0 ? 0 : before;
+      m_.above[u] = parent;
+    });
+  }
+
+  // The same, without looking at each node for each.
+  __device__ void sort_siblings(bool heavy_first, std::int32_t inner_weight) {
     // Siblings side by side, in their order.
     const int bits = 32 - __clz(n_);
     std::uint32_t key[Items];
@@ -62,10 +117,14 @@ class block_tree_order {
     }
     sort_type(sorting_).Sort(key, node, 0, heavy_first ? 2 * bits : bits);
     // The weight of earlier siblings: that of all nodes before, less that of all before the first sibling.
-    std::int32_t before[Items];
+    std::int32_t before[Items], own = 0;
+    for (int k = 0; k < Items; ++k) {
+      before[k] = own;
+      own += node[k] < n_ ? m_.below[node[k]] : 0;
+    }
+    const std::int32_t of_threads_before = sum_before(own, m_.sums).before;
     for (int k = 0; k < Items; ++k)
-      before[k] = node[k] < n_ ? m_.below[node[k]] : 0;
-    scan_type(m_.scan).ExclusiveSum(before, before);
+      before[k] += of_threads_before;
     std::int32_t* const in_order = m_.above;
     for (int k = 0; k < Items; ++k)
       in_order[first_place() + k] = node[k];
@@ -83,39 +142,13 @@ class block_tree_order {
       m_.rank[u] = parent < 0 ? 0 : m_.rank[u] - m_.first[parent] + inner_weight;
       m_.above[u] = parent;
     });
-    __syncthreads();
-    add_ancestors();
   }
 
-  //! Sorts what stands in `in_order` by small keys, key(element) < places; equal ones keep their order.
-  //!
-  //! Pre         a barrier has been passed since in_order was written
-  //! Post        the thread's own elements, at place first_place() + k; in_order is not changed
-  template <class KeyT>
-  __device__ void sort_stably(const std::int32_t* in_order, KeyT key_of, std::int32_t (&element)[Items]) {
-    std::uint32_t key[Items];
-    for (int k = 0; k < Items; ++k) {
-      const int place = first_place() + k;
-      element[k] = place < n_ ? in_order[place] : -1;
-      key[k] = place < n_ ? static_cast<std::uint32_t>(key_of(element[k])) : ~0U;
-    }
-    __syncthreads();  // the memory of the last sort is free now
-    sort_type(sorting_).Sort(key, element, 0, 32 - __clz(n_));
-  }
-
-  static __device__ int first_place() { return static_cast<int>(threadIdx.x) * Items; }
-
-  //! Calls f(u) for the thread's own share of the n nodes: the same each time.
-  template <class FunctionT>
-  __device__ void each(FunctionT f) const {
-    for (int u = static_cast<int>(threadIdx.x); u < n_; u += Threads)
-      f(u);
-  }
-
- private:
-  // After step k every node knows its ancestor 2^k above, and `below` counts descendants less than 2^k below.
-  __device__ void add_to_ancestors() {
-    for (bool more = true; more;) {
+  // After step k every node knows its ancestor 2^k above, and `below` counts descendants less than 2^k below. Returns
+  // the number of steps: all depths are less than 2 to the power of it.
+  __device__ int add_to_ancestors() {
+    int steps = 0;
+    for (bool more = true; more; ++steps) {
       node_id at[Items], next[Items];
       std::int32_t own[Items];
       for (int k = 0; k < Items; ++k) {
@@ -135,6 +168,7 @@ class block_tree_order {
       }
       more = __syncthreads_or(more ? 1 : 0) != 0;
     }
+    return steps;
   }
 
   // rank[u] becomes its sum along the path from the root to u.

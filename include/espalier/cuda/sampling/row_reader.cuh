@@ -55,13 +55,14 @@ class row_reader {
   __device__ std::int32_t size() const { return size_; }
   __device__ const NumberT* data() const { return row_; }
 
-  // The four numbers from i on, and three times those that are 64 further. Pre: i is a multiple of 4.
-  __device__ void load(std::int32_t i, four (&words)[4]) const {
-    if (is_aligned_ && i + 3 * 64 + 4 <= size_) {
-      for (std::int32_t j = 0; j < 4; ++j)
+  // The four numbers from i on, and those that are 64 further, and so on, n times. Pre: i is a multiple of 4.
+  template <std::int32_t nN>
+  __device__ void load(std::int32_t i, four (&words)[nN]) const {
+    if (is_aligned_ && i + (nN - 1) * 64 + 4 <= size_) {
+      for (std::int32_t j = 0; j < nN; ++j)
         words[j] = *reinterpret_cast<const four*>(row_ + i + j * 64);
     } else {
-      for (std::int32_t j = 0; j < 4; ++j, i += 64)
+      for (std::int32_t j = 0; j < nN; ++j, i += 64)
         words[j] = {word(i), word(i + 1), word(i + 2), word(i + 3)};
     }
   }

@@ -41,27 +41,28 @@ __device__ inline float largest_of_lanes(float x) {
 }
 
 // Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls numbers(x, token) for
-// each four from `token` on, in their order, and done(quarter) after every four of these. The next quarter is on its
-// way while one is looked at.
+// each four from `token` on, in their order, and done(quarter) after every four of these. All are on their way before
+// the first is looked at.
 template <class NumberT, class NumbersF, class DoneF>
 __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane,
                            const NumbersF& numbers, const DoneF& done) {
   using four = typename row_reader<NumberT>::four;
   const std::int32_t first = block * static_cast<std::int32_t>(espalier::detail::mass_block) + lane * 4;
-  four next[4];
-  row.load(first, next);
-  for (std::int32_t quarter = 0; quarter < 4; ++quarter) {
-    four words[4];
-    for (std::int32_t j = 0; j < 4; ++j)
-      words[j] = next[j];
-    if (quarter < 3) row.load(first + (quarter + 1) * 256, next);
+  four words[16];
+  row.load(first, words);
+  const auto look_at = [&](std::int32_t quarter) {
     for (std::int32_t j = 0; j < 4; ++j) {
       float x[4];
-      row.numbers(words[j], x);
+      row.numbers(words[quarter * 4 + j], x);
       numbers(x, first + quarter * 256 + j * 64);
     }
     done(quarter);
-  }
+  };
+  // No loop, so that all words are registers.
+  look_at(0);
+  look_at(1);
+  look_at(2);
+  look_at(3);
 }
 
 // The sum of the exponentials of a block, as espalier::top_tokens takes it, and the largest number of each quarter of

@@ -119,7 +119,7 @@ class team_nucleus {
 
   // What lies from low_ up to before high_, largest first, in memory.own of each block. Returns how many there are.
   __device__ std::int32_t sort_few() {
-    if (threadIdx.x == 0) memory_.n_own = 0;
+    if (threadIdx.x == 0) memory_.clear_found();
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(who_.rank()); i < n_; i += static_cast<std::int32_t>(who_.size())) {
       const float weight = weights_(static_cast<std::size_t>(i));
@@ -131,7 +131,7 @@ class team_nucleus {
     who_.sync();
     const std::int32_t n = gather_found(who_, memory_);
     who_.sync();  // the others have read
-    rank_found(memory_, 0, n, n, n, [this](std::int32_t rank, std::uint64_t key) { memory_.own[rank] = key; });
+    rank_found(memory_, n, n, 0, 1, [this](std::int32_t rank, std::uint64_t key) { memory_.own[rank] = key; });
     __syncthreads();
     return n;
   }

@@ -289,11 +289,10 @@ class team_sampler {
   // The same over the k largest, or as many as are above minus infinity. Each block finds them, and each warp the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_law& law) {
     detail::selection_memory& shared = memory_->selection;
-    const std::int32_t n =
-        selection(reader).find(options_.top_k, -FLT_MAX, law.best > 0 ? law.best * 0.25F : law.best * 4 - 16);
+    const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, law.best, [] {});
     const std::int32_t k = ::min(n, options_.top_k);
     who_.sync();  // the others have read what this block has found
-    detail::rank_found(shared, 0, n, n, k, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
+    detail::rank_found(shared, n, k, 0, 1, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < k; i += static_cast<std::int32_t>(blockDim.x)) {
       const token_id token = detail::token_of(shared.own[i]);

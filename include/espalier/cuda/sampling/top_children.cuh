@@ -98,7 +98,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_
 
   constexpr float least = 1.401298464e-45F;
   const float best = selection.largest();
-  const std::int32_t n = best > 0 ? selection.find(out.k, least, best * 0x1p-20F) : 0;
+  const std::int32_t n = best > 0 ? selection.find(out.k, least, best, [] {}) : 0;
+  const auto leaving = who.arrive();
   selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
     const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(entry) * out.k + rank;
     const float p = number_of(key);
@@ -107,7 +108,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_
     if (out.log_probs != nullptr) out.log_probs[at] = espalier::detail::log_prob_of(static_cast<double>(p));
   });
   if (who.block() == 0) write_no_children(out, entry, ::min(n, out.k));
-  who.sync();  // the others may still read what this block has found
+  who.wait(leaving);  // the others may still read what this block has found
 }
 
 }  // namespace detail

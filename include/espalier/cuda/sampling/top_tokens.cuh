@@ -45,29 +45,33 @@ struct top_tokens_memory {
   std::uint32_t first_fault;  // the first token whose logit is NaN or plus infinity
 };
 
-// The dynamic shared memory of a block: top_tokens_memory, the masses and references of its blocks of a row, maxima.
+// The dynamic shared memory of a block: top_tokens_memory; the masses and references of its blocks of the row, and of
+// all blocks; maxima.
 struct top_tokens_layout {
-  std::size_t masses, references, maxima, bytes;
+  std::size_t own_masses, own_references, masses, references, maxima, bytes;
 
   static top_tokens_layout of(const row_share& share) {
-    const auto blocks = static_cast<std::size_t>(share.own_blocks());
-    const std::size_t masses = sizeof(top_tokens_memory);
-    const std::size_t references = masses + blocks * sizeof(double);
-    const std::size_t maxima = references + blocks * sizeof(float);
-    return {masses, references, maxima, maxima + static_cast<std::size_t>(share.own_maxima()) * sizeof(std::uint32_t)};
+    const auto own = static_cast<std::size_t>(share.own_blocks());
+    // A block alone has them all.
+    const auto all = share.team_blocks > 1 ? static_cast<std::size_t>(share.n_blocks) : 0;
+    top_tokens_layout layout{};
+    layout.own_masses = sizeof(top_tokens_memory);
+    layout.masses = all > 0 ? layout.own_masses + own * sizeof(double) : layout.own_masses;
+    layout.own_references = layout.own_masses + (own + all) * sizeof(double);
+    layout.references = all > 0 ? layout.own_references + own * sizeof(float) : layout.own_references;
+    layout.maxima = layout.own_references + (own + all) * sizeof(float);
+    layout.bytes = layout.maxima + static_cast<std::size_t>(share.own_maxima()) * sizeof(std::uint32_t);
+    return layout;
   }
 };
 
-// The log of the sum of exponentials, from those of all blocks. By one warp.
-__device__ inline double log_of_masses(const team& who, const row_share& share, double* masses, float* references) {
+// The log of the sum of exponentials, from those of all blocks of the row. By one warp.
+__device__ inline double log_of_masses(std::int32_t n_blocks, const double* masses, const float* references) {
   espalier::detail::exp_sum sum;
-  for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < share.n_blocks; block += 32) {
-    const std::int32_t rank = share.rank_of(block), own = share.own_of(block);
-    sum += {static_cast<double>(who.in_block(rank, references)[own]), who.in_block(rank, masses)[own]};
-  }
-  for (int half = 16; half > 0; half /= 2) {
+  for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < n_blocks; block += 32)
+    sum += {static_cast<double>(references[block]), masses[block]};
+  for (int half = 16; half > 0; half /= 2)
     sum += {__shfl_xor_sync(all_lanes, sum.reference, half), __shfl_xor_sync(all_lanes, sum.sum, half)};
-  }
   return sum.log(static_cast<double>(espalier::detail::scaled_exp_at_0));
 }
 
@@ -90,8 +94,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
   const team who;
   unsigned char* bytes = shared_memory();
   auto& memory = *reinterpret_cast<top_tokens_memory*>(bytes);
-  auto* masses = reinterpret_cast<double*>(bytes + layout.masses);
-  auto* references = reinterpret_cast<float*>(bytes + layout.references);
+  auto* own_masses = reinterpret_cast<double*>(bytes + layout.own_masses);
+  auto* own_references = reinterpret_cast<float*>(bytes + layout.own_references);
   const std::int32_t row = place * rows.n_rows + team::number();
   const row_reader<LogitT> reader(logits.at(lane_of_texts * rows.length + team::number()), logits.vocab, scale);
   row_selection<LogitT> selection(reader, who, share, memory.selection,
@@ -109,8 +113,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
     const block_mass scanned = scan_block(reader, block, lane, largest,
                                           [&](std::int32_t quarter, float x) { selection.put(own, quarter, lane, x); });
     if (lane > 0) continue;
-    masses[own] = scanned.mass;
-    references[own] = scanned.from;
+    own_masses[own] = scanned.mass;
+    own_references[own] = scanned.from;
     if (!(scanned.mass >= 0)) {
       std::int32_t t = block * static_cast<std::int32_t>(espalier::detail::mass_block);
       while (reader[t] < INFINITY)
@@ -121,27 +125,40 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
   selection.put_largest(largest);
   who.sync();
 
-  std::uint32_t first_fault = UINT32_MAX;
-  for (std::int32_t r = 0; r < who.blocks(); ++r)
-    first_fault = ::min(first_fault, *who.in_block(r, &memory.first_fault));
+  auto* masses = reinterpret_cast<double*>(bytes + layout.masses);
+  auto* references = reinterpret_cast<float*>(bytes + layout.references);
+  for (auto block = static_cast<std::int32_t>(threadIdx.x); block < share.n_blocks;
+       block += static_cast<std::int32_t>(blockDim.x)) {
+    const std::int32_t rank = share.rank_of(block), own = share.own_of(block);
+    masses[block] = who.in_block(rank, own_masses)[own];
+    references[block] = who.in_block(rank, own_references)[own];
+  }
+  const std::uint32_t first_fault = __reduce_min_sync(all_lanes, who.of_block_by_lane(&memory.first_fault, UINT32_MAX));
   const float best = selection.largest();
   const bool is_faulty = first_fault != UINT32_MAX || best == -INFINITY;
+  const auto set_log_total = [&] {
+    if (warp < n_warps - 1) return;
+    const double log_total = log_of_masses(share.n_blocks, masses, references);
+    if (threadIdx.x % 32 == 0) memory.log_total = log_total;
+  };
   std::int32_t n = 0;
+  if (!is_faulty && out.k > 0) n = selection.find(out.k, -FLT_MAX, best, set_log_total);
+  const auto leaving = who.arrive();
+  if (!is_faulty && out.k == 0) {
+    __syncthreads();
+    set_log_total();
+    __syncthreads();
+  }
   if (!is_faulty) {
-    // The last warp, beside the others' first counts.
-    if (who.block() == 0 && warp == n_warps - 1) {
-      const double log_total = log_of_masses(who, share, masses, references);
-      if (threadIdx.x % 32 == 0) memory.log_total = log_total;
+    const double log_total = memory.log_total;
+    if (out.k > 0) {
+      selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * out.k + rank;
+        const double log_prob = static_cast<double>(number_of(key)) - log_total;
+        out.tokens[at] = token_of(key);
+        out.log_probs[at] = static_cast<float>(log_prob > 0 ? 0 : log_prob < -FLT_MAX ? -FLT_MAX : log_prob);
+      });
     }
-    n = out.k > 0 ? selection.find(out.k, -FLT_MAX, best > 0 ? best * 0.25F : best * 4 - 16) : 0;
-    if (out.k == 0) who.sync();
-    const double log_total = *who.in_block(0, &memory.log_total);
-    selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
-      const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * out.k + rank;
-      const double log_prob = static_cast<double>(number_of(key)) - log_total;
-      out.tokens[at] = token_of(key);
-      out.log_probs[at] = static_cast<float>(log_prob > 0 ? 0 : log_prob < -FLT_MAX ? -FLT_MAX : log_prob);
-    });
     if (out.log_totals != nullptr && who.block() == 0 && threadIdx.x == 0) out.log_totals[row] = log_total;
   }
   if (who.block() == 0) {
@@ -161,7 +178,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       }
     }
   }
-  who.sync();  // the others may still read what this block has found
+  who.wait(leaving);  // the others may still read what this block has found
 }
 
 }  // namespace detail
@@ -174,8 +191,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!
 //! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
 //!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
-//!             row. Some 25 operations a number. n candidates (k, and a few more) are ranked by n * n comparisons. No
-//!             memory but the blocks' shared memory; no synchronisation
+//!             row. Some 25 operations a number, three waits of the cluster. No memory but the blocks' shared memory; no
+//!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
 //!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to

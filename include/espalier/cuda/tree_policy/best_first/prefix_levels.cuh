@@ -6,34 +6,45 @@
 #include <cfloat>
 #include <cstddef>
 #include <cstdint>
-#include <cub/block/block_scan.cuh>
 
-#include "espalier/core/token.hpp"
-#include "espalier/cuda/tree_policy/best_first/prefix_nodes.cuh"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/core/sum_before.cuh"
+#include "espalier/cuda/core/team.cuh"
+#include "espalier/cuda/tree_policy/best_first/prefix_lists.cuh"
+#include "espalier/cuda/tree_policy/growth/append_draws.cuh"
 #include "espalier/tree_policy/best_first/marginal_heap.hpp"
 
 namespace espalier::cuda::detail {
 
 // What prefix_levels works in: shared memory.
-template <std::int32_t threadsN, std::int32_t poolN>
+template <std::int32_t threadsN>
 struct prefix_pool {
-  using scan = cub::BlockScan<std::int32_t, threadsN, cub::BLOCK_SCAN_WARP_SCANS>;
+  static constexpr std::int32_t room = 4 * threadsN;
 
-  // [poolN] prefixes that came into question, level after level, siblings by rank side by side; 0 is the root.
-  float path[poolN];
-  std::uint16_t parent[poolN];
-  std::uint16_t rank[poolN];
-  std::uint16_t number[poolN];  // in the tree; 0 for what is not taken
-  std::uint8_t depth[poolN];
-  std::int32_t index[poolN];  // of a level: its nodes' first children among all; in the end: the best by bucket
-  std::int32_t in_bucket[threadsN];
-  std::int32_t before[threadsN];  // prefixes in the buckets before
+  // [room] prefixes that came into question, level after level, those of a level in lexicographic order; 0 is the root.
+  float path[room];
+  std::int32_t first_child[room];  // where its children begin, if it has any
+  std::uint16_t parent[room];
+  std::uint16_t rank[room];
+  std::uint16_t number[room];  // in the tree; 0 for what is not taken
+  std::uint8_t depth[room];
+  std::uint16_t by_bucket[room];      // the best of them
+  std::uint16_t taken[threadsN + 1];  // number -> prefix
+  std::int32_t in_bucket[threadsN];   // prefixes
+  std::int32_t before[threadsN];      // prefixes in the buckets before
   std::int32_t filled[threadsN];
-  typename scan::TempStorage scan_memory;
-  float least;
-  float scale;
+  warp_sums sums;
+  float bound_of_rows, bound_of_pairs, floor;
   std::int32_t last_bucket;
 };
+
+// How many ranks i, and pairs of ranks i and j, have i <= m and i * j <= m: counted from 1.
+constexpr std::int32_t n_pairs_within(std::int32_t m) {
+  std::int32_t n = m;
+  for (std::int32_t i = 1; i <= m; ++i)
+    n += m / i;
+  return n;
+}
 
 // The most probable prefixes by levels, all threads of a block at once: exactly those that marginal_heap takes, in its
 // order.
@@ -42,94 +53,109 @@ struct prefix_pool {
 // after level, the children of what was found are put into the pool as far as their bucket may still hold one of the
 // best; then the buckets are counted, and the first one with `budget` prefixes up to its end is the last that matters.
 // In the end the place of a prefix is the number of those in the buckets before, and of those before it in its own.
+// Where the pool is too small for a level, what it would have held tells the last bucket all the same, and all begins
+// again with that.
 //
 // Exact, since (1) a sum of floats is monotone: a child's bucket is not before its parent's, nor an elder sibling's
 // after a younger's, so that where a prefix is not looked at, neither its descendants nor its younger siblings lie in a
 // bucket that matters; (2) all prefixes in buckets before a bucket are strictly better than those in it: with `budget`
 // up to the last one, none after it is among the best; (3) within a bucket prefixes are compared as the heap compares
 // them. Which bucket a prefix falls into changes the time alone.
-template <std::int32_t threadsN, std::int32_t poolN>
+template <std::int32_t threadsN>
 class prefix_levels {
  public:
-  using memory = prefix_pool<threadsN, poolN>;
+  using memory = prefix_pool<threadsN>;
 
-  __device__ prefix_levels(memory& pool, const float* log_probs, std::int32_t n_rows, std::int32_t n_ranks,
-                           std::int32_t budget)
+  // pairs: n_pairs_within(pairs) >= budget.
+  __device__ prefix_levels(memory& pool, const prefix_lists& lists, const float* log_probs, std::int32_t budget,
+                           std::int32_t pairs)
       : pool_(pool),
         log_probs_(log_probs),
-        n_rows_(n_rows),
-        n_ranks_(n_ranks < budget ? n_ranks : budget),
-        stride_(n_ranks),
-        budget_(budget) {}
+        n_rows_(lists.n_rows),
+        n_ranks_(lists.n_ranks < budget ? lists.n_ranks : budget),
+        stride_(lists.n_ranks),
+        budget_(budget),
+        pairs_(pairs) {}
 
   // Takes the `budget` best prefixes, or all that have a probability, and returns how many; -1 where the pool is too
   // small for what comes into question, which takes very many equal prefixes. All threads of the block.
   //
-  // Shapes      log_probs [n_rows][n_ranks], each row falling; taken [budget + 1]
-  // Pre         log_probs <= 0; n_rows, n_ranks, budget > 0; budget <= max_prefixes
-  __device__ std::int32_t take(const prefix_nodes& taken) {
-    start(taken);
-    std::int32_t begin = 0, end = 1;
-    for (std::int32_t d = 0; d < n_rows_; ++d) {
-      std::int32_t total = count_children(begin, end, d);
-      if (total == 0) break;
-      if (end + total > poolN) {
-        expand<false>(begin, end, d, total);
-        find_last_bucket();
-        total = count_children(begin, end, d);
-        if (end + total > poolN) return -1;
-        write_children(begin, end, d, total);
-      } else {
-        expand<true>(begin, end, d, total);
-        find_last_bucket();
-      }
-      begin = end;
-      end += total;
+  // Shapes      log_probs [n_rows][n_ranks], each row falling
+  // Pre         log_probs <= 0; n_rows, n_ranks > 0; 0 < budget <= threadsN
+  __device__ std::int32_t take() {
+    constexpr std::int32_t attempts = 8;
+    start();
+    for (std::int32_t i = 0; i < attempts; ++i) {
+      const std::int32_t last = pool_.last_bucket;
+      if (grow()) return number();
+      if (pool_.last_bucket == last) return -1;
+      pool_.in_bucket[thread()] = 0;
+      __syncthreads();
     }
-    return number(end, taken);
+    return -1;
+  }
+
+  // Makes the tree, which holds the root alone, that of the n prefixes taken, as if each had been appended in turn.
+  __device__ void write(const tree_writer& tree, const prefix_lists& lists, std::int32_t n) const {
+    append_draws(tree, {1, 0}, n, n, n, [&](std::int32_t i) {
+      const std::int32_t p = pool_.taken[i + 1];
+      const std::int32_t rank = pool_.rank[p], depth = pool_.depth[p];
+      const std::ptrdiff_t place = static_cast<std::ptrdiff_t>(depth - 1) * lists.n_ranks + rank;
+      return listed_draw{.above = pool_.number[pool_.parent[p]],
+                         .token = lists.tokens[place],
+                         .log_prob = lists.log_probs[place],
+                         .depth = depth,
+                         .path_log_prob = pool_.path[p],
+                         .number = i,
+                         .node = i,
+                         .next = is_taken_child(p + 1, pool_.parent[p]) ? pool_.number[p + 1] - 1 : -1,
+                         .is_first = rank == 0,
+                         .is_leaf = !is_taken_child(pool_.first_child[p], p)};
+    });
   }
 
  private:
   __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x); }
 
   // The root, and how log-probabilities become buckets.
-  __device__ void start(const prefix_nodes& taken) {
-    for (std::int32_t u = thread(); u <= budget_; u += threadsN)
-      taken.node[u].n_children = 0;
-    pool_.in_bucket[thread()] = 0;
-    pool_.before[thread()] = 0;
-    pool_.filled[thread()] = 0;
-    for (std::int32_t i = thread(); i < poolN; i += threadsN)
-      pool_.number[i] = 0;
-    if (thread() < 32) set_scale(thread());
+  __device__ void start() {
+    pool_.in_bucket[thread()] = pool_.before[thread()] = pool_.filled[thread()] = 0;
+    if (thread() < 32) set_bounds(thread());
     __syncthreads();
     best_ = log_probs_[0];
-    least_ = pool_.least;
-    scale_ = pool_.scale;
+    least_ = pool_.bound_of_rows > pool_.bound_of_pairs ? pool_.bound_of_rows : pool_.bound_of_pairs;
+    const float floor = least_ > pool_.floor ? least_ : pool_.floor;
+    scale_ = static_cast<float>(threadsN) / (best_ - floor);
   }
 
-  // One warp: the bound of the heap, and where there is none, what no prefix with a probability is below.
-  __device__ void set_scale(std::int32_t lane) {
-    constexpr unsigned all = 0xFFFFFFFFU;
-    float bound = -FLT_MAX;
-    if (lane < 7 && 1 << lane <= n_rows_) bound = marginal_heap::bound_of_rows(log_probs_, 1 << lane, stride_, budget_);
-    float sum = 0;
+  // One warp: the bounds of rows and of pairs, which at least `budget` prefixes reach; and what no prefix with a
+  // probability is below.
+  __device__ void set_bounds(std::int32_t lane) {
+    float of_rows = -FLT_MAX;
+    if (lane < 7 && 1 << lane <= n_rows_)
+      of_rows = marginal_heap::bound_of_rows(log_probs_, 1 << lane, stride_, budget_);
+    const bool has_pairs = n_rows_ > 1 && pairs_ <= n_ranks_;
+    float of_pairs = has_pairs ? 0.0F : -FLT_MAX;
+    for (std::int32_t i = lane + 1; has_pairs && i <= pairs_; i += 32) {
+      const float path = log_probs_[i - 1] + log_probs_[stride_ + pairs_ / i - 1];
+      of_pairs = path < of_pairs ? path : of_pairs;
+    }
+    float floor = 0;
     for (std::int32_t d = lane; d < n_rows_; d += 32)
-      sum += last_of_row(d);
+      floor += last_of_row(d);
     for (int distance = 16; distance > 0; distance /= 2) {
-      const float other = __shfl_xor_sync(all, bound, distance);
-      bound = other > bound ? other : bound;
-      sum += __shfl_xor_sync(all, sum, distance);
+      of_rows = fmaxf(of_rows, __shfl_xor_sync(all_lanes, of_rows, distance));
+      of_pairs = fminf(of_pairs, __shfl_xor_sync(all_lanes, of_pairs, distance));
+      floor += __shfl_xor_sync(all_lanes, floor, distance);
     }
     if (lane != 0) return;
-    const float best = log_probs_[0];
-    const float floor = bound > sum ? bound : (sum > -FLT_MAX ? sum : -FLT_MAX);
     pool_.path[0] = 0;
-    pool_.parent[0] = pool_.rank[0] = 0;
+    pool_.parent[0] = pool_.rank[0] = pool_.number[0] = 0;
     pool_.depth[0] = 0;
     pool_.last_bucket = threadsN - 1;
-    pool_.least = bound;
-    pool_.scale = static_cast<float>(threadsN) / (best - floor);
+    pool_.bound_of_rows = of_rows;
+    pool_.bound_of_pairs = fmaxf(of_pairs, -FLT_MAX);
+    pool_.floor = fmaxf(floor, -FLT_MAX);
   }
 
   // The last log-probability of a row that is not minus infinity; 0 where all are.
@@ -143,144 +169,132 @@ class prefix_levels {
     return row[low] >= -FLT_MAX ? row[low] : 0.0F;
   }
 
-  // Monotone; threadsN, a bucket that never matters, for what is below the bound or has no probability.
+  // Monotone. Pre: the path reaches some bucket.
   __device__ std::int32_t bucket_of(float path) const {
-    if (!(path >= least_)) return threadsN;
     const float place = (best_ - path) * scale_;
     return place < static_cast<float>(threadsN - 1) ? static_cast<std::int32_t>(place) : threadsN - 1;
   }
 
-  // For each node of a level, where its children begin among those of the level that may matter; returns their number.
-  __device__ std::int32_t count_children(std::int32_t begin, std::int32_t end, std::int32_t row) {
+  // Whether a path lies in bucket `last` or before; not where it is below the bound or has no probability.
+  __device__ bool reaches(float path, std::int32_t last) const {
+    return path >= least_ && (last == threadsN - 1 || (best_ - path) * scale_ < static_cast<float>(last + 1));
+  }
+
+  // Fills the pool. False where it is too small: then last_bucket may have become less.
+  __device__ bool grow() {
+    std::int32_t begin = 0;
+    end_ = 1;
+    for (std::int32_t d = 0; d < n_rows_; ++d) {
+      const std::int32_t total = count_children(begin, d);
+      if (total == 0) break;
+      const bool fits = end_ + total <= memory::room;
+      expand(begin, d, total, fits);
+      find_last_bucket();
+      if (!fits) return false;
+      begin = end_;
+      end_ += total;
+    }
+    return true;
+  }
+
+  // For each node of the level from `begin` on, where those of its children that may matter begin; returns the number
+  // of all of them.
+  __device__ std::int32_t count_children(std::int32_t begin, std::int32_t row) {
     const std::int32_t last = pool_.last_bucket;
     std::int32_t total = 0;
-    for (std::int32_t first = begin; first < end; first += threadsN) {
-      const std::int32_t i = first + thread();
-      std::int32_t n = i < end ? n_children(pool_.path[i], row, last) : 0;
-      std::int32_t before = 0, all = 0;
-      typename memory::scan(pool_.scan_memory).ExclusiveSum(n, before, all);
-      if (i < end) pool_.index[i - begin] = total + before;
-      total += all;
+    for (std::int32_t first = begin; first < end_; first += threadsN) {
+      const std::int32_t p = first + thread();
+      const block_sum sum = sum_before(p < end_ ? n_children(pool_.path[p], row, last) : 0, pool_.sums);
+      if (p < end_) pool_.first_child[p] = end_ + total + sum.before;
+      total += sum.all;
       __syncthreads();
     }
     return total;
   }
 
-  // The ranks whose tokens lead from `path` into buckets up to the last one that matters: the first ones.
+  // The ranks whose tokens lead from `path` into buckets up to the last one that matters: the first ones, mostly few.
   __device__ std::int32_t n_children(float path, std::int32_t row, std::int32_t last) const {
     const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
-    std::int32_t low = 0, high = n_ranks_;
-    while (low < high) {
-      const std::int32_t middle = (low + high) / 2;
-      if (bucket_of(path + log_probs[middle]) <= last) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
+    std::int32_t low = 0, step = 1;  // the first `low` ranks do
+    while (low + step <= n_ranks_ && reaches(path + log_probs[low + step - 1], last)) {
+      low += step;
+      step *= 2;
+    }
+    for (step /= 2; step > 0; step /= 2) {
+      if (low + step <= n_ranks_ && reaches(path + log_probs[low + step - 1], last)) low += step;
     }
     return low;
   }
 
-  // Child s of all the children of a level.
-  struct child {
-    std::int32_t parent;
-    std::int32_t rank;
-    float path;
-  };
-  __device__ child child_of_level(std::int32_t begin, std::int32_t end, std::int32_t row, std::int32_t s) const {
-    std::int32_t low = 0, high = end - begin;  // the last node whose children begin at s or before
-    while (low + 1 < high) {
-      const std::int32_t middle = (low + high) / 2;
-      (pool_.index[middle] <= s ? low : high) = middle;
+  // Counts the children of a level by bucket, and puts them into the pool where they fit.
+  __device__ void expand(std::int32_t begin, std::int32_t row, std::int32_t total, bool fits) {
+    const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
+    for (std::int32_t p = end_ + thread(); p < end_ + total; p += threadsN) {
+      std::int32_t parent = begin, after = end_;  // the last node whose children begin at p or before
+      while (parent + 1 < after) {
+        const std::int32_t middle = (parent + after) / 2;
+        (pool_.first_child[middle] <= p ? parent : after) = middle;
+      }
+      const std::int32_t rank = p - pool_.first_child[parent];
+      const float path = pool_.path[parent] + log_probs[rank];
+      atomicAdd(&pool_.in_bucket[bucket_of(path)], 1);
+      if (!fits) continue;
+      pool_.path[p] = path;
+      pool_.first_child[p] = memory::room;
+      pool_.parent[p] = static_cast<std::uint16_t>(parent);
+      pool_.rank[p] = static_cast<std::uint16_t>(rank);
+      pool_.number[p] = 0;
+      pool_.depth[p] = static_cast<std::uint8_t>(row + 1);
     }
-    const std::int32_t rank = s - pool_.index[low];
-    return {begin + low, rank, pool_.path[begin + low] + log_probs_[static_cast<std::ptrdiff_t>(row) * stride_ + rank]};
-  }
-
-  __device__ void put(std::int32_t at, const child& c, std::int32_t row) {
-    pool_.path[at] = c.path;
-    pool_.parent[at] = static_cast<std::uint16_t>(c.parent);
-    pool_.rank[at] = static_cast<std::uint16_t>(c.rank);
-    pool_.depth[at] = static_cast<std::uint8_t>(row + 1);
-  }
-
-  // Counts the children of a level by bucket, and puts them into the pool.
-  template <bool into_poolN>
-  __device__ void expand(std::int32_t begin, std::int32_t end, std::int32_t row, std::int32_t total) {
-    for (std::int32_t s = thread(); s < total; s += threadsN) {
-      const child c = child_of_level(begin, end, row, s);
-      if constexpr (into_poolN) put(end + s, c, row);
-      atomicAdd(&pool_.in_bucket[bucket_of(c.path)], 1);
-    }
-    __syncthreads();
-  }
-
-  __device__ void write_children(std::int32_t begin, std::int32_t end, std::int32_t row, std::int32_t total) {
-    for (std::int32_t s = thread(); s < total; s += threadsN)
-      put(end + s, child_of_level(begin, end, row, s), row);
     __syncthreads();
   }
 
   // The first bucket up to whose end there are `budget` prefixes is the last one that matters.
   __device__ void find_last_bucket() {
     const std::int32_t n = pool_.in_bucket[thread()];
-    std::int32_t before = 0;
-    typename memory::scan(pool_.scan_memory).ExclusiveSum(n, before);
+    const std::int32_t before = sum_before(n, pool_.sums).before;
     pool_.before[thread()] = before;
     if (before < budget_ && before + n >= budget_) pool_.last_bucket = thread();
     __syncthreads();
   }
 
-  // Whether pool entry a, of the same bucket as b, is better.
+  // Whether prefix a, of the same bucket as b, is better.
   __device__ bool is_before(std::int32_t a, std::int32_t b) const {
     if (pool_.path[a] != pool_.path[b]) return pool_.path[a] > pool_.path[b];
-    const auto ancestry = [this](std::int32_t u) { return step{pool_.parent[u], pool_.rank[u], pool_.depth[u]}; };
-    return a != b &&
-           espalier::detail::precedes(pool_.parent[a], pool_.rank[a], pool_.parent[b], pool_.rank[b], ancestry);
+    const bool is_shorter = pool_.depth[a] < pool_.depth[b];
+    while (pool_.depth[a] > pool_.depth[b])
+      a = pool_.parent[a];
+    while (pool_.depth[b] > pool_.depth[a])
+      b = pool_.parent[b];
+    return a == b ? is_shorter : a < b;
   }
-  struct step {
-    std::int32_t parent, rank, depth;
-  };
 
-  // Gives the best their numbers in the tree.
-  __device__ std::int32_t number(std::int32_t end, const prefix_nodes& taken) {
+  // Gives the best their numbers in the tree. Returns how many they are.
+  __device__ std::int32_t number() {
     const std::int32_t last = pool_.last_bucket;
-    for (std::int32_t i = 1 + thread(); i < end; i += threadsN) {
-      const std::int32_t b = bucket_of(pool_.path[i]);
-      if (b <= last) pool_.index[pool_.before[b] + atomicAdd(&pool_.filled[b], 1)] = i;
+    for (std::int32_t p = 1 + thread(); p < end_; p += threadsN) {
+      const std::int32_t b = bucket_of(pool_.path[p]);
+      if (b <= last) pool_.by_bucket[pool_.before[b] + atomicAdd(&pool_.filled[b], 1)] = static_cast<std::uint16_t>(p);
     }
     __syncthreads();
     const std::int32_t n_sorted = pool_.before[last] + pool_.in_bucket[last];
     const std::int32_t n = n_sorted < budget_ ? n_sorted : budget_;
     for (std::int32_t k = thread(); k < n_sorted; k += threadsN) {
-      const std::int32_t i = pool_.index[k];
-      const std::int32_t b = bucket_of(pool_.path[i]);
+      const std::int32_t p = pool_.by_bucket[k], b = bucket_of(pool_.path[p]);
       std::int32_t place = pool_.before[b];
-      for (std::int32_t other = pool_.before[b], after = other + pool_.in_bucket[b]; other < after && place < n;
-           ++other)
-        place += is_before(pool_.index[other], i) ? 1 : 0;
-      if (place < n) pool_.number[i] = static_cast<std::uint16_t>(place + 1);
+      for (std::int32_t other = place, after = other + pool_.in_bucket[b]; other < after; ++other)
+        place += is_before(pool_.by_bucket[other], p) ? 1 : 0;
+      if (place >= n) continue;
+      pool_.number[p] = static_cast<std::uint16_t>(place + 1);
+      pool_.taken[place + 1] = static_cast<std::uint16_t>(p);
     }
-    __syncthreads();
-    for (std::int32_t i = thread(); i < end; i += threadsN)
-      if (i == 0 || pool_.number[i] > 0) write(i, end, taken);
     __syncthreads();
     return n;
   }
 
-  // A node, its number of children apart, which the last of them knows: siblings stand side by side, and those that
-  // were taken come first.
-  __device__ void write(std::int32_t i, std::int32_t end, const prefix_nodes& taken) {
-    const std::int32_t u = pool_.number[i], above = pool_.number[pool_.parent[i]];
-    prefix_node& node = taken.node[u];
-    node.path_log_prob = pool_.path[i];
-    node.depth = pool_.depth[i];
-    node.parent = static_cast<std::int16_t>(above);
-    node.rank = static_cast<std::int16_t>(pool_.rank[i]);
-    if (i == 0) return;
-    const bool has_next = i + 1 < end && pool_.parent[i + 1] == pool_.parent[i] && pool_.number[i + 1] > 0;
-    taken.next_sibling[u] = has_next ? static_cast<std::int16_t>(pool_.number[i + 1]) : std::int16_t{0};
-    if (!has_next) taken.node[above].n_children = static_cast<std::int16_t>(pool_.rank[i] + 1);
+  // Whether prefix c is a child of p that was taken. Siblings stand side by side, and those that were taken come first.
+  __device__ bool is_taken_child(std::int32_t c, std::int32_t p) const {
+    return c < end_ && pool_.parent[c] == p && pool_.number[c] > 0;
   }
 
   memory& pool_;
@@ -289,6 +303,8 @@ class prefix_levels {
   std::int32_t n_ranks_;  // that may matter
   std::int32_t stride_;
   std::int32_t budget_;
+  std::int32_t pairs_;
+  std::int32_t end_ = 1;  // of the pool
   float best_ = 0;
   float least_ = 0;
   float scale_ = 0;

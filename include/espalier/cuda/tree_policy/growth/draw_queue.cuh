@@ -26,9 +26,9 @@ namespace espalier::cuda::detail {
 //
 // Shapes      reach, last, order [places][nodes]; n_pushed [places]
 struct draw_queue {
-  double* reach;       // the probability that the next draw is looked at; negative: there is none
-  std::int32_t* last;  // number of the last draw from this node, -1 before the first
-  std::int32_t size;  // nodes of a text at most
+  double* reach;                     // the probability that the next draw is looked at; negative: there is none
+  std::int32_t* last;                // number of the last draw from this node, -1 before the first
+  std::int32_t size;                 // nodes of a text at most
   std::int32_t* order = nullptr;     // of equals, the smaller one is taken first; nullptr: the node
   std::int32_t* n_pushed = nullptr;  // so far
 
