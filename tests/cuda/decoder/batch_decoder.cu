@@ -80,46 +80,57 @@ std::vector<token_id> tokens_of(const espalier_test::written& text) {
   return tokens;
 }
 
+// Every policy, and every verifier: their pairs are those of decoder.cu.
+template <class PolicyT, class VerifierT>
+constexpr bool takes_pair = std::is_same_v<VerifierT, target_only> || std::is_same_v<PolicyT, espalier::iid_paths> ||
+                            (std::is_same_v<PolicyT, espalier::chain> && std::is_same_v<VerifierT, greedy>) ||
+                            (std::is_same_v<PolicyT, espalier::sampled_chain> &&
+                             std::is_same_v<VerifierT, block_verification>) ||
+                            (std::is_same_v<PolicyT, espalier::dyspec_greedy> &&
+                             std::is_same_v<VerifierT, residual_walk>);
+
 }  // namespace
 
 TEST_CASE("A text is the same among others as alone, whatever the parts") {
   int pairs = 0;
   for_each_device_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
-    INFO(policy.name << " with " << verifier.name);
-    ++pairs;
-    const auto texts = some_texts(5, ArgmaxVerifier<typename VerifierT::type> ? 0.0F : 0.8F);
-    auto grown = device::make_on_device(policy);
-    constexpr std::int32_t max_texts = 3;
-    const std::int32_t rows = max_texts * (grown.max_nodes() + 2);
-    device_text_backend target(37, target_model, rows), draft(37, draft_model, rows);
-    device::contiguous_kv<float> kv(1, 1, max_texts, 150), draft_kv(1, 1, max_texts, 150);
-    const auto with = [&](auto&& drafter) {
-      auto decode = device::make_batch_decoder(drafter, std::move(grown), verifier.make(), kv, target,
-                                               {.max_texts = max_texts, .prompt_rows = 6});
-      told written;
-      std::vector<text_id> ids;
-      // Two join later, one of them in the middle of the others' rounds.
-      for (std::size_t i = 0; i < 4; ++i)
-        ids.push_back(add(decode, texts[i]));
-      for (int step = 0; step < 3; ++step)
-        take(decode, written);
-      ids.push_back(add(decode, texts[4], 1));
-      while (!decode.idle())
-        take(decode, written);
-      for (std::size_t i = 0; i < texts.size(); ++i) {
-        INFO("text " << i);
-        const auto expected = host_text(policy, verifier, texts[i]);
-        CHECK(written[ids[i]] == tokens_of(expected));
-        CHECK(decode.current(ids[i]).state() == expected.end);
+    if constexpr (takes_pair<typename PolicyT::type, typename VerifierT::type>) {
+      INFO(policy.name << " with " << verifier.name);
+      ++pairs;
+      const auto texts = some_texts(5, ArgmaxVerifier<typename VerifierT::type> ? 0.0F : 0.8F);
+      auto grown = device::make_on_device(policy);
+      constexpr std::int32_t max_texts = 3;
+      const std::int32_t rows = max_texts * (grown.max_nodes() + 2);
+      device_text_backend target(37, target_model, rows), draft(37, draft_model, rows);
+      device::contiguous_kv<float> kv(1, 1, max_texts, 150), draft_kv(1, 1, max_texts, 150);
+      const auto with = [&](auto&& drafter) {
+        auto decode = device::make_batch_decoder(drafter, std::move(grown), verifier.make(), kv, target,
+                                                 {.max_texts = max_texts, .prompt_rows = 6});
+        told written;
+        std::vector<text_id> ids;
+        // Two join later, one of them in the middle of the others' rounds.
+        for (std::size_t i = 0; i < 4; ++i)
+          ids.push_back(add(decode, texts[i]));
+        for (int step = 0; step < 3; ++step)
+          take(decode, written);
+        ids.push_back(add(decode, texts[4], 1));
+        while (!decode.idle())
+          take(decode, written);
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+          INFO("text " << i);
+          const auto expected = host_text(policy, verifier, texts[i]);
+          CHECK(written[ids[i]] == tokens_of(expected));
+          CHECK(decode.current(ids[i]).state() == expected.end);
+        }
+      };
+      if constexpr (drafts<typename PolicyT::type>) {
+        with(device::autoregressive(draft, draft_kv));
+      } else {
+        with(device::no_drafter());
       }
-    };
-    if constexpr (drafts<typename PolicyT::type>) {
-      with(device::autoregressive(draft, draft_kv));
-    } else {
-      with(device::no_drafter());
     }
   });
-  CHECK(pairs >= 25);
+  CHECK(pairs >= 13);
 }
 
 TEST_CASE("Trees from the marginals of blocks are drafted for many texts at once") {
@@ -302,6 +313,12 @@ TEST_CASE("Texts are cancelled, resumed and asked about by number") {
   };
   CHECK(now(a) == expected(0));
   CHECK(now(c) == expected(2));
+  // Read, and nothing written.
+  const text_id read = decode.add(texts[3].prompt, {.max_tokens = 0});
+  while (!decode.idle())
+    decode.step();
+  CHECK(decode.current(read).written().empty());
+  CHECK(decode.current(read).state() == status::length);
   // The next turn of one, while the other is begun anew.
   decode.resume(a, std::vector<token_id>{4, 4}, {.max_tokens = 6});
   const text_id again = add(decode, texts[2]);

@@ -72,8 +72,8 @@ class batch_decoder {
     rounds_.check(options.text);
     const auto n = static_cast<std::size_t>(options.max_texts);
     lanes_.reserve(n), numbers_.reserve(n), events_.reserve(n);
-    for (auto& t : under_way_)
-      t.reserve(n);
+    for (ticket& t : under_way_)
+      t.texts.reserve(n);
   }
 
   batch_decoder(const batch_decoder&) = delete;
@@ -151,6 +151,10 @@ class batch_decoder {
     place* at;
     std::uint64_t turn;
   };
+  struct ticket {
+    std::vector<participant> texts;
+    bool drafts = false;
+  };
 
   entry& spare() { return texts_.spare({}, n_running()); }
 
@@ -182,8 +186,6 @@ class batch_decoder {
   // them.
   void give_up() {
     rounds_.give_up();
-    for (auto& t : under_way_)
-      t.clear();
     for (place& p : places_.all())
       p.lose_step();
   }
@@ -257,6 +259,7 @@ class batch_decoder {
         if (t.left() == 0) return end_unwritten(*p);
         rounds_.begin_draft(p->number, t.tokens(), 0);
         p->in_step = p->drafted = true;
+        p->n_drafted = goal;
       });
     }
   }
@@ -282,7 +285,7 @@ class batch_decoder {
     if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->drafted; })) {
       if (rounds_.n_under_way() > 0) return false;  // first the host learns what was written without a draft
       for (place* p : lanes_) {
-        if (!p->drafted) rounds_.begin_draft(p->number, p->text->value.written.tokens(), 0);
+        if (!p->drafted) rounds_.begin_draft(p->number, p->text->value.written.tokens(), p->n_drafted);
         p->drafted = true;
       }
     }
@@ -294,13 +297,14 @@ class batch_decoder {
         longest = (std::max)(longest, most);
       });
     }
-    std::erase_if(lanes_, [](const place* p) { return p->text == nullptr; });
-    if (lanes_.empty()) return false;
-    auto& ticket = under_way_[next_ticket_];
-    ticket.clear();
+    // Whoever has lost its place is not there: with fewer texts rounds may draft again.
+    if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; })) return enqueue();
+    ticket& t = under_way_[next_ticket_];
+    t.texts.clear();
+    t.drafts = drafts;
     numbers_.clear();
     for (place* p : lanes_) {
-      ticket.push_back({p, p->turn});
+      t.texts.push_back({p, p->turn});
       numbers_.push_back(p->number);
     }
     try {
@@ -323,16 +327,16 @@ class batch_decoder {
 
   template <class PieceT>
   void take_in(const PieceT& piece_of) {
-    const auto& ticket = under_way_[rounds_.n_under_way() == 2 ? next_ticket_ : 1 - next_ticket_];
+    const ticket& t = under_way_[rounds_.n_under_way() == 2 ? next_ticket_ : 1 - next_ticket_];
     const auto arrived = rounds_.wait();
-    for (std::size_t lane = 0; lane < ticket.size(); ++lane) {
-      place& p = *ticket[lane].at;
-      if (p.text == nullptr || p.turn != ticket[lane].turn) continue;
+    for (std::size_t lane = 0; lane < t.texts.size(); ++lane) {
+      place& p = *t.texts[lane].at;
+      if (p.text == nullptr || p.turn != t.texts[lane].turn) continue;
       --p.n_under_way;
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
         rounds_.raise_fault(arrived.outcomes[lane]);
-        commit(p, arrived.tree(p.number), arrived.outcomes[lane].decision, piece_of);
+        commit(p, arrived.tree(p.number), arrived.outcomes[lane].decision, t.drafts, piece_of);
       } catch (...) {
         fail(p, std::current_exception());
       }
@@ -340,7 +344,7 @@ class batch_decoder {
   }
 
   template <class PieceT>
-  void commit(place& p, tree_view tree, verdict decision, const PieceT& piece_of) {
+  void commit(place& p, tree_view tree, verdict decision, bool drafts, const PieceT& piece_of) {
     entry& e = *p.text;
     text& t = e.value.written;
     const verdict admitted = t.admit(tree, decision, piece_of);
@@ -348,6 +352,7 @@ class batch_decoder {
     const std::size_t written = t.tokens().size();
     t.commit(tree, admitted);
     rounds_.remember(p.number, t.tokens(), static_cast<std::int32_t>(written) - 1, t.size() - 1);
+    if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
     round.committed = t.tokens().subspan(written);
     round.shown = t.shown();
     round.state = t.state();
@@ -364,9 +369,9 @@ class batch_decoder {
   rounds_type rounds_;
   detail::text_places::table texts_;
   detail::text_places places_;
-  std::vector<place*> lanes_;              // of the round that is enqueued, or texts that are gone through
-  std::vector<std::int32_t> numbers_;      // their places
-  std::vector<participant> under_way_[2];  // by round
+  std::vector<place*> lanes_;          // of the round that is enqueued, or texts that are gone through
+  std::vector<std::int32_t> numbers_;  // their places
+  ticket under_way_[2];
   int next_ticket_ = 0;
   bool is_full_ = false;  // pages have run out, and no text has left since
   std::vector<text_event> events_;

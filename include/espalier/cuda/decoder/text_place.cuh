@@ -25,6 +25,7 @@ struct text_place {
   std::int32_t number = 0;
   entry* text = nullptr;         // none: the place is free
   std::int32_t n_read = 0;       // leading tokens of the text in the target's cache
+  std::int32_t n_drafted = 0;    // and of those that the host has, in the draft's
   std::int32_t n_under_way = 0;  // rounds of this text
   bool is_new = false;           // the device does not have the text yet
   bool reads = false;            // its prompt was not found whole, and is being read
@@ -35,7 +36,7 @@ struct text_place {
 
   // The device has another text than the host, or none.
   void lose_step() {
-    n_read = n_under_way = 0;
+    n_read = n_drafted = n_under_way = 0;
     ++turn;
     is_new = true;
     reads = in_step = drafted = false;
