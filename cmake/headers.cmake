@@ -262,6 +262,7 @@ set(espalier_llama_headers
 set(espalier_cuda_headers
   include/espalier/cuda.cuh
   include/espalier/cuda/core/block_rows.cuh
+  include/espalier/cuda/core/block_barrier.cuh
   include/espalier/cuda/core/context_bucket.cuh
   include/espalier/cuda/core/device_array.cuh
   include/espalier/cuda/core/error.cuh
@@ -381,6 +382,11 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/model/llama/model_weights.cuh
   include/espalier/cuda/model/llama/normalise.cuh
   include/espalier/cuda/model/llama/number.cuh
+  include/espalier/cuda/model/llama/persistent_pass.cuh
+  include/espalier/cuda/model/llama/persistent_pass/pass_attention.cuh
+  include/espalier/cuda/model/llama/persistent_pass/pass_job.cuh
+  include/espalier/cuda/model/llama/persistent_pass/pass_plan.cuh
+  include/espalier/cuda/model/llama/persistent_pass/pass_product.cuh
   include/espalier/cuda/model/llama/rotate.cuh
   include/espalier/cuda/model/llama/row_upload.cuh
 )

@@ -13,6 +13,7 @@
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/block_rows.cuh"
+#include "espalier/cuda/core/block_barrier.cuh"
 #include "espalier/cuda/core/context_bucket.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"

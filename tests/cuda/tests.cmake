@@ -6,7 +6,7 @@ macro(espalier_cuda_sources name)
   list(TRANSFORM espalier_cuda_test_${name} PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
 endmacro()
 
-espalier_cuda_sources(core core/arrays.cu)
+espalier_cuda_sources(core core/arrays.cu core/block_barrier.cu)
 espalier_cuda_sources(team core/sum_before.cu core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store/stores.cu)
@@ -27,7 +27,7 @@ espalier_cuda_sources(tree_policy
   tree_policy/growth/append_draws.cu)
 espalier_cuda_sources(attention model/attention/batch_invariant.cu model/attention/tree_attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
-  model/llama/matrix_products.cu drafter/block_diffusion.cu)
+  model/llama/matrix_products.cu model/llama/persistent_pass.cu drafter/block_diffusion.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

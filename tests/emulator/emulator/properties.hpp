@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 
 // What the device says of itself: the figures of an H100. A test may change them through emulator::device().
 
@@ -52,7 +53,12 @@ enum cudaDeviceAttr {
 namespace emulator {
 
 inline cudaDeviceProp& device() {
-  static cudaDeviceProp properties;
+  static cudaDeviceProp properties = [] {
+    cudaDeviceProp p;
+    const char* text = std::getenv("ESPALIER_EMULATOR_MULTIPROCESSORS");
+    if (text != nullptr) p.multiProcessorCount = std::atoi(text);
+    return p;
+  }();
   return properties;
 }
 

@@ -15,7 +15,8 @@ struct launch_shape {
   dim3 grid = 1;
   unsigned threads = 1;          //!< a block
   std::size_t shared_bytes = 0;  //!< dynamic shared memory of a block
-  unsigned cluster = 1;  //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
+  unsigned cluster = 1;      //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
+  bool cooperative = false;  //!< all blocks are on the device at once, so that they may wait for each other
 };
 
 //! Shared memory that a block may use without asking for it.
@@ -38,16 +39,21 @@ class launch_request {
     if (shape.cluster > 8)
       require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
     if (shape.cluster > 1) {
-      attribute_.id = cudaLaunchAttributeClusterDimension;
-      attribute_.val.clusterDim.x = shape.cluster;
-      attribute_.val.clusterDim.y = attribute_.val.clusterDim.z = 1;
+      cudaLaunchAttribute& cluster = attributes_[config_.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim.x = shape.cluster;
+      cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    }
+    if (shape.cooperative) {
+      cudaLaunchAttribute& cooperative = attributes_[config_.numAttrs++];
+      cooperative.id = cudaLaunchAttributeCooperative;
+      cooperative.val.cooperative = 1;
     }
     config_.gridDim = shape.grid;
     config_.blockDim = dim3(shape.threads);
     config_.dynamicSmemBytes = shape.shared_bytes;
     config_.stream = stream;
-    config_.attrs = &attribute_;
-    config_.numAttrs = shape.cluster > 1 ? 1 : 0;
+    config_.attrs = attributes_;
   }
   launch_request(const launch_request&) = delete;
   launch_request& operator=(const launch_request&) = delete;
@@ -55,7 +61,7 @@ class launch_request {
   const cudaLaunchConfig_t& config() const { return config_; }
 
  private:
-  cudaLaunchAttribute attribute_ = {};
+  cudaLaunchAttribute attributes_[2] = {};
   cudaLaunchConfig_t config_ = {};
 };
 

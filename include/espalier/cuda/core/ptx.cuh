@@ -2,8 +2,8 @@
 #pragma once
 
 //! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
-//! beside the computation. Compute capability 8.0 and later. All lanes of a warp call the products and fragment loads
-//! together.
+//! beside the computation, and what blocks tell each other by. Compute capability 8.0 and later. All lanes of a warp
+//! call the products and fragment loads together.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -96,6 +96,18 @@ __device__ inline std::uint32_t pack(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   }
   return both;
+}
+
+//! Adds to a counter of the device, after all that this thread knows to be written.
+__device__ inline void add_release(unsigned* counter, unsigned n) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(n) : "memory");
+}
+
+//! Reads a counter of the device, before all that this thread reads from then on. For loops that wait for others.
+__device__ inline unsigned load_acquire(const unsigned* counter) {
+  unsigned n;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(counter) : "memory");
+  return n;
 }
 
 //! 2 to the power of x, to 2 units in the last place; tiny results are 0.

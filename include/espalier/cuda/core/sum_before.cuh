@@ -22,7 +22,7 @@ struct warp_sums {
 };
 
 //! A sum over the threads of a block.
-struct block_sum {
+struct running_sum {
   std::int32_t before;  //!< over the threads before this one
   std::int32_t all;
 };
@@ -31,7 +31,7 @@ struct block_sum {
 //!
 //! Complexity  five shuffles, two reductions over the warp and one barrier
 //! Pre         whole warps, along x; a barrier since the memory was last used
-__device__ inline block_sum sum_before(std::int32_t own, warp_sums& shared) {
+__device__ inline running_sum sum_before(std::int32_t own, warp_sums& shared) {
   constexpr unsigned all_lanes = 0xFFFFFFFFU;
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int32_t to_here = sum_to_lane(own);

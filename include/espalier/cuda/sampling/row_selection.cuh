@@ -223,7 +223,7 @@ class row_selection {
       if (i < each && begin + i < n) count[i] = of_team(counts + (top - begin - i));
       sum += count[i];
     }
-    const block_sum sums = sum_before(static_cast<std::int32_t>(sum), memory_.sums);
+    const running_sum sums = sum_before(static_cast<std::int32_t>(sum), memory_.sums);
     auto above = static_cast<std::uint32_t>(sums.before);
     for (std::int32_t i = 0; i < most; ++i) {
       if (above < need && need <= above + count[i]) {

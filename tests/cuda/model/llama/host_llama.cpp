@@ -42,9 +42,13 @@ host_llama::row_type host_llama::hidden(int layer, int row) const {
   return {state.begin(), state.end()};
 }
 
-void write_random_llama(const std::string& folder, int head_dim, unsigned seed) {
-  model_config c = model_writer::wide_config();
-  c.head_dim = c.rotary_dims = head_dim;
+model_config wide_llama(int head_dim) {
+  model_config config = model_writer::wide_config();
+  config.head_dim = config.rotary_dims = head_dim;
+  return config;
+}
+
+void write_random_llama(const std::string& folder, const model_config& c, unsigned seed) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/model.safetensors", std::ios::binary) << model_writer::random_llama(c, seed).text();
   const nlohmann::json config = {{"model_type", "llama"},

@@ -29,5 +29,8 @@ class host_llama {
   std::unique_ptr<parts> parts_;
 };
 
-//! Writes config.json and model.safetensors of a Llama with random weights, whose heads have this many dimensions.
-void write_random_llama(const std::string& folder, int head_dim, unsigned seed);
+//! Heads of this many dimensions, and sizes that no kernel likes.
+espalier::model_config wide_llama(int head_dim);
+
+//! Writes config.json and model.safetensors of a Llama with random weights.
+void write_random_llama(const std::string& folder, const espalier::model_config& config, unsigned seed);

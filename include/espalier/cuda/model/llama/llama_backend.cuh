@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
+#include "espalier/cuda/model/llama/persistent_pass.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/model/llama/model_config.hpp"
 
@@ -51,6 +53,9 @@ struct llama_options {
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them
 //! is one kernel each.
+//!
+//! Where weights stay in the second-level cache and persistent_pass takes the model, every pass of it is one launch of
+//! that instead, unless AttentionT is not the library's.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
@@ -97,13 +102,16 @@ class llama_backend {
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
-    add_products();
-    for (int rows = 1; rows < max_rows_; rows = forward_bucket(rows + 1))
-      products_.plan(rows);
-    products_.plan(max_rows_);
     place_buffers();
     activations_.allocate(), floats_.allocate(), logits_memory_.allocate();
     place_buffers();
+    if constexpr (may_persist) make_persistent();
+    if (!persistent_) {
+      add_products();
+      for (int rows = 1; rows < max_rows_; rows = forward_bucket(rows + 1))
+        products_.plan(rows);
+      products_.plan(max_rows_);
+    }
     // Rows that no batch has written are computed with, too.
     activations_.zero(nullptr), floats_.zero(nullptr), logits_memory_.zero(nullptr);
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
@@ -121,7 +129,7 @@ class llama_backend {
   //! Batches of this many rows or outputs will come often: products are planned for exactly as many. Not captured.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows_);
-    products_.plan(rows);
+    if (!persistent_) products_.plan(rows);
   }
 
   //! Where batch.outputs is null, output i is row i.
@@ -132,7 +140,7 @@ class llama_backend {
   vocab_rows<LogitT> forward(KVStoreT& kv, const forward_batch_view& batch, cudaStream_t stream) {
     const kv_view<NumberT> cache = kv.view();
     check(cache, batch);
-    if (batch.n_rows > 0) run_layers(cache, batch, stream);
+    if (batch.n_rows > 0) run(cache, batch, stream);
     return {logits_, batch.n_outputs, config_.vocab_size};
   }
 
@@ -151,6 +159,9 @@ class llama_backend {
   using layer_type = typename weights_type::layer_type;
   using norm_type = typename weights_type::norm_type;
   using job_type = detail::normalise_job<NumberT>;
+  using pass_type = persistent_pass<NumberT, LogitT>;
+
+  static constexpr bool may_persist = sizeof(NumberT) == 2 && std::is_same_v<AttentionT, tree_attention<NumberT>>;
 
   static int checked_positions(const llama_options& options, const model_config& config) {
     require_option("max_positions", options.max_positions, 0, config.max_positions);
@@ -167,6 +178,14 @@ class llama_backend {
     shape.query_stride = config.query_size() + 2 * config.kv_size();
     shape.batch_invariant = options.batch_invariant;
     return AttentionT(shape);
+  }
+
+  void make_persistent() {
+    if (!pass_type::fits(config_, max_rows_)) return;
+    persistent_.emplace(config_, *weights_, rotary_, max_positions_,
+                        pass_buffers<NumberT, LogitT>{stream_, projected_, attended_, activated_, logits_});
+    for (const int layer : hidden_layers_)
+      persistent_->keep(layer, kept(layer));
   }
 
   bool has_gate() const { return config_.family == model_config::family_type::llama; }
@@ -209,6 +228,13 @@ class llama_backend {
       raise<input_error>("the cache has ", kv.n_layers, " layers of ", kv.row_size, " numbers a row, but the model ",
                          config_.n_layers, " of ", config_.kv_size(), ".");
     }
+  }
+
+  void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
+    if constexpr (may_persist) {
+      if (persistent_) return persistent_->run(kv, batch, stream);
+    }
+    run_layers(kv, batch, stream);
   }
 
   void run_layers(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
@@ -317,6 +343,7 @@ class llama_backend {
   float* stream_ = nullptr;        // [max_rows][hidden_size]
   float* hidden_ = nullptr;        // [hidden_layers][max_rows][hidden_size]
   LogitT* logits_ = nullptr;       // [max_rows][vocab_size]
+  std::optional<pass_type> persistent_;
 };
 
 }  // namespace espalier::cuda

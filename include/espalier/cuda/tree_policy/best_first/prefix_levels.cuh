@@ -204,7 +204,7 @@ class prefix_levels {
     std::int32_t total = 0;
     for (std::int32_t first = begin; first < end_; first += threadsN) {
       const std::int32_t p = first + thread();
-      const block_sum sum = sum_before(p < end_ ? n_children(pool_.path[p], row, last) : 0, pool_.sums);
+      const running_sum sum = sum_before(p < end_ ? n_children(pool_.path[p], row, last) : 0, pool_.sums);
       if (p < end_) pool_.first_child[p] = end_ + total + sum.before;
       total += sum.all;
       __syncthreads();

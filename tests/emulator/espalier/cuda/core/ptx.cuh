@@ -170,6 +170,16 @@ std::uint32_t pack(float low, float high) {
   return bits(high) << 16 | bits(low);
 }
 
+inline void add_release(unsigned* counter, unsigned n) {
+  *counter += n;
+}
+
+//! Lets others run: loops that wait for another block call it.
+inline unsigned load_acquire(const unsigned* counter) {
+  ::emulator::detail::the_scheduler.yield();
+  return *counter;
+}
+
 inline float exp2_approximate(float x) {
   const float y = std::exp2(x);
   return y < 1.17549435e-38F ? 0.0F : y;

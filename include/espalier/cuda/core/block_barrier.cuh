@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+#include "espalier/cuda/core/ptx.cuh"
+
+namespace espalier::cuda {
+
+//! Barriers of all blocks of a grid, in two halves: between them a block may do what does not depend on the others.
+//!
+//! All threads of each block call arrive() and wait() in turn. What any thread wrote before its arrive(), all see after
+//! their wait(). Both are barriers of the block, too.
+
+//! For a cooperative launch.
+//!
+//! Shapes      arrivals [1], in the memory of the device, 0 before its first use: each launch leaves it for the next
+//! Pre         one grid at a time uses a counter
+class grid_barrier {
+ public:
+  __device__ explicit grid_barrier(unsigned* arrivals) : arrivals_(arrivals) {
+    // The bit cannot change before this block has arrived.
+    if (threadIdx.x == 0) phase_ = ptx::load_acquire(arrivals) & turn;
+  }
+
+  __device__ void arrive() {
+    __syncthreads();
+    // The last one of all makes the low bits overflow into the highest, and leaves them 0.
+    if (threadIdx.x == 0) ptx::add_release(arrivals_, blockIdx.x == 0 ? turn - (gridDim.x - 1) : 1U);
+  }
+
+  __device__ void wait() {
+    if (threadIdx.x == 0) {
+      while ((ptx::load_acquire(arrivals_) & turn) == phase_) {
+      }
+      phase_ ^= turn;
+    }
+    __syncthreads();
+  }
+
+ private:
+  static constexpr unsigned turn = 0x80000000U;
+
+  unsigned* arrivals_;
+  unsigned phase_ = 0;
+};
+
+//! For a grid that is one thread block cluster. There are none before compute capability 9.0: then the grid is one
+//! block.
+class cluster_barrier {
+ public:
+  __device__ explicit cluster_barrier(unsigned*) {}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  __device__ void arrive() {
+    token_ = cooperative_groups::this_cluster().barrier_arrive();
+  }
+  __device__ void wait() {
+    cooperative_groups::this_cluster().barrier_wait(static_cast<token_type&&>(token_));
+  }
+
+ private:
+  using token_type = decltype(cooperative_groups::this_cluster().barrier_arrive());
+
+  token_type token_{};
+#else
+  __device__ void arrive() {
+    __syncthreads();
+  }
+  __device__ void wait() {}
+#endif
+};
+
+}  // namespace espalier::cuda

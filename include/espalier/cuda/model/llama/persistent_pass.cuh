@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/block_barrier.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/ptx.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/model/llama/model_weights.cuh"
+#include "espalier/cuda/model/llama/persistent_pass/pass_attention.cuh"
+#include "espalier/cuda/model/llama/persistent_pass/pass_job.cuh"
+#include "espalier/cuda/model/llama/persistent_pass/pass_plan.cuh"
+#include "espalier/cuda/model/llama/persistent_pass/pass_product.cuh"
+#include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/model/llama/model_config.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// Row i of a product is row i of the batch; padding is left out.
+struct batch_rows {
+  const pass_row* rows;
+
+  __device__ std::int32_t operator()(std::int32_t i) const { return rows[i].sequence >= 0 ? i : -1; }
+};
+
+// Row i of a product is the row that output i is of.
+struct output_rows {
+  const pass_row* rows;
+  const std::int32_t* outputs;
+
+  __device__ std::int32_t operator()(std::int32_t i) const {
+    return outputs[i] >= 0 && rows[outputs[i]].sequence >= 0 ? outputs[i] : -1;
+  }
+};
+
+// The whole pass. The blocks meet five times a layer; while they wait, the weights that come next are on their way.
+template <class NumberT, class LogitT, int dim, class BarrierT>
+class pass_block {
+ public:
+  __device__ pass_block(const pass_job<NumberT, LogitT>& job_, const kv_view<NumberT>& kv_,
+                        const forward_batch_view& batch_)
+      : job(job_),
+        kv(kv_),
+        batch(batch_),
+        memory(shared_memory(), batch_.n_rows, batch_.n_outputs, job_.hidden, job_.weight_bytes),
+        barrier(job_.arrivals) {}
+
+  __device__ void run() {
+    fetch(job.query_key_value_product, job.layers[0].query_key_value, job.layers[0].attention_norm);
+    read_rows(memory, kv, batch);
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+    for (std::int32_t i = 0; i < job.n_layers; ++i)
+      run_layer(i);
+    if (batch.n_outputs == 0) return;
+    multiply_rows(job.head_product, memory, job.head, batch.n_outputs, output_rows{memory.rows, memory.outputs},
+                  normed(stream_load{job.stream, job.hidden}), logit_target<LogitT>{job.logits, job.vocab});
+  }
+
+ private:
+  const pass_job<NumberT, LogitT>& job;
+  const kv_view<NumberT>& kv;
+  const forward_batch_view& batch;
+  pass_memory memory;
+  BarrierT barrier;
+
+  __device__ void run_layer(std::int32_t i) {
+    const pass_layer<NumberT>& layer = job.layers[i];
+    project(layer, i);
+    meet(job.attention_out_product, layer.attention_out, nullptr);
+    attend(i);
+    barrier.arrive();
+    barrier.wait();
+    multiply(job.attention_out_product, layer.attention_out, plain_rows<NumberT>{job.attended, job.n_heads * dim},
+             stream_target{job.stream, nullptr, job.hidden});
+    meet(job.gate_up_product, layer.gate_up, layer.mlp_norm);
+    multiply(job.gate_up_product, layer.gate_up, normed(stream_load{job.stream, job.hidden}),
+             activated_target<NumberT>{job.activated, job.intermediate});
+    meet(job.down_product, layer.down, nullptr);
+    multiply(job.down_product, layer.down, plain_rows<NumberT>{job.activated, job.intermediate},
+             stream_target{job.stream, layer.keep, job.hidden});
+    if (i + 1 < job.n_layers) {
+      meet(job.query_key_value_product, job.layers[i + 1].query_key_value, job.layers[i + 1].attention_norm);
+    } else if (batch.n_outputs > 0) {
+      meet(job.head_product, job.head, job.final_norm);
+    }
+  }
+
+  __device__ void project(const pass_layer<NumberT>& layer, std::int32_t i) {
+    head_target<NumberT, dim> target{};
+    target.rows = memory.rows;
+    target.cosine = job.cosine;
+    target.sine = job.sine;
+    target.max_positions = job.max_positions;
+    target.n_heads = job.n_heads;
+    target.n_kv_heads = job.n_kv_heads;
+    target.queries = job.queries;
+    target.query_stride = job.query_stride;
+    target.keys = kv.data + i * kv.layer_stride;
+    target.to_values = static_cast<std::int64_t>(kv.page_size) * kv.row_size;
+    target.cache_stride = kv.row_size;
+    if (i > 0) {
+      multiply(job.query_key_value_product, layer.query_key_value, normed(stream_load{job.stream, job.hidden}), target);
+      return;
+    }
+    // The blocks of the first tile of columns have all rows among them.
+    const bool writes = static_cast<std::int32_t>(blockIdx.x) % job.query_key_value_product.tile_blocks == 0;
+    multiply(job.query_key_value_product, layer.query_key_value,
+             normed(embedding_load<NumberT>{batch.tokens, job.embedding, job.vocab, job.hidden,
+                                            writes ? job.stream : nullptr}),
+             target);
+  }
+
+  __device__ void attend(std::int32_t i) {
+    const std::int32_t per = job.attention_rows, n_units = (batch.n_rows + per - 1) / per * job.n_kv_heads;
+    kv_view<NumberT> layer = kv;
+    layer.data += i * kv.layer_stride;
+    for (auto unit = static_cast<std::int32_t>(blockIdx.x); unit < n_units;
+         unit += static_cast<std::int32_t>(gridDim.x)) {
+      const std::int32_t first = unit / job.n_kv_heads * per, left = batch.n_rows - first;
+      pass_attention<NumberT, dim> of{.rows = memory.rows,
+                                      .mask = batch.mask,
+                                      .queries = job.queries,
+                                      .query_stride = job.query_stride,
+                                      .kv = layer,
+                                      .attended = job.attended,
+                                      .n_heads = job.n_heads,
+                                      .group = job.n_heads / job.n_kv_heads,
+                                      .exponent_scale = 1.44269504F / sqrtf(static_cast<float>(dim)),
+                                      .kv_head = unit % job.n_kv_heads,
+                                      .first_row = first,
+                                      .n_rows = left < per ? left : per};
+      of.run(memory.work);
+      __syncthreads();
+    }
+  }
+
+  template <class LoadT>
+  __device__ normed_rows<NumberT, LoadT> normed(const LoadT& load) const {
+    return {load, memory.scale, job.hidden, job.epsilon};
+  }
+
+  template <class SourceT, class TargetT>
+  __device__ void multiply(const pass_product& product, const NumberT* matrix, const SourceT& source,
+                           const TargetT& target) {
+    multiply_rows(product, memory, matrix, batch.n_rows, batch_rows{memory.rows}, source, target);
+  }
+
+  __device__ void fetch(const pass_product& product, const NumberT* matrix, const float* scale) {
+    const auto block = static_cast<std::int32_t>(blockIdx.x);
+    if (block / product.tile_blocks >= product.group_blocks) return;
+    fetch_weights(product, matrix, block % product.tile_blocks, memory.weights);
+    if (scale != nullptr) fetch_scale(scale, job.hidden, memory.scale);
+    ptx::copy_async_commit();
+  }
+
+  // Waits for all blocks, and for the weights of the product that comes next.
+  __device__ void meet(const pass_product& product, const NumberT* matrix, const float* scale) {
+    barrier.arrive();
+    fetch(product, matrix, scale);
+    ptx::copy_async_wait<0>();
+    barrier.wait();
+  }
+};
+
+template <class NumberT, class LogitT, int dim, class BarrierT>
+ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_constant__ pass_job<NumberT, LogitT> job,
+                                                                 const __grid_constant__ kv_view<NumberT> kv,
+                                                                 const __grid_constant__ forward_batch_view batch) {
+  pass_block<NumberT, LogitT, dim, BarrierT>(job, kv, batch).run();
+}
+
+}  // namespace detail
+
+//! The memory that a persistent pass works in, of the backend that owns it.
+//!
+//! Shapes      as detail::pass_job's
+template <class NumberT, class LogitT>
+struct pass_buffers {
+  float* stream = nullptr;
+  NumberT* queries = nullptr;
+  NumberT* attended = nullptr;
+  NumberT* activated = nullptr;
+  LogitT* logits = nullptr;
+};
+
+//! A small transformer's whole pass as one launch: its blocks stay, and meet after each step, so that nothing is
+//! launched, and no weight comes from memory, between one product and the next.
+//!
+//! A layer is five steps: norm, query, key and value product, rotation and cache rows; attention; output product; norm,
+//! gate and up product and activation; down product. While the blocks wait for one another, each brings its weights of
+//! the next product into shared memory. A model of up to 4 MB runs in one cluster, whose barriers are short, a larger
+//! one on all multiprocessors.
+//!
+//! Complexity  one launch; 5 n_layers barriers; weights are read once for each 16 rows at most, from the second-level
+//!             cache
+//! Law         a row's bits depend on the tokens that it sees alone: not on other rows, their number, order or padding,
+//!             nor on which of those tokens lie in the tree
+//! Errors      cuda_error
+template <class NumberT, class LogitT>
+class persistent_pass {
+ public:
+  using weights_type = model_weights<NumberT>;
+  using buffers_type = pass_buffers<NumberT, LogitT>;
+
+  //! True for models of the Llama family, without biases and norms of heads, whose weights stay in the
+  //! second-level cache and whose rows fit in shared memory.
+  static bool fits(const model_config& c, int max_rows) {
+    const bool plain = c.family == model_config::family_type::llama && !c.query_bias && !c.attention_out_bias &&
+                       !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim;
+    const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.vocab_size % 8 == 0 &&
+                       (c.head_dim == 32 || c.head_dim == 64) && c.n_heads / c.n_kv_heads <= detail::pass_queries &&
+                       c.n_layers <= detail::pass_max_layers;
+    if (!plain || !whole) return false;
+    const device_type device = this_device();
+    return device.cooperative != 0 && weight_bytes(c) <= 0.75 * static_cast<double>(device.cache_bytes) &&
+           shared_bytes(c, max_rows, max_rows, detail::pass_weight_bytes, detail::pass_max_units) <=
+               static_cast<std::size_t>(device.shared_bytes);
+  }
+
+  //! Pre         fits(config, max_rows); the weights and buffers stay
+  persistent_pass(const model_config& config, const weights_type& weights, const detail::rotary_table& rotary,
+                  int max_positions, const buffers_type& buffers)
+      : config_(config), device_(this_device()), arrivals_(1) {
+    arrivals_.fill_bytes(0, nullptr);
+    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    one_cluster_ = weight_bytes(config) <= cluster_weight_bytes && device_.clusters != 0 && cluster_fits();
+    fill(weights, rotary, max_positions, buffers);
+  }
+
+  //! What the stream is after `layer` goes to `to`, too.
+  void keep(int layer, float* to) { job_.layers[layer].keep = to; }
+
+  void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) const {
+    if (config_.head_dim == 64) {
+      run_dim<64>(kv, batch, stream);
+    } else {
+      run_dim<32>(kv, batch, stream);
+    }
+  }
+
+ private:
+  static constexpr unsigned cluster_blocks = 16;
+  static constexpr double cluster_weight_bytes = 4e6;
+
+  struct device_type {
+    int multiprocessors = 0, cache_bytes = 0, shared_bytes = 0, cooperative = 0, clusters = 0;
+  };
+
+  static device_type this_device() {
+    int device = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    const auto get = [device](cudaDeviceAttr which) {
+      int value = 0;
+      require(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+      return value;
+    };
+    return {get(cudaDevAttrMultiProcessorCount), get(cudaDevAttrL2CacheSize),
+            get(cudaDevAttrMaxSharedMemoryPerBlockOptin), get(cudaDevAttrCooperativeLaunch),
+            get(cudaDevAttrClusterLaunch)};
+  }
+
+  // Of what each pass reads.
+  static double weight_bytes(const model_config& c) {
+    const double hidden = c.hidden_size;
+    return sizeof(NumberT) * hidden *
+           (c.vocab_size + c.n_layers * (2.0 * c.query_size() + 2.0 * c.kv_size() + 3.0 * c.intermediate_size));
+  }
+
+  static std::size_t shared_bytes(const model_config& c, int n_rows, int n_outputs, std::size_t weight_bytes,
+                                  int tile_units) {
+    const int inputs = (std::max)({c.hidden_size, c.query_size(), c.intermediate_size});
+    const int n_chunks = (inputs + detail::pass_chunk - 1) / detail::pass_chunk;
+    const std::size_t attention =
+        c.head_dim == 64 ? detail::attention_work_bytes<64>() : detail::attention_work_bytes<32>();
+    return detail::pass_memory::bytes_before_weights(n_rows, n_outputs, c.hidden_size) + weight_bytes +
+           (std::max)(detail::product_work_bytes(n_chunks, tile_units), attention);
+  }
+
+  void fill(const weights_type& weights, const detail::rotary_table& rotary, int max_positions,
+            const buffers_type& buffers) {
+    const model_config& c = config_;
+    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+      const auto& from = weights.layers[i];
+      job_.layers[i] = {from.attention_norm.scale, from.mlp_norm.scale, from.query_key_value.matrix,
+                        from.attention_out.matrix, from.gate.matrix,    from.down.matrix};
+    }
+    job_.embedding = weights.embedding;
+    job_.final_norm = weights.final_norm.scale;
+    job_.head = weights.head.matrix;
+    job_.cosine = rotary.cosine.data();
+    job_.sine = rotary.sine.data();
+    job_.stream = buffers.stream;
+    job_.queries = buffers.queries;
+    job_.attended = buffers.attended;
+    job_.activated = buffers.activated;
+    job_.logits = buffers.logits;
+    job_.arrivals = arrivals_.data();
+    const int heads = c.n_heads + 2 * c.n_kv_heads;
+    job_.query_key_value_product = {heads * c.head_dim / 8, c.hidden_size, c.head_dim / 8, c.head_dim, c.head_dim / 2};
+    job_.attention_out_product = {c.hidden_size / 8, c.query_size()};
+    job_.gate_up_product = {c.intermediate_size / 4, c.hidden_size, c.intermediate_size / 4, 0, c.intermediate_size};
+    job_.down_product = {c.hidden_size / 8, c.intermediate_size};
+    job_.head_product = {c.vocab_size / 8, c.hidden_size};
+    job_.n_layers = c.n_layers;
+    job_.hidden = c.hidden_size;
+    job_.n_heads = c.n_heads;
+    job_.n_kv_heads = c.n_kv_heads;
+    job_.intermediate = c.intermediate_size;
+    job_.vocab = c.vocab_size;
+    job_.max_positions = max_positions;
+    job_.query_stride = heads * c.head_dim;
+    job_.epsilon = static_cast<float>(c.norm_epsilon);
+  }
+
+  // Sixteen blocks are more than every device with clusters grants.
+  bool cluster_fits() const {
+    const auto kernel = config_.head_dim == 64 ? &detail::run_pass<NumberT, LogitT, 64, cluster_barrier>
+                                               : &detail::run_pass<NumberT, LogitT, 32, cluster_barrier>;
+    const launch_shape shape{.grid = cluster_blocks,
+                             .threads = detail::pass_threads,
+                             .shared_bytes = static_cast<std::size_t>(device_.shared_bytes),
+                             .cluster = cluster_blocks};
+    return resident_clusters("run_pass", kernel, shape) > 0;
+  }
+
+  template <int dim>
+  void run_dim(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) const {
+    if (one_cluster_) {
+      launch_on<dim, cluster_barrier>(cluster_blocks, kv, batch, stream);
+    } else {
+      launch_on<dim, grid_barrier>(static_cast<unsigned>(device_.multiprocessors), kv, batch, stream);
+    }
+  }
+
+  template <int dim, class BarrierT>
+  void launch_on(unsigned blocks, const kv_view<NumberT>& kv, const forward_batch_view& batch,
+                 cudaStream_t stream) const {
+    auto job = job_;
+    const auto n_blocks = static_cast<std::int32_t>(blocks);
+    std::int32_t most_units = 1;
+    std::size_t weight_bytes = 0;
+    for (detail::pass_product* product : {&job.query_key_value_product, &job.attention_out_product,
+                                          &job.gate_up_product, &job.down_product, &job.head_product}) {
+      const std::int32_t rows = product == &job.head_product ? batch.n_outputs : batch.n_rows;
+      *product = detail::plan_product(*product, rows, n_blocks);
+      most_units = (std::max)(most_units, product->tile_units);
+      weight_bytes = (std::max)(weight_bytes, static_cast<std::size_t>(product->tile_units) *
+                                                  static_cast<std::size_t>(product->n_chunks()) * 512);
+    }
+    job.weight_bytes = static_cast<std::int32_t>(weight_bytes);
+    const std::int32_t units = batch.n_rows * config_.n_kv_heads;
+    job.attention_rows =
+        std::clamp((units + n_blocks - 1) / n_blocks, 1, detail::pass_queries / (config_.n_heads / config_.n_kv_heads));
+    const launch_shape shape{
+        .grid = blocks,
+        .threads = detail::pass_threads,
+        .shared_bytes = shared_bytes(config_, batch.n_rows, batch.n_outputs, weight_bytes, most_units),
+        .cluster = one_cluster_ ? blocks : 1,
+        .cooperative = !one_cluster_};
+    launch("run_pass", detail::run_pass<NumberT, LogitT, dim, BarrierT>, shape, stream, job, kv, batch);
+  }
+
+  model_config config_;
+  device_type device_;
+  device_array<unsigned> arrivals_;
+  bool one_cluster_ = false;
+  detail::pass_job<NumberT, LogitT> job_;
+};
+
+}  // namespace espalier::cuda
