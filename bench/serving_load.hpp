@@ -35,8 +35,8 @@ struct served_load {
   std::int64_t draft_passes = 0;
   std::int64_t target_rows = 0;
   double forward = 0;         //!< seconds of passes of both models
-  std::vector<double> first;  //!< by text: seconds from its arrival to its first token
-  std::vector<double> each;   //!< by text: seconds a token after that
+  std::vector<double> first;  //!< of each text that came so far: seconds from its arrival to its first token
+  std::vector<double> each;   //!< of each text that ended: seconds a token after that
 
   double rate() const { return static_cast<double>(tokens) / seconds; }
   double overhead() const { return 1 - forward / seconds; }
@@ -53,7 +53,6 @@ served_load serve(DecoderT& decode, const std::vector<asked_text>& asked, const 
   };
   std::map<espalier::text_id, progress> texts;
   served_load load;
-  load.first.resize(asked.size()), load.each.resize(asked.size());
   std::size_t next = 0;
   const bool at_once = asked.empty() || asked.back().arrival == 0;
   const auto start = clock::now();
@@ -76,11 +75,13 @@ served_load serve(DecoderT& decode, const std::vector<asked_text>& asked, const 
       if (e.error) std::rethrow_exception(e.error);
       progress& p = texts.at(e.id);
       const int committed = static_cast<int>(e.round.committed.size());
-      if (p.first < 0 && committed > 0) p.first = t, p.n_first = committed;
+      if (p.first < 0 && committed > 0) {
+        p.first = t, p.n_first = committed;
+        load.first.push_back(t - asked[p.text].arrival);
+      }
       p.n += committed;
       if (e.round.state == espalier::status::running) continue;
-      load.first[p.text] = p.first - asked[p.text].arrival;
-      load.each[p.text] = (t - p.first) / std::max(1, p.n - p.n_first);
+      if (p.n > p.n_first) load.each.push_back((t - p.first) / (p.n - p.n_first));
       texts.erase(e.id);
     }
     if (!counts) {

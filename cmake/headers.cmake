@@ -341,6 +341,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/decoder.cuh
   include/espalier/cuda/decoder/grow.cuh
   include/espalier/cuda/decoder/round_kernels.cuh
+  include/espalier/cuda/decoder/take_round.cuh
   include/espalier/cuda/decoder/text_place.cuh
   include/espalier/cuda/decoder/text_rounds.cuh
   include/espalier/cuda/interop/dense_mask.cuh

@@ -42,6 +42,7 @@
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
+#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_place.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"

@@ -17,7 +17,7 @@ struct text_state {
 
 //! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.
 //!
-//! Shapes      tokens [capacity]; state [1]
+//! Shapes      tokens [capacity + 1]; state [1]
 //! Law         between rounds the target's cache holds state->size - 1 rows: accepted paths are moved together in place
 struct text_view {
   token_id* tokens = nullptr;

@@ -16,6 +16,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_place.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/batch_options.hpp"
@@ -36,20 +37,22 @@ namespace espalier::cuda {
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
 //! and leave between rounds, without a word to the others: prompts are read in passes of their own between two rounds,
 //! batch_options::prompt_rows of them. Each text has its own sampling, seed and stop conditions; the policy's options
-//! are the same for all, what it has learnt is each text's own. The text in place i has sequence i of both caches.
+//! are the same for all; what it has learnt is each text's own, as long as the text keeps its place. The text in place
+//! i has sequence i of both caches.
 //! Where a pass of max_rows has no room for a whole tree of each text, trees are smaller, to plain decoding if need be.
 //! Log-probabilities, saved texts and a shared budget are the host's alone.
 //!
-//! Where pages run out, the last text in turn gives up its place and is read again later. Rows that a store shares are
-//! read once.
+//! Where pages run out, the last text in turn gives up its place and is read again later. Full pages that a store
+//! shares are read once.
 //!
-//! Complexity  a step on the host: one graph launch, two copies, one event, O(texts); on the device as decoder's, with
-//!             max_nodes() + 1 rows for each text, the number of texts rounded up to a power of two. No
-//!             synchronisation, but where rounds begin to draft again, and after a failure
+//! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
+//!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text, the number of texts
+//!             rounded up to a power of two, or to max_texts. The host waits for no round but the one that it takes in,
+//!             except after a failure and where rounds begin to draft again
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant; but for what max_rows cuts off trees of
 //!             a text that is sampled by another verifier than target_only
-//! Errors      as espalier::batch_decoder. What a round finds wrong in a text holds that text; what a part throws while
+//! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a text holds that text; what a part throws while
 //!             a round is enqueued holds all texts of the round. A text that is held stands at its last committed token
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 class batch_decoder {
@@ -57,7 +60,7 @@ class batch_decoder {
   using kv_type = std::remove_reference_t<KVStoreT>;
   using place = detail::text_place;
   using entry = detail::text_places::entry;
-  using stage = espalier::detail::text_stage;
+  using ticket = detail::round_ticket;
 
  public:
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
@@ -84,7 +87,7 @@ class batch_decoder {
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               std::int32_t priority = 0) {
     rounds_.check(options);
-    entry& e = spare();
+    entry& e = texts_.spare({}, n_running());
     e.value.written.begin(prompt, std::move(stop), options, rounds_.context(), rounds_.vocab_size());
     return texts_.add(priority);
   }
@@ -95,7 +98,7 @@ class batch_decoder {
   //! Ends a text wherever it is, and forgets it.
   void cancel(text_id id) {
     entry& e = texts_.find(id);
-    if (e.stage == stage::served) leave(places_.at(e.place));
+    if (e.stage == espalier::detail::text_stage::served) leave(places_.at(e.place));
     texts_.forget(e);
   }
 
@@ -105,14 +108,14 @@ class batch_decoder {
     texts_.resume(texts_.find(id), more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
-  //! that shares them are not read again.
+  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Full pages of a
+  //! store that shares them are not read again.
   //!
   //! Errors      input_error for a text that has ended, and where max_waiting texts wait
   text_id fork(text_id id, std::uint32_t stream) {
     const entry& from = texts_.find(id);
     texts_.require_running(from.value.written);
-    entry& e = spare();
+    entry& e = texts_.spare({}, n_running());
     e.value = from.value;
     e.value.written.fork(stream);
     return texts_.add(from.priority);
@@ -121,8 +124,8 @@ class batch_decoder {
   //! Valid until the text is cancelled, or forgotten after its end. Tokens of a round that is under way are not there.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
 
-  //! Reads prompts, has the next round under way, and takes in the one before. Tells what each text of it has written;
-  //! nothing once all have ended. `piece_of` is for stop strings. Valid until the next step.
+  //! Reads prompts, has the next round under way, and takes in the one before. Tells what each text of it has written:
+  //! nothing while there are only prompts to read, too. `piece_of` is for stop strings. Valid until the next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     events_.clear();
@@ -146,18 +149,6 @@ class batch_decoder {
   const step_record& last_step() const { return record_; }
 
  private:
-  // A text that takes part in a round under way, unless it has left its place since.
-  struct participant {
-    place* at;
-    std::uint64_t turn;
-  };
-  struct ticket {
-    std::vector<participant> texts;
-    bool drafts = false;
-  };
-
-  entry& spare() { return texts_.spare({}, n_running()); }
-
   // Texts that wait take free places. Where pages had run out, they wait until a text has left.
   void seat() {
     texts_.sweep();
@@ -182,21 +173,29 @@ class batch_decoder {
     texts_.hold(e);
   }
 
-  // Where a round could not be enqueued: what is under way is given up, and all texts go on from where the host has
-  // them.
+  // What is under way is given up: all texts go on from where the host has them.
   void give_up() {
     rounds_.give_up();
     for (place& p : places_.all())
       p.lose_step();
   }
 
-  // Calls f for a text; where pages have run out, again once others have given up theirs. Whether the text still has
-  // its place.
+  // Calls f for a text, which is held if it throws.
   template <class FunctionT>
-  bool with_room(place& p, const FunctionT& f) {
+  void attempt(place& p, const FunctionT& f) {
+    try {
+      f();
+    } catch (...) {
+      fail(p, std::current_exception());
+    }
+  }
+
+  // Slots of both caches; where pages have run out, others give up theirs. Whether the text still has its place.
+  bool ensure(place& p, std::int32_t n_slots) {
     while (p.text != nullptr) {
       try {
-        f();
+        rounds_.ensure(p.number, n_slots);
+        p.holds_rows = true;
         return true;
       } catch (const input_error&) {
         if (!make_room()) fail(p, std::current_exception());
@@ -209,15 +208,14 @@ class batch_decoder {
 
   // Whether room was made, if only by the text's own place.
   bool make_room() {
-    if constexpr (!SharingKVStore<kv_type>) return false;
+    if constexpr (!rounds_type::can_release) return false;
     bool any = false;
     for (place& free : places_.all()) {
       if (free.text != nullptr || !free.holds_rows) continue;
       release(free);
       any = true;
     }
-    if (any) return true;
-    if (n_running() == 1) return false;
+    if (any || n_running() == 1) return any;
     place& last = *places_.in_turn().back();
     entry& e = *last.text;
     leave(last);
@@ -238,30 +236,43 @@ class batch_decoder {
     std::int32_t rows = options_.prompt_rows;
     lanes_.assign(places_.in_turn().begin(), places_.in_turn().end());
     for (place* p : lanes_) {
-      if (p->text == nullptr || p->in_step) continue;
-      with_room(*p, [&] {
-        const text& t = p->text->value.written;
-        const std::int32_t goal = t.size() - 1;
-        if (p->is_new) rounds_.put(p->number, t);
-        p->is_new = false;
-        if (!p->reads) p->n_read = rounds_.adopt(p->number, t.tokens().first(static_cast<std::size_t>(goal)));
-        p->holds_rows = true;
-        const std::int32_t n = (std::min)(rows, goal - p->n_read);
-        if (n > 0) {
-          p->reads = true;
-          rounds_.read(p->number, p->n_read, p->n_read + n);
-          rounds_.remember(p->number, t.tokens(), p->n_read, p->n_read + n);
-          p->n_read += n;
-          rows -= n;
-          record_.prompt_rows += n;
-        }
-        if (p->n_read < goal) return;
-        if (t.left() == 0) return end_unwritten(*p);
-        rounds_.begin_draft(p->number, t.tokens(), 0);
-        p->in_step = p->drafted = true;
-        p->n_drafted = goal;
-      });
+      if (rows > 0 && p->text != nullptr && !p->in_step) attempt(*p, [&] { rows -= read_prompt(*p, rows); });
     }
+  }
+
+  // Reads so many tokens of a prompt at most, and gives how many there were.
+  std::int32_t read_prompt(place& p, std::int32_t most) {
+    const text& t = p.text->value.written;
+    const std::int32_t goal = t.size() - 1;
+    if (p.is_new) rounds_.put(p.number, t);
+    p.is_new = false;
+    if (!p.reads) p.n_read = rounds_.adopt(p.number, t.tokens().first(static_cast<std::size_t>(goal)));
+    const std::int32_t n = (std::min)(most, goal - p.n_read);
+    if (!ensure(p, p.n_read + n + 1)) return 0;
+    if (n > 0) {
+      p.reads = true;
+      rounds_.read(p.number, p.n_read, p.n_read + n);
+      rounds_.remember(p.number, t.tokens(), p.n_read, p.n_read + n);
+      p.n_read += n;
+      record_.prompt_rows += n;
+      record_.target_rows += n;
+    }
+    if (p.n_read < goal) return n;
+    if (t.left() == 0) {
+      end_unwritten(p);
+    } else {
+      follow(p, 0);
+      p.in_step = true;
+    }
+    return n;
+  }
+
+  // The draft's cache follows the text from here on, of which it has the first n_known tokens.
+  void follow(place& p, std::int32_t n_known) {
+    const text& t = p.text->value.written;
+    rounds_.begin_draft(p.number, t.tokens(), n_known);
+    p.drafted = true;
+    p.n_drafted = t.size() - 1;
   }
 
   // A text that was only to be read.
@@ -285,17 +296,14 @@ class batch_decoder {
     if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->drafted; })) {
       if (rounds_.n_under_way() > 0) return false;  // first the host learns what was written without a draft
       for (place* p : lanes_) {
-        if (!p->drafted) rounds_.begin_draft(p->number, p->text->value.written.tokens(), p->n_drafted);
-        p->drafted = true;
+        if (!p->drafted) attempt(*p, [&] { follow(*p, p->n_drafted); });
       }
     }
     std::int32_t longest = 0;
     for (place* p : lanes_) {
-      with_room(*p, [&] {
-        const std::int32_t most = p->text->value.written.size() + (p->n_under_way + 2) * (rounds_.max_nodes() + 1);
-        rounds_.ensure(p->number, (std::min)(most, rounds_.context()));
-        longest = (std::max)(longest, most);
-      });
+      if (p->text == nullptr) continue;
+      const std::int32_t most = p->text->value.written.size() + (p->n_under_way + 2) * (rounds_.max_nodes() + 1);
+      if (ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
     }
     // Whoever has lost its place is not there: with fewer texts rounds may draft again.
     if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; })) return enqueue();
@@ -306,6 +314,8 @@ class batch_decoder {
     for (place* p : lanes_) {
       t.texts.push_back({p, p->turn});
       numbers_.push_back(p->number);
+      ++p->n_under_way;
+      p->drafted = p->drafted && (drafts || !rounds_type::draft_falls_behind);
     }
     try {
       rounds_.enqueue(numbers_, longest);
@@ -317,25 +327,21 @@ class batch_decoder {
       return false;
     }
     next_ticket_ = 1 - next_ticket_;
-    for (place* p : lanes_) {
-      ++p->n_under_way;
-      p->drafted = p->drafted && (drafts || !rounds_type::draft_falls_behind);
-    }
-    record_.target_rows += rounds_.rows_of(static_cast<std::int32_t>(lanes_.size()));
     return true;
   }
 
   template <class PieceT>
   void take_in(const PieceT& piece_of) {
     const ticket& t = under_way_[rounds_.n_under_way() == 2 ? next_ticket_ : 1 - next_ticket_];
-    const auto arrived = rounds_.wait();
+    const auto arrived = rounds_.wait(t.texts.size());
+    record_.target_rows += rounds_.rows_of(static_cast<std::int32_t>(t.texts.size()));
     for (std::size_t lane = 0; lane < t.texts.size(); ++lane) {
       place& p = *t.texts[lane].at;
       if (p.text == nullptr || p.turn != t.texts[lane].turn) continue;
       --p.n_under_way;
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
-        rounds_.raise_fault(arrived.outcomes[lane]);
+        rounds_.raise_fault(arrived, lane);
         commit(p, arrived.tree(p.number), arrived.outcomes[lane].decision, t.drafts, piece_of);
       } catch (...) {
         fail(p, std::current_exception());
@@ -347,15 +353,10 @@ class batch_decoder {
   void commit(place& p, tree_view tree, verdict decision, bool drafts, const PieceT& piece_of) {
     entry& e = *p.text;
     text& t = e.value.written;
-    const verdict admitted = t.admit(tree, decision, piece_of);
-    round_record round{.index = t.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
-    const std::size_t written = t.tokens().size();
-    t.commit(tree, admitted);
-    rounds_.remember(p.number, t.tokens(), static_cast<std::int32_t>(written) - 1, t.size() - 1);
+    const std::int32_t held = t.size() - 1;
+    const round_record round = detail::take_round(t, tree, decision, piece_of);
+    rounds_.remember(p.number, t.tokens(), held, t.size() - 1);
     if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
-    round.committed = t.tokens().subspan(written);
-    round.shown = t.shown();
-    round.state = t.state();
     ++record_.rounds;
     record_.committed += static_cast<std::int32_t>(round.committed.size());
     record_.drafted += tree.n_draws;

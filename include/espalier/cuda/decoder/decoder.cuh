@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "espalier/core/tree_view.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
@@ -33,7 +33,7 @@ namespace espalier::cuda {
 //! store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one step.
 //! Log-probabilities and saved texts are the host's alone.
 //!
-//! Complexity  a round on the host: one graph launch, one copy, one event; on the device, the policy's draft passes,
+//! Complexity  a round on the host: one graph launch, two copies, one event; on the device, the policy's draft passes,
 //!             one target pass of 1 + max_nodes() rows, and no allocation
 //! Law         the text is the host decoder's of the same parts, seed and logits. A policy that learns has seen all of
 //!             a round that the host cut at a stop token or string, when resume() goes on
@@ -200,18 +200,11 @@ class decoder {
 
   template <class PieceT>
   void take_in(const PieceT& piece_of) {
-    const auto arrived = rounds_.wait();
-    const detail::round_outcome outcome = arrived.outcomes[0];
-    rounds_.raise_fault(outcome);
-    const tree_view tree = arrived.tree(0);
-    const verdict admitted = text_.admit(tree, outcome.decision, piece_of);
-    record_ = {.index = text_.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
-    const std::size_t written = text_.tokens().size();
-    text_.commit(tree, admitted);
-    remember(static_cast<std::int32_t>(written) - 1);
-    record_.committed = text_.tokens().subspan(written);
-    record_.shown = text_.shown();
-    record_.state = text_.state();
+    const auto arrived = rounds_.wait(1);
+    rounds_.raise_fault(arrived, 0);
+    const std::int32_t held = text_.size() - 1;
+    record_ = detail::take_round(text_, arrived.tree(0), arrived.outcomes[0].decision, piece_of);
+    remember(held);
     record_.seconds.on_device = watch_.lap();
   }
 

@@ -32,7 +32,7 @@ struct text_place {
   bool in_step = false;          // rounds may begin
   bool drafted = false;          // the draft's cache follows the text
   bool holds_rows = false;       // of the caches, with a text or without
-  std::uint64_t turn = 0;        // another one for each time that a text gets in step here
+  std::uint64_t turn = 0;        // another one whenever rounds under way are no longer this text's
 
   // The device has another text than the host, or none.
   void lose_step() {
@@ -41,6 +41,16 @@ struct text_place {
     is_new = true;
     reads = in_step = drafted = false;
   }
+};
+
+// The texts of a round under way, by lane, unless they have left their places since: then `turn` is another.
+struct round_ticket {
+  struct participant {
+    text_place* at;
+    std::uint64_t turn;
+  };
+  std::vector<participant> texts;
+  bool drafts = false;
 };
 
 // The places of a batch_decoder, and whose turn it is.

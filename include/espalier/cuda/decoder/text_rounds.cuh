@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -86,11 +87,15 @@ class text_rounds {
   // Whether rounds that do not draft leave the drafter behind the text.
   static constexpr bool draft_falls_behind = StepDrafter<drafter_type>;
 
+  // Whether caches can give up what they hold of texts that have left.
+  static constexpr bool can_release = SharingKVStore<kv_type> || ReleasingDrafter<drafter_type>;
+
   // What comes over from a round: by lane, and the trees by place.
   struct arrival {
     std::span<const round_outcome> outcomes;
     std::int32_t* trees;
     std::int32_t capacity;
+    std::exception_ptr failure{};  // of a model of the host, where any text has a fault
 
     tree_view tree(std::int32_t place) const {
       return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
@@ -157,6 +162,7 @@ class text_rounds {
   // The same where a failure is under way already.
   void give_up() noexcept {
     n_under_way_ = 0;
+    seated_.clear();
     (void)cudaStreamSynchronize(stream_.get());
   }
   std::int32_t n_under_way() const { return n_under_way_; }
@@ -211,16 +217,18 @@ class text_rounds {
 
   // Forwards the tokens from number `first` to end - 1 of the text.
   void read(std::int32_t place, std::int32_t first, std::int32_t end) {
-    prefill_.run(backend_, kv_, sequence(place), texts(1, context_).text(place), first, end, stream_.get(),
-                 [&]([[maybe_unused]] std::int32_t at, [[maybe_unused]] std::int32_t n) {
-                   if constexpr (reads_features) drafter_.read(backend_, place, at, n, stream_.get());
-                 });
+    for (std::int32_t next = first; first < end; first = next) {
+      next = (std::min)(end, first + max_rows_);
+      prefill_.run(backend_, kv_, sequence(place), texts(1, context_).text(place), first, next, stream_.get(),
+                   [&]([[maybe_unused]] std::int32_t at, [[maybe_unused]] std::int32_t n) {
+                     if constexpr (reads_features) drafter_.read(backend_, place, at, n, stream_.get());
+                   });
+    }
   }
 
   // The drafter follows the text, of which it knows the first n_known tokens.
   void begin_draft(std::int32_t place, std::span<const token_id> tokens, std::int32_t n_known) {
-    const auto size = static_cast<std::int32_t>(tokens.size());
-    drafter_.ensure(place, size, stream_.get());
+    drafter_.ensure(place, static_cast<std::int32_t>(tokens.size()), stream_.get());
     drafter_.begin(place, texts(1, context_).text(place), tokens, n_known, stream_.get());
   }
 
@@ -244,21 +252,23 @@ class text_rounds {
     ++n_under_way_;
   }
 
-  // Throws what a round has found in a text. What a backend of the host has thrown says more than the logits that it
-  // left.
-  void raise_fault(const round_outcome& outcome) {
-    if constexpr (FailingBackend<backend_type>) {
-      if (outcome.found.what != fault::kind::none) backend_.raise_failure();
-    }
-    cuda::raise_fault(outcome.found);
-  }
-
-  // What the oldest round under way has left. Valid until the next but one is enqueued.
-  arrival wait() {
+  // What the oldest round under way has left, of n texts. Valid until the next is enqueued.
+  arrival wait(std::size_t n) {
     pending& p = pending_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
     p.done.wait();
     --n_under_way_;
-    return {p.outcomes.span(), p.trees.data(), tree_.capacity()};
+    arrival arrived{p.outcomes.span().first(n), p.trees.data(), tree_.capacity()};
+    const auto is_faulty = [](const round_outcome& o) { return o.found.what != fault::kind::none; };
+    if (std::any_of(arrived.outcomes.begin(), arrived.outcomes.end(), is_faulty)) arrived.failure = failure_of_models();
+    return arrived;
+  }
+
+  // Throws what a round has found in a text. What a model of the host has thrown says more than the logits that it
+  // left.
+  static void raise_fault(const arrival& arrived, std::size_t lane) {
+    const fault& found = arrived.outcomes[lane].found;
+    if (found.what != fault::kind::none && arrived.failure) std::rethrow_exception(arrived.failure);
+    cuda::raise_fault(found);
   }
 
  private:
@@ -337,6 +347,16 @@ class text_rounds {
     launch("close_round", close_round<>, {.grid = texts.lanes()}, s, texts, path, found_.data(), decisions_.data(),
            outcomes_.data());
     if (drafts) policy_.observe(texts, decisions_.data(), s);
+  }
+
+  std::exception_ptr failure_of_models() {
+    try {
+      if constexpr (FailingBackend<drafter_type>) drafter_.raise_failure();
+      if constexpr (FailingBackend<backend_type>) backend_.raise_failure();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return {};
   }
 
   text_rows draft_rows() const {

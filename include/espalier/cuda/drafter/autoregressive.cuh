@@ -34,9 +34,8 @@ namespace espalier::cuda {
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included, over two
 //!             rows for the root: the text's last two tokens. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      option_error where the model takes fewer rows than a round of one text may ask about, or the store has
-//!             fewer sequences than there are texts; what the backend throws where all texts ask about more; faults of
-//!             the draft's logits
+//! Errors      option_error where the model takes fewer rows than rounds of all texts may ask about, or the store has
+//!             fewer sequences than there are texts; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -60,7 +59,7 @@ class autoregressive {
   std::int32_t capacity() const { return (std::min)(backend_.max_positions(), kv_.capacity()); }
 
   void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
-    require_option("max_rows of the draft model", backend_.max_rows(), (std::max)(max_nodes, 2), 1 << 30);
+    require_option("max_rows of the draft model", backend_.max_rows(), max_texts * (std::max)(max_nodes, 2), 1 << 30);
     require_option("sequences of the draft's cache", kv_.n_sequences(), sequence_ + max_texts, 1 << 30);
     found_ = found;
     batch_ = draft_batch(max_nodes, max_texts, sequence_, capacity());
@@ -87,6 +86,9 @@ class autoregressive {
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
     }
   }
+
+  //! What a model of the host has thrown since the last call.
+  void raise_failure() requires FailingBackend<backend_type> { backend_.raise_failure(); }
 
   void release(std::int32_t place) requires SharingKVStore<kv_type> { kv_.truncate(sequence_ + place, 0); }
 

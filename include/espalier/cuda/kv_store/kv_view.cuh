@@ -26,7 +26,8 @@ struct kv_view {
 
   //! Where the key of a slot lies in its layer, in rows of row_size.
   ESPALIER_HOST_DEVICE std::int64_t row(std::int32_t sequence, std::int32_t slot) const {
-    const std::int32_t page = pages == nullptr ? sequence : pages[sequence * max_pages + slot / page_size];
+    const std::int32_t page =
+        pages == nullptr ? sequence : pages[static_cast<std::int64_t>(sequence) * max_pages + slot / page_size];
     return static_cast<std::int64_t>(page) * 2 * page_size + slot % page_size;
   }
   //! [row_size] the key of a slot.

@@ -140,12 +140,11 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
   auto& memory = *reinterpret_cast<verify_memory<VerifierT, LogitT>*>(shared_memory());
   unsigned char* const of_sampler = shared_memory() + sizeof memory;
   philox_chance chance = here.chance();
-  const bool has_fault = found->what != fault::kind::none;
-  const tree_view tree = near_tree(here.tree.view(), of_sampler + sampler_bytes(in.layout), in.max_nodes);
-  if (has_fault) {
+  if (found->what != fault::kind::none) {
     if (blockIdx.x == 0 && threadIdx.x == 0) in.decisions[here.place] = decided;
     return;
   }
+  const tree_view tree = near_tree(here.tree.view(), of_sampler + sampler_bytes(in.layout), in.max_nodes);
   team::turns turns;
   const team who(memory.who, turns);
   const node_rows<float> draft_rows = in.draft.of(here.place);
@@ -213,7 +212,7 @@ class verification {
  public:
   //! For so many texts, trees of this many nodes, root included.
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts = 1)
-      : verification(std::move(verifier), max_nodes, vocab, max_texts, tuning_here(max_nodes, vocab)) {}
+      : verification(std::move(verifier), max_nodes, vocab, max_texts, tuning_here(max_nodes, vocab, max_texts)) {}
 
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts,
                verify_tuning tuning)
@@ -245,6 +244,7 @@ class verification {
   }
 
   //! Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
+  //! Pre         no tree has more than n_rows nodes, the root included
   void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
            const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream) {
     const detail::round_logits<LogitT> rows{logits, row_of_node, n_rows};
@@ -278,13 +278,13 @@ class verification {
            detail::near_tree_bytes(max_nodes);
   }
 
-  // Not every device that has clusters has room for one that is so wide.
-  static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab) {
+  // Not every device that has clusters has room for so wide a one for each text.
+  static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts) {
     verify_tuning tuning = verify_tuning::here(vocab);
     const auto layout = layout_of(vocab, tuning.walk.blocks);
     const launch_shape shape = tuning.walk.shape(1, shared_bytes(layout, max_nodes));
     const bool is_wide = shape.cluster > tuning.ahead.blocks;
-    if (is_wide && resident_clusters("verify_trees", detail::verify_trees<VerifierT, LogitT>, shape) == 0)
+    if (is_wide && resident_clusters("verify_trees", detail::verify_trees<VerifierT, LogitT>, shape) < max_texts)
       tuning.walk = tuning.ahead;
     return tuning;
   }

@@ -6,18 +6,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <cub/block/block_scan.cuh>
+#include <span>
+#include <vector>
 
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_mask.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 
@@ -98,8 +99,8 @@ __device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::
   if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
 }
 
-// One block a lane. Its rows 0 and 1: the last two tokens of the text; padding where it is longer than the draft can
-// read.
+// One block a lane. Its rows 0 and 1: the last two tokens of the text; an empty lane where it is longer than the draft
+// can read.
 template <class UnusedT = void>
 ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   const text_in_batch here = texts.here();
@@ -111,7 +112,7 @@ ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   if (threadIdx.x != 0) return;
   const std::int32_t size = here.text.state->size;
   const std::int32_t n = size > to.capacity ? 0 : (size < 2 ? size : 2);
-  const std::int32_t base = size - n;
+  const std::int32_t base = n > 0 ? size - n : 0;
   to.columns[here.place] = {base, n, n};
   lane.open(texts.first_sequence + here.place, base);
   lane.asked()[0] = n > 0 ? root_node : no_node;

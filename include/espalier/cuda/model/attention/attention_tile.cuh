@@ -153,7 +153,10 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
       all &= batch.sequence_of[place.first_row + r] < 0 ? ~0U : rows[r * s.mask_words + w];
     if (all != ~0U) atomicAnd(seen + w, all);
   }
-  __syncthreads();
+  int n_real = 0;
+  for (auto r = static_cast<std::int32_t>(threadIdx.x); r < place.n_rows; r += n_threads)
+    n_real += batch.sequence_of[place.first_row + r] < 0 ? 0 : 1;
+  if (__syncthreads_count(n_real > 0) == 0) return {seen, nullptr, 0, 0, 0};  // padding alone
   // The first column that some row does not see.
   std::int32_t column = 32 * words;
   for (std::int32_t first = 0; first < words; first += 32) {

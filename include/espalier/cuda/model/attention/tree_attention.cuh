@@ -68,7 +68,7 @@ class tree_attention {
   explicit tree_attention(const attention_shape& shape) : tree_attention(shape, attention_tuning_of_device()) {}
 
   tree_attention(const attention_shape& shape, const attention_tuning& tuning) : shape_(shape), tuning_(tuning) {
-    require_option("n_kv_heads", shape.n_kv_heads, 1, 1 << 16);
+    require_option("n_kv_heads", shape.n_kv_heads, 1, (1 << 16) - 1);  // a dimension of grids
     require_option("n_heads", shape.n_heads, shape.n_kv_heads, 1 << 16);
     if (shape.n_heads % shape.n_kv_heads != 0)
       raise<option_error>("option n_heads is ", shape.n_heads, ", but must be a multiple of n_kv_heads, ",

@@ -42,7 +42,7 @@ struct path_entry {
 
 struct path_size {
   std::int32_t length;   // nodes, the leaf included
-  std::int32_t refused;  // the depth of the first node that can be accepted and has no row, or -1
+  std::int32_t refused;  // the depth of the first node that can be accepted and whose row is refused, or -1
 };
 
 // By value into kernels.
@@ -80,7 +80,7 @@ class first_path {
   launch_shape shape(std::int32_t n_nodes, std::int32_t n_lanes) const {
     constexpr unsigned warps = path_threads / 32;
     const unsigned blocks = (static_cast<unsigned>(n_parts_) + warps - 1) / warps;
-    const unsigned depths = (std::min)(static_cast<unsigned>(n_nodes), 1024U);
+    const unsigned depths = (std::min)(static_cast<unsigned>(n_nodes), 32U);
     return {dim3(blocks, static_cast<unsigned>(n_lanes), depths), path_threads};
   }
 

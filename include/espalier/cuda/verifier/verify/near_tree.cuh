@@ -25,7 +25,7 @@ __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::
   auto* const words = static_cast<std::int32_t*>(shared);
   const auto place = [&](std::int32_t array) { return words + array * max_nodes; };
   const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
-  for (std::int32_t i = thread; i < tree.n_nodes; i += threads) {
+  for (std::int32_t i = thread; i < tree.n_nodes && i < max_nodes; i += threads) {
     place(0)[i] = tree.token[i];
     place(1)[i] = tree.parent[i];
     place(2)[i] = tree.depth[i];

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/text.hpp"
+
+namespace espalier::cuda::detail {
+
+// The host's text takes what a round of the device has committed, up to its stop condition. The record's views are
+// those of the text and of the tree.
+template <class PieceT>
+round_record take_round(text& written, tree_view tree, verdict decision, const PieceT& piece_of) {
+  const verdict admitted = written.admit(tree, decision, piece_of);
+  round_record record{.index = written.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+  const std::size_t before = written.tokens().size();
+  written.commit(tree, admitted);
+  record.committed = written.tokens().subspan(before);
+  record.shown = written.shown();
+  record.state = written.state();
+  return record;
+}
+
+}  // namespace espalier::cuda::detail
