@@ -114,7 +114,7 @@ void measure(bench::bench_run& run) {
   const int repetitions = run.options.tiny ? 1 : std::clamp(run.options.repetitions / 20, 1, 3);
   double plain_rate = 1;
   for (std::int32_t n = 1; n <= most_texts; n *= 2) {
-    const auto asked = texts_of(static_cast<std::size_t>(std::max(16, 2 * n)));
+    const auto asked = texts_of(static_cast<std::size_t>(run.size(std::max(16, 2 * n), 2 * n)));
     std::vector<bench::samples> rates(methods.size());
     std::vector<bench::served_load> last(methods.size());
     for (int r = 0; r < repetitions; ++r) {
