@@ -8,15 +8,14 @@
 
 namespace espalier::cuda {
 
-//! Barriers of all blocks of a grid, in two halves: between them a block may do what does not depend on the others.
+//! A barrier of all blocks of a cooperative launch, in two halves: between them a block may do what does not depend on
+//! the others.
 //!
 //! All threads of each block call arrive() and wait() in turn. What any thread wrote before its arrive(), all see after
-//! their wait(). Both are barriers of the block, too.
-
-//! For a cooperative launch.
+//! their wait().
 //!
 //! Shapes      arrivals [1], in the memory of the device, 0 before its first use: each launch leaves it for the next
-//! Pre         one grid at a time uses a counter
+//! Pre         one grid at a time uses a counter; none uses it after a launch that ended before all blocks had arrived
 class grid_barrier {
  public:
   __device__ explicit grid_barrier(unsigned* arrivals) : arrivals_(arrivals) {
@@ -46,8 +45,10 @@ class grid_barrier {
   unsigned phase_ = 0;
 };
 
-//! For a grid that is one thread block cluster. There are none before compute capability 9.0: then the grid is one
-//! block.
+//! A barrier as grid_barrier, of the blocks of a grid that is one thread block cluster.
+//!
+//! Pre         the kernel is compiled for compute capability 9.0 or later, or the grid is one block: code for devices
+//!             before that has a barrier of the block alone
 class cluster_barrier {
  public:
   __device__ explicit cluster_barrier(unsigned*) {}

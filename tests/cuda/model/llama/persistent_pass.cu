@@ -237,6 +237,72 @@ TEST_CASE("A token or position that does not exist gives NaN logits in the persi
   }
 }
 
+TEMPLATE_TEST_CASE("In the persistent pass what is not finite reaches no row that does not see it", "", __half,
+                   __nv_bfloat16) {
+  const random_folder folder(64);
+  auto backend = model<TestType>::load(folder.path, {.max_rows = 60});
+  auto kv = cache_for(backend, 3, 64);
+  std::mt19937 random(12);
+  const std::vector<int> prefixes = {20, 5, 33};
+  for (int s = 0; s < 3; ++s) {
+    const int n = prefixes[static_cast<std::size_t>(s)];
+    forward_batch batch;
+    batch.begin_sequence(s, 0, n);
+    batch.add_chain(llama_driver::random_tokens(random, n, 200), 0, 0);
+    backend.forward(kv, device_batch(batch.view()).view(), nullptr);
+  }
+  // A chain and two trees, more rows than blocks: a unit of attention holds rows of several texts and branches.
+  forward_batch batch;
+  batch.begin_sequence(0, prefixes[0], 15);
+  llama_driver::add_whole_chain(batch, llama_driver::random_tokens(random, 15, 200), prefixes[0]);
+  for (const int s : {1, 2}) {
+    const int prefix = prefixes[static_cast<std::size_t>(s)];
+    batch.begin_sequence(s, prefix, 19);
+    llama_driver::add_tree(batch, llama_driver::random_tree(random, 19, 200), prefix);
+  }
+  const forward_batch_view view = batch.view();
+  const auto run = [&](int unknown_token) {
+    std::vector<token_id> tokens(view.tokens.begin(), view.tokens.end());
+    if (unknown_token >= 0) tokens[static_cast<std::size_t>(unknown_token)] = -1;
+    forward_batch_view changed = view;
+    changed.tokens = tokens;
+    return device_rows(backend.forward(kv, device_batch(changed).view(), nullptr));
+  };
+  const std::vector<row_type> expected = run(-1);
+  // concerns(sequence, row in it): the row sees what is not finite.
+  const auto check = [&](const std::vector<row_type>& found, const auto& concerns) {
+    for (const batch_sequence& s : view.sequences) {
+      for (int row = s.row_begin; row < s.row_end; ++row) {
+        INFO("row " << row);
+        const row_type& of = found[static_cast<std::size_t>(row)];
+        if (concerns(s, row)) {
+          CHECK(std::none_of(of.begin(), of.end(), [](float logit) { return std::isfinite(logit); }));
+        } else {
+          CHECK(equal(of, expected[static_cast<std::size_t>(row)]));
+        }
+      }
+    }
+  };
+  for (const int unknown : {0, 4, 13, 15, 17, 22, 35, 40}) {
+    INFO("token " << unknown << " is unknown");
+    check(run(unknown), [&](const batch_sequence& s, int row) {
+      const int column = unknown - s.row_begin;
+      if (column < 0 || unknown >= s.row_end) return false;
+      const int word = s.mask_begin + (row - s.row_begin) * s.mask_words + column / 32;
+      return (view.mask[static_cast<std::size_t>(word)] >> (column % 32) & 1U) != 0;
+    });
+  }
+  const TestType infinite(INFINITY);
+  for (const int last : {0, 1}) {
+    INFO("values of texts 0 to " << last << " are infinite");
+    const int slot = prefixes[static_cast<std::size_t>(last)] - 1;
+    gpu::require(
+        cudaMemcpyAsync(kv.view().value(0, last, slot), &infinite, sizeof infinite, cudaMemcpyHostToDevice, nullptr),
+        "cudaMemcpyAsync");
+    check(run(-1), [&](const batch_sequence& s, int) { return s.sequence <= last; });
+  }
+}
+
 TEST_CASE("Products of the persistent pass cover all columns and rows once") {
   for (const int units : {1, 24, 96, 256, 512, 4000}) {
     for (const int rows : {1, 16, 17, 65, 257, 512}) {

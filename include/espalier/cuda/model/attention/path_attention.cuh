@@ -138,17 +138,20 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
   __syncthreads();  // the queries
 
   warp_state state(query_address);
+  // Goes on from what the head's tile has summed of the split, or begins.
+  const auto begin = [&](std::int32_t split, int lower) {
+    const std::int32_t query = lane / 4 + 8 * lower;
+    state.begin(a, warp_state::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
+                query < place.n_queries && split < own_begin[lower]);
+  };
   if (block < order.end) state.keep_queries();
   bool begins = true;
   while (block < order.end) {
     const std::int32_t split = block % position_splits;
     if (begins) {
       ESPALIER_UNROLL
-      for (int lower = 0; lower < 2; ++lower) {
-        const std::int32_t query = lane / 4 + 8 * lower;
-        state.begin(a, warp_state::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
-                    query < place.n_queries && split < own_begin[lower]);
-      }
+      for (int lower = 0; lower < 2; ++lower)
+        begin(split, lower);
     }
     const std::int32_t next = order.next(block), left = keys.n - row_keys::block * block;
     ptx::copy_async_wait<1>();
@@ -168,6 +171,11 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
     ptx::copy_async_wait<1>();
     __syncwarp();
     state.add(weights, value_address);
+    // What the head's tile has summed before is as it was.
+    ESPALIER_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      if (block < own_begin[lower]) begin(split, lower);
+    }
     __syncwarp();
     copy(value_address, first_key + to_values, next);
     begins = next >= order.end || next % position_splits != split;

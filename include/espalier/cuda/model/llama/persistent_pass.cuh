@@ -199,17 +199,17 @@ struct pass_buffers {
 };
 
 //! A small transformer's whole pass as one launch: its blocks stay, and meet after each step, so that nothing is
-//! launched, and no weight comes from memory, between one product and the next.
+//! launched between one product and the next, whose weights come from the second-level cache.
 //!
 //! A layer is five steps: norm, query, key and value product, rotation and cache rows; attention; output product; norm,
 //! gate and up product and activation; down product. While the blocks wait for one another, each brings its weights of
-//! the next product into shared memory. A model of up to 4 MB runs in one cluster, whose barriers are short, a larger
-//! one on all multiprocessors.
+//! the next product into shared memory. A model of up to 4 MB runs in one cluster of sixteen blocks, whose barriers
+//! are short; a larger one, and any where the device or the program has no such clusters, on all multiprocessors.
 //!
 //! Complexity  one launch; 5 n_layers barriers; weights are read once for each 16 rows at most, from the second-level
 //!             cache
-//! Law         a row's bits depend on the tokens that it sees alone: not on other rows, their number, order or padding,
-//!             nor on which of those tokens lie in the tree
+//! Law         a row's bits depend on the tokens that it sees alone: not on other rows, their number, order, padding or
+//!             NaN, nor on which of those tokens lie in the tree
 //! Errors      cuda_error
 template <class NumberT, class LogitT>
 class persistent_pass {
@@ -331,6 +331,9 @@ class persistent_pass {
   bool cluster_fits() const {
     const auto kernel = config_.head_dim == 64 ? &detail::run_pass<NumberT, LogitT, 64, cluster_barrier>
                                                : &detail::run_pass<NumberT, LogitT, 32, cluster_barrier>;
+    cudaFuncAttributes attributes = {};
+    require(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    if (attributes.ptxVersion < 90) return false;  // compiled without clusters, whatever the device has
     const launch_shape shape{.grid = cluster_blocks,
                              .threads = detail::pass_threads,
                              .shared_bytes = static_cast<std::size_t>(device_.shared_bytes),

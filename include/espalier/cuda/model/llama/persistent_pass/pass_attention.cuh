@@ -32,8 +32,8 @@ constexpr std::size_t attention_work_bytes() {
   return values > sums ? values : sums;
 }
 
-// Which column of its mask shows the row its k-th tree key. A warp together; each lane has its own k, below the number
-// of bits.
+// Which column of its mask shows the row its k-th tree key; -1: the mask has no more than k bits. A warp together; each
+// lane has its own k, 0 or more.
 __device__ inline std::int32_t find_column(const std::uint32_t* mask, std::int32_t words, std::int32_t k) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   std::int32_t column = -1;
@@ -113,7 +113,9 @@ struct pass_attention {
     }
   }
 
-  // A block of keys, for one row, or for all where only_row is -1. values: this warp's place for them.
+  // A block of keys, for one row, or for all where only_row is -1. values: this warp's place for them. The block is
+  // summed by itself, and enters the sums of the rows that it is for alone. The weights of the others are 0, but 0 times
+  // what is not finite is not 0.
   __device__ void add_block(std::int32_t block, std::int32_t only_row, ptx::shared_address values) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     const std::int32_t own = block * pass_keys + lane % pass_keys;
@@ -160,7 +162,9 @@ struct pass_attention {
         ptx::multiply_add<NumberT>(score[n], query[chunk][1], key[n][chunk][2], key[n][chunk][3]);
       }
     }
-    weigh(score, block, only_row);
+    bool sees[2];
+    float keep[2];
+    weigh(score, sees, keep, block, only_row);
     const std::uint32_t weights[4] = {
         ptx::pack<NumberT>(score[0][0], score[0][1]), ptx::pack<NumberT>(score[0][2], score[0][3]),
         ptx::pack<NumberT>(score[1][0], score[1][1]), ptx::pack<NumberT>(score[1][2], score[1][3])};
@@ -172,21 +176,29 @@ struct pass_attention {
     for (std::uint32_t d = 0; d < dim / 8; d += 2) {
       std::uint32_t value[4];
       ptx::load_matrices_transposed(value, values + place * pass_value_stride<dim> + 16 * (d + right));
-      ptx::multiply_add<NumberT>(sum[d], weights, value[0], value[1]);
-      ptx::multiply_add<NumberT>(sum[d + 1], weights, value[2], value[3]);
+      float part[2][4] = {};
+      ptx::multiply_add<NumberT>(part[0], weights, value[0], value[1]);
+      ptx::multiply_add<NumberT>(part[1], weights, value[2], value[3]);
+      ESPALIER_UNROLL
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        const std::uint32_t lower = i % 4 / 2;
+        float& of = sum[d + i / 4][i % 4];
+        if (sees[lower]) of = fmaf(of, keep[lower], part[i / 4][i % 4]);
+      }
     }
     __syncwarp();
   }
 
-  // Turns scores into weights, and what was summed so far to their scale. What a row does not see in this block leaves
-  // its sums exactly as they were.
-  __device__ void weigh(float (&score)[2][4], std::int32_t block, std::int32_t only_row) {
+  // Turns scores into weights, which are 0 where a row does not see the key. sees: the block is for the row. keep: what
+  // brings the row's sums so far to the scale of the weights.
+  __device__ void weigh(float (&score)[2][4], bool (&sees)[2], float (&keep)[2], std::int32_t block,
+                        std::int32_t only_row) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     ESPALIER_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const std::int32_t q = lane / 4 + 8 * lower;
-      const bool takes_part = is_query(q) && (only_row < 0 || q / group == only_row);
-      const std::int32_t seen = takes_part ? rows[row_of(q)].seen : 0;
+      sees[lower] = is_query(q) && (only_row < 0 || q / group == only_row);
+      const std::int32_t seen = sees[lower] ? rows[row_of(q)].seen : 0;
       float more = most[lower];
       ESPALIER_UNROLL
       for (int n = 0; n < 2; ++n) {
@@ -200,21 +212,20 @@ struct pass_attention {
       more = fmaxf(more, __shfl_xor_sync(0xFFFFFFFFU, more, 1));
       more = fmaxf(more, __shfl_xor_sync(0xFFFFFFFFU, more, 2));
       const float finite = more == -INFINITY ? 0.0F : more;
-      const float keep = ptx::exp2_approximate((most[lower] - finite) * exponent_scale);
-      most[lower] = more;
-      total[lower] *= keep;
+      keep[lower] = ptx::exp2_approximate((most[lower] - finite) * exponent_scale);
+      float part = 0.0F;
       ESPALIER_UNROLL
       for (int n = 0; n < 2; ++n) {
         ESPALIER_UNROLL
         for (int e = 0; e < 2; ++e) {
           float& one = score[n][2 * lower + e];
           one = ptx::exp2_approximate((one - finite) * exponent_scale);
-          total[lower] += one;
+          part += one;
         }
       }
-      ESPALIER_UNROLL
-      for (int d = 0; d < dim / 8; ++d)
-        sum[d][2 * lower] *= keep, sum[d][2 * lower + 1] *= keep;
+      if (!sees[lower]) continue;
+      most[lower] = more;
+      total[lower] = fmaf(total[lower], keep[lower], part);
     }
   }
 
@@ -256,7 +267,7 @@ struct pass_attention {
     }
   }
 
-  // All threads of the block. Ends with a barrier where another unit follows.
+  // All threads of the block, some of which may still read `work` when others return.
   __device__ void run(unsigned char* work) {
     std::int32_t most_seen = 0, straight = INT32_MAX;
     bool is_one_text = true;
