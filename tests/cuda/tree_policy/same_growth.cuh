@@ -30,13 +30,13 @@ struct growth_options {
   bool fresh = true;  //!< the device's policy has not learnt anything
 };
 
-//! Grows some rounds' trees of three texts at once, in four lanes of which one is empty; the roots differ, and what was
+//! Grows some rounds' trees of two texts at once, in three lanes of which one is empty; the roots differ, and what was
 //! accepted is drawn at random. Empty where all are the same, drafts asked about the same nodes, and the rules of
 //! propose were kept.
 template <class HostT, class DeviceT>
 std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
   namespace gpu = espalier::cuda;
-  constexpr std::int32_t n_texts = 3;
+  constexpr std::int32_t n_texts = 2;
   if (host.max_nodes() != device.max_nodes()) return "max_nodes";
   const std::int32_t capacity = device.max_nodes();
   if (options.fresh) device.reserve(n_texts);
@@ -48,9 +48,9 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
   std::vector<espalier::tree<>> expected(n_texts, espalier::tree<>(capacity));
   const gpu::tree grown(capacity, n_texts);
   const auto states = to_device(std::vector<gpu::text_state>(n_texts));
-  const auto place_of = to_device(std::vector<std::int32_t>{2, 0, 1, -1});
+  const auto place_of = to_device(std::vector<std::int32_t>{1, 0, -1});
   gpu::text_batch texts = gpu::text_batch::of(grown.writer(), {nullptr, states.data(), 0});
-  texts.n = 4;
+  texts.n = 3;
   texts.place_of = place_of.data();
   texts.tree_words = static_cast<std::ptrdiff_t>(gpu::tree::n_words(capacity));
   const auto decisions = to_device(std::vector<espalier::verdict>(n_texts));
