@@ -37,6 +37,7 @@
 #include "program.cuh"
 #include "prompts_file.hpp"
 #include "round_stations.cuh"
+#include "served_model.cuh"
 
 namespace {
 
@@ -52,15 +53,7 @@ struct written {
   double seconds = 0;
 };
 
-struct model {
-  device::llama_backend<number> backend;
-  device::contiguous_kv<number> kv;
-
-  explicit model(const std::string& folder, const std::vector<int>& hidden_layers = {})
-      : backend(device::llama_backend<number>::load(
-            folder, {.max_rows = 257, .hidden_layers = hidden_layers, .batch_invariant = true})),
-        kv(backend.config().n_layers, backend.config().kv_size(), 1, backend.max_positions()) {}
-};
+using model = bench::served_model;
 
 // One way of decoding, with its own decoder. The first text captures the graphs and is not measured.
 struct method {

@@ -28,6 +28,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "program.cuh"
 #include "prompts_file.hpp"
+#include "served_model.cuh"
 
 namespace {
 
@@ -36,17 +37,7 @@ namespace device = espalier::cuda;
 using number = __nv_bfloat16;
 using block_model = device::block_draft_model<number>;
 
-// A model with a sequence of its cache for each text.
-struct model {
-  device::llama_backend<number> backend;
-  device::contiguous_kv<number> kv;
-
-  model(const std::string& folder, std::int32_t max_texts, std::int32_t max_rows,
-        const std::vector<int>& hidden_layers = {})
-      : backend(device::llama_backend<number>::load(
-            folder, {.max_rows = max_rows, .hidden_layers = hidden_layers, .batch_invariant = true})),
-        kv(backend.config().n_layers, backend.config().kv_size(), max_texts, backend.max_positions()) {}
-};
+using model = bench::served_model;
 
 // One way of serving: n texts at once, these texts.
 struct method {
@@ -86,9 +77,9 @@ void measure(bench::bench_run& run) {
   std::vector<std::vector<token_id>> prompts;
   for (const models::prompt& p : models::read_prompts(ESPALIER_BENCH_PROMPTS))
     prompts.push_back(p.tokens);
-  model target(run.options.models + "/target", most_texts, max_rows,
-               block_draft_config::load(run.options.models + "/block").hidden_layers);
-  model draft(run.options.models + "/draft", most_texts, max_rows);
+  model target(run.options.models + "/target", block_draft_config::load(run.options.models + "/block").hidden_layers,
+               max_rows, most_texts);
+  model draft(run.options.models + "/draft", {}, max_rows, most_texts);
   auto block = block_model::load(run.options.models + "/block", target.backend, most_texts);
 
   std::vector<method> methods;

@@ -34,8 +34,8 @@ TEST_CASE("sums over the threads before, in blocks of any size") {
       numbers.push_back(static_cast<std::int32_t>(i * 7919 % 101) - 20);
     const auto given = to_device(numbers);
     const device::device_array<device::running_sum> sums(threads);
-    device::launch("add_up", add_up<device::running_sum>, {.threads = threads, .shared_bytes = sizeof(device::warp_sums)},
-                   nullptr, given.data(), sums.data());
+    device::launch("add_up", add_up<device::running_sum>,
+                   {.threads = threads, .shared_bytes = sizeof(device::warp_sums)}, nullptr, given.data(), sums.data());
     const auto found = to_host(sums);
     std::int32_t before = 0, all = 0;
     for (const std::int32_t x : numbers)

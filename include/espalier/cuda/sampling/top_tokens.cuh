@@ -191,8 +191,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!
 //! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
 //!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
-//!             row. Some 25 operations a number, three waits of the cluster. No memory but the blocks' shared memory; no
-//!             synchronisation
+//!             row. Some 25 operations a number, three waits of the cluster. No memory but the blocks' shared memory;
+//!             no synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
 //!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to

@@ -67,8 +67,8 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   if (who.rank() == 0) paths.drawn[path] = token;
 }
 
-// One block a lane, a thread a path: adds what the first n_now paths drew, and lists the nodes to ask about for n_next of
-// them, all at the end of the first where the trunk ends here. Nobody has drawn from these ends before.
+// One block a lane, a thread a path: adds what the first n_now paths drew, and lists the nodes to ask about for n_next
+// of them, all at the end of the first where the trunk ends here. Nobody has drawn from these ends before.
 template <class RowsT>
 ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,
                                   std::int32_t n_next, bool ends_trunk) {

@@ -64,7 +64,8 @@ class text_budget {
     nodes_.push_back(n + unread);
   }
 
-  //! The round is over, which has drafted and written so many tokens. What it has gained over plain decoding, in tokens.
+  //! The round is over, which has drafted and written so many tokens. What it has gained over plain decoding, in
+  //! tokens.
   double end(std::int32_t n_drafted, std::int32_t n_written) {
     const double gain = now().gain(n_written, now().seconds_of(nodes_, n_drafted));
     if (can_ask_) unread_ = nodes_.empty() ? unread_ + n_written : 0;

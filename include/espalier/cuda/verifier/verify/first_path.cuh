@@ -24,8 +24,8 @@
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
-//! Of the path that the first draws of a tree make, for each text of a round, what can be known before any random number is: how probable its
-//! nodes are under the target, and what is left of the target where they are rejected.
+// Of the path that the first draws of a tree make, for each text of a round, what can be known before any random number
+// is: how probable its nodes are under the target, and what is left of the target where they are rejected.
 namespace espalier::cuda::detail {
 
 inline constexpr unsigned path_threads = 256;
