@@ -238,7 +238,9 @@ set(espalier_llama_headers
   include/espalier/model/llama/attention_tasks.hpp
   include/espalier/model/llama/batch_check.hpp
   include/espalier/model/llama/block_draft_config.hpp
+  include/espalier/model/llama/block_draft_heads.hpp
   include/espalier/model/llama/block_draft_model.hpp
+  include/espalier/model/llama/block_draft_context.hpp
   include/espalier/model/llama/block_draft_request.hpp
   include/espalier/model/llama/block_draft_target.hpp
   include/espalier/model/llama/block_draft_tensors.hpp

@@ -178,6 +178,36 @@ TEST_CASE("blocks of several texts in one pass are bitwise those of each alone")
   }
 }
 
+TEST_CASE("states of texts that are read in turn, in parts and again, give each the blocks that it has alone") {
+  const auto text = reference()["tokens"].get<std::vector<token_id>>();
+  std::vector<token_id> other = text;
+  std::reverse(other.begin(), other.end());
+  llama_backend target = load_target();
+  auto model = block_draft_model::load(golden + "block", target);
+  const auto first = block_of(target, model, text, 13, 7), second = block_of(target, model, other, 13, 7);
+  auto a = model.make_context(), b = model.make_context();
+  // What was given up and read otherwise leaves no trace, whether a pass has taken it in between or not.
+  for (const bool is_taken : {false, true}) {
+    pass_over(target, other);
+    model.read(a, target, numbers_from(3, 8), 3);
+    if (is_taken) forward_one(model, a, text[11], 11, 7);
+    for (int position = 0; position < 13; ++position) {
+      pass_over(target, text);
+      model.read(a, target, numbers_from(position, 1), position);
+      pass_over(target, other);
+      model.read(b, target, numbers_from(position, 1), position);
+    }
+    {
+      auto gone = model.make_context();
+      model.read(gone, target, numbers_from(0, 5), 0);
+    }
+    const std::vector<block_draft_request> requests{{&a, text[13], 13, 0}, {&b, other[13], 13, 1}};
+    model.forward(requests, 7);
+    CHECK(llama_driver::rows_of(model.logits(0, 7)) == first);
+    CHECK(llama_driver::rows_of(model.logits(1, 7)) == second);
+  }
+}
+
 TEST_CASE("with no text before it a block sees the pending token alone") {
   const auto text = reference()["tokens"].get<std::vector<token_id>>();
   llama_backend target = load_target();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +15,13 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_context.hpp"
+#include "espalier/model/llama/block_draft_heads.hpp"
 #include "espalier/model/llama/block_draft_request.hpp"
 #include "espalier/model/llama/block_draft_target.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
@@ -42,8 +42,9 @@ namespace espalier {
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
-//! Complexity  forward: one pass of length + 1 rows for each text; read: one for each 64 rows; no allocation
-//! Law         bitwise: neither depends on the number of threads, nor read on how the rows come in parts
+//! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
+//!             have left unread, then one of length + 1 rows for each text; no allocation
+//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
 //!             outside the vocabulary. NaN weights give NaN logits
@@ -75,7 +76,8 @@ class basic_block_draft_model {
       worker.reserve(slots());
     const auto rows = static_cast<std::size_t>(config.block_length) + 1;
     mask_.resize(rows * ((rows + 31) / 32));
-    logits_.resize(size_of_place());
+    reads_.reserve(read_rows);
+    logits_.resize(static_cast<std::size_t>(size_of_place()));
     reserve(1);
   }
 
@@ -98,7 +100,8 @@ class basic_block_draft_model {
 
   context_type make_context() const {
     return {contiguous_kv(config_.n_layers, config_.kv_size(), 1, slots()),
-            std::vector<float>(static_cast<std::size_t>(max_positions_) * width())};
+            std::vector<float>(static_cast<std::size_t>(max_positions_) * width()),
+            std::vector<float>(read_rows * static_cast<std::size_t>(features_width()))};
   }
 
   //! Takes the target's hidden states of these rows of its last pass, which stand at positions position, position + 1,
@@ -109,17 +112,21 @@ class basic_block_draft_model {
   }
   void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, int position) {
     const auto wanted = static_cast<std::size_t>((std::max)(0, max_positions_ - position));
-    rows = rows.first((std::min)(rows.size(), wanted));
-    while (!rows.empty()) {
-      const std::size_t n = (std::min)(rows.size(), static_cast<std::size_t>(read_rows));
-      gather(backend, rows.first(n));
-      team_->run([&](int thread) { compute_read(thread, context, static_cast<int>(n), position); });
-      rows = rows.subspan(n);
-      position += static_cast<int>(n);
+    // What is read again replaces what was there.
+    context.n_unread = std::clamp(position - context.first_unread, 0, context.n_unread);
+    if (context.first_unread + context.n_unread != position) {
+      take_unread(context);
+      compute_reads();
+      context.first_unread = position;
+    }
+    for (const std::int32_t row : rows.first((std::min)(rows.size(), wanted))) {
+      if (context.n_unread == read_rows) take_unread(context);
+      detail::gather_states(config_, backend, row, context.unread.data() + at(context.n_unread, features_width()));
+      ++context.n_unread;
     }
   }
 
-  //! One pass for all that is asked for, `length` tokens each.
+  //! The blocks of all that is asked for, `length` tokens each.
   //!
   //! Pre         1 <= length <= block_length()
   void forward(std::span<const request_type> requests, int length) {
@@ -131,10 +138,13 @@ class basic_block_draft_model {
       last_place = (std::max)(last_place, r.place);
     }
     reserve(static_cast<int>(requests.size()));
-    logits_.resize((std::max)(logits_.size(), size_of_place() * (static_cast<std::size_t>(last_place) + 1)));
+    logits_.resize((std::max)(logits_.size(), static_cast<std::size_t>(size_of_place() * (last_place + 1))));
     requests_.assign(requests.begin(), requests.end());
     std::sort(requests_.begin(), requests_.end(),
               [](const request_type& x, const request_type& y) { return x.place < y.place; });
+    for (const request_type& r : requests_)
+      take_unread(*r.context);
+    compute_reads();
     const int n = length + 1, words = (n + 31) / 32;
     for (int i = 0; i < n * words; ++i) {
       const int rest = n - i % words * 32;
@@ -159,7 +169,7 @@ class basic_block_draft_model {
   //!
   //! Shapes      [length][vocab_size], valid until the next one
   vocab_rows<float> logits(int place, int length) const {
-    return {logits_.data() + size_of_place() * static_cast<std::size_t>(place), length, vocab_size()};
+    return {logits_.data() + size_of_place() * place, length, vocab_size()};
   }
 
  private:
@@ -167,19 +177,21 @@ class basic_block_draft_model {
 
   static constexpr int read_rows = 64;  // of one pass
 
+  struct read_row {
+    context_type* context;
+    int position;
+  };
+
+  int features_width() const { return weights_.features.inputs(); }
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
-  std::size_t size_of_place() const {
-    return static_cast<std::size_t>(config_.block_length) * static_cast<std::size_t>(vocab_size());
-  }
+  std::ptrdiff_t size_of_place() const { return at(config_.block_length, vocab_size()); }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
   void place_buffers() {
     const int most = (std::max)(read_rows, n_texts_ * (config_.block_length + 1));
-    const auto rows = [&](int n, int size) {
-      return buffers_.take(static_cast<std::size_t>(n) * static_cast<std::size_t>(size));
-    };
-    features_ = rows(read_rows, weights_.features.inputs());
+    const auto rows = [&](int n, int size) { return buffers_.take(static_cast<std::size_t>(at(n, size))); };
+    features_ = rows(read_rows, features_width());
     pending_ = rows(n_texts_, config_.hidden_size);
     root_ = rows(n_texts_, config_.hidden_size);
     stream_ = rows(most, config_.hidden_size);
@@ -191,41 +203,47 @@ class basic_block_draft_model {
     up_ = rows(most, config_.intermediate_size);
   }
 
-  // features_ [rows][layers read][hidden_size]
-  template <class BackendT>
-  void gather(const BackendT& backend, std::span<const std::int32_t> rows) {
-    float* to = features_;
-    for (const std::int32_t row : rows) {
-      for (const int layer : config_.hidden_layers) {
-        const std::span<const float> state = backend.hidden(layer, row);
-        if (state.size() != width()) {
-          raise<input_error>("the target's hidden states have ", state.size(), " numbers, but the block draft reads ",
-                             width(), ".");
-        }
-        to = std::copy(state.begin(), state.end(), to);
-      }
+  // Takes what a text has left unread into the next pass.
+  void take_unread(context_type& context) {
+    for (int row = 0; row < context.n_unread; ++row) {
+      std::copy_n(context.unread.data() + at(row, features_width()), features_width(),
+                  features_ + at(static_cast<int>(reads_.size()), features_width()));
+      reads_.push_back({&context, context.first_unread + row});
+      if (reads_.size() == read_rows) compute_reads();
     }
+    context.first_unread += std::exchange(context.n_unread, 0);
   }
 
-  // As one thread sees it. Between barriers, threads write disjoint parts.
-  void compute_read(int thread, context_type& context, int n, int position) {
+  void compute_reads() {
+    if (!reads_.empty()) team_->run([&](int thread) { compute_read(thread); });
+    reads_.clear();
+  }
+
+  // reads_, as one thread sees it. Between barriers, threads write disjoint parts.
+  void compute_read(int thread) {
+    const auto n = static_cast<int>(reads_.size());
     multiply(thread, weights_.features, features_, n, stream_, false, weights_.layers.front().key_value);
     team_->barrier();
-    float* states = context.states.data() + at(position, config_.hidden_size);
     const auto [first, last] = team_->share(thread, n);
-    for (int row = first; row < last; ++row)
-      normalise(weights_.features_norm, row, states);
+    for (int row = first; row < last; ++row) {
+      const auto [context, position] = reads_[static_cast<std::size_t>(row)];
+      normalise(weights_.features_norm, row, normed_);
+      std::copy_n(normed_ + at(row, config_.hidden_size), width(),
+                  context->states.data() + at(position, config_.hidden_size));
+    }
     team_->barrier();
     const int size = 2 * config_.kv_size();
     for (int i = 0; i < config_.n_layers; ++i) {
       const layer_type& next = weights_.layers[static_cast<std::size_t>((i + 1) % config_.n_layers)];
-      multiply(thread, weights_.layers[static_cast<std::size_t>(i)].key_value, states, n, key_value_ + at(i * n, size),
+      multiply(thread, weights_.layers[static_cast<std::size_t>(i)].key_value, normed_, n, key_value_ + at(i * n, size),
                false, next.key_value);
     }
     team_->barrier();
     for (int i = 0; i < config_.n_layers; ++i) {
-      for (int row = first; row < last; ++row)
-        keep_key_value(context, i, key_value_ + at(i * n + row, size), position + row);
+      for (int row = first; row < last; ++row) {
+        const auto [context, position] = reads_[static_cast<std::size_t>(row)];
+        detail::keep_key_value(config_, rotary_, *context, i, key_value_ + at(i * n + row, size), position);
+      }
     }
   }
 
@@ -249,8 +267,9 @@ class basic_block_draft_model {
       team_->barrier();
       for (int row = first; row < last; ++row) {
         const int position = request_of(row).position + row % n;
-        rotate_queries(row, position);
-        keep_key_value(*request_of(row).context, i, key_value_ + at(row, 2 * config_.kv_size()), position);
+        detail::rotate_queries(config_, rotary_, query_ + at(row, config_.query_size()), position);
+        detail::keep_key_value(config_, rotary_, *request_of(row).context, i,
+                               key_value_ + at(row, 2 * config_.kv_size()), position);
       }
       team_->barrier();
       attend(thread, i, batch);
@@ -283,8 +302,7 @@ class basic_block_draft_model {
              requests_[next].place == requests_[next - 1].place + 1)
         ++next;
       multiply(thread, target_->head.matrix, normed_ + at(static_cast<int>(i) * length, config_.hidden_size),
-               static_cast<int>(next - i) * length,
-               logits_.data() + size_of_place() * static_cast<std::size_t>(requests_[i].place), false,
+               static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
                weights_.pending);
     }
   }
@@ -329,25 +347,6 @@ class basic_block_draft_model {
                     next.weights_of(outputs_of(thread, next).first));
   }
 
-  void rotate(const float* x, int position, float factor, float* to) const {
-    detail::rotate_head(x, config_.head_dim, config_.head_dim, rotary_.cosine(position), rotary_.sine(position), factor,
-                        to);
-  }
-
-  void rotate_queries(int row, int position) {
-    float* x = query_ + at(row, config_.query_size());
-    for (int head = 0; head < config_.n_heads; ++head, x += config_.head_dim)
-      rotate(x, position, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)), x);
-  }
-
-  void keep_key_value(context_type& context, int layer, const float* x, int position) const {
-    for (int head = 0; head < config_.n_kv_heads; ++head) {
-      const std::ptrdiff_t first = at(head, config_.head_dim);
-      rotate(x + first, position, 1.0F, context.kv.key(layer, 0, position) + first);
-    }
-    std::copy_n(x + config_.kv_size(), config_.kv_size(), context.kv.value(layer, 0, position));
-  }
-
   void attend(int thread, int layer, const forward_batch_view& batch) {
     detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
     detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
@@ -378,6 +377,7 @@ class basic_block_draft_model {
   std::vector<detail::attention_worker> workers_;
   std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
   int n_texts_ = 0;                     // of a pass
+  std::vector<read_row> reads_;         // of a pass over what is unread
   std::vector<request_type> requests_;  // of the pass, by place
   std::vector<batch_sequence> sequences_;
 

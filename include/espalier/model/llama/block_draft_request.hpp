@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <vector>
-
 #include "espalier/core/token.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/block_draft_context.hpp"
 
 namespace espalier {
-
-//! What a block_draft_model has read of one text: keys and values of each layer and the states that they come from, by
-//! position.
-struct block_draft_context {
-  contiguous_kv kv;
-  std::vector<float> states;  //!< [max_positions][hidden_size]
-};
 
 //! A block that is asked for: the tokens after the pending one, which stands at this position of a text. All positions
 //! before it were read; with nothing before it, the block sees itself alone.
