@@ -18,7 +18,7 @@ for name in "$@"; do
     micro_block_sparsity | micro_round | micro_sampling | micro_selector | micro_top_k | micro_tree | micro_verify) ./run bench "bench_$name" >"$out/$name.log" ;;
     # On one thread: what else a machine does disturbs two that wait for each other most of all.
     micro_cost_model) ./run bench bench_micro_cost_model --threads 1 >"$out/$name.log" ;;
-    micro_forward) ./run bench bench_micro_forward --models examples/models --json "$out/$name.json" >"$out/$name.log" ;;
+    micro_forward) ./run bench bench_micro_forward --model examples/models --json "$out/$name.json" >"$out/$name.log" ;;
     tables_dynatree)
       ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
       ;;

@@ -2,7 +2,7 @@
 // How well the cost model tells what rounds take: a warm-up with measure_costs, then rounds of many sizes, each against
 // the price of its tree.
 //
-//   bench_micro_cost_model [--models FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model,
+//   bench_micro_cost_model [--model FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model,
 //                                                              prompts.jsonl
 //
 // Exits with 1 if half of the trees are further than 10 % from what they took.
@@ -32,7 +32,7 @@
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/specinfer.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "prompts_file.hpp"
 
 namespace {
@@ -79,12 +79,14 @@ double median(std::vector<double> values) {
 // Rounds of one way of drafting, at the end of a given text.
 class round_writer {
  public:
-  explicit round_writer(models::model_folder& models)
-      : models_(models), target_kv_(models.make_cache(models.target)), draft_kv_(models.make_cache(models.draft)) {}
+  explicit round_writer(models::model_set& models)
+      : models_(models),
+        target_kv_(models.make_cache(models.target)),
+        draft_kv_(models.make_cache(models.draft_model())) {}
 
   // The prices of the rounds that follow.
   const espalier::cost_model& measure(const espalier::measure_options& options) {
-    espalier::autoregressive drafter(models_.draft, draft_kv_, {.temperature = 1.0F});
+    espalier::autoregressive drafter(models_.draft_model(), draft_kv_, {.temperature = 1.0F});
     costs_ = espalier::measure_costs(drafter, models_.target, target_kv_, options);
     return *costs_;
   }
@@ -92,7 +94,7 @@ class round_writer {
   template <class PolicyT, class VerifierT>
   void write(const char* kind, PolicyT policy, VerifierT verifier, float temperature, std::span<const token_id> text,
              std::uint64_t seed) {
-    counted_drafter drafter(models_.draft, draft_kv_, {.temperature = 1.0F});
+    counted_drafter drafter(models_.draft_model(), draft_kv_, {.temperature = 1.0F});
     auto decode = espalier::make_decoder(drafter, policy, verifier, target_kv_, models_.target,
                                          {.text = {.sampling = {.temperature = temperature}, .seed = seed}});
     constexpr int rounds = 7;
@@ -111,7 +113,7 @@ class round_writer {
   std::vector<measured_round> results;
 
  private:
-  models::model_folder& models_;
+  models::model_set& models_;
   std::optional<espalier::cost_model> costs_;
   espalier::contiguous_kv target_kv_;
   espalier::contiguous_kv draft_kv_;
@@ -139,7 +141,7 @@ void write_all(round_writer& writer, std::span<const token_id> text, std::uint64
 }
 
 // All prompts of the folder, one after the other.
-std::vector<token_id> text_of(const std::string& folder, const models::model_folder& models) {
+std::vector<token_id> text_of(const std::string& folder, const models::model_set& models) {
   std::vector<token_id> text;
   for (const models::prompt& prompt : models::read_prompts(folder + "/prompts.jsonl")) {
     const auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
@@ -169,12 +171,12 @@ int main(int argc, char** argv) {
   bench::program program("bench_micro_cost_model", "How well the cost model tells what rounds take.");
   std::string folder = ESPALIER_BENCH_MODELS;
   int threads = 0;
-  program.add("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
+  program.add("--model", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
   program.add("--threads", threads, "threads of a forward pass; 0: one a processor", 0, 256);
   return program.run(argc, argv, [&] {
-    auto models = models::model_folder::load(folder, {.threads = threads, .max_rows = most_nodes + 64});
-    espalier::measure_options options{.target = espalier::model_identity(folder + "/target"),
-                                      .draft = espalier::model_identity(folder + "/draft"),
+    auto models = models::model_set::load({folder}, {.threads = threads, .max_rows = most_nodes + 64});
+    espalier::measure_options options{.target = espalier::model_identity(models.paths.model),
+                                      .draft = espalier::model_identity(models.paths.draft),
                                       .hardware = espalier::hardware_name(threads),
                                       .most_rows = most_nodes + 1};
     const std::vector<token_id> text = text_of(folder, models);

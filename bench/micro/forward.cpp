@@ -2,7 +2,7 @@
 //
 // The forward pass of the host transformer, and what it is made of.
 //
-//   bench_micro_forward [--models DIR] [--json FILE] [--rounds N] [--context N] [--threads N]
+//   bench_micro_forward [--model PATH] [--json FILE] [--rounds N] [--context N] [--threads N]
 //
 // DIR holds a model folder, or folders target and draft. Prints Markdown. Everything is measured in turns, N rounds,
 // and given as the median. Cold: no weights in a cache before the pass; this is the state that models larger than the
@@ -405,7 +405,7 @@ int main(int argc, char** argv) {
   bench::program program("bench_micro_forward", "Forward passes of the host transformer, and its matrix products.");
   settings s;
   std::string memory_of;
-  program.add("--models", s.models, "folder of a model, or with target/ and draft/");
+  program.add("--model", s.models, "folder of a model, or with target/ and draft/");
   program.add("--json", s.json_file, "also write every figure to this file");
   program.add("--rounds", s.rounds, "times that each is measured; the median counts");
   program.add("--context", s.context, "tokens before a pass", 0);

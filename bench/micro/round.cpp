@@ -34,7 +34,7 @@
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "prompts_file.hpp"
 
 namespace {
@@ -345,7 +345,7 @@ struct model_rounds {
 };
 
 model_rounds print_model_rounds(const std::string& folder) {
-  auto models = models::model_folder::load(folder, {.max_rows = 321});
+  auto models = models::model_set::load({folder}, {.max_rows = 321});
   constexpr std::size_t n_prompts = 8;
   std::vector<std::vector<token_id>> prompts;
   const auto all = models::read_prompts(folder + "/prompts.jsonl");
@@ -369,8 +369,8 @@ model_rounds print_model_rounds(const std::string& folder) {
   };
   report("plain", espalier::no_drafter(), espalier::plain());
   for_each_policy([&](const char* name, auto policy) {
-    espalier::contiguous_kv kv = models.make_cache(models.draft);
-    report(name, espalier::autoregressive(models.draft, kv), policy);
+    espalier::contiguous_kv kv = models.make_cache(models.draft_model());
+    report(name, espalier::autoregressive(models.draft_model(), kv), policy);
   });
   return result;
 }
@@ -380,7 +380,7 @@ model_rounds print_model_rounds(const std::string& folder) {
 int main(int argc, char** argv) {
   bench::program program("bench_micro_round", "What a round costs beside its forward passes.");
   std::string folder = ESPALIER_BENCH_MODELS;
-  program.add("--models", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
+  program.add("--model", folder, "folder with target/, draft/, tokenizer.model and prompts.jsonl");
   return program.run(argc, argv, [&] {
     std::puts("## What a round costs beside its forward passes");
     constexpr std::int32_t large = 151936;  // Qwen3's

@@ -56,7 +56,7 @@ void add_arguments(bench::program& program, arguments& a) {
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
 }
 
-int find_adversarial(models::model_folder& models, const arguments& a) {
+int find_adversarial(models::model_set& models, const arguments& a) {
   bench::adversarial_search search(models);
   const auto chosen = search.run(a.candidates, 12);
   bench::report(search.markdown(chosen), a.markdown);
@@ -69,7 +69,7 @@ int find_adversarial(models::model_folder& models, const arguments& a) {
 // with it.
 class recent_costs {
  public:
-  recent_costs(models::model_folder& models, const std::string& file)
+  recent_costs(models::model_set& models, const std::string& file)
       : models_(models), from_file_(!file.empty()), last_(first(file)), mean_(espalier::mean_costs(last_)) {}
 
   const espalier::cost_model& get() const { return mean_; }
@@ -101,14 +101,14 @@ class recent_costs {
     return costs;
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   bool from_file_;
   clock::time_point since_;
   std::vector<espalier::cost_model> last_;
   espalier::cost_model mean_;
 };
 
-bench::cost_aware_results measure(models::model_folder& models, recent_costs& costs, std::string name,
+bench::cost_aware_results measure(models::model_set& models, recent_costs& costs, std::string name,
                                   const std::vector<bench::timed_method>& methods,
                                   std::vector<bench::prompt_domain> domains, int tokens, int repeats, bool sampled,
                                   std::uint64_t first_seed) {
@@ -134,7 +134,7 @@ bench::cost_aware_results measure(models::model_folder& models, recent_costs& co
 
 // Every method once, and then those that may be the best ones again: on times of their own and, where they sample,
 // texts.
-bench::cost_aware_regime measure(models::model_folder& models, recent_costs& costs, const std::string& name,
+bench::cost_aware_regime measure(models::model_set& models, recent_costs& costs, const std::string& name,
                                  const std::vector<bench::timed_method>& methods,
                                  const std::vector<bench::prompt_domain>& domains, const bench::cost_aware_run& how,
                                  bool sampled) {
@@ -149,7 +149,7 @@ bench::cost_aware_regime measure(models::model_folder& models, recent_costs& cos
 }
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   if (!a.find.empty()) return find_adversarial(models, a);
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + 257);
   if (a.how.tune > 0) bench::take_first_prompts(domains, a.how.tune);

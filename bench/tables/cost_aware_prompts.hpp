@@ -20,7 +20,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "markdown_table.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "report_file.hpp"
 #include "text_writer.hpp"
 
@@ -45,7 +45,7 @@ class adversarial_search {
  public:
   static constexpr int tokens = 256;
 
-  explicit adversarial_search(models::model_folder& models) : models_(models), writer_(models) {
+  explicit adversarial_search(models::model_set& models) : models_(models), writer_(models) {
     for (espalier::token_id t = 3; t < models.text.size(); ++t) {
       any_.push_back(t);
       if (models.text.piece(t).size() == 1) bytes_.push_back(t);
@@ -178,7 +178,7 @@ class adversarial_search {
     return sum.acceptance_rate();
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   text_writer writer_;
   std::mt19937 random_;
   std::vector<espalier::token_id> any_, bytes_, rare_;

@@ -49,7 +49,7 @@ std::uint64_t seed_of(std::size_t temperature, std::size_t domain, std::size_t p
 
 class measurement {
  public:
-  measurement(models::model_folder& models, const bench::ddtree_run& how)
+  measurement(models::model_set& models, const bench::ddtree_run& how)
       : how_(how), methods_(*models.block), writer_(models) {}
 
   void run(bench::ddtree_results& results, const std::vector<bench::prompt_domain>& choosing,
@@ -140,10 +140,10 @@ class measurement {
 };
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(
+  auto models = models::model_set::load(
       a.models, {.threads = a.threads, .max_rows = a.how.largest + espalier::prefill::default_chunk});
   if (!models.block) {
-    espalier::raise<espalier::input_error>("the model folder ", a.models,
+    espalier::raise<espalier::input_error>("the model ", a.models.model,
                                            " has no block draft; these tables need the folder block, too.");
   }
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, std::max(a.how.tokens, a.how.curve_tokens));

@@ -13,7 +13,7 @@
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "text_writer.hpp"
 
 namespace bench {
@@ -27,7 +27,7 @@ struct decoding_method {
 //! Decodes greedily with a pair of models.
 class greedy_writer {
  public:
-  explicit greedy_writer(models::model_folder& models) : writer_(models) {}
+  explicit greedy_writer(models::model_set& models) : writer_(models) {}
 
   //! Writes max_tokens tokens, past any end of text; neither model has seen the prompt before.
   written_text write(const decoding_method& method, std::span<const espalier::token_id> prompt, int max_tokens) {

@@ -177,7 +177,7 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
 }
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
   const std::vector<bench::prompt_domain> tuning = bench::take_first_prompts(domains, a.tune);
   bench::greedy_writer writer(models);

@@ -59,7 +59,7 @@ class measurement {
   static constexpr int large_budget = 256;
   static constexpr int paper_budget = 768;  // in appendix B.1
 
-  measurement(models::model_folder& models, const bench::dyspec_run& how)
+  measurement(models::model_set& models, const bench::dyspec_run& how)
       : how_(how),
         writer_(models),
         rounds_(models, bench::dyspec_draft, large_budget + 1, how.trials),
@@ -245,8 +245,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
-  auto models =
-      models::model_folder::load(a.models, {.threads = a.threads, .max_rows = measurement::large_budget + 64});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = measurement::large_budget + 64});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + measurement::paper_budget + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);
   bench::dyspec_results results;

@@ -79,7 +79,7 @@ method over(std::string name, PolicyT policy, MakeDrafterT make_drafter) {
 // Every policy of the registry, with trees of at most this many nodes where it has a budget.
 constexpr std::int32_t most_nodes = 16;
 
-std::vector<method> methods_of(models::model_folder& models) {
+std::vector<method> methods_of(models::model_set& models) {
   std::vector<method> list;
   const auto draft = [](bench::text_writer& writer) { return writer.draft(); };
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(PartT policy) {
@@ -129,7 +129,7 @@ void add_arguments(bench::program& program, arguments& a) {
 }
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   const auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
   bench::text_writer writer(models);
   const std::vector<method> methods = methods_of(models);

@@ -55,7 +55,7 @@ void add_arguments(bench::program& program, arguments& a) {
 
 class measurement {
  public:
-  measurement(models::model_folder& models, const arguments& a, const espalier::cost_model& costs)
+  measurement(models::model_set& models, const arguments& a, const espalier::cost_model& costs)
       : models_(models), a_(a), costs_(costs), static_writer_(models), writer_(models) {}
 
   void run(bench::nde_results& results, const std::vector<bench::prompt_domain>& domains) {
@@ -143,7 +143,7 @@ class measurement {
     return file.selector;
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   const arguments& a_;
   const espalier::cost_model& costs_;
   bench::sampled_writer static_writer_;
@@ -154,7 +154,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains =
       bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);

@@ -15,7 +15,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/sampling/sampler.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "root_trees.hpp"
 #include "sampled_verifiers.hpp"
 #include "tree_pass.hpp"
@@ -49,13 +49,12 @@ struct offline_sums {
 //! Source      Delayed tree expansion, section 5 (offline trees at roots of fixed spacing)
 class offline_rounds {
  public:
-  offline_rounds(models::model_folder& models, const espalier::cost_model& costs, int trials,
-                 espalier::thread_team& team)
+  offline_rounds(models::model_set& models, const espalier::cost_model& costs, int trials, espalier::thread_team& team)
       : models_(models),
         costs_(costs),
         trials_(trials),
         team_(team),
-        draft_kv_(models.make_cache(models.draft)),
+        draft_kv_(models.make_cache(models.draft_model())),
         pass_(models, root_trees::most_nodes + 1),
         rows_(static_cast<std::size_t>(root_trees::most_nodes + 1) * vocab()) {
     workers_.resize(static_cast<std::size_t>(team.n_threads()));
@@ -74,7 +73,7 @@ class offline_rounds {
     std::vector<espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>> drafters;
     std::vector<offline_sums> sums(drafts.size(), empty_sums());
     for (const espalier::sampling_options& draft : drafts) {
-      drafters.emplace_back(models_.draft, draft_kv_, draft);
+      drafters.emplace_back(models_.draft_model(), draft_kv_, draft);
       drafters.back().reserve(root_trees::most_nodes);
     }
     for (std::size_t root = written; root < text.size(); root += spacing) {
@@ -178,7 +177,7 @@ class offline_rounds {
     return sum;
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   const espalier::cost_model& costs_;
   int trials_;
   espalier::thread_team& team_;

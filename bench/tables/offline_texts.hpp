@@ -12,7 +12,7 @@
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/registry.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "offline_rounds.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
@@ -36,7 +36,7 @@ inline void say(const sampling_setting& sampling, const prompt_domain& domain, s
 //! Rounds of every static tree at roots along texts that the target writes.
 class offline_texts {
  public:
-  offline_texts(models::model_folder& models, const verifier_run& how, const espalier::cost_model& costs, int threads)
+  offline_texts(models::model_set& models, const verifier_run& how, const espalier::cost_model& costs, int threads)
       : how_(how),
         writer_(models),
         rounds_(models, costs, how.trials,

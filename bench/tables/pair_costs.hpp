@@ -8,7 +8,7 @@
 
 #include "espalier/cost/cost_model.hpp"
 #include "model_costs.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "report_file.hpp"
 
 namespace bench {
@@ -16,7 +16,7 @@ namespace bench {
 //! What passes of the pair cost on this machine: from a file, or measured now, in 20 seconds, where none is named.
 //!
 //! Errors      models::read_model_costs'
-inline espalier::cost_model pair_costs(models::model_folder& models, const std::string& file) {
+inline espalier::cost_model pair_costs(models::model_set& models, const std::string& file) {
   if (!file.empty()) return models::read_model_costs(models, file);
   // Longer than a decoder's warm-up: what else runs on a machine changes within seconds, and a benchmark takes minutes.
   espalier::cost_model costs = models::measure_model_costs(

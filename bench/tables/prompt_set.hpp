@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "prompts_file.hpp"
 
 namespace bench {
@@ -24,7 +24,7 @@ struct prompt_domain {
 //!
 //! Errors      input_error for a file that cannot be read, a domain that it does not have or that has several
 //!             temperatures, or a prompt after which `max_tokens` more tokens do not fit the models
-inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_folder& models,
+inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_set& models,
                                                       const std::vector<std::string>& wanted, int max_tokens) {
   std::vector<prompt_domain> domains;
   const auto find = [&](const std::string& name) {

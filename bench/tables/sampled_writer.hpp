@@ -8,7 +8,7 @@
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/registry.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "sampled_verifiers.hpp"
 #include "static_tree.hpp"
 #include "text_writer.hpp"
@@ -24,7 +24,7 @@ struct pair_sampling {
 //! Decodes with a static tree and any of the registry's verifiers; neither model has seen the prompt before.
 class sampled_writer {
  public:
-  explicit sampled_writer(models::model_folder& models) : writer_(models) {}
+  explicit sampled_writer(models::model_set& models) : writer_(models) {}
 
   espalier::statistics write_plainly(const espalier::sampling_options& sampling,
                                      std::span<const espalier::token_id> prompt, int max_tokens, std::uint64_t seed) {

@@ -27,7 +27,7 @@
 #include "line_plot.hpp"
 #include "markdown_table.hpp"
 #include "model_costs.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "table_arguments.hpp"
@@ -58,8 +58,8 @@ struct caches {
   espalier::contiguous_kv target, draft;
   std::int32_t n;
 
-  caches(models::model_folder& models, std::int32_t n_texts)
-      : target(of(models.target, n_texts)), draft(of(models.draft, n_texts)), n(n_texts) {}
+  caches(models::model_set& models, std::int32_t n_texts)
+      : target(of(models.target, n_texts)), draft(of(models.draft_model(), n_texts)), n(n_texts) {}
 
   void clear() {
     for (std::int32_t i = 0; i < n; ++i)
@@ -74,7 +74,7 @@ struct caches {
 
 // With a batch_decoder of these parts, n texts at once at most.
 template <class DrafterT, class PolicyT, class VerifierT>
-bench::served_load serve(models::model_folder& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
+bench::served_load serve(models::model_set& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
                          espalier::contiguous_kv& kv, std::int32_t n, const std::vector<bench::asked_text>& asked,
                          const espalier::sampling_options& sampling) {
   auto decode = espalier::make_batch_decoder(
@@ -83,7 +83,7 @@ bench::served_load serve(models::model_folder& models, DrafterT&& drafter, Polic
   return bench::serve(decode, asked, sampling);
 }
 
-std::vector<method> methods_of(models::model_folder& models, caches& kv, const espalier::cost_model& costs,
+std::vector<method> methods_of(models::model_set& models, caches& kv, const espalier::cost_model& costs,
                                const espalier::sampling_options& sampling) {
   using espalier::target_only;
   std::vector<method> list;
@@ -95,7 +95,7 @@ std::vector<method> methods_of(models::model_folder& models, caches& kv, const e
   const auto add = [&](std::string name, kind is, auto policy) {
     list.push_back({std::move(name), is, [&models, &kv, sampling, policy](std::int32_t n, const auto& asked) {
                       kv.clear();
-                      espalier::autoregressive drafter(models.draft, kv.draft);
+                      espalier::autoregressive drafter(models.draft_model(), kv.draft);
                       return serve(models, drafter, policy, target_only(), kv.target, n, asked, sampling);
                     }});
   };
@@ -346,7 +346,7 @@ class serving_report {
 int run(arguments a) {
   a.temperature = a.sampled ? 1.0F : 0.0F;
   const int most = *std::max_element(a.texts.begin(), a.texts.end());
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = most * 17 + 64});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = most * 17 + 64});
   if (a.domains.empty()) a.domains = {"gsm8k", "python", "shakespeare", "wikitext"};
   const auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
   const espalier::cost_model costs =

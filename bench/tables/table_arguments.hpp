@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "../program.hpp"
+#include "model_paths.hpp"
 #include "report_file.hpp"
 
 namespace bench {
 
 //! What every program of tables is told.
 struct table_arguments {
-  std::string models = ESPALIER_BENCH_MODELS;
+  models::model_paths models{ESPALIER_BENCH_MODELS};
   std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";
   std::vector<std::string> domains;
   int threads = 0;
@@ -19,7 +20,9 @@ struct table_arguments {
   std::string json;
 
   void add_to(program& to) {
-    to.add("--models", models, "folder with target/, draft/ and tokenizer.model");
+    to.add("--model", models.model, "folder with target/, draft/ and tokenizer.model, or a model");
+    to.add("--draft", models.draft, "the model that drafts; empty: the one beside the target");
+    to.add("--block", models.block, "a block draft; empty: the one beside the target");
     to.add("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain");
     to.add("--domains", domains, "only these domains of the prompts");
     to.add("--threads", threads, "threads of a forward pass; 0: one a processor", 0, 256);

@@ -10,7 +10,7 @@
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 
 namespace bench {
 
@@ -31,15 +31,15 @@ struct text_options {
 //! before.
 class text_writer {
  public:
-  explicit text_writer(models::model_folder& models)
+  explicit text_writer(models::model_set& models)
       : models_(models),
         compacting_(models.make_cache(models.target)),
         truncating_(models.make_cache(models.target, espalier::commit_mode::truncate)),
-        draft_kv_(models.make_cache(models.draft)) {}
+        draft_kv_(models.make_cache(models.draft_model())) {}
 
   //! The autoregressive draft; all that are made share one cache.
   auto draft(espalier::sampling_options sampling = {.temperature = 1.0F}) {
-    return espalier::autoregressive(models_.draft, draft_kv_, sampling);
+    return espalier::autoregressive(models_.draft_model(), draft_kv_, sampling);
   }
 
   //! Writes max_tokens tokens, past any end of text, and tells the observer of each round.
@@ -68,7 +68,7 @@ class text_writer {
   }
 
  private:
-  models::model_folder& models_;
+  models::model_set& models_;
   espalier::contiguous_kv compacting_;
   espalier::contiguous_kv truncating_;
   espalier::contiguous_kv draft_kv_;

@@ -11,7 +11,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 
 namespace bench {
 
@@ -19,7 +19,7 @@ namespace bench {
 class tree_pass {
  public:
   //! Nodes of a tree at most, root included.
-  tree_pass(models::model_folder& models, int max_nodes)
+  tree_pass(models::model_set& models, int max_nodes)
       : models_(models), kv_(models.make_cache(models.target)), order_(max_nodes) {
     batch_.reserve(max_nodes, max_nodes);
   }
@@ -50,7 +50,7 @@ class tree_pass {
   std::span<const std::int32_t> rows() const { return order_.rows(); }
 
  private:
-  models::model_folder& models_;
+  models::model_set& models_;
   espalier::contiguous_kv kv_;
   espalier::tree_order order_;
   espalier::forward_batch batch_;

@@ -12,7 +12,7 @@
 #include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "tree_pass.hpp"
 
 namespace bench {
@@ -40,12 +40,12 @@ struct round_sums {
 class tree_rounds {
  public:
   //! Trees of up to max_nodes nodes, root included.
-  tree_rounds(models::model_folder& models, espalier::sampling_options draft, int max_nodes, int trials)
+  tree_rounds(models::model_set& models, espalier::sampling_options draft, int max_nodes, int trials)
       : trials_(trials),
         vocab_(models.target.vocab_size()),
         max_nodes_(max_nodes),
-        draft_kv_(models.make_cache(models.draft)),
-        drafter_(models.draft, draft_kv_, draft),
+        draft_kv_(models.make_cache(models.draft_model())),
+        drafter_(models.draft_model(), draft_kv_, draft),
         pass_(models, max_nodes),
         tree_(max_nodes - 1) {
     drafter_.reserve(max_nodes - 1);

@@ -47,8 +47,7 @@ void add_arguments(bench::program& program, arguments& a) {
 
 class measurement {
  public:
-  measurement(models::model_folder& models, const bench::verifier_run& how, const espalier::cost_model& costs,
-              int threads)
+  measurement(models::model_set& models, const bench::verifier_run& how, const espalier::cost_model& costs, int threads)
       : how_(how), writer_(models), offline_(models, how, costs, threads) {}
 
   void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
@@ -128,7 +127,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains =
       bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);

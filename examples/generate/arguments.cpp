@@ -38,8 +38,7 @@ void add_text(CLI::App& app, arguments& result) {
         [&](const std::string& text) { result.prompts.push_back(text); });
   f.add(group, "--prompts", "FILE", "a file of them, one a line in JSON: a string, or an object with text or tokens",
         [&](const std::string& text) { result.prompts_file = text; });
-  f.add(group, "--models", "DIR", "folder with target, draft and tokenizer.model" + bracketed(result.models),
-        [&](const std::string& text) { result.models = text; });
+  models::add_model_paths(f, group, result.models);
   f.add_option(group, "", option_of(&espalier::stop_conditions::max_tokens), result.max_tokens);
   f.add(group, "--stop", "TEXT", "stop after this text; may be given several times", [&](const std::string& text) {
     if (text.empty()) throw usage_error("--stop must not be empty.");
@@ -231,7 +230,7 @@ void check(const arguments& result) {
 
 arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;
-  result.models = models::default_models_path();
+  result.models.model = models::default_models_path();
   CLI::App app(
       "Writes text with a language model, several tokens a step: a small model drafts a tree of\n"
       "continuations, the large one checks it in one pass. The text is what the large one alone\n"

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
 #include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
@@ -53,7 +54,7 @@ namespace generate {
 struct arguments {
   std::vector<std::string> prompts;  //!< --prompt
   std::string prompts_file;
-  std::string models;
+  models::model_paths models;
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
 

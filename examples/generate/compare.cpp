@@ -149,7 +149,7 @@ json to_json(const arguments& arguments, const std::vector<contestant>& all, con
 
 }  // namespace
 
-bool compare(models::model_folder& models, const arguments& arguments, std::ostream& out) {
+bool compare(models::model_set& models, const arguments& arguments, std::ostream& out) {
   const bool samples = arguments.target.text.sampling.temperature > 0.0F;
   const std::vector<models::prompt> prompts = collect_prompts(arguments, models.text);
   std::vector<contestant> all = contestants(arguments);

@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "arguments.hpp"
 
 namespace generate {
@@ -12,6 +12,6 @@ namespace generate {
 //! them as they come, then all methods side by side. As JSON where the arguments ask for it.
 //!
 //! Post        false where a text differs from plain decoding's at temperature 0
-bool compare(models::model_folder& models, const arguments& arguments, std::ostream& out);
+bool compare(models::model_set& models, const arguments& arguments, std::ostream& out);
 
 }  // namespace generate

@@ -13,16 +13,16 @@
 
 namespace {
 
-models::model_folder load_models(const generate::arguments& arguments) {
+models::model_set load_models(const generate::arguments& arguments) {
   std::int32_t rows = 0;
   for (const auto& [method, verifier] : generate::pairings(arguments)) {
     generate::check_method(arguments, method, verifier);
     rows = (std::max)(rows, generate::longest_pass(arguments, method));
   }
-  auto models = models::model_folder::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
+  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
   if (arguments.drafter == generate::drafter_kind::block && !models.block) {
-    throw generate::usage_error("the model folder " + arguments.models +
-                                " has no folder block, from which --drafter block would draft.");
+    throw generate::usage_error("--drafter block needs a block draft, but " + arguments.models.model +
+                                " has none beside it; --block names one.");
   }
   return models;
 }
@@ -34,7 +34,7 @@ int run(int argc, const char* const* argv) {
     std::cout << help;
     return 0;
   }
-  models::model_folder models = load_models(arguments);
+  models::model_set models = load_models(arguments);
   if (arguments.compare) return generate::compare(models, arguments, std::cout) ? 0 : 1;
   generate::write_text(models, arguments, std::cout);
   return 0;

@@ -38,7 +38,7 @@ std::int32_t longest_pass(const arguments& arguments, const std::string& method)
   return rows;
 }
 
-written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
+written_text write(models::model_set& models, const arguments& arguments, const std::string& method,
                    const std::string& verifier, std::span<const espalier::token_id> prompt,
                    const round_watcher& watch) {
   const assignment work{{arguments, method, verifier, prompt, watch, models.text}, models};

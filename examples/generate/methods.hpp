@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "espalier/core/token.hpp"
 #include "text_task.hpp"
@@ -23,7 +23,7 @@ std::int32_t longest_pass(const arguments& arguments, const std::string& method)
 //! Goes on from a prompt with a decoder made for the method, and tells `watch` about every round.
 //!
 //! Errors      what the parts raise
-written_text write(models::model_folder& models, const arguments& arguments, const std::string& method,
+written_text write(models::model_set& models, const arguments& arguments, const std::string& method,
                    const std::string& verifier, std::span<const espalier::token_id> prompt, const round_watcher& watch);
 
 }  // namespace generate

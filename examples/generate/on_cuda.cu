@@ -34,39 +34,41 @@ using block_model = cuda::block_draft_model<float>;
 using model_drafter = cuda::autoregressive<backend&, cache&>;
 using block_drafter = cuda::block_diffusion<block_model&>;
 
-// The models of a folder on the device, loaded when they are first used.
+// The models on the device, loaded when they are first used.
 struct device_models {
   std::int32_t rows;
   std::int32_t context;
   backend target;
-  backend draft;
+  std::optional<backend> draft;
   std::optional<block_model> block;
 
-  device_models(const std::string& folder, std::int32_t max_rows)
+  device_models(const models::model_paths& paths, std::int32_t max_rows)
       : rows(max_rows),
-        context((std::min)(espalier::model_config::load(folder + "/target").max_positions,
-                           espalier::model_config::load(folder + "/draft").max_positions)),
-        target(load(folder, "/target")),
-        draft(load(folder, "/draft")) {
-    if (has_block(folder)) block.emplace(block_model::load(folder + "/block", target));
+        context(context_of(paths)),
+        target(load(paths.model, paths.block.empty() ? std::vector<int>{}
+                                                     : espalier::block_draft_config::load(paths.block).hidden_layers)) {
+    if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
+    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
   }
 
-  static bool has_block(const std::string& folder) { return std::filesystem::is_directory(folder + "/block"); }
+  static std::int32_t context_of(const models::model_paths& paths) {
+    const std::int32_t context = espalier::model_config::load(paths.model).max_positions;
+    if (paths.draft.empty()) return context;
+    return (std::min)(context, espalier::model_config::load(paths.draft).max_positions);
+  }
 
-  backend load(const std::string& folder, const std::string& name) const {
-    cuda::llama_options options{.max_rows = rows, .max_positions = context, .max_context = context};
-    if (name == "/target" && has_block(folder))
-      options.hidden_layers = espalier::block_draft_config::load(folder + "/block").hidden_layers;
-    return backend::load(folder + name, options);
+  backend load(const std::string& path, const std::vector<int>& hidden_layers) const {
+    return backend::load(
+        path, {.max_rows = rows, .max_positions = context, .max_context = context, .hidden_layers = hidden_layers});
   }
   cache make_cache(const backend& model) const {
     return cache(model.config().n_layers, model.config().kv_size(), 1, context);
   }
 };
 
-device_models& models_of(const std::string& folder, std::int32_t rows) {
+device_models& models_of(const models::model_paths& paths, std::int32_t rows) {
   static std::optional<device_models> loaded;
-  if (!loaded || loaded->rows < rows) loaded.emplace(folder, rows);
+  if (!loaded || loaded->rows < rows) loaded.emplace(paths, rows);
   return *loaded;
 }
 
@@ -102,7 +104,7 @@ written_text write_on_device(const text_task& work) {
     using policy_type = typename PartT::type;
     if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
       auto grown = cuda::make_on_device(policy);
-      device_models& models = models_of(work.arguments.models, (std::max)(grown.max_nodes() + 1, 64));
+      device_models& models = models_of(work.arguments.models.resolved(), (std::max)(grown.max_nodes() + 1, 64));
       cache kv = models.make_cache(models.target);
       const auto write = [&](auto&& drafter) {
         found = true;
@@ -115,8 +117,8 @@ written_text write_on_device(const text_task& work) {
       } else if (work.arguments.drafter == drafter_kind::block) {
         if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
-        cache draft_kv = models.make_cache(models.draft);
-        write(model_drafter(models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
+        cache draft_kv = models.make_cache(*models.draft);
+        write(model_drafter(*models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
       }
     }
   };

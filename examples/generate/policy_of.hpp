@@ -42,7 +42,7 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
 inline std::string selector_path(const assignment& work) {
   namespace files = std::filesystem;
   const std::string& folder = work.arguments.selectors;
-  const files::path from = folder.empty() ? files::path(work.arguments.models) / "selector" : files::path(folder);
+  const files::path from = folder.empty() ? files::path(work.arguments.models.model) / "selector" : files::path(folder);
   const std::string own = work.verifier == "greedy" ? "target-only" : work.verifier;
   for (const std::string& name : {own, std::string("specinfer")}) {
     const files::path path = from / (name + ".safetensors");
@@ -67,10 +67,9 @@ typename PartT::type policy_of(const PartT& part, const assignment& work) {
     const std::string path = detail::selector_path(work);
     if (path.empty()) return part.make();
     auto file = espalier::load_selector(path);
-    const std::string& folder = work.models.folder;
-    espalier::require_origin(file,
-                             {espalier::model_identity(folder + "/target"), espalier::model_identity(folder + "/draft"),
-                              work.models.target.vocab_size(), file.origin.verifier});
+    const models::model_paths& paths = work.models.paths;
+    espalier::require_origin(file, {espalier::model_identity(paths.model), espalier::model_identity(paths.draft),
+                                    work.models.target.vocab_size(), file.origin.verifier});
     return policy_type(part.options, std::move(file.selector), detail::costs_of(work));
   } else if constexpr (std::is_constructible_v<policy_type, decltype(part.options), espalier::cost_model>) {
     return policy_type(part.options, detail::costs_of(work));

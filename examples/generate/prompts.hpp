@@ -28,7 +28,7 @@ inline std::vector<models::prompt> collect_prompts(const arguments& arguments, c
     if (text.empty()) throw usage_error("--prompt is empty; it needs at least one character.");
     prompts.push_back({.text = text});
   }
-  const std::string bundled = arguments.models + "/prompts.jsonl";
+  const std::string bundled = arguments.models.model + "/prompts.jsonl";
   if (!arguments.prompts_file.empty()) {
     prompts = models::read_prompts(arguments.prompts_file);
   } else if (prompts.empty() && std::filesystem::is_regular_file(bundled)) {

@@ -114,7 +114,7 @@ class pictures {
 
 }  // namespace
 
-void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out) {
+void write_text(models::model_set& models, const arguments& arguments, std::ostream& out) {
   const pairing parts = pairings(arguments).front();
   const bool colour = wants_colour() && !arguments.json;
   pictures drawn(arguments);

@@ -3,13 +3,13 @@
 
 #include <ostream>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "arguments.hpp"
 
 namespace generate {
 
 //! Writes on from every prompt with one method: streams the text or draws the trees, then a table; or one JSON object;
 //! and the pictures asked for.
-void write_text(models::model_folder& models, const arguments& arguments, std::ostream& out);
+void write_text(models::model_set& models, const arguments& arguments, std::ostream& out);
 
 }  // namespace generate

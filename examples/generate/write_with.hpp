@@ -11,12 +11,12 @@ namespace generate {
 
 //! What to write, and the models on the host that write it.
 struct assignment : text_task {
-  models::model_folder& models;
+  models::model_set& models;
 };
 
 template <class DrafterT, class PolicyT>
 written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& work) {
-  models::model_folder& models = work.models;
+  models::model_set& models = work.models;
   chosen_verifier<PolicyT::sampling> verifier(work.verifier);
   espalier::contiguous_kv kv = models.make_cache(models.target, work.arguments.commit);
   auto decode = espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target);

@@ -17,6 +17,7 @@
 
 #include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
+#include "model_paths.hpp"
 #include "usage_error.hpp"
 
 namespace models {
@@ -158,6 +159,17 @@ inline std::string sentence(const CLI::ParseError& error, const std::string& las
   const std::size_t colon = what.find(": ");
   if (colon != std::string::npos && what.compare(0, 2, "--") == 0) return what.substr(0, colon) + " needs a value.";
   return what + (what.empty() || what.back() == '.' ? "" : ".");
+}
+
+//! The flags that say where models lie.
+inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
+  const auto add = [&](const std::string& flag, std::string& path, const std::string& about) {
+    f.add(group, flag, "PATH", about, [&path](const std::string& text) { path = text; });
+  };
+  add("--model", paths.model,
+      "a model, or a folder with target, draft, block and tokenizer.model" + bracketed(paths.model));
+  add("--draft", paths.draft, "a smaller model that drafts [draft in the folder of --model]");
+  add("--block", paths.block, "a model that drafts all depths in one pass [block in the folder of --model]");
 }
 
 }  // namespace models

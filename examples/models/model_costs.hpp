@@ -11,7 +11,7 @@
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 
 namespace models {
 
@@ -19,13 +19,14 @@ namespace models {
 //!
 //! Errors      measure_costs'
 template <class ProgressT>
-espalier::cost_model measure_model_costs(model_folder& models, espalier::measure_options options,
+espalier::cost_model measure_model_costs(model_set& models, espalier::measure_options options,
                                          const ProgressT& progress,
                                          const espalier::sampling_options& draft_sampling = {.temperature = 1.0F}) {
-  espalier::contiguous_kv target_kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft);
-  espalier::autoregressive drafter(models.draft, draft_kv, draft_sampling);
-  options.target = espalier::model_identity(models.folder + "/target");
-  options.draft = espalier::model_identity(models.folder + "/draft");
+  espalier::contiguous_kv target_kv = models.make_cache(models.target),
+                          draft_kv = models.make_cache(models.draft_model());
+  espalier::autoregressive drafter(models.draft_model(), draft_kv, draft_sampling);
+  options.target = espalier::model_identity(models.paths.model);
+  options.draft = espalier::model_identity(models.paths.draft);
   options.hardware = espalier::hardware_name(models.target.n_threads());
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
 }
@@ -33,11 +34,11 @@ espalier::cost_model measure_model_costs(model_folder& models, espalier::measure
 //! The same from a file of save_costs. A sentence on stderr tells where it is of other hardware.
 //!
 //! Errors      load_costs' and mismatch's
-inline espalier::cost_model read_model_costs(const model_folder& models, const std::string& file) {
+inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
-  const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
-                                                 espalier::model_identity(models.folder + "/target"),
-                                                 espalier::model_identity(models.folder + "/draft"));
+  const std::string warning =
+      espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
+                         espalier::model_identity(models.paths.model), espalier::model_identity(models.paths.draft));
   if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
   return costs;
 }

@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "../models/model_paths.hpp"
 #include "collection.hpp"
 
 namespace nde {
 
 struct model_arguments {
-  std::string models = NDE_MODELS;
+  models::model_paths models{NDE_MODELS};
   int threads = 0;
 
   void add_to(CLI::App& app);

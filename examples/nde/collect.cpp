@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "../models/prompts_file.hpp"
 #include "arguments.hpp"
 #include "collector.hpp"
@@ -32,7 +32,7 @@ struct task {
 };
 
 // The prompts of a domain that name no temperature take the samplings in turns.
-std::vector<task> tasks_of(const models::model_folder& models, const collect_arguments& a) {
+std::vector<task> tasks_of(const models::model_set& models, const collect_arguments& a) {
   std::vector<espalier::sampling_options> samplings;
   for (const std::string& text : a.samplings)
     samplings.push_back(parse_sampling(text));
@@ -70,14 +70,14 @@ std::string fingerprint(const std::vector<espalier::token_id>& tokens) {
   return fmt::format("{:016x}", hash);
 }
 
-std::map<std::string, std::string> settings_of(const collect_arguments& a, const models::model_folder& models,
+std::map<std::string, std::string> settings_of(const collect_arguments& a, const models::model_set& models,
                                                const std::vector<ot_verifier>& verifiers) {
   std::string names;
   for (const ot_verifier& verifier : verifiers)
     names += (names.empty() ? "" : ",") + verifier.name;
   return {{"format", trace_format},
-          {"target", espalier::model_identity(a.models + "/target")},
-          {"draft", espalier::model_identity(a.models + "/draft")},
+          {"target", espalier::model_identity(models.paths.model)},
+          {"draft", espalier::model_identity(models.paths.draft)},
           {"vocab", std::to_string(models.target.vocab_size())},
           {"verifiers", names},
           {"samples", std::to_string(a.how.samples)},
@@ -136,8 +136,8 @@ int collect(const collect_arguments& a) {
   espalier::require_option("part", a.part, 0, a.parts - 1);
   espalier::require_option("spacing", a.how.spacing, 1, a.how.tokens);
   const std::vector<ot_verifier> verifiers = ot_verifiers(a.verifiers);
-  models::model_folder models =
-      models::model_folder::load(a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how)});
+  models::model_set models =
+      models::model_set::load(a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how)});
   const std::vector<task> tasks = tasks_of(models, a);
   auto settings = settings_of(a, models, verifiers);
   std::filesystem::create_directories(a.out);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "collection.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
@@ -35,12 +35,12 @@ class collector {
   //! Rows of the longest pass.
   static int longest_pass(const collection& how) { return how.samples * root_paths::most_nodes + 1; }
 
-  collector(models::model_folder& models, const collection& how, std::vector<ot_verifier> verifiers, int threads)
+  collector(models::model_set& models, const collection& how, std::vector<ot_verifier> verifiers, int threads)
       : models_(models),
         how_(how),
         team_(espalier::thread_team::shared(threads)),
         target_kv_(make_cache(models.target)),
-        draft_kv_(make_cache(models.draft)),
+        draft_kv_(make_cache(models.draft_model())),
         states_(models),
         drawn_(how.samples),
         efficiency_(std::move(verifiers), team_),
@@ -56,7 +56,7 @@ class collector {
                 std::uint64_t seed) {
     const std::vector<espalier::token_id> text = write(prompt, sampling, seed);
     trace t = empty_trace();
-    espalier::autoregressive drafter(models_.draft, draft_kv_, sampling);
+    espalier::autoregressive drafter(models_.draft_model(), draft_kv_, sampling);
     drafter.reserve(longest_pass(how_));
     target_kv_.truncate(0, 0);
     states_.begin(sampling);
@@ -93,7 +93,7 @@ class collector {
 
   trace empty_trace() const {
     const auto target = static_cast<std::size_t>(models_.target.hidden_size());
-    const auto draft = static_cast<std::size_t>(models_.draft.hidden_size());
+    const auto draft = static_cast<std::size_t>(models_.draft_model().hidden_size());
     trace t;
     t.tensors = {{"target_hidden", {{0, target}}},
                  {"draft_hidden_prev", {{0, draft}}},
@@ -109,7 +109,7 @@ class collector {
   std::vector<espalier::token_id> write(std::span<const espalier::token_id> prompt,
                                         const espalier::sampling_options& sampling, std::uint64_t seed) {
     std::vector<espalier::token_id> text(prompt.begin(), prompt.end());
-    auto decode = espalier::make_decoder(espalier::autoregressive(models_.draft, draft_kv_, sampling),
+    auto decode = espalier::make_decoder(espalier::autoregressive(models_.draft_model(), draft_kv_, sampling),
                                          espalier::sampled_chain({.length = 5}), espalier::traversal(), target_kv_,
                                          models_.target, {.text = {.sampling = sampling, .seed = seed}});
     const auto written = decode.generate(prompt, {.max_tokens = how_.tokens});
@@ -141,7 +141,7 @@ class collector {
     return std::span(target_rows_).subspan(static_cast<std::size_t>(u) * vocab(), vocab());
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   collection how_;
   espalier::thread_team& team_;
   espalier::contiguous_kv target_kv_;

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
@@ -19,13 +19,13 @@ namespace nde {
 
 int costs(const costs_arguments& a) {
   const espalier::sampling_options sampling = parse_sampling(a.sampling);
-  models::model_folder models =
-      models::model_folder::load(a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64)});
-  auto draft_kv = models.make_cache(models.draft);
+  models::model_set models =
+      models::model_set::load(a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64)});
+  auto draft_kv = models.make_cache(models.draft_model());
   auto kv = models.make_cache(models.target);
-  espalier::autoregressive drafter(models.draft, draft_kv, sampling);
-  const espalier::measure_options how{.target = espalier::model_identity(a.models + "/target"),
-                                      .draft = espalier::model_identity(a.models + "/draft"),
+  espalier::autoregressive drafter(models.draft_model(), draft_kv, sampling);
+  const espalier::measure_options how{.target = espalier::model_identity(models.paths.model),
+                                      .draft = espalier::model_identity(models.paths.draft),
                                       .hardware = espalier::hardware_name(a.n_threads()),
                                       .most_rows = a.rows,
                                       .seconds = a.seconds};

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
@@ -19,7 +19,8 @@ namespace nde {
 //! What both models say at the end of a text, as a selector sees it there.
 class root_states {
  public:
-  explicit root_states(models::model_folder& models) : models_(models), draft_kv_(models.make_cache(models.draft)) {}
+  explicit root_states(models::model_set& models)
+      : models_(models), draft_kv_(models.make_cache(models.draft_model())) {}
 
   //! A new text, which both models sample in this way.
   void begin(const espalier::sampling_options& sampling) {
@@ -40,7 +41,7 @@ class root_states {
     espalier::sampler<float> sampler(sampling_);
     const auto draft_row = [&](std::span<const espalier::token_id> upto, std::vector<float>& q,
                                std::vector<float>& hidden) {
-      forward(models_.draft, draft_kv_, upto);
+      forward(models_.draft_model(), draft_kv_, upto);
       q.resize(row_.size());
       sampler.probabilities(row_, q, 0);
       hidden = hidden_;
@@ -66,7 +67,7 @@ class root_states {
     hidden_.assign(hidden.begin(), hidden.end());
   }
 
-  models::model_folder& models_;
+  models::model_set& models_;
   espalier::contiguous_kv draft_kv_;
   espalier::sampling_options sampling_{};
   espalier::prefill prefill_;

@@ -34,17 +34,16 @@ std::string name_of_folder(const std::string& path) {
 
 arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;
-  result.models = models::default_models_path();
+  result.models.model = models::default_models_path();
   CLI::App app(
       "Serves a language model in the manner of OpenAI's API: POST /v1/completions and\n"
       "/v1/chat/completions, GET /v1/models, /health and /metrics. Many texts are written at\n"
       "once, each several tokens a step.");
   app.name("serve");
-  app.formatter(std::make_shared<models::help_format>("serve [--models DIR] [--port N] ..."));
+  app.formatter(std::make_shared<models::help_format>("serve [--model PATH] [--port N] ..."));
   app.set_help_flag();
   models::flags f(app);
-  add_text(f, "Models", "--models", "DIR",
-           "folder with target, draft and tokenizer.model" + models::bracketed(result.models), result.models);
+  models::add_model_paths(f, "Models", result.models);
   add_text(f, "Models", "--model-name", "NAME", "what clients call the model [the folder's name]", result.model_name);
   f.add_option("Models", "", espalier::option_of(&arguments::threads), result.threads);
   f.add_options("Texts", "", result.engine);
@@ -79,7 +78,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   }
   if (!app.remaining().empty())
     throw models::usage_error("There is no such argument: " + app.remaining().front() + ".");
-  if (result.model_name.empty()) result.model_name = name_of_folder(result.models);
+  if (result.model_name.empty()) result.model_name = name_of_folder(result.models.model);
   return result;
 }
 

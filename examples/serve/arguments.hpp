@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
 #include "api_request.hpp"
 #include "engine_options.hpp"
@@ -15,7 +16,7 @@ namespace serve {
 
 //! What the command line asks for.
 struct arguments {
-  std::string models;
+  models::model_paths models;
   std::string model_name;  //!< as clients see it; empty: that of the model folder
   std::int32_t threads = 0;
   std::int32_t grace = 30;

@@ -30,13 +30,13 @@ std::int32_t n_pages(const engine_options& options, std::int32_t context) {
   return espalier::page_ledger::enough(options.max_texts, context, page_size);
 }
 
-espalier::paged_kv make_cache(const models::model_folder& models, const espalier::llama_backend& model,
+espalier::paged_kv make_cache(const models::model_set& models, const espalier::llama_backend& model,
                               const engine_options& options) {
   return {model.config().n_layers,           model.config().kv_size(), options.max_texts, models.context(), page_size,
           n_pages(options, models.context())};
 }
 
-espalier::cost_model costs_of(models::model_folder& models, const std::string& file) {
+espalier::cost_model costs_of(models::model_set& models, const std::string& file) {
   if (!file.empty()) return models::read_model_costs(models, file);
   std::cerr << "Measuring what passes cost here; --costs FILE does without." << std::endl;
   return models::measure_model_costs(models, {.seconds = 1.5}, [](double, std::string_view) {});
@@ -57,7 +57,7 @@ std::int32_t most_nodes(policy_kind policy) {
 
 }  // namespace
 
-engine::engine(models::model_folder& models, const engine_options& options, metrics& counts)
+engine::engine(models::model_set& models, const engine_options& options, metrics& counts)
     : models_(models), options_(espalier::require_options(options)), counts_(counts) {
   std::promise<void> ready;
   std::future<void> done = ready.get_future();
@@ -150,8 +150,8 @@ void engine::work(std::promise<void> ready) {
 template <class PolicyT>
 void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   espalier::paged_kv kv = make_cache(models_, models_.target, options_);
-  espalier::paged_kv draft_kv = make_cache(models_, models_.draft, options_);
-  espalier::autoregressive drafter(models_.draft, draft_kv);
+  espalier::paged_kv draft_kv = make_cache(models_, models_.draft_model(), options_);
+  espalier::autoregressive drafter(models_.draft_model(), draft_kv);
   auto decode = espalier::make_batch_decoder(drafter, std::move(policy), espalier::target_only(), kv, models_.target,
                                              {.max_texts = options_.max_texts,
                                               .max_waiting = options_.max_waiting,

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "engine_options.hpp"
 #include "event_reader.hpp"
 #include "metrics.hpp"
@@ -45,7 +45,7 @@ struct text_job {
 //! Errors      the constructor: those of the parts, and of reading costs
 class engine {
  public:
-  engine(models::model_folder& models, const engine_options& options, metrics& counts);
+  engine(models::model_set& models, const engine_options& options, metrics& counts);
   ~engine();
 
   //! The most rows of a pass of either model: models are to be loaded for so many.
@@ -76,7 +76,7 @@ class engine {
   orders take(bool idle);
   void cancel(std::int64_t request);
 
-  models::model_folder& models_;
+  models::model_set& models_;
   const engine_options options_;
   metrics& counts_;
   std::mutex mutex_;

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "../models/model_folder.hpp"
+#include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "engine.hpp"
 #include "http_server.hpp"
@@ -49,7 +49,7 @@ int run(int argc, const char* const* argv) {
     std::cout << help;
     return 0;
   }
-  models::model_folder models = models::model_folder::load(
+  models::model_set models = models::model_set::load(
       arguments.models, {.threads = arguments.threads, .max_rows = serve::engine::max_rows(arguments.engine)});
   serve::metrics counts;
   serve::engine engine(models, arguments.engine, counts);

@@ -64,7 +64,7 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
                  "traversal-distinct, target-only, "
                  "residual-walk\n"));
   CHECK(contains(help.out, "drafted tokens of the first round, 1 to max-length [20]\n"));
-  for (const char* name : {"--prompt ",   "--prompts ", "--models ",    "--max-tokens ", "--stop ",   "--method ",
+  for (const char* name : {"--prompt ",   "--prompts ", "--model ",     "--max-tokens ", "--stop ",   "--method ",
                            "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ", "--threads ",
                            "--compare ",  "--repeats ", "--show-tree ", "--ascii ",      "--svg ",    "--dot ",
                            "--round ",    "--json ",    "heavy-path",   "truncate"}) {
@@ -182,7 +182,8 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--drafter ngram --method dynatree", "--drafter ngram does not have: it goes with plain, chain."},
            {"--drafter prompt-lookup --draft.top-p 0.5",
             "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
-           {"--drafter block --models " + without_block, "the model folder " + without_block + " has no folder block"},
+           {"--drafter block --model " + without_block,
+            "but " + without_block + " has none beside it; --block names one."},
            {"--drafter block --ngram.order 3",
             "--ngram.order is an option of --drafter ngram, not of --drafter block."},
            {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
@@ -203,7 +204,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--json --show-tree", "--json writes no trees"},
            {"--prompt x --prompts y", "--prompt and --prompts do not go together."},
            {"--stop ''", "--stop must not be empty."},
-           {"--models " + no_models, "the model folder " + no_models + " has no target/config.json"},
+           {"--model " + no_models, "there is no " + no_models + ", where a model is looked for."},
            {"--prompts " + no_models, no_models + " cannot be opened."},
            {"--prompts " + scratch() + "/bad.jsonl", "bad.jsonl, line 2 has a \"text\" that is no string"},
            {"--prompts " + scratch() + "/empty.jsonl", "holds no prompt."},

@@ -13,7 +13,7 @@ std::int32_t longest_pass(const arguments&, const std::string&) {
   return 1;
 }
 
-written_text write(models::model_folder&, const arguments&, const std::string& method, const std::string&,
+written_text write(models::model_set&, const arguments&, const std::string& method, const std::string&,
                    std::span<const espalier::token_id>, const round_watcher& watch) {
   static std::map<std::string, int> texts_of;
   const bool first = texts_of[method]++ == 0;

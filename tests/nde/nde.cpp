@@ -177,7 +177,7 @@ TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
   refused(run("collect --prompts '" + prompts_file() + "' --out none --tokens 8"), "option spacing");
   refused(collect("none", "--part 2 --parts 2"), "option part");
   refused(run("collect --prompts '" + prompts_file() + "' --out none --tokens 2000"), "do not fit the models' context");
-  refused(collect("none", "--models '" + scratch() + "/nowhere'"), "nowhere has no target/config.json");
+  refused(collect("none", "--model '" + scratch() + "/nowhere'"), "there is no " + scratch() + "/nowhere");
   refused(run("inspect '" + scratch() + "/nothing.safetensors'"), "there is no ");
   fs::create_directories(scratch() + "/empty");
   refused(run("inspect '" + scratch() + "/empty'"), "holds no trace");

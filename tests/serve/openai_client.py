@@ -18,7 +18,7 @@ KEY = "a key"
 
 def start(program, models, *arguments):
     process = subprocess.Popen(
-        [program, "--models", models, "--model-name", "tiny", "--port", "0", "--policy", "chain", *arguments],
+        [program, "--model", models, "--model-name", "tiny", "--port", "0", "--policy", "chain", *arguments],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "ESPALIER_API_KEY": KEY})
     line = process.stdout.readline()
     assert " at http://" in line, line

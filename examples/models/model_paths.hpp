@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "espalier/core/error.hpp"
+
+namespace models {
+
+//! Where models lie.
+struct model_paths {
+  std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block, DIR/tokenizer.model
+  std::string draft{};  //!< a smaller model; empty: that of DIR, where there is one
+  std::string block{};  //!< a block draft, likewise
+
+  //! The same with each model's own path.
+  //!
+  //! Errors      espalier::model_error for a model that is not there
+  model_paths resolved() const {
+    namespace files = std::filesystem;
+    model_paths each = *this;
+    for (const std::string* path : {&model, &draft, &block}) {
+      if (!path->empty() && !files::exists(*path))
+        espalier::raise<espalier::model_error>("there is no ", *path, ", where a model is looked for.");
+    }
+    if (files::is_directory(model) && !files::exists(model + "/target") && !files::exists(model + "/config.json")) {
+      espalier::raise<espalier::model_error>("the folder ", model, " holds no model: neither a folder target nor a ",
+                                             "config.json.");
+    }
+    if (!files::is_directory(model + "/target")) return each;
+    each.model = model + "/target";
+    if (draft.empty() && files::is_directory(model + "/draft")) each.draft = model + "/draft";
+    if (block.empty() && files::is_directory(model + "/block")) each.block = model + "/block";
+    return each;
+  }
+};
+
+}  // namespace models

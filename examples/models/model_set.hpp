@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "espalier/core/error.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "model_paths.hpp"
+#include "tokenizer.hpp"
+
+namespace models {
+
+//! A target model, its tokenizer, and the models that draft for it: a smaller one, a block draft, both or none. The
+//! target keeps the hidden states that they and selectors read.
+//!
+//!     models::model_set models = models::model_set::load({"examples/models"}, {.max_rows = 288});
+//!     espalier::contiguous_kv kv = models.make_cache(models.target);
+//!
+//! Errors      espalier::model_error that names the missing or wrong file, or what of the models does not fit together
+struct model_set {
+  model_paths paths;  //!< of each
+  tokenizer text;
+  espalier::llama_backend target;
+  std::optional<espalier::llama_backend> draft{};
+  std::optional<espalier::block_draft_model> block{};
+
+  //! options.max_rows: the longest forward pass of either, a tree and its pending token.
+  static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
+    const model_paths paths = given.resolved();
+    espalier::llama_options target_options = options, draft_options = options;
+    // What selectors read.
+    target_options.hidden_layers.push_back(espalier::model_config::load(paths.model).n_layers - 1);
+    if (!paths.block.empty()) {
+      const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
+      target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
+    }
+    model_set models{paths, tokenizer::load(tokenizer_path(given.model)),
+                     espalier::llama_backend::load(paths.model, target_options)};
+    if (!paths.draft.empty()) {
+      draft_options.hidden_layers.push_back(espalier::model_config::load(paths.draft).n_layers - 1);
+      models.draft = espalier::llama_backend::load(paths.draft, draft_options);
+      if (models.target.vocab_size() != models.draft->vocab_size()) {
+        espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ",
+                                               models.target.vocab_size(), " and the draft ", paths.draft, " one of ",
+                                               models.draft->vocab_size(), "; they must be the same.");
+      }
+    }
+    if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
+    if (models.text.size() > models.target.vocab_size()) {
+      espalier::raise<espalier::model_error>("the tokenizer of ", given.model, " has ", models.text.size(),
+                                             " pieces, more than the model's vocabulary of ",
+                                             models.target.vocab_size(), ".");
+    }
+    return models;
+  }
+
+  //! The smaller model.
+  //!
+  //! Errors      espalier::model_error if there is none
+  espalier::llama_backend& draft_model() {
+    if (!draft) {
+      espalier::raise<espalier::model_error>("the model ", paths.model,
+                                             " has no draft model beside it; --draft names one.");
+    }
+    return *draft;
+  }
+
+  //! Tokens that all models can follow.
+  int context() const {
+    return draft ? (std::min)(target.max_positions(), draft->max_positions()) : target.max_positions();
+  }
+
+  //! A cache for one sequence of one of the models, as long as the context.
+  espalier::contiguous_kv make_cache(const espalier::llama_backend& model,
+                                     espalier::commit_mode mode = espalier::commit_mode::compact) const {
+    return {model.config().n_layers, model.config().kv_size(), 1, context(), mode};
+  }
+
+ private:
+  static std::string tokenizer_path(const std::string& model) { return model + "/tokenizer.model"; }
+};
+
+}  // namespace models
