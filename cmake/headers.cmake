@@ -274,6 +274,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/graph.cuh
   include/espalier/cuda/core/host_failure.cuh
   include/espalier/cuda/core/launch.cuh
+  include/espalier/cuda/core/moved_nodes.cuh
   include/espalier/cuda/core/node_list.cuh
   include/espalier/cuda/core/path.cuh
   include/espalier/cuda/core/pinned_array.cuh
@@ -342,7 +343,15 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/batch_decoder.cuh
   include/espalier/cuda/decoder/decoder.cuh
   include/espalier/cuda/decoder/grow.cuh
+  include/espalier/cuda/decoder/lane_table.cuh
+  include/espalier/cuda/decoder/round_graphs.cuh
   include/espalier/cuda/decoder/round_kernels.cuh
+  include/espalier/cuda/decoder/round_parts.cuh
+  include/espalier/cuda/decoder/round_size.cuh
+  include/espalier/cuda/decoder/served_texts.cuh
+  include/espalier/cuda/decoder/shared_rows.cuh
+  include/espalier/cuda/decoder/shared_rows/row_shares.cuh
+  include/espalier/cuda/decoder/shared_rows/text_gains.cuh
   include/espalier/cuda/decoder/take_round.cuh
   include/espalier/cuda/decoder/text_place.cuh
   include/espalier/cuda/decoder/text_rounds.cuh

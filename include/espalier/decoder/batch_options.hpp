@@ -23,8 +23,9 @@ struct batch_options {
   std::int32_t prompt_rows = 64;             //!< of a pass, for prompts that are being read; on the device, of a step
   bool share_budget = true;  //!< whether the trees of all texts share a round's budget, where the policy can: faster,
                              //!< but then a tree, and with it the words of a text that is sampled by another verifier
-                             //!< than target_only, depend on the other texts. Their distribution does not. The
-                             //!< device divides rows evenly
+                             //!< than target_only, depend on the other texts. Their distribution does not. On the
+                             //!< device with any policy, where rows are short or costs are given; without it rows are
+                             //!< divided evenly there
 
   static constexpr void describe(auto see) {
     using self = batch_options;

@@ -176,6 +176,65 @@ TEST_CASE("Several trees are compiled at once, each with a text of its own") {
   }
 }
 
+TEST_CASE("Packed trees stand one after the other, each as it is with room of its own") {
+  const std::array<int, 4> sizes{30, 1, 65, 12};
+  const std::array<std::int32_t, 6> places{2, -1, 3, 0, 1, -1};
+  constexpr std::int32_t n_rows = 70, n_nodes = 108;
+  const auto packed = GENERATE(108, 109, 150, 420);
+  for (const node_order which : orders) {
+    const device::tree_compiler compiler(100, which, 6);
+    device_sequences sequences(4, 100);
+    for (std::int32_t i = 0; i < 4; ++i) {
+      const auto size = sizes[static_cast<std::size_t>(i)];
+      sequences.set(i, testing::random_tree(size, static_cast<std::uint32_t>(i), 500, 0.5), 10 * i + 1);
+    }
+    const auto place_of = to_device(std::vector<std::int32_t>(places.begin(), places.end()));
+    device::text_batch texts = sequences.texts(300, 9);
+    texts.n = 6;
+    texts.place_of = place_of.data();
+    const auto roomy = compiler.compile(texts, n_rows, nullptr);
+    const auto words = static_cast<std::size_t>(mask_words(n_rows)), all = static_cast<std::size_t>(roomy.n_rows);
+    const auto tokens = to_host(roomy.tokens, all), positions = to_host(roomy.positions, all);
+    const auto slots = to_host(roomy.slots, all), sequence_of = to_host(roomy.sequence_of, all);
+    const auto mask = to_host(roomy.mask, all * words);
+    const auto nodes = to_host(compiler.nodes(), all), rows = to_host(compiler.rows(), all);
+    const device::tree_compiler other(100, which, 6);
+    const auto tight = other.compile(texts, n_rows, nullptr, packed);
+    CHECK(tight.n_rows == packed);
+    CHECK(tight.n_outputs == packed);
+    CHECK(to_host(other.nodes(), all) == nodes);
+    CHECK(to_host(other.rows(), all) == rows);
+    const auto n = static_cast<std::size_t>(packed);
+    const auto tight_tokens = to_host(tight.tokens, n), tight_positions = to_host(tight.positions, n);
+    const auto tight_slots = to_host(tight.slots, n), tight_sequences = to_host(tight.sequence_of, n);
+    const auto tight_mask = to_host(tight.mask, n * words);
+    std::size_t next = 0;
+    for (std::int32_t lane = 0; lane < 6; ++lane) {
+      const batch_sequence s = to_host(tight.sequences + lane, 1)[0];
+      CHECK(s.row_begin == static_cast<std::int32_t>(next));
+      CHECK(s.mask_begin == s.row_begin * s.mask_words);
+      for (std::int32_t i = s.row_begin; i < s.row_end; ++i, ++next) {
+        const auto of = static_cast<std::size_t>(lane * n_rows + i - s.row_begin);
+        CHECK(tight_tokens[next] == tokens[of]);
+        CHECK(tight_positions[next] == positions[of]);
+        CHECK(tight_slots[next] == slots[of]);
+        CHECK(tight_sequences[next] == sequence_of[of]);
+        CHECK(std::equal(tight_mask.begin() + static_cast<std::ptrdiff_t>(next * words),
+                         tight_mask.begin() + static_cast<std::ptrdiff_t>((next + 1) * words),
+                         mask.begin() + static_cast<std::ptrdiff_t>(of * words)));
+      }
+    }
+    CHECK(next == n_nodes);
+    for (; next < n; ++next) {
+      CHECK(tight_sequences[next] == -1);
+      CHECK(tight_slots[next] == -1);
+      CHECK(tight_tokens[next] == 0);
+      CHECK(tight_positions[next] == 0);
+    }
+    CHECK_THROWS_AS(compiler.compile(texts, n_rows, nullptr, 6 * n_rows + 1), input_error);
+  }
+}
+
 TEST_CASE("A captured compile replays with the tree and the text of the time") {
   const device::tree_compiler compiler(128, node_order::heavy_path);
   tree<> t = testing::random_tree(90, 1, 500, 0.5);

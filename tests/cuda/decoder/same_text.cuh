@@ -6,6 +6,7 @@
 
 #include "cuda/decoder/text_model.cuh"
 #include "espalier/backend/text.hpp"
+#include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/registry.cuh"

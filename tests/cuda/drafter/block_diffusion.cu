@@ -161,7 +161,7 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
     const gpu::path_view path{nullptr, nullptr, rows.data(), n.data(), nullptr, 9};
     const auto round = [&](cudaStream_t s) {
       target.forward(kv, uploaded.view(), s);
-      drafter.read(target, on_device.texts(), path, 7, s);
+      drafter.read(target, on_device.texts(), path, uploaded.view().sequences, s);
       drafter.commit(on_device.texts(), path, s);
     };
     gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

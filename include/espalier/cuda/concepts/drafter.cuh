@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/cuda/core/block_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
@@ -85,6 +87,17 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
   drafter.release(place);
 };
 
+//! A StepDrafter whose trees may be cut once they have grown: renumber(texts, moved, stream), after the round's last
+//! propose; rows() and commit go by the new numbers from then on.
+//!
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept RenumberingDrafter = StepDrafter<DrafterT> &&
+    requires(DrafterT& drafter, const text_batch& texts, moved_nodes moved, cudaStream_t stream) {
+  drafter.renumber(texts, moved, stream);
+};
+
 //! A drafter of one of the kinds that can be asked: no_drafter cannot.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT>;
@@ -107,16 +120,17 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //! Minimal definition, besides Drafter
 //!   read(backend, place, first, n, stream)   after a pass of a prefill of this text: rows 0 to n - 1 are its tokens
 //!                                     from number `first` on
-//!   read(backend, texts, path, n_rows, stream)   in a round, before the texts are written on: the paths' rows, n_rows
-//!                                     of the pass for each lane, are the pending tokens and those after them
+//!   read(backend, texts, path, lanes, stream)   in a round, before the texts are written on: the paths' rows are the
+//!                                     pending tokens and those after them; lanes [lanes], on the device: where each
+//!                                     lane's rows of the pass begin
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,
-             cudaStream_t stream) {
+             const batch_sequence* lanes, cudaStream_t stream) {
   drafter.read(backend, n, n, n, stream);
-  drafter.read(backend, texts, path, n, stream);
+  drafter.read(backend, texts, path, lanes, stream);
 };
 
 }  // namespace espalier::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
@@ -13,20 +14,20 @@ namespace espalier::cuda {
 //! accepted paths of a round, or the tokens of one text that a prefill has read. By value into kernels; what is there is
 //! known on the device alone.
 struct state_rows {
-  text_batch texts;               //!< of a round
-  path_view paths;                //!< of a round, before the texts are written on; of a prefill there is none
-  std::int32_t rows_of_lane = 0;  //!< of the round's pass
-  std::int32_t place = 0;         //!< of a prefill's text
-  std::int32_t first = 0;         //!< of a prefill: where row 0 of the pass stands
-  std::int32_t begin = 0;         //!< those before it are left out
-  std::int32_t max = 0;           //!< of each lane: what launches are made for
+  text_batch texts;                       //!< of a round
+  path_view paths;                        //!< of a round, before the texts are written on; of a prefill there is none
+  const batch_sequence* lanes = nullptr;  //!< of the round's pass: where each lane's rows begin
+  std::int32_t place = 0;                 //!< of a prefill's text
+  std::int32_t first = 0;                 //!< of a prefill: where row 0 of the pass stands
+  std::int32_t begin = 0;                 //!< those before it are left out
+  std::int32_t max = 0;                   //!< of each lane: what launches are made for
 
   //! Of each path `max` rows at most.
-  static state_rows of(const text_batch& texts, const path_view& paths, std::int32_t rows_of_lane, std::int32_t max) {
-    return {texts, paths, rows_of_lane, 0, 0, 0, paths.max < max ? paths.max : max};
+  static state_rows of(const text_batch& texts, const path_view& paths, const batch_sequence* lanes, std::int32_t max) {
+    return {texts, paths, lanes, 0, 0, 0, paths.max < max ? paths.max : max};
   }
   static state_rows of_prefill(std::int32_t place, std::int32_t first, std::int32_t n) {
-    return {{}, {}, 0, place, first, 0, n};
+    return {{}, {}, nullptr, place, first, 0, n};
   }
 
   std::int32_t n_lanes() const { return texts.n; }
@@ -52,7 +53,7 @@ struct state_rows {
     if (text.place < 0) return {};
     const path_view path = paths.of(text.place);
     if (k >= *path.n) return {};
-    return {text.place, lane * rows_of_lane + path.rows[k], text.text.state->size - 1 + k};
+    return {text.place, lanes[lane].row_begin + path.rows[k], text.text.state->size - 1 + k};
   }
 };
 

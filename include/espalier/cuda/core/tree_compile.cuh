@@ -14,6 +14,7 @@
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/sum_before.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree_order.cuh"
 
@@ -32,7 +33,8 @@ inline constexpr tree_compile_tuning tree_compile_tunings[] = {{96, 1, 96}, {288
 
 //! Where the rows of all lanes go. Shapes as in forward_batch_view; nodes, rows: [lanes][n_rows]
 struct compiled_rows {
-  std::int32_t n_rows = 0;  //!< of each lane, padding included
+  std::int32_t n_rows = 0;  //!< of each lane at most
+  std::int32_t packed = 0;  //!< rows of all lanes, one lane's after the other; 0: n_rows of each lane, padding included
   std::int32_t mask_words = 0;
   node_order order = node_order::insertion;
   node_id* nodes = nullptr;
@@ -103,14 +105,38 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   __syncthreads();
 }
 
+//! Where the rows of a lane begin in the pass, and how many it has.
+struct lane_rows {
+  std::int32_t first;
+  std::int32_t n;
+};
+
+//! By the whole block: adds up the trees of the lanes before where rows are packed.
+inline __device__ lane_rows rows_of_lane(const text_batch& texts, const compiled_rows& out, const text_in_batch& own,
+                                         warp_sums& sums) {
+  const auto rows_of = [&](const text_in_batch& of) {
+    const std::int32_t n = of.place < 0 ? 0 : of.tree.size->n_nodes;
+    return n < out.n_rows ? n : out.n_rows;
+  };
+  const std::int32_t n = rows_of(own);
+  if (out.packed == 0) return {own.lane * out.n_rows, n};
+  std::int32_t before = 0;
+  for (auto lane = static_cast<std::int32_t>(threadIdx.x); lane < own.lane;
+       lane += static_cast<std::int32_t>(blockDim.x))
+    before += rows_of(texts.at(lane));
+  const std::int32_t first = sum_before(before, sums).all;
+  const std::int32_t left = out.packed > first ? out.packed - first : 0;
+  return {first, n < left ? n : left};
+}
+
 //! Block (x, y) writes rows x * tile and on of lane y.
 template <int Threads, int Items, int Tile>
 ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   auto& m = *reinterpret_cast<tree_compile_memory<Threads, Items, Tile>*>(shared_memory());
   const text_in_batch from = texts.here();
   const std::int32_t s = from.lane;
-  const std::int32_t n_nodes = from.place < 0 ? 0 : from.tree.size->n_nodes;
-  const std::int32_t n = n_nodes < out.n_rows ? n_nodes : out.n_rows;
+  const lane_rows own = rows_of_lane(texts, out, from, m.order.sums);
+  const std::int32_t n = own.n;
   const std::int32_t prefix = from.place < 0 ? 0 : from.text.state->size - 1;
   order_nodes(m, from.tree, out.order, n);
 
@@ -119,6 +145,7 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   const int thread = static_cast<int>(threadIdx.x);
   const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * Tile;
   const std::int32_t left = out.n_rows - first, count = left < Tile ? left : Tile;
+  const std::int32_t there = out.packed == 0 ? count : n - first < count ? n - first : count;  // rows of the pass
   const std::int32_t words = out.mask_words, stride = words | 1;
   for (int i = thread; i < count * stride; i += Threads)
     m.tile[i] = 0;
@@ -140,14 +167,18 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
     row[word] = bits;
   }
 
-  const std::int64_t begin = static_cast<std::int64_t>(s) * out.n_rows;
+  const std::int64_t listed = static_cast<std::int64_t>(s) * out.n_rows;
   for (int i = thread; i < count; i += Threads) {
+    const std::int32_t row = first + i;
+    out.nodes[listed + row] = row < n ? m.node_of[row] : no_node;
+    out.rows[listed + row] = row < n ? m.order.rank[row] : -1;
+  }
+  const std::int64_t begin = own.first;
+  for (int i = thread; i < there; i += Threads) {
     const std::int32_t row = first + i;
     const std::int64_t to = begin + row;
     const bool is_there = row < n;
     const node_id u = is_there ? m.node_of[row] : no_node;
-    out.nodes[to] = u;
-    out.rows[to] = is_there ? m.order.rank[row] : -1;
     out.tokens[to] = is_there ? m.token[u] : 0;
     out.positions[to] = is_there ? prefix + m.depth[u] : 0;
     out.slots[to] = is_there ? prefix + row : -1;
@@ -159,8 +190,15 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
     out.sequences[s] = {sequence, at, at + n, prefix, at * words, words};
   }
   __syncthreads();
-  for (int i = thread; i < count * words; i += Threads)
+  for (int i = thread; i < there * words; i += Threads)
     out.mask[(begin + first) * words + i] = m.tile[i / words * stride + i % words];
+  // What no lane has is padding.
+  if (s + 1 < texts.n) return;
+  const auto step = static_cast<std::int32_t>(gridDim.x) * Threads;
+  for (auto i = own.first + n + static_cast<std::int32_t>(blockIdx.x) * Threads + thread; i < out.packed; i += step) {
+    out.tokens[i] = out.positions[i] = 0;
+    out.slots[i] = out.sequence_of[i] = -1;
+  }
 }
 
 }  // namespace detail
@@ -170,10 +208,11 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //!
 //! A row's slot is the text's size - 1 plus its row within the sequence, its position size - 1 plus its depth: between
 //! rounds the cache holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node
-//! has are padding, with empty masks.
+//! has are padding, with empty masks. Trees may also stand one after the other, with all padding at the end: then a
+//! pass need not have the most rows for each.
 //!
-//! Shapes      each lane has n_rows rows of the batch, mask_words(n_rows) words each. nodes(), rows():
-//!             [lanes][n_rows], -1 beyond the tree
+//! Shapes      each lane has n_rows rows of the batch, or as many as its tree has nodes where rows are packed,
+//!             mask_words(n_rows) words each. nodes(), rows(): [lanes][n_rows], -1 beyond the tree
 //! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, or n looks at other
 //!             nodes where there are at most 96 rows; O(log d) steps of pointer doubling and at most d steps for the
 //!             masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 12 n a block. No synchronisation, no
@@ -200,8 +239,12 @@ class tree_compiler {
   std::int32_t capacity() const { return capacity_; }
   std::int32_t n_sequences() const { return n_sequences_; }
 
-  //! The batch of these texts' trees: n_rows rows for each lane. The addresses are always the same.
-  forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream) const {
+  //! The batch of these texts' trees: n_rows rows for each lane, or where `packed` is not 0 so many rows in all and
+  //! n_rows of a lane at most. The addresses are always the same.
+  //!
+  //! Pre         where rows are packed, the trees have no more nodes in all: what does not fit is left out
+  forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream,
+                             std::int32_t packed = 0) const {
     if (n_rows < 1 || n_rows > capacity_ + 1) {
       raise<input_error>("a tree cannot be compiled into ", n_rows, " rows: this compiler has room for 1 to ",
                          capacity_ + 1, ".");
@@ -210,7 +253,12 @@ class tree_compiler {
       raise<input_error>(texts.n, " trees cannot be compiled: this compiler has room for 1 to ", n_sequences_, ".");
     }
     const std::size_t rows = words_.size() / 6;
-    detail::compiled_rows out{.n_rows = n_rows, .mask_words = espalier::mask_words(n_rows), .order = order_};
+    if (packed < 0 || packed > n_rows * texts.n) {
+      raise<input_error>("trees of ", texts.n, " lanes cannot be packed into ", packed, " rows: 0 to ",
+                         n_rows * texts.n, ".");
+    }
+    detail::compiled_rows out{
+        .n_rows = n_rows, .packed = packed, .mask_words = espalier::mask_words(n_rows), .order = order_};
     out.nodes = words_.data();
     out.rows = out.nodes + rows;
     out.tokens = out.nodes + 2 * rows;
@@ -225,9 +273,10 @@ class tree_compiler {
     };
     const auto enqueue = fits(0) ? &launch_as<0> : fits(1) ? &launch_as<1> : fits(2) ? &launch_as<2> : &launch_as<3>;
     enqueue(texts, out, stream);
-    return {.n_rows = n_rows * texts.n,
+    const std::int32_t in_all = packed == 0 ? n_rows * texts.n : packed;
+    return {.n_rows = in_all,
             .n_sequences = texts.n,
-            .n_outputs = n_rows * texts.n,
+            .n_outputs = in_all,
             .max_context = texts.max_context,
             .tokens = out.tokens,
             .positions = out.positions,

@@ -37,10 +37,11 @@ ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
   if (i < some.n) place_of[some.first + i] = some.place[i];
 }
 
-// What a round tells the host, besides its tree.
+// What a round tells the host of a lane, besides its tree.
 struct round_outcome {
   fault found;
-  verdict decision;  // what is committed; its token is -1 where nothing is
+  verdict decision;    // what is committed; its token is -1 where nothing is
+  float expected = 0;  // of entry i: what all texts would have gained if the pass had had 2^i rows for each lane
 };
 
 // One thread a lane. The tree is its root, the last token; it may grow as far as the context goes, and not at all where
@@ -81,7 +82,8 @@ ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault*
     *here.text.state = state;
   }
   decisions[here.place] = decision;
-  outcomes[here.lane] = {failed, decision};
+  outcomes[here.lane].found = failed;
+  outcomes[here.lane].decision = decision;
 }
 
 }  // namespace espalier::cuda::detail

@@ -50,6 +50,7 @@ struct round_ticket {
     std::uint64_t turn;
   };
   std::vector<participant> texts;
+  std::int32_t n_rows = 0;  // of its pass
   bool drafts = false;
 };
 

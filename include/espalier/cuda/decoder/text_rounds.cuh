@@ -17,6 +17,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
@@ -24,7 +25,7 @@
 #include "espalier/cuda/core/context_bucket.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/event.cuh"
-#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
@@ -32,7 +33,12 @@
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
+#include "espalier/cuda/decoder/lane_table.cuh"
+#include "espalier/cuda/decoder/round_graphs.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
+#include "espalier/cuda/decoder/round_parts.cuh"
+#include "espalier/cuda/decoder/round_size.cuh"
+#include "espalier/cuda/decoder/shared_rows.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
@@ -42,45 +48,23 @@
 
 namespace espalier::cuda::detail {
 
-// How many texts, and what their rounds are made for.
-struct rounds_shape {
-  node_order order = node_order::insertion;
-  std::int32_t max_texts = 1;
-  std::int32_t first_sequence = 0;  // of the cache: that of place 0
-  std::int32_t max_rows = 1 << 30;  // of a pass
-  bool replay = true;
-};
-
 // The rounds of texts on the device, as work in one stream. A text has a place, with its tokens, its state and a
 // sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host comes
 // over behind it: two rounds may be under way.
 //
-// A graph of the round is captured for each number of lanes, a power of two or all, and each context_bucket. Where a
-// pass has no room for a drafted token of each lane, rounds do not draft.
+// A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket and each
+// round_size. Where a pass has no room for drafted tokens, rounds do not draft.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 class text_rounds {
   using drafter_type = std::remove_reference_t<DrafterT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
   using backend_type = std::remove_reference_t<BackendT>;
 
-  static_assert(Drafter<drafter_type>, "the first part must be a drafter on the device: cuda::Drafter");
-  static_assert(KVStore<kv_type>, "the fourth part must be a KV store on the device: cuda::KVStore");
-  static_assert(Backend<backend_type, kv_type>,
-                "the fifth part must be a backend on the device that can use the KV store: cuda::Backend. "
-                "cuda::on_host makes one of a host backend, with copies in between");
-  static_assert(
-      TreePolicy<TreePolicyT, drafter_type>,
-      "the second part must be a tree policy on the device that can grow from this drafter: cuda::TreePolicy");
-  static_assert(
-      compatible(TreePolicyT::sampling, VerifierT::lossless),
-      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
-      "be one of those that the verifier handles");
-  static_assert(!espalier::detail::NamesReset<TreePolicyT> || ResettingPolicy<TreePolicyT>,
-                "the policy's member reset cannot be called as reset(place, stream): see cuda::ResettingPolicy");
-  static_assert(!(espalier::detail::NamesPrefix<kv_type> || espalier::detail::NamesRemember<kv_type>) ||
-                    PrefixKVStore<kv_type>,
-                "the store's members prefix, version and remember cannot all be called: see cuda::PrefixKVStore");
+  static_assert(check_round_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
   using number = typename backend_type::number;
+  static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
+  // Where trees are cut after they have grown, a drafter that keeps something of each node must know.
+  static constexpr bool can_share = is_drawn || !StepDrafter<drafter_type> || RenumberingDrafter<drafter_type>;
 
  public:
   static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
@@ -108,28 +92,34 @@ class text_rounds {
         policy_(std::move(policy)),
         kv_(std::forward<KVStoreT>(kv)),
         backend_(std::forward<BackendT>(backend)),
-        shape_(shape),
+        shape_(std::move(shape)),
         context_((std::min)(backend_.max_positions(), kv_.capacity())),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
-        max_rows_((std::min)(shape.max_rows, static_cast<std::int32_t>(backend_.max_rows()))),
-        tree_((std::min)(most_asked(policy_), context_), shape.max_texts),
-        compiler_(max_nodes_, shape.order, shape.max_texts),
-        verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape.max_texts),
-        path_(max_nodes_ + 1, shape.max_texts),
-        tokens_(static_cast<std::size_t>(shape.max_texts) * (static_cast<std::size_t>(context_) + 1)),
-        states_(static_cast<std::size_t>(shape.max_texts)),
+        max_rows_((std::min)(shape_.max_rows, static_cast<std::int32_t>(backend_.max_rows()))),
+        size_(shape_.costs, max_nodes_, max_rows_),
+        tree_((std::min)(most_asked(policy_), context_), shape_.max_texts),
+        compiler_(max_nodes_, shape_.order, shape_.max_texts),
+        verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
+        path_(max_nodes_ + 1, shape_.max_texts),
+        tokens_(static_cast<std::size_t>(shape_.max_texts) * (static_cast<std::size_t>(context_) + 1)),
+        states_(static_cast<std::size_t>(shape_.max_texts)),
         found_(states_.size()),
-        place_of_(states_.size()),
+        lanes_(shape_.max_texts),
         decisions_(states_.size()),
-        outcomes_(states_.size()) {
-    require_option("sequence", shape.first_sequence, 0, kv_.n_sequences() - 1);
-    require_option("max_texts", shape.max_texts, 1, kv_.n_sequences() - shape.first_sequence);
-    require_option("max_rows of a pass", max_rows_, shape.max_texts, 1 << 30);
+        outcomes_(static_cast<std::size_t>((std::max)(shape_.max_texts, size_.n_sizes()))) {
+    require_option("sequence", shape_.first_sequence, 0, kv_.n_sequences() - 1);
+    require_option("max_texts", shape_.max_texts, 1, kv_.n_sequences() - shape_.first_sequence);
+    require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_fit(drafter_, backend_, max_nodes_);
-    if (shape.max_texts > 1) policy_.reserve(shape.max_texts);
-    drafter_.reserve(most_asked(policy_), shape.max_texts, found_.data());  // lists are as long in a short context
+    if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
+    drafter_.reserve(most_asked(policy_), shape_.max_texts, found_.data());  // lists are as long in a short context
+    const bool may_be_short = size_.has_costs() || is_short(shape_.max_texts, size_.most(shape_.max_texts));
+    if (can_share && shape_.share_rows && max_nodes_ > 0 && may_be_short) {
+      shared_.emplace(tree_.capacity(), shape_.max_texts);
+      outcomes_.fill_bytes(0, stream_.get());
+    }
     for (pending& p : pending_) {
-      p.outcomes = pinned_array<round_outcome>(states_.size());
+      p.outcomes = pinned_array<round_outcome>(outcomes_.size());
       p.trees = pinned_array<std::int32_t>(tree_.words().size());
     }
   }
@@ -143,9 +133,17 @@ class text_rounds {
   std::int32_t max_nodes() const { return max_nodes_; }
   std::int32_t sequence(std::int32_t place) const { return shape_.first_sequence + place; }
 
-  // Whether rounds of so many texts draft, and the rows of their pass, padding included.
-  bool drafts(std::int32_t n) const { return rows_of_lane(lanes_of(n)) > 1; }
-  std::int32_t rows_of(std::int32_t n) const { return lanes_of(n) * rows_of_lane(lanes_of(n)); }
+  // The next round of so many texts, of `context` tokens on average: rows of its pass, padding included.
+  struct round_plan {
+    std::int32_t lanes;
+    std::int32_t n_rows;
+    bool drafts() const { return n_rows > lanes; }
+  };
+  round_plan plan(std::int32_t n, std::int32_t context) const {
+    const std::int32_t lanes = lanes_of(n);
+    if (shared_) return {lanes, size_.choose(lanes, context, 0)};
+    return {lanes, lanes * (std::min)(max_nodes_ + 1, max_rows_ / lanes)};
+  }
 
   // Errors: option_error for options that the verifier or the device does not take.
   void check(const text_options& options) const {
@@ -162,7 +160,7 @@ class text_rounds {
   // The same where a failure is under way already.
   void give_up() noexcept {
     n_under_way_ = 0;
-    seated_.clear();
+    lanes_.forget();
     (void)cudaStreamSynchronize(stream_.get());
   }
   std::int32_t n_under_way() const { return n_under_way_; }
@@ -170,8 +168,9 @@ class text_rounds {
   void sample(std::int32_t place, const sampling_options& sampling) {
     verification_.sample(place, sampling, stream_.get());
   }
-  // What the policy has learnt is forgotten.
+  // What the policy and its rounds have learnt is forgotten.
   void forget(std::int32_t place) {
+    if (shared_) shared_->forget(place, stream_.get());
     if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(place, stream_.get());
   }
 
@@ -239,12 +238,13 @@ class text_rounds {
   }
 
   // A round of the texts in these places, the longest of which may reach so many tokens. Of one place, that is place 0.
-  void enqueue(std::span<const std::int32_t> places, std::int32_t longest) {
-    const std::int32_t lanes = lanes_of(static_cast<std::int32_t>(places.size()));
-    const std::int32_t bucket = context_bucket(longest, context_);
-    if (shape_.max_texts > 1) seat(places, lanes);
-    if (!shape_.replay || !replay(lanes, bucket)) round(texts(lanes, bucket));
+  void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const round_plan& plan) {
+    const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows};
+    if (shape_.max_texts > 1) lanes_.seat(places, plan.lanes, stream_.get());
+    if (!shape_.replay || !graphs_.replay(shape, stream_.get(), [&] { round(shape); })) round(shape);
     pending& p = pending_[n_enqueued_ % 2];
+    p.says_expected = shared_ && plan.drafts();
+    size_.begin(plan.drafts());
     outcomes_.download(p.outcomes.span(), stream_.get());
     tree_.words().download(p.trees.span(), stream_.get());
     p.done.record(stream_.get());
@@ -259,7 +259,9 @@ class text_rounds {
     --n_under_way_;
     arrival arrived{p.outcomes.span().first(n), p.trees.data(), tree_.capacity()};
     const auto is_faulty = [](const round_outcome& o) { return o.found.what != fault::kind::none; };
-    if (std::any_of(arrived.outcomes.begin(), arrived.outcomes.end(), is_faulty)) arrived.failure = failure_of_models();
+    const bool any = std::any_of(arrived.outcomes.begin(), arrived.outcomes.end(), is_faulty);
+    if (any) arrived.failure = failure_of_models();
+    if (p.says_expected && !any) size_.observe(static_cast<std::int32_t>(n), p.outcomes.span());
     return arrived;
   }
 
@@ -276,10 +278,7 @@ class text_rounds {
     pinned_array<round_outcome> outcomes;
     pinned_array<std::int32_t> trees;
     event done;
-  };
-  struct captured {
-    std::int32_t lanes, bucket;
-    std::optional<graph> made;
+    bool says_expected = false;
   };
 
   std::int32_t lanes_of(std::int32_t n) const {
@@ -288,65 +287,64 @@ class text_rounds {
       lanes *= 2;
     return (std::min)(lanes, shape_.max_texts);
   }
-  std::int32_t rows_of_lane(std::int32_t lanes) const { return (std::min)(max_nodes_ + 1, max_rows_ / lanes); }
+  // Whether so many rows are not enough for all trees.
+  bool is_short(std::int32_t lanes, std::int32_t n_rows) const {
+    return n_rows < std::int64_t{lanes} * (max_nodes_ + 1);
+  }
 
   text_batch texts(std::int32_t lanes, std::int32_t bucket) const {
     return {.n = lanes,
             .max_context = bucket,
             .first_sequence = shape_.first_sequence,
-            .place_of = shape_.max_texts > 1 ? place_of_.data() : nullptr,
+            .place_of = shape_.max_texts > 1 ? lanes_.data() : nullptr,
             .trees = tree_.writer(),
             .tree_words = static_cast<std::ptrdiff_t>(tree::n_words(tree_.capacity())),
             .texts = {tokens_.data(), states_.data(), context_}};
   }
 
-  // The device knows which lane has which place.
-  void seat(std::span<const std::int32_t> places, std::int32_t lanes) {
-    std::vector<std::int32_t>& now = seated_;
-    const auto same = static_cast<std::size_t>(lanes) == now.size() &&
-                      std::equal(places.begin(), places.end(), now.begin()) &&
-                      std::all_of(now.begin() + std::ssize(places), now.end(), [](std::int32_t p) { return p < 0; });
-    if (same) return;
-    now.assign(static_cast<std::size_t>(lanes), -1);
-    std::copy(places.begin(), places.end(), now.begin());
-    for (std::int32_t first = 0; first < lanes; first += some_lanes::max) {
-      some_lanes some{first, (std::min)(lanes - first, some_lanes::max), {}};
-      std::copy_n(now.begin() + first, some.n, some.place);
-      launch("set_lanes", set_lanes<>, {.threads = some_lanes::max}, stream_.get(), place_of_.data(), some);
-    }
-  }
-
-  // False for the first round of its kind, which runs as it is: what is loaded when it is first used is loaded by then.
-  bool replay(std::int32_t lanes, std::int32_t bucket) {
-    for (captured& c : graphs_) {
-      if (c.lanes != lanes || c.bucket != bucket) continue;
-      if (!c.made) c.made.emplace(stream_.get(), [&] { round(texts(lanes, bucket)); });
-      c.made->launch(stream_.get());
-      return true;
-    }
-    graphs_.push_back({lanes, bucket, std::nullopt});
-    return false;
-  }
-
   // The round itself.
-  void round(const text_batch& texts) {
+  void round(const round_shape& shape) {
     const cudaStream_t s = stream_.get();
-    const std::int32_t n_rows = rows_of_lane(texts.n);
-    const bool drafts = n_rows > 1;
-    const std::int32_t limit = n_rows <= max_nodes_ ? n_rows - 1 : tree_.capacity();
+    const text_batch texts = this->texts(shape.lanes, shape.bucket);
+    const bool drafts = shape.n_rows > shape.lanes, cuts = is_short(shape.lanes, shape.n_rows);
+    const bool shares = shared_ && drafts;
+    const std::int32_t n_rows = (std::min)(max_nodes_ + 1, shares ? shape.n_rows : shape.n_rows / shape.lanes);
+    const std::int32_t limit = n_rows <= max_nodes_ && (is_drawn || !shares) ? n_rows - 1 : tree_.capacity();
     launch("open_round", open_round<>, {.grid = texts.lanes()}, s, texts, limit,
            (std::min)(context_, drafter_.capacity()));
-    if (drafts) grow(policy_, texts, drafter_, s);
-    const forward_batch_view batch = compiler_.compile(texts, n_rows, s);
+    if (drafts) draft(texts, shape.n_rows, shares, cuts);
+    const forward_batch_view batch = compiler_.compile(texts, n_rows, s, shares && cuts ? shape.n_rows : 0);
     const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
-    verification_.run(texts, drafts ? draft_rows() : text_rows(), logits, compiler_.rows(), n_rows, found_.data(), s);
+    verification_.run(texts, drafts ? draft_rows() : text_rows(), logits, compiler_.rows(), n_rows, found_.data(), s,
+                      batch.sequences);
     const path_view path = path_.find(texts, verification_.decisions(), compiler_.rows(), n_rows, found_.data(), s);
-    if constexpr (reads_features) drafter_.read(backend_, texts, path, n_rows, s);
+    if constexpr (reads_features) drafter_.read(backend_, texts, path, batch.sequences, s);
     kv_.commit(texts, {path.base, path.rows, path.n, path.max}, s);
     if (drafts) drafter_.commit(texts, path, s);
     launch("close_round", close_round<>, {.grid = texts.lanes()}, s, texts, path, found_.data(), decisions_.data(),
            outcomes_.data());
     if (drafts) policy_.observe(texts, decisions_.data(), s);
+    if (shares) shared_->observe(texts, decisions_.data(), s);
+  }
+
+  // The texts' trees, and their shares of the pass.
+  void draft(const text_batch& texts, std::int32_t n_rows, bool shares, bool cuts) {
+    const cudaStream_t s = stream_.get();
+    const auto share = [&] {
+      shared_->share(texts, n_rows, &outcomes_.data()->expected, sizeof(round_outcome) / sizeof(float), size_.n_sizes(),
+                     s);
+    };
+    if (is_drawn && shares) share();
+    std::vector<std::int32_t> asked;
+    grow(policy_, texts, drafter_, s, [&](std::int32_t n) { asked.push_back(n); });
+    size_.draft_as(asked);
+    if constexpr (!is_drawn) {
+      if (shares) share();
+      if (shares && cuts) {
+        [[maybe_unused]] const moved_nodes moved = shared_->cut(texts, s);
+        if constexpr (RenumberingDrafter<drafter_type>) drafter_.renumber(texts, moved, s);
+      }
+    }
   }
 
   std::exception_ptr failure_of_models() {
@@ -372,6 +370,7 @@ class text_rounds {
   std::int32_t context_;
   std::int32_t max_nodes_;
   std::int32_t max_rows_;
+  round_size size_;
   stream stream_;
   tree tree_;
   tree_compiler compiler_;
@@ -381,11 +380,11 @@ class text_rounds {
   device_array<token_id> tokens_;  // [places][context + 1]
   device_array<text_state> states_;
   device_array<fault> found_;
-  device_array<std::int32_t> place_of_;  // [lanes]
+  lane_table lanes_;
   device_array<verdict> decisions_;
   device_array<round_outcome> outcomes_;  // [lanes]
-  std::vector<std::int32_t> seated_;      // what place_of_ holds
-  std::vector<captured> graphs_;
+  std::optional<shared_rows<is_drawn>> shared_;
+  round_graphs graphs_;
   pending pending_[2];
   unsigned n_enqueued_ = 0;
   std::int32_t n_under_way_ = 0;

@@ -17,6 +17,7 @@
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/drafter/autoregressive/draft_batch.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/sampler.cuh"
@@ -108,6 +109,10 @@ class autoregressive {
 
   text_rows rows() const {
     return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_size()}, row_of_.data(), n_nodes_};
+  }
+
+  void renumber(const text_batch& texts, moved_nodes moved, cudaStream_t stream) const {
+    batch_.renumber(texts, moved, row_of_.data(), stream);
   }
 
   void commit(const text_batch& texts, path_view path, cudaStream_t stream) {

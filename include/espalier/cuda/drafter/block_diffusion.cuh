@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
@@ -30,7 +31,7 @@ namespace espalier::cuda {
 //! Shapes      propose_block: [lanes][block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
 //! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
-//!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, n_rows) before
+//!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, lanes) before
 //!             the texts are written on. What is read of a text is what the target's cache holds of it
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
 //!             was made for
@@ -71,9 +72,9 @@ class block_diffusion {
 
   //! The paths' rows of the target's last pass were over the pending tokens and those after them.
   template <class BackendT>
-  void read(const BackendT& backend, const text_batch& texts, path_view path, std::int32_t n_rows,
+  void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
             cudaStream_t stream) {
-    model_.read(context_, backend, state_rows::of(texts, path, n_rows, length_ + 1), stream);
+    model_.read(context_, backend, state_rows::of(texts, path, lanes, length_ + 1), stream);
   }
 
   auto propose_block(const text_batch& texts, cudaStream_t stream) {

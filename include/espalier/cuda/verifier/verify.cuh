@@ -12,6 +12,7 @@
 
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
@@ -243,11 +244,13 @@ class verification {
     launch("sample_as", detail::sample_as<>, {}, stream, samplings_.data() + place, checked);
   }
 
-  //! Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
+  //! Shapes      logits [lanes][n_rows], or with the rows of each lane where `lanes` [lanes] says that they begin;
+  //!             row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
   //! Pre         no tree has more than n_rows nodes, the root included
   void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
-           const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream) {
-    const detail::round_logits<LogitT> rows{logits, row_of_node, n_rows};
+           const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream,
+           const batch_sequence* lanes = nullptr) {
+    const detail::round_logits<LogitT> rows{logits, row_of_node, n_rows, lanes};
     const std::int32_t n_ahead = (std::min)(n_ahead_, n_rows);
     const detail::row_laws_view ahead{laws_.data(), first_ratio_.data(), n_ahead, n_ahead_};
     const detail::first_path_view path = path_.view();

@@ -15,6 +15,7 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
@@ -191,6 +192,28 @@ ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view pat
   to.n_kept[here.place] = n;
 }
 
+inline constexpr unsigned move_threads = 256;
+
+// One block a lane: what is kept by node, by the numbers that nodes have after the tree was cut. Each has the same or a
+// larger one before. Shapes: column_of, row_of [places][max_nodes]
+template <class NodesT>
+ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* column_of, std::int32_t* row_of,
+                                  std::int32_t max_nodes) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const node_id* const was = moved.of(here.place);
+  column_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
+  row_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
+  const std::int32_t n = here.tree.size->n_nodes;
+  for (std::int32_t first = 0; first < n; first += static_cast<std::int32_t>(move_threads)) {
+    const node_id v = first + static_cast<std::int32_t>(threadIdx.x);
+    const std::int32_t column = v < n ? column_of[was[v]] : -1, row = v < n ? row_of[was[v]] : -1;
+    __syncthreads();
+    if (v < n) column_of[v] = column, row_of[v] = row;
+    __syncthreads();
+  }
+}
+
 }  // namespace detail
 
 //! The forward batches of a draft model that is asked layer by layer about the trees of several texts: which scratch
@@ -244,6 +267,12 @@ class draft_batch {
            {.grid = texts.lanes(), .threads = threads, .shared_bytes = sizeof(detail::draft_level_memory<threads>)},
            stream, memory(), texts.in_sequences_from(sequence_), nodes);
     return view(texts, nodes.n);
+  }
+
+  //! The trees were cut: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is moved likewise
+  void renumber(const text_batch& texts, moved_nodes moved, std::int32_t* row_of, cudaStream_t stream) const {
+    launch("move_columns", detail::move_columns<moved_nodes>, {.grid = texts.lanes(), .threads = detail::move_threads},
+           stream, texts, moved, column_of_.data(), row_of, max_nodes_ + 1);
   }
 
   //! Commits the accepted paths' rows in the draft's cache.

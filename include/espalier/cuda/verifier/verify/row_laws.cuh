@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/sampling_options.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -43,17 +44,19 @@ struct row_laws_view {
 
 // The logits of a round's nodes, as kernels of verification get them.
 //
-// Shapes      logits, row_of_node [lanes][n_rows]: the row of each node in its lane
+// Shapes      row_of_node [lanes][n_rows]: the row of each node in its lane; lanes [lanes]: where each lane's rows of
+//             the logits begin, nullptr: n_rows after those of the lane before
 template <class LogitT>
 struct round_logits {
   vocab_rows<LogitT> logits;
   const std::int32_t* row_of_node;
   std::int32_t n_rows;
+  const batch_sequence* lanes = nullptr;
 
   // Of one lane.
   __device__ round_logits of(std::int32_t lane) const {
-    const std::int32_t first = lane * n_rows;
-    return {{logits.at(first), n_rows, logits.vocab}, row_of_node + first, n_rows};
+    const std::int32_t first = lanes == nullptr ? lane * n_rows : lanes[lane].row_begin;
+    return {{logits.at(first), n_rows, logits.vocab}, row_of_node + lane * n_rows, n_rows};
   }
 };
 

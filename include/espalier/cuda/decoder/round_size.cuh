@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/cost/cost_model.hpp"
+#include "espalier/cuda/decoder/round_kernels.cuh"
+
+namespace espalier::cuda::detail {
+
+// How many rows the target's pass of a round has: one for each lane, twice as many, four times, ..., or all that trees
+// may have. With costs that number by which most tokens a second are expected, after what the latest rounds that have
+// come over said; without, all. The host chooses it before a round, so that no draw is looked at.
+class round_size {
+ public:
+  round_size(std::optional<cost_model> costs, std::int32_t max_nodes, std::int32_t max_rows)
+      : costs_(std::move(costs)), max_nodes_(max_nodes), max_rows_(max_rows) {
+    while ((1 << n_sizes_) <= max_nodes)
+      ++n_sizes_;
+    ++n_sizes_;
+  }
+
+  bool has_costs() const { return costs_.has_value(); }
+  // Sizes of which rounds are to say what is expected: number i has 2^i rows for each lane.
+  std::int32_t n_sizes() const { return n_sizes_; }
+  // All that trees of so many lanes may have.
+  std::int32_t most(std::int32_t lanes) const {
+    const std::int64_t rows = std::int64_t{lanes} * (max_nodes_ + 1);
+    return static_cast<std::int32_t>((std::min)(rows, std::int64_t{max_rows_}));
+  }
+
+  // Of a round of so many lanes, whose caches hold `context` tokens each, beside other rows of the pass.
+  std::int32_t choose(std::int32_t lanes, std::int32_t context, std::int32_t other_rows) const {
+    const std::int32_t all = most(lanes);
+    if (!costs_ || all <= lanes || !has_seen_) return all;
+    double draft = costs_->opening;
+    for (const std::int32_t asked : asked_)
+      draft += costs_->draft_pass(asked * lanes, context);
+    const auto rate = [&](std::int32_t i) {
+      const std::int32_t rows = (std::min)(lanes << i, all);
+      const double seconds = costs_->target_pass(rows + other_rows, context) + (i > 0 ? draft : 0.0);
+      return (1 + (i > 0 ? gains_[static_cast<std::size_t>(i)] : 0.0)) / (std::max)(seconds, 1e-12);
+    };
+    std::int32_t best = 1;
+    for (std::int32_t i = 2; i < n_sizes_ && lanes << (i - 1) < all; ++i)
+      best = rate(i) > rate(best) ? i : best;
+    // Rounds that do not draft say nothing of drafts.
+    if (rate(0) >= rate(best) && n_plain_ < trial_after) return lanes;
+    return (std::min)(lanes << best, all);
+  }
+
+  // A round begins.
+  void begin(bool drafts) { n_plain_ = drafts ? 0 : n_plain_ + 1; }
+  // Rounds that draft ask about so many nodes of each text, pass by pass.
+  void draft_as(std::span<const std::int32_t> asked) { asked_.assign(asked.begin(), asked.end()); }
+
+  // What a round that drafted for n texts has said: outcomes [n_sizes].
+  void observe(std::int32_t n, std::span<const round_outcome> outcomes) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n_sizes_); ++i) {
+      const double gain = static_cast<double>(outcomes[i].expected) / n;
+      gains_[i] += (has_seen_ ? weight : 1.0) * (gain - gains_[i]);
+    }
+    has_seen_ = true;
+  }
+
+ private:
+  static constexpr double weight = 0.25;           // of the latest round
+  static constexpr std::int32_t trial_after = 64;  // plain rounds
+
+  std::optional<cost_model> costs_;
+  std::int32_t max_nodes_, max_rows_;
+  std::int32_t n_sizes_ = 0;
+  std::vector<std::int32_t> asked_;
+  std::array<double, 32> gains_{};  // tokens a text, by size
+  bool has_seen_ = false;
+  std::int32_t n_plain_ = 0;
+};
+
+}  // namespace espalier::cuda::detail

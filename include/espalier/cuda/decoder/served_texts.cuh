@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/cuda/decoder/text_place.cuh"
+#include "espalier/decoder/batch_options.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/step_record.hpp"
+#include "espalier/decoder/text.hpp"
+#include "espalier/decoder/text_event.hpp"
+#include "espalier/decoder/text_table.hpp"
+
+namespace espalier::cuda::detail {
+
+// The texts of a batch_decoder on the device: who has a place, whose prompt is read, who has failed or has to give way,
+// and what a step tells of it all. RoundsT is text_rounds, which must stay.
+template <class RoundsT>
+class served_texts {
+  using place = text_place;
+  using entry = text_places::entry;
+
+ public:
+  served_texts(RoundsT& rounds, const batch_options& options)
+      : rounds_(&rounds), texts_(options), places_(options.max_texts) {
+    events_.reserve(static_cast<std::size_t>(options.max_texts));
+    readers_.reserve(events_.capacity());
+  }
+
+  text_places::table& texts() { return texts_; }
+  const text_places::table& texts() const { return texts_; }
+  text_places& places() { return places_; }
+  const text_places& places() const { return places_; }
+  std::span<const text_event> events() const { return events_; }
+  step_record& record() { return record_; }
+  const step_record& record() const { return record_; }
+
+  // Forgets what was told, and seats those whose turn it is.
+  void begin_step() {
+    events_.clear();
+    record_ = {};
+    seat();
+  }
+
+  // A round of a text was taken in: its event, and its end if this was the last.
+  void tell(place& p, const round_record& round, std::int32_t n_drafted) {
+    entry& e = *p.text;
+    ++record_.rounds;
+    record_.committed += static_cast<std::int32_t>(round.committed.size());
+    record_.drafted += n_drafted;
+    events_.push_back({e.id, round, {}});
+    if (e.value.written.running()) return;
+    leave(p);
+    texts_.end(e);
+  }
+
+  // A text leaves its place. Its rows can be found until others need the room.
+  void leave(place& p) {
+    places_.leave(p);
+    is_full_ = false;
+  }
+
+  void fail(place& p, std::exception_ptr error) {
+    entry& e = *p.text;
+    const text& written = e.value.written;
+    events_.push_back({e.id, {.index = written.round(), .state = written.state()}, std::move(error)});
+    leave(p);
+    texts_.hold(e);
+  }
+
+  // What is under way is given up: all texts go on from where the host has them.
+  void give_up() {
+    rounds_->give_up();
+    for (place& p : places_.all())
+      p.lose_step();
+  }
+
+  // Calls f for a text, which is held if it throws.
+  template <class FunctionT>
+  void attempt(place& p, const FunctionT& f) {
+    try {
+      f();
+    } catch (...) {
+      fail(p, std::current_exception());
+    }
+  }
+
+  // Slots of both caches; where pages have run out, others give up theirs. Whether the text still has its place.
+  bool ensure(place& p, std::int32_t n_slots) {
+    while (p.text != nullptr) {
+      try {
+        rounds_->ensure(p.number, n_slots);
+        p.holds_rows = true;
+        return true;
+      } catch (const input_error&) {
+        if (!make_room()) fail(p, std::current_exception());
+      } catch (...) {
+        fail(p, std::current_exception());
+      }
+    }
+    return false;
+  }
+
+  // The prompts of texts that have just come, in turn, as far as a step's rows go.
+  void read_prompts(std::int32_t rows) {
+    readers_.assign(places_.in_turn().begin(), places_.in_turn().end());
+    for (place* p : readers_) {
+      if (rows > 0 && p->text != nullptr && !p->in_step) attempt(*p, [&] { rows -= read_prompt(*p, rows); });
+    }
+  }
+
+  // The draft's cache follows the text from here on, of which it has the first n_known tokens.
+  void follow(place& p, std::int32_t n_known) {
+    const text& t = p.text->value.written;
+    rounds_->begin_draft(p.number, t.tokens(), n_known);
+    p.drafted = true;
+    p.n_drafted = t.size() - 1;
+  }
+
+ private:
+  // Texts that wait take free places. Where pages had run out, they wait until a text has left.
+  void seat() {
+    texts_.sweep();
+    if (is_full_ && places_.n_served() > 0) return;
+    while (place* p = places_.seat(texts_, rounds_->kv())) {
+      rounds_->sample(p->number, p->text->value.written.options().sampling);
+      rounds_->forget(p->number);
+    }
+  }
+
+  // Whether room was made, if only by the text's own place.
+  bool make_room() {
+    if constexpr (!RoundsT::can_release) return false;
+    bool any = false;
+    for (place& free : places_.all()) {
+      if (free.text != nullptr || !free.holds_rows) continue;
+      release(free);
+      any = true;
+    }
+    if (any || places_.n_served() == 1) return any;
+    place& last = *places_.in_turn().back();
+    entry& e = *last.text;
+    leave(last);
+    release(last);
+    texts_.wait(e);
+    is_full_ = true;
+    ++record_.preempted;
+    return true;
+  }
+
+  void release(place& p) {
+    rounds_->release(p.number);
+    p.holds_rows = false;
+  }
+
+  // Reads so many tokens of a prompt at most, and gives how many there were.
+  std::int32_t read_prompt(place& p, std::int32_t most) {
+    const text& t = p.text->value.written;
+    const std::int32_t goal = t.size() - 1;
+    if (p.is_new) rounds_->put(p.number, t);
+    p.is_new = false;
+    if (!p.reads) p.n_read = rounds_->adopt(p.number, t.tokens().first(static_cast<std::size_t>(goal)));
+    const std::int32_t n = (std::min)(most, goal - p.n_read);
+    if (!ensure(p, p.n_read + n + 1)) return 0;
+    if (n > 0) {
+      p.reads = true;
+      rounds_->read(p.number, p.n_read, p.n_read + n);
+      rounds_->remember(p.number, t.tokens(), p.n_read, p.n_read + n);
+      p.n_read += n;
+      record_.prompt_rows += n;
+      record_.target_rows += n;
+    }
+    if (p.n_read < goal) return n;
+    if (t.left() == 0) {
+      end_unwritten(p);
+    } else {
+      follow(p, 0);
+      p.in_step = true;
+    }
+    return n;
+  }
+
+  // A text that was only to be read.
+  void end_unwritten(place& p) {
+    entry& e = *p.text;
+    e.value.written.end();
+    events_.push_back({e.id, {.state = e.value.written.state()}, {}});
+    leave(p);
+    texts_.end(e);
+  }
+
+  RoundsT* rounds_;
+  text_places::table texts_;
+  text_places places_;
+  std::vector<place*> readers_;  // that are gone through
+  bool is_full_ = false;         // pages have run out, and no text has left since
+  std::vector<text_event> events_;
+  step_record record_;
+};
+
+}  // namespace espalier::cuda::detail
