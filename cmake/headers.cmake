@@ -229,6 +229,8 @@ set(espalier_files_headers
   include/espalier/model/files/json_reader.hpp
   include/espalier/model/files/safetensors_file.hpp
   include/espalier/model/files/tensor_reader.hpp
+  include/espalier/model/files/weight_row.hpp
+  include/espalier/model/files/weight_type.hpp
   include/espalier/selector/selector_file.hpp
 )
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +10,9 @@
 #include <vector>
 
 #include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/weight_row.hpp"
 
 namespace espalier::detail {
-
-inline float float_from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
-inline float float_from_f16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
-  const std::uint32_t rest = bits & 0x7FFFU;
-  if (rest >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | (rest & 0x3FFU) << 13);
-  if (rest >= 0x0400U) return std::bit_cast<float>(sign | ((rest << 13) + (112U << 23)));
-  const float magnitude = static_cast<float>(rest) * 0x1p-24F;
-  return sign != 0 ? -magnitude : magnitude;
-}
 
 // Reads tensors as rows of float, whatever they are stored as, through one small buffer. Where it only checks, it reads
 // nothing and calls nobody, but finds the same faults.

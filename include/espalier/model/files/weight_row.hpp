@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "espalier/model/files/weight_type.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+inline float float_from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+inline float float_from_f16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
+  const std::uint32_t rest = bits & 0x7FFFU;
+  if (rest >= 0x7C00U) return std::bit_cast<float>(sign | 0x7F800000U | (rest & 0x3FFU) << 13);
+  if (rest >= 0x0400U) return std::bit_cast<float>(sign | ((rest << 13) + (112U << 23)));
+  const float magnitude = static_cast<float>(rest) * 0x1p-24F;
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+// The small integers of a run of weights and what they mean: a weight is q * scale, or q * scale + offset where its
+// type has offsets. A scale is scale_unit * scale_step and an offset offset_unit * offset_step: the units are F16 and
+// belong to a block, the steps are integers, and 1 (offset_step -1 for the K types, which subtract) where a block has
+// one scale only.
+struct weight_run {
+  std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
+  std::int8_t scale_step = 1, offset_step = 1;
+  std::int8_t q[32] = {};
+
+  float scale() const { return float_from_f16(scale_unit) * static_cast<float>(scale_step); }
+  float offset() const { return float_from_f16(offset_unit) * static_cast<float>(offset_step); }
+};
+
+constexpr bool has_offsets(weight_type type) {
+  return type == weight_type::q4_1 || type == weight_type::q5_1 || type == weight_type::q4_k ||
+         type == weight_type::q5_k;
+}
+
+// Weights of a run: those that share a scale.
+constexpr int run_weights(weight_type type) {
+  return type == weight_type::q6_k ? 16 : 32;
+}
+
+inline std::uint16_t two_bytes(const std::byte* from) {
+  std::uint16_t value = 0;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// The 6-bit scale and minimum of run j of eight: the first four lie whole in twelve bytes, of the others two bits lie
+// above those of the first.
+inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
+  const auto at = [&](int i) { return std::to_integer<int>(packed[i]); };
+  if (j < 4) {
+    run.scale_step = static_cast<std::int8_t>(at(j) & 63);
+    run.offset_step = static_cast<std::int8_t>(-(at(j + 4) & 63));
+  } else {
+    run.scale_step = static_cast<std::int8_t>((at(j + 4) & 15) | (at(j - 4) >> 6) << 4);
+    run.offset_step = static_cast<std::int8_t>(-(at(j + 4) >> 4 | (at(j) >> 6) << 4));
+  }
+}
+
+// Takes apart run `index` of a block of 32 (one run) or 256 (eight, for q6_k sixteen).
+//
+// Pre         type is q4_0 or a later one
+inline weight_run unpack_run(weight_type type, const std::byte* block, int index) {
+  weight_run run;
+  const auto low_or_high = [](std::byte packed, bool high) {
+    return high ? std::to_integer<int>(packed >> 4) : std::to_integer<int>(packed & std::byte{15});
+  };
+  const auto bit = [](const std::byte* bits, int i, int n) { return std::to_integer<int>(bits[i] >> n) & 1; };
+  const auto set = [&](int i, int value) { run.q[i] = static_cast<std::int8_t>(value); };
+  if (type == weight_type::q8_0) {
+    run.scale_unit = two_bytes(block);
+    std::memcpy(run.q, block + 2, 32);
+  } else if (type <= weight_type::q5_1) {
+    const bool fifth_bit = type == weight_type::q5_0 || type == weight_type::q5_1;
+    const bool offset = has_offsets(type);
+    run.scale_unit = two_bytes(block);
+    if (offset) run.offset_unit = two_bytes(block + 2);
+    const std::byte* high = block + (offset ? 4 : 2);
+    const std::byte* low = high + (fifth_bit ? 4 : 0);
+    const int zero = offset ? 0 : (fifth_bit ? 16 : 8);
+    for (int i = 0; i < 32; ++i)
+      set(i, (low_or_high(low[i % 16], i >= 16) | (fifth_bit ? bit(high, i / 8, i % 8) << 4 : 0)) - zero);
+  } else if (type == weight_type::q6_k) {
+    run.scale_unit = two_bytes(block + 208);
+    run.scale_step = std::to_integer<std::int8_t>(block[192 + index]);
+    for (int i = 0; i < 16; ++i) {
+      const int at = 16 * index + i, half = at / 128, quarter = at % 128 / 32, l = at % 32;
+      const std::byte low = block[64 * half + l + (quarter % 2) * 32], high = block[128 + 32 * half + l];
+      set(i, (low_or_high(low, quarter >= 2) | (std::to_integer<int>(high >> (2 * quarter)) & 3) << 4) - 32);
+    }
+  } else {
+    run.scale_unit = two_bytes(block);
+    run.offset_unit = two_bytes(block + 2);
+    unpack_k_steps(block + 4, index, run);
+    const std::byte* low = block + (type == weight_type::q5_k ? 48 : 16) + 32 * (index / 2);
+    for (int i = 0; i < 32; ++i) {
+      const int fifth = type == weight_type::q5_k ? bit(block + 16, i, index) << 4 : 0;
+      set(i, low_or_high(low[i], index % 2 == 1) | fifth);
+    }
+  }
+  return run;
+}
+
+}  // namespace detail
+
+//! A view of one row of a matrix, as its file stores it.
+struct weight_row {
+  weight_type type = weight_type::f32;
+  std::span<const std::byte> bytes;  //!< [row_bytes(type, n)], little-endian, of any alignment
+  int n = 0;                         //!< weights
+  float scale = 1.0F;                //!< of i8_rows: what each weight is multiplied by
+
+  //! A row of floats.
+  static weight_row of(const float* values, int n) {
+    return {weight_type::f32, std::as_bytes(std::span(values, static_cast<std::size_t>(n))), n};
+  }
+
+  //! Writes the weights as floats, [n].
+  //!
+  //! Law         bitwise what ggml's own functions give
+  void decode(float* to) const {
+    switch (type) {
+      case weight_type::f32:
+        std::memcpy(to, bytes.data(), bytes.size());
+        break;
+      case weight_type::f16:
+        for (int i = 0; i < n; ++i)
+          to[i] = detail::float_from_f16(detail::two_bytes(bytes.data() + 2 * i));
+        break;
+      case weight_type::bf16:
+        for (int i = 0; i < n; ++i)
+          to[i] = detail::float_from_bf16(detail::two_bytes(bytes.data() + 2 * i));
+        break;
+      case weight_type::i8_rows:
+        for (int i = 0; i < n; ++i)
+          to[i] = static_cast<float>(std::to_integer<std::int8_t>(bytes[static_cast<std::size_t>(i)])) * scale;
+        break;
+      default:
+        decode_runs(to);
+    }
+  }
+
+ private:
+  void decode_runs(float* to) const {
+    const int in_block = block_weights(type), in_run = detail::run_weights(type);
+    for (int first = 0; first < n; first += in_run) {
+      const detail::weight_run run =
+          detail::unpack_run(type, bytes.data() + first / in_block * block_bytes(type), first % in_block / in_run);
+      const float scale_of_run = run.scale(), offset = run.offset();
+      for (int i = 0; i < in_run; ++i) {
+        const float product = static_cast<float>(run.q[i]) * scale_of_run;
+        to[first + i] = detail::has_offsets(type) ? product + offset : product;
+      }
+    }
+  }
+};
+
+}  // namespace espalier
