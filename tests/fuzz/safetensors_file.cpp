@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (entry.shape.size() != 2 || entry.shape[0] > 64 || entry.shape[1] > 64) continue;
       try {
         detail::tensor_reader(file).matrix(name, static_cast<int>(entry.shape[0]), static_cast<int>(entry.shape[1]),
-                                           [](int, const float*) {});
+                                           [](int, const weight_row&) {});
       } catch (const model_error&) {
       }
     }

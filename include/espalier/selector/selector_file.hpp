@@ -47,12 +47,14 @@ struct selector_tensors {
 
   template <class VisitT>
   void matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
-    reader.matrix(name, rows, columns, [&](int row, const float* values) {
-      for (int i = 0; i < columns; ++i) {
-        if (!std::isfinite(values[i])) refuse(name, values[i], false);
+    std::vector<float> values(static_cast<std::size_t>(only_check ? 0 : columns));
+    reader.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
+      weights.decode(values.data());
+      for (const float value : values) {
+        if (!std::isfinite(value)) refuse(name, value, false);
       }
-      if (four_bits) check_bits(name, row, std::span(values, static_cast<std::size_t>(columns)));
-      visit(row, values);
+      if (four_bits) check_bits(name, row, values);
+      visit(row, static_cast<const float*>(values.data()));
     });
   }
 

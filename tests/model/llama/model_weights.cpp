@@ -62,10 +62,13 @@ TEST_CASE("rows of int8 are multiplied by their scales") {
   file.add("w_scale", {2}, {0.5F, 4.0F});
   auto opened = model_writer::open(file.text());
   std::vector<float> found;
-  detail::tensor_reader(opened).matrix("w", 2, 3, [&](int row, const float* values) {
+  const weight_type type = detail::tensor_reader(opened).matrix("w", 2, 3, [&](int row, const weight_row& weights) {
     CHECK(row == static_cast<int>(found.size()) / 3);
-    found.insert(found.end(), values, values + 3);
+    CHECK(weights.type == weight_type::i8_rows);
+    found.resize(found.size() + 3);
+    weights.decode(&found[found.size() - 3]);
   });
+  CHECK(type == weight_type::i8_rows);
   CHECK(found == std::vector<float>{0.5F, -64.0F, 63.5F, 0.0F, -4.0F, 8.0F});
 }
 
@@ -77,8 +80,10 @@ TEST_CASE("a matrix larger than the buffer is read whole") {
   file.add("w", {300, 1000}, values);
   auto opened = model_writer::open(file.text());
   std::vector<float> found;
-  detail::tensor_reader(opened).matrix("w", 300, 1000,
-                                       [&](int, const float* row) { found.insert(found.end(), row, row + 1000); });
+  detail::tensor_reader(opened).matrix("w", 300, 1000, [&](int, const weight_row& row) {
+    found.resize(found.size() + 1000);
+    row.decode(&found[found.size() - 1000]);
+  });
   CHECK(found == values);
 }
 
@@ -116,7 +121,8 @@ TEST_CASE("int8 without scales, or as a norm, is refused") {
   file.add_bytes("norm", "I8", {2}, "ab");
   auto opened = model_writer::open(file.text());
   detail::tensor_reader reader(opened);
-  CHECK_THROWS_WITH(reader.matrix("w", 2, 3, [](int, const float*) {}), ContainsSubstring("lacks tensor \"w_scale\""));
+  CHECK_THROWS_WITH(reader.matrix("w", 2, 3, [](int, const weight_row&) {}),
+                    ContainsSubstring("lacks tensor \"w_scale\""));
   float to[2] = {};
   CHECK_THROWS_WITH(reader.vector("norm", 2, to), ContainsSubstring("\"norm\" has dtype I8"));
 }

@@ -5,7 +5,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,32 +15,31 @@
 
 namespace espalier::detail {
 
-// Reads tensors as rows of float, whatever they are stored as, through one small buffer. Where it only checks, it reads
-// nothing and calls nobody, but finds the same faults.
+// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. Where it
+// only checks, it reads nothing and calls nobody, but finds the same faults.
 class tensor_reader {
  public:
   // `maker` is what fixes the shapes, in messages.
   explicit tensor_reader(safetensors_file& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, values [columns]) for each row in order. F32, F16 and BF16 are converted; I8 is multiplied by the
-  // row's scale, an F32 tensor [rows] called as the tensor with _scale after it.
+  // Calls visit(row, weight_row) for each row in order, and gives the type that all of them have. The scales of I8 are
+  // an F32 tensor [rows] called as the tensor with _scale after it.
   template <class VisitT>
-  void matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
+  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
     const safetensors_entry& entry =
         need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
-    const bool scaled = entry.dtype == "I8";
+    const weight_type type = *type_of(entry);
+    const bool scaled = type == weight_type::i8_rows;
     if (scaled && only_check_) need(name + "_scale", {static_cast<std::uint64_t>(rows)});
-    if (only_check_) return;
+    if (only_check_) return type;
     scales_.resize(scaled ? static_cast<std::size_t>(rows) : 0);
     if (scaled) vector(name + "_scale", rows, scales_.data());
-    each_row(entry, rows, columns, [&](int row, float* values) {
-      if (scaled) {
-        for (int i = 0; i < columns; ++i)
-          values[i] *= scales_[static_cast<std::size_t>(row)];
-      }
-      visit(row, static_cast<const float*>(values));
+    each_row(entry, type, rows, columns, [&](int row, weight_row weights) {
+      if (scaled) weights.scale = scales_[static_cast<std::size_t>(row)];
+      visit(row, static_cast<const weight_row&>(weights));
     });
+    return type;
   }
 
   // Calls visit(values [n]).
@@ -47,9 +47,14 @@ class tensor_reader {
   requires std::invocable<VisitT&, const float*>
   void vector(const std::string& name, int n, VisitT&& visit) {
     const safetensors_entry& entry = need(name, {static_cast<std::uint64_t>(n)});
-    if (entry.dtype == "I8") refuse_dtype(name, entry);
+    const weight_type type = *type_of(entry);
+    if (type == weight_type::i8_rows) refuse_dtype(name, entry);
     if (only_check_) return;
-    each_row(entry, 1, n, [&](int, const float* values) { visit(values); });
+    each_row(entry, type, 1, n, [&](int, const weight_row& row) {
+      values_.resize(static_cast<std::size_t>(n));
+      row.decode(values_.data());
+      visit(static_cast<const float*>(values_.data()));
+    });
   }
 
   void vector(const std::string& name, int n, float* to) {
@@ -64,10 +69,16 @@ class tensor_reader {
       raise<model_error>(file_.where(), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape), ", but ",
                          maker_, " it ", in_brackets(shape), ".");
     }
-    if (entry->dtype != "F32" && entry->dtype != "F16" && entry->dtype != "BF16" && entry->dtype != "I8") {
-      refuse_dtype(name, *entry);
-    }
+    if (!type_of(*entry)) refuse_dtype(name, *entry);
     return *entry;
+  }
+
+  static std::optional<weight_type> type_of(const safetensors_entry& entry) {
+    if (entry.dtype == "F32") return weight_type::f32;
+    if (entry.dtype == "F16") return weight_type::f16;
+    if (entry.dtype == "BF16") return weight_type::bf16;
+    if (entry.dtype == "I8") return weight_type::i8_rows;
+    return std::nullopt;
   }
 
   [[noreturn]] void refuse_dtype(const std::string& name, const safetensors_entry& entry) const {
@@ -83,35 +94,17 @@ class tensor_reader {
   }
 
   template <class VisitT>
-  void each_row(const safetensors_entry& entry, int rows, int columns, VisitT&& visit) {
+  void each_row(const safetensors_entry& entry, weight_type type, int rows, int columns, VisitT&& visit) {
     constexpr std::size_t buffer_bytes = 1U << 17;
-    const auto n = static_cast<std::size_t>(columns);
-    const std::size_t row_bytes = static_cast<std::size_t>(entry.bytes) / static_cast<std::size_t>(rows);
-    const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / row_bytes));
-    values_.resize(n);
+    const std::size_t bytes = row_bytes(type, columns);
+    const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / bytes));
     for (int first = 0; first < rows; first += at_once) {
       const int many = (std::min)(at_once, rows - first);
-      bytes_.resize(static_cast<std::size_t>(many) * row_bytes);
-      file_.read(entry, static_cast<std::uint64_t>(first) * row_bytes, bytes_.data(), bytes_.size());
+      bytes_.resize(static_cast<std::size_t>(many) * bytes);
+      file_.read(entry, static_cast<std::uint64_t>(first) * bytes, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {
-        convert(entry.dtype, bytes_.data() + static_cast<std::size_t>(i) * row_bytes, n);
-        visit(first + i, values_.data());
-      }
-    }
-  }
-
-  void convert(const std::string& dtype, const unsigned char* from, std::size_t n) {
-    if (dtype == "F32") {
-      std::memcpy(values_.data(), from, n * sizeof(float));
-    } else if (dtype == "I8") {
-      for (std::size_t i = 0; i < n; ++i)
-        values_[i] = static_cast<float>(static_cast<signed char>(from[i]));
-    } else {
-      const auto widen = dtype == "F16" ? &float_from_f16 : &float_from_bf16;
-      for (std::size_t i = 0; i < n; ++i) {
-        std::uint16_t bits = 0;
-        std::memcpy(&bits, from + 2 * i, sizeof bits);
-        values_[i] = widen(bits);
+        visit(first + i,
+              weight_row{type, std::span(bytes_).subspan(static_cast<std::size_t>(i) * bytes, bytes), columns});
       }
     }
   }
@@ -119,7 +112,7 @@ class tensor_reader {
   safetensors_file& file_;
   bool only_check_;
   const char* maker_;
-  std::vector<unsigned char> bytes_;
+  std::vector<std::byte> bytes_;
   std::vector<float> values_;
   std::vector<float> scales_;
 };

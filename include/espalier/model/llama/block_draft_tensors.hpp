@@ -34,14 +34,15 @@ struct block_place {
 };
 
 // Reads the tensors of a block draft into whatever holds its weights:
-//   set_row(place, row, values, n)   row `row` of a matrix, n inputs; the rows of one come in ascending order
-//   set_vector(place, values, n)     the scale of a norm
-// Without weights it reads no tensor, but raises what the file lacks.
+//   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
+//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending order
+//   set_vector(place, values, n)           the scale of a norm
+// Where it only checks, it reads no tensor and sets nothing, but raises what the file lacks, and says what to expect.
 template <class WeightsT>
 class block_draft_tensors {
  public:
-  block_draft_tensors(const block_draft_config& config, safetensors_file& file, WeightsT* weights)
-      : c_(config), tensors_(file, weights == nullptr), weights_(weights) {}
+  block_draft_tensors(const block_draft_config& config, safetensors_file& file, WeightsT& weights, bool only_check)
+      : c_(config), tensors_(file, only_check), weights_(weights), only_check_(only_check) {}
 
   void read() {
     const int width = c_.hidden_size;
@@ -68,17 +69,20 @@ class block_draft_tensors {
 
  private:
   void matrix(const std::string& name, block_place place, int first, int rows, int columns) {
-    tensors_.matrix(name, rows, columns,
-                    [&](int row, const float* values) { weights_->set_row(place, first + row, values, columns); });
+    const weight_type type = tensors_.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
+      weights_.set_row(place, first + row, weights);
+    });
+    if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
   void norm(const std::string& name, block_place place) {
     tensors_.vector(name, c_.hidden_size,
-                    [&](const float* values) { weights_->set_vector(place, values, c_.hidden_size); });
+                    [&](const float* values) { weights_.set_vector(place, values, c_.hidden_size); });
   }
 
   const block_draft_config& c_;
   tensor_reader tensors_;
-  WeightsT* weights_;
+  WeightsT& weights_;
+  bool only_check_;
 };
 
 }  // namespace espalier::detail

@@ -42,11 +42,11 @@ struct block_draft_weights {
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
     // Shapes first: a config that claims too much is refused before memory is taken for it.
-    detail::block_draft_tensors<loader>(config, file, nullptr).read();
+    loader to{weights, {}};
+    detail::block_draft_tensors(config, file, to, true).read();
     weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
-    loader to{weights};
-    detail::block_draft_tensors(config, file, &to).read();
+    detail::block_draft_tensors(config, file, to, false).read();
     return weights;
   }
 
@@ -82,12 +82,16 @@ struct block_draft_weights {
   // Puts what the file holds in its place.
   struct loader {
     block_draft_weights& weights;
+    std::vector<float> floats;
 
-    void set_row(detail::block_place place, int row, const float* values, int n) {
+    void expect_rows(detail::block_place, int, int, weight_type) {}
+    void set_row(detail::block_place place, int row, const weight_row& values) {
       if (place.part == detail::block_part::masked) {
-        std::copy_n(values, n, weights.masked + static_cast<std::ptrdiff_t>(row) * n);
+        values.decode(weights.masked + static_cast<std::ptrdiff_t>(row) * values.n);
       } else {
-        matrix(place).set_row(row, values);
+        floats.resize(static_cast<std::size_t>(values.n));
+        values.decode(floats.data());
+        matrix(place).set_row(row, floats.data());
       }
     }
     void set_vector(detail::block_place place, const float* values, int n) { std::copy_n(values, n, norm(place)); }

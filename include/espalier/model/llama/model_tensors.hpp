@@ -87,16 +87,17 @@ float* bias_at(WeightsT& weights, part_place place) {
 }
 
 // Reads the tensors of a model, by the names that each family gives them, into whatever holds its weights:
-//   set_row(place, row, values)          row `row` of a matrix; the rows of one come in ascending runs
-//   set_vector(place, values, n)         the scale of a norm
-//   set_bias(place, first, values, n)    biases of outputs first, first + 1, ..., or of a norm
+//   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
+//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending runs
+//   set_vector(place, values, n)           the scale of a norm
+//   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
 template <class WeightsT>
 class model_tensors {
  public:
-  // Without weights it reads no tensor, but raises what the file lacks: a config that claims too much is refused before
-  // memory is taken for it.
-  model_tensors(const model_config& config, safetensors_file& file, WeightsT* weights)
-      : c_(config), tensors_(file, weights == nullptr), weights_(weights) {}
+  // Where it only checks, it reads no tensor and sets nothing, but raises what the file lacks, and says what to expect:
+  // a config that claims too much is refused before memory is taken for it.
+  model_tensors(const model_config& config, safetensors_file& file, WeightsT& weights, bool only_check)
+      : c_(config), tensors_(file, only_check), weights_(weights), only_check_(only_check) {}
 
   void read() {
     if (c_.family == model_config::family_type::llama) {
@@ -149,8 +150,16 @@ class model_tensors {
   }
 
   void matrix(const std::string& name, part_place place, int first, int rows, int columns) {
-    tensors_.matrix(name, rows, columns,
-                    [&](int row, const float* values) { weights_->set_row(place, first + row, values); });
+    read_rows(name, place, first, rows, columns, [&](int row) { return first + row; });
+  }
+
+  // Row `row` of the tensor is row place_of(row) of the matrix.
+  template <class PlaceT>
+  void read_rows(const std::string& name, part_place place, int first, int rows, int columns, PlaceT place_of) {
+    const weight_type type = tensors_.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
+      weights_.set_row(place, place_of(row), weights);
+    });
+    if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 
   // Outputs first, first + 1, ... of a matrix and their biases.
@@ -160,11 +169,11 @@ class model_tensors {
   }
 
   void vector(const std::string& name, part_place place, int n) {
-    tensors_.vector(name, n, [&](const float* values) { weights_->set_vector(place, values, n); });
+    tensors_.vector(name, n, [&](const float* values) { weights_.set_vector(place, values, n); });
   }
 
   void bias(const std::string& name, part_place place, int first, int n) {
-    tensors_.vector(name, n, [&](const float* values) { weights_->set_bias(place, first, values, n); });
+    tensors_.vector(name, n, [&](const float* values) { weights_.set_bias(place, first, values, n); });
   }
 
   void norm(const std::string& name, part_place place) {
@@ -179,18 +188,18 @@ class model_tensors {
       const int of_head = row / (3 * c_.head_dim), which = row / c_.head_dim % 3;
       return which * c_.query_size() + of_head * c_.head_dim + row % c_.head_dim;
     };
-    tensors_.matrix(name + ".weight", n, c_.hidden_size,
-                    [&](int row, const float* values) { weights_->set_row(place, row_of(row), values); });
+    read_rows(name + ".weight", place, 0, n, c_.hidden_size, row_of);
     if (!c_.query_bias) return;
     tensors_.vector(name + ".bias", n, [&](const float* values) {
       for (int row = 0; row < n; row += c_.head_dim)
-        weights_->set_bias(place, row_of(row), values + row, c_.head_dim);
+        weights_.set_bias(place, row_of(row), values + row, c_.head_dim);
     });
   }
 
   const model_config& c_;
   tensor_reader tensors_;
-  WeightsT* weights_;
+  WeightsT& weights_;
+  bool only_check_;
 };
 
 }  // namespace espalier::detail

@@ -62,11 +62,11 @@ struct model_weights {
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
     // Shapes first: a config that claims too much is refused before memory is taken for it.
-    detail::model_tensors<loader>(config, file, nullptr).read();
+    loader to{weights, {}};
+    detail::model_tensors(config, file, to, true).read();
     weights.block = detail::float_block(weights.block.used(), true);
     weights.place(config);
-    loader to{weights};
-    detail::model_tensors(config, file, &to).read();
+    detail::model_tensors(config, file, to, false).read();
     return weights;
   }
 
@@ -101,12 +101,17 @@ struct model_weights {
   // Puts what the file holds in its place.
   struct loader {
     model_weights& weights;
+    std::vector<float> floats;
 
-    void set_row(detail::part_place place, int row, const float* values) {
+    void expect_rows(detail::part_place, int, int, weight_type) {}
+    void set_row(detail::part_place place, int row, const weight_row& values) {
       linear_type& part = detail::linear_at(weights, place);
-      if (place.part != detail::model_part::embedding || !weights.embedding) return part.matrix.set_row(row, values);
-      const std::ptrdiff_t width = part.matrix.inputs();
-      std::copy_n(values, width, weights.embedding + row * width);
+      if (place.part == detail::model_part::embedding && weights.embedding) {
+        return values.decode(weights.embedding + static_cast<std::ptrdiff_t>(row) * values.n);
+      }
+      floats.resize(static_cast<std::size_t>(values.n));
+      values.decode(floats.data());
+      part.matrix.set_row(row, floats.data());
     }
     void set_vector(detail::part_place place, const float* values, int n) {
       std::copy_n(values, n, detail::scale_at(weights, place));

@@ -52,12 +52,12 @@ struct block_draft_weights {
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
-    espalier::detail::block_draft_tensors<loader>(config, file, nullptr).read();
+    loader to{weights, static_cast<std::size_t>(config.intermediate_size), {}, {}};
+    espalier::detail::block_draft_tensors(config, file, to, true).read();
     weights.matrices.allocate();
     weights.vectors.allocate();
     weights.place(config);
-    loader to{weights, static_cast<std::size_t>(config.intermediate_size), {}};
-    espalier::detail::block_draft_tensors(config, file, &to).read();
+    espalier::detail::block_draft_tensors(config, file, to, false).read();
     to.upload.flush();
     return weights;
   }
@@ -88,12 +88,16 @@ struct block_draft_weights {
     block_draft_weights& weights;
     std::size_t intermediate_size;
     detail::row_upload<NumberT> upload;
+    std::vector<float> floats;
 
     using part = espalier::detail::block_part;
 
-    void set_row(espalier::detail::block_place place, int row, const float* values, int n) {
+    void expect_rows(espalier::detail::block_place, int, int, weight_type) {}
+    void set_row(espalier::detail::block_place place, int row, const weight_row& values) {
       const std::size_t first = static_cast<std::size_t>(row) + (place.part == part::up ? intermediate_size : 0);
-      upload.add(matrix(place) + first * static_cast<std::size_t>(n), values, static_cast<std::size_t>(n));
+      floats.resize(static_cast<std::size_t>(values.n));
+      values.decode(floats.data());
+      upload.add(matrix(place) + first * floats.size(), floats.data(), floats.size());
     }
     void set_vector(espalier::detail::block_place place, const float* values, int n) {
       detail::upload_vector(norm(place), values, n);

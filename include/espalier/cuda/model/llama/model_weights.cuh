@@ -83,10 +83,11 @@ struct model_weights {
   }
 
   static model_weights load(const model_config& config, safetensors_file& file) {
-    espalier::detail::model_tensors<loader>(config, file, nullptr).read();
-    model_weights weights = of_shape(config);
-    loader to{weights, {}};
-    espalier::detail::model_tensors(config, file, &to).read();
+    model_weights weights;
+    loader to{weights, {}, {}};
+    espalier::detail::model_tensors(config, file, to, true).read();
+    weights = of_shape(config);
+    espalier::detail::model_tensors(config, file, to, false).read();
     to.upload.flush();
     return weights;
   }
@@ -125,12 +126,16 @@ struct model_weights {
   struct loader {
     model_weights& weights;
     detail::row_upload<NumberT> upload;
+    std::vector<float> floats;
 
-    void set_row(espalier::detail::part_place place, int row, const float* values) {
+    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
+    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
       const linear_type& part = espalier::detail::linear_at(weights, place);
       const auto inputs = static_cast<std::size_t>(part.inputs);
       NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
-      upload.add(matrix + static_cast<std::size_t>(row) * inputs, values, inputs);
+      floats.resize(inputs);
+      values.decode(floats.data());
+      upload.add(matrix + static_cast<std::size_t>(row) * inputs, floats.data(), inputs);
     }
     void set_vector(espalier::detail::part_place place, const float* values, int n) {
       detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
