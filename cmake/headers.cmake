@@ -226,9 +226,13 @@ set(espalier_views_headers
 # espalier::files: adds nlohmann-json to core and selector.
 set(espalier_files_headers
   include/espalier/model/files/cost_file.hpp
+  include/espalier/model/files/file_bytes.hpp
+  include/espalier/model/files/gguf_file.hpp
+  include/espalier/model/files/gguf_metadata.hpp
   include/espalier/model/files/json_reader.hpp
   include/espalier/model/files/safetensors_file.hpp
   include/espalier/model/files/tensor_reader.hpp
+  include/espalier/model/files/tensor_source.hpp
   include/espalier/model/files/weight_row.hpp
   include/espalier/model/files/weight_type.hpp
   include/espalier/selector/selector_file.hpp

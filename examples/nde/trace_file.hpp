@@ -97,7 +97,7 @@ inline trace read_trace(const std::string& path) {
                                                                   {"draft_rows", {n_actions}},
                                                                   {"efficiency", {n_verifiers, n_actions}}};
   for (const auto& [name, shape] : shapes) {
-    const espalier::safetensors_entry* entry = file.find(name);
+    const espalier::tensor_entry* entry = file.find(name);
     if (entry == nullptr) refuse("is damaged: it has no tensor ", name, ".");
     trace::tensor& tensor = t.tensors[name];
     tensor.shape.assign(entry->shape.begin(), entry->shape.end());

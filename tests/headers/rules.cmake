@@ -146,6 +146,7 @@ set(tested_elsewhere
   "model/llama/elementwise.cpp: model/llama/simd.hpp"
   "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp model/llama/batch_check.hpp
     model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
+  "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"

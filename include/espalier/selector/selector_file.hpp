@@ -97,7 +97,7 @@ inline std::int32_t selector_number(const safetensors_file& file, const std::str
 
 // How many numbers a tensor of one extent has.
 inline std::int32_t length_of(const safetensors_file& file, const std::string& name) {
-  const safetensors_entry* entry = file.find(name);
+  const tensor_entry* entry = file.find(name);
   if (!entry) raise<model_error>(file.where(), " lacks tensor \"", name, "\".");
   const std::uint64_t n = entry->shape.size() == 1 ? entry->shape[0] : 0;
   if (n < 1 || n > (1U << 20)) {
@@ -135,7 +135,7 @@ inline selector_file load_selector(safetensors_file file) {
   }
   const std::int32_t target_hidden = detail::length_of(file, "target_hidden.mean"),
                      draft_hidden = detail::length_of(file, "draft_hidden_prev.mean");
-  const safetensors_entry* first = file.find("first.weight");
+  const tensor_entry* first = file.find("first.weight");
   const bool four_bits = first != nullptr && first->dtype == "I8";
   selector_file loaded{
       delayed_selector(target_hidden, draft_hidden, four_bits ? selector_weights::int4 : selector_weights::float32),

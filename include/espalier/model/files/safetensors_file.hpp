@@ -2,28 +2,22 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <fstream>
+#include <istream>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/file_bytes.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 
 namespace espalier {
-
-//! One tensor of a safetensors file: where its bytes lie and what they are.
-struct safetensors_entry {
-  std::string dtype;                 //!< as in the file: F32, BF16, I8, ...
-  std::vector<std::uint64_t> shape;  //!< outermost first; empty for a scalar
-  std::uint64_t offset = 0;          //!< of the first byte, from the start of the file
-  std::uint64_t bytes = 0;
-};
 
 //! Reads a safetensors file: its table of contents at once, its tensors piece by piece.
 //!
@@ -33,71 +27,56 @@ struct safetensors_entry {
 //! Complexity  memory for the table of contents only; no copy of the file
 //! Errors      model_error that names the file, the tensor and what does not fit
 //! Source      https://github.com/huggingface/safetensors, README, section Format
-class safetensors_file {
+class safetensors_file : public tensor_source {
  public:
-  explicit safetensors_file(const std::string& path)
-      : safetensors_file(std::make_unique<std::ifstream>(path, std::ios::binary), path) {}
+  explicit safetensors_file(const std::string& path) : file_(path) { read_contents(); }
 
   //! Reads from any seekable stream; `where` names it in messages.
   safetensors_file(std::unique_ptr<std::istream> stream, std::string where)
-      : stream_(std::move(stream)), where_(std::move(where)) {
-    static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
-    if (!*stream_) raise<model_error>(where_, " cannot be opened.");
+      : file_(std::move(stream), std::move(where)) {
     read_contents();
   }
 
-  const std::string& where() const { return where_; }
+  const std::string& where() const override { return file_.where(); }
 
   //! Tensors by name.
-  const std::map<std::string, safetensors_entry>& entries() const { return entries_; }
+  const std::map<std::string, tensor_entry>& entries() const { return entries_; }
 
   //! What the file says of itself, by key.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  //! Null where there is no such tensor.
-  const safetensors_entry* find(const std::string& name) const {
+  const tensor_entry* find(const std::string& name) const override {
     const auto found = entries_.find(name);
     return found == entries_.end() ? nullptr : &found->second;
   }
 
-  //! Copies n bytes of the tensor, from byte `first` of it on.
-  //!
-  //! Pre         first + n <= entry.bytes
-  void read(const safetensors_entry& entry, std::uint64_t first, void* to, std::size_t n) {
-    read_at(entry.offset + first, to, n);
+  void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) override {
+    file_.read(entry.offset + first, to, n);
   }
 
  private:
   static constexpr std::uint64_t max_header = 100'000'000;
 
-  void read_at(std::uint64_t offset, void* to, std::size_t n) {
-    stream_->seekg(static_cast<std::streamoff>(offset));
-    stream_->read(static_cast<char*>(to), static_cast<std::streamsize>(n));
-    if (!*stream_) raise<model_error>(where_, " could not be read at byte ", offset, ".");
-  }
-
   void read_contents() {
-    stream_->seekg(0, std::ios::end);
-    const std::streamoff end = stream_->tellg();
-    if (!*stream_ || end < 8) raise<model_error>(where_, " is too short for a safetensors file.");
-    const auto size = static_cast<std::uint64_t>(end);
+    const std::uint64_t size = file_.size();
+    if (size < 8) raise<model_error>(where(), " is too short for a safetensors file.");
     std::uint64_t header = 0;
-    read_at(0, &header, sizeof header);
+    file_.read(0, &header, sizeof header);
     if (header > size - 8 || header > max_header) {
-      raise<model_error>(where_, ": the header is said to be ", header, " bytes long, but the file has ", size,
+      raise<model_error>(where(), ": the header is said to be ", header, " bytes long, but the file has ", size,
                          " and a header at most ", max_header, ".");
     }
     std::string text(static_cast<std::size_t>(header), '\0');
-    read_at(8, text.data(), text.size());
-    const nlohmann::json object = detail::parse_json_object(text, where_ + ": the header");
+    file_.read(8, text.data(), text.size());
+    const nlohmann::json object = detail::parse_json_object(text, where() + ": the header");
     for (const auto& [name, value] : object.items()) {
       if (name != "__metadata__") {
         entries_.emplace(name, read_entry(name, value, 8 + header, size));
       } else if (!value.is_object()) {
-        raise<model_error>(where_, ": __metadata__ is not an object.");
+        raise<model_error>(where(), ": __metadata__ is not an object.");
       } else {
         for (const auto& [key, entry] : value.items()) {
-          if (!entry.is_string()) raise<model_error>(where_, ": \"", key, "\" of __metadata__ is not text.");
+          if (!entry.is_string()) raise<model_error>(where(), ": \"", key, "\" of __metadata__ is not text.");
           metadata_.emplace(key, entry.template get<std::string>());
         }
       }
@@ -105,13 +84,13 @@ class safetensors_file {
     check_cover(8 + header, size);
   }
 
-  safetensors_entry read_entry(const std::string& name, const nlohmann::json& value, std::uint64_t begin,
-                               std::uint64_t end) const {
+  tensor_entry read_entry(const std::string& name, const nlohmann::json& value, std::uint64_t begin,
+                          std::uint64_t end) const {
     const auto refuse = [&](const auto&... pieces) {
-      raise<model_error>(where_, ": tensor \"", name, "\" ", pieces...);
+      raise<model_error>(where(), ": tensor \"", name, "\" ", pieces...);
     };
     if (!value.is_object()) refuse("is not described by an object.");
-    safetensors_entry entry;
+    tensor_entry entry;
     const auto dtype = value.find("dtype");
     if (dtype == value.end() || !dtype->is_string()) refuse("has no dtype.");
     entry.dtype = dtype->template get<std::string>();
@@ -146,18 +125,18 @@ class safetensors_file {
 
   // Each tensor must begin where the one before it ends, the last at the end of the file.
   void check_cover(std::uint64_t begin, std::uint64_t end) const {
-    std::vector<std::pair<const safetensors_entry*, const std::string*>> order;
+    std::vector<std::pair<const tensor_entry*, const std::string*>> order;
     for (const auto& [name, entry] : entries_)
       order.emplace_back(&entry, &name);
     std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
       return std::pair(a.first->offset, a.first->bytes) < std::pair(b.first->offset, b.first->bytes);
     });
     for (const auto& [entry, name] : order) {
-      if (entry->offset < begin) raise<model_error>(where_, ": tensor \"", *name, "\" overlaps the one before it.");
-      if (entry->offset > begin) raise<model_error>(where_, ": there is a hole before tensor \"", *name, "\".");
+      if (entry->offset < begin) raise<model_error>(where(), ": tensor \"", *name, "\" overlaps the one before it.");
+      if (entry->offset > begin) raise<model_error>(where(), ": there is a hole before tensor \"", *name, "\".");
       begin = entry->offset + entry->bytes;
     }
-    if (begin != end) raise<model_error>(where_, " has ", end - begin, " bytes after its last tensor.");
+    if (begin != end) raise<model_error>(where(), " has ", end - begin, " bytes after its last tensor.");
   }
 
   static std::uint64_t item_size(std::string_view dtype) {
@@ -168,9 +147,8 @@ class safetensors_file {
     return 0;
   }
 
-  std::unique_ptr<std::istream> stream_;
-  std::string where_;
-  std::map<std::string, safetensors_entry> entries_;
+  detail::file_bytes file_;
+  std::map<std::string, tensor_entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
 

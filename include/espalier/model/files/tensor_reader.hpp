@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 
 namespace espalier::detail {
@@ -20,15 +21,14 @@ namespace espalier::detail {
 class tensor_reader {
  public:
   // `maker` is what fixes the shapes, in messages.
-  explicit tensor_reader(safetensors_file& file, bool only_check = false, const char* maker = "the config makes")
+  explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
   // Calls visit(row, weight_row) for each row in order, and gives the type that all of them have. The scales of I8 are
   // an F32 tensor [rows] called as the tensor with _scale after it.
   template <class VisitT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
-    const safetensors_entry& entry =
-        need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
+    const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
     const weight_type type = *type_of(entry);
     const bool scaled = type == weight_type::i8_rows;
     if (scaled && only_check_) need(name + "_scale", {static_cast<std::uint64_t>(rows)});
@@ -46,7 +46,7 @@ class tensor_reader {
   template <class VisitT>
   requires std::invocable<VisitT&, const float*>
   void vector(const std::string& name, int n, VisitT&& visit) {
-    const safetensors_entry& entry = need(name, {static_cast<std::uint64_t>(n)});
+    const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(n)});
     const weight_type type = *type_of(entry);
     if (type == weight_type::i8_rows) refuse_dtype(name, entry);
     if (only_check_) return;
@@ -62,28 +62,40 @@ class tensor_reader {
   }
 
  private:
-  const safetensors_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) const {
-    const safetensors_entry* entry = file_.find(name);
+  const tensor_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+    const tensor_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
     if (entry->shape != shape) {
-      raise<model_error>(file_.where(), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape), ", but ",
+      raise<model_error>(file_.where(*entry), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape), ", but ",
                          maker_, " it ", in_brackets(shape), ".");
     }
     if (!type_of(*entry)) refuse_dtype(name, *entry);
     return *entry;
   }
 
-  static std::optional<weight_type> type_of(const safetensors_entry& entry) {
-    if (entry.dtype == "F32") return weight_type::f32;
-    if (entry.dtype == "F16") return weight_type::f16;
-    if (entry.dtype == "BF16") return weight_type::bf16;
-    if (entry.dtype == "I8") return weight_type::i8_rows;
+  static std::optional<weight_type> type_of(const tensor_entry& entry) {
+    for (const weight_type type : weight_types) {
+      if (entry.dtype == file_name_of(type)) return type;
+    }
     return std::nullopt;
   }
 
-  [[noreturn]] void refuse_dtype(const std::string& name, const safetensors_entry& entry) const {
-    raise<model_error>(file_.where(), ": tensor \"", name, "\" has dtype ", entry.dtype,
-                       ", but must be F32, F16, BF16, or, for a matrix with row scales, I8.");
+  // As files write it.
+  static std::string file_name_of(weight_type type) {
+    if (type == weight_type::i8_rows) return "I8";
+    std::string name = name_of(type);
+    for (char& letter : name)
+      letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
+    return name;
+  }
+
+  [[noreturn]] void refuse_dtype(const std::string& name, const tensor_entry& entry) const {
+    std::string allowed;
+    for (const weight_type type : weight_types) {
+      if (type != weight_type::i8_rows) allowed += file_name_of(type) + ", ";
+    }
+    raise<model_error>(file_.where(entry), ": tensor \"", name, "\" has dtype ", entry.dtype, ", but must be ", allowed,
+                       "or, for a matrix with row scales, I8.");
   }
 
   static std::string in_brackets(const std::vector<std::uint64_t>& shape) {
@@ -94,7 +106,7 @@ class tensor_reader {
   }
 
   template <class VisitT>
-  void each_row(const safetensors_entry& entry, weight_type type, int rows, int columns, VisitT&& visit) {
+  void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, VisitT&& visit) {
     constexpr std::size_t buffer_bytes = 1U << 17;
     const std::size_t bytes = row_bytes(type, columns);
     const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / bytes));
@@ -109,7 +121,7 @@ class tensor_reader {
     }
   }
 
-  safetensors_file& file_;
+  tensor_source& file_;
   bool only_check_;
   const char* maker_;
   std::vector<std::byte> bytes_;

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace espalier {
+
+//! One tensor of a model file: where its bytes lie and what they are.
+struct tensor_entry {
+  std::string dtype;                 //!< as the format names it: F32, BF16, I8, Q4_1, ...
+  std::vector<std::uint64_t> shape;  //!< outermost first; empty for a scalar
+  std::uint64_t offset = 0;          //!< of the first byte, from the start of the file
+  std::uint64_t bytes = 0;
+  int file = 0;  //!< which file of a model in several
+};
+
+//! Tensors by name, whatever file or files they lie in.
+//!
+//! Models      safetensors_file, safetensors_shards, gguf_file
+class tensor_source {
+ public:
+  virtual ~tensor_source() = default;
+
+  //! Names the source in messages.
+  virtual const std::string& where() const = 0;
+  //! Names the file that the tensor lies in.
+  virtual const std::string& where(const tensor_entry&) const { return where(); }
+
+  //! Null where there is no such tensor.
+  virtual const tensor_entry* find(const std::string& name) const = 0;
+
+  //! Copies n bytes of the tensor, from byte `first` of it on.
+  //!
+  //! Errors      model_error where the file cannot be read
+  //! Pre         entry is one of this source; first + n <= entry.bytes
+  virtual void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) = 0;
+
+ protected:
+  tensor_source() = default;
+  tensor_source(tensor_source&&) = default;
+  tensor_source& operator=(tensor_source&&) = default;
+};
+
+}  // namespace espalier

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/files/gguf_file.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "model/files/gguf_writer.hpp"
+
+namespace {
+
+using namespace espalier;
+using Catch::Matchers::ContainsSubstring;
+using gguf_writer::bytes_of;
+
+void refused(const std::string& text, const std::string& words) {
+  INFO(words);
+  CHECK_THROWS_WITH(gguf_writer::open(text), ContainsSubstring(words) && ContainsSubstring("model.gguf"));
+  CHECK_THROWS_AS(gguf_writer::open(text), model_error);
+}
+
+gguf_writer::file_text small() {
+  gguf_writer::file_text file;
+  file.add("general.architecture", "llama");
+  file.add("llama.block_count", 2);
+  file.add("llama.rope.freq_base", 10000.0F);
+  file.add("flag", true);
+  file.add("tokens", std::vector<std::string>{"a", "", "bc"});
+  file.add_raw("scores", 9, bytes_of(std::uint32_t{6}) + bytes_of(std::uint64_t{2}) + bytes_of(0.5F) + bytes_of(-1.0F));
+  file.add_raw("types", 9, bytes_of(std::uint32_t{5}) + bytes_of(std::uint64_t{2}) + bytes_of(3) + bytes_of(-1));
+  file.add_raw("big", 10, bytes_of(std::uint64_t{0xFFFFFFFFFFFFFFFF}));
+  file.add_raw("double", 12, bytes_of(0.25));
+  file.add_tensor("b", {2, 3}, {1, 2, 3, 4, 5, 6});
+  file.add_tensor("q", 3, {2, 64}, std::string(80, 'x'));
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("a GGUF file is read as it was written") {
+  gguf_file file = gguf_writer::open(small().text());
+  const gguf_metadata& data = file.metadata();
+  CHECK(data.text("general.architecture") == "llama");
+  CHECK(data.text_or("nothing", "else") == "else");
+  CHECK(data.integer("llama.block_count", 1, 10) == 2);
+  CHECK(data.integer_or("nothing", 7, 1, 10) == 7);
+  CHECK(data.number("llama.rope.freq_base", 1, 1e12) == 10000.0);
+  CHECK(data.number("llama.block_count", 1, 10) == 2.0);
+  CHECK(data.number_or("double", 0, -1, 1) == 0.25);
+  CHECK(data.flag_or("flag", false));
+  CHECK(data.texts("tokens") == std::vector<std::string>{"a", "", "bc"});
+  CHECK(data.numbers("scores") == std::vector<float>{0.5F, -1.0F});
+  CHECK(data.integers("types") == std::vector<std::int64_t>{3, -1});
+  CHECK(data.is_list("types"));
+  CHECK_FALSE(data.is_list("flag"));
+  CHECK_FALSE(data.has("nothing"));
+  REQUIRE(file.find("b"));
+  CHECK(file.find("b")->shape == std::vector<std::uint64_t>{2, 3});
+  CHECK(file.find("b")->dtype == "F32");
+  float values[2] = {};
+  file.read(*file.find("b"), 8, values, sizeof values);
+  CHECK(values[0] == 3.0F);
+  CHECK(values[1] == 4.0F);
+  CHECK(file.find("q")->dtype == "Q4_1");
+  CHECK(file.find("q")->bytes == 80);
+  CHECK(file.find("nothing") == nullptr);
+}
+
+TEST_CASE("a value of another kind or range is named with what is allowed") {
+  const gguf_file file = gguf_writer::open(small().text());
+  const gguf_metadata& data = file.metadata();
+  CHECK_THROWS_WITH(data.integer("nothing", 1, 2), "model.gguf lacks \"nothing\".");
+  CHECK_THROWS_WITH(data.integer("llama.block_count", 3, 9),
+                    ContainsSubstring("is 2, but must be a whole number from 3 to 9"));
+  CHECK_THROWS_WITH(data.integer("double", 0, 9), ContainsSubstring("\"double\" is 0.25"));
+  CHECK_THROWS_WITH(data.integer("big", 0, 9), ContainsSubstring("\"big\" is 9223372036854775807"));
+  CHECK_THROWS_WITH(data.integer("tokens", 0, 9), ContainsSubstring("\"tokens\" is a list of 3"));
+  CHECK_THROWS_WITH(data.number("flag", 0, 9), ContainsSubstring("\"flag\" is true, but must be a number from 0 to 9"));
+  CHECK_THROWS_WITH(data.flag_or("double", true), ContainsSubstring("must be true or false"));
+  CHECK_THROWS_WITH(data.text("flag"), ContainsSubstring("must be text"));
+  CHECK_THROWS_WITH(data.texts("general.architecture"), ContainsSubstring("is \"llama\", but must be a list of texts"));
+  CHECK_THROWS_WITH(data.numbers("tokens"), ContainsSubstring("a list of numbers"));
+  CHECK_THROWS_WITH(data.integers("scores"), ContainsSubstring("a list of whole numbers"));
+}
+
+TEST_CASE("what is no GGUF file of a known version is refused") {
+  refused("", "is no GGUF file");
+  refused(std::string(100, 'x'), "is no GGUF file");
+  gguf_writer::file_text file = small();
+  file.version = 1;
+  refused(file.text(), "version 1, but only versions 2 and 3 are read");
+  file.version = 0x03000000;
+  refused(file.text(), "big-endian");
+}
+
+TEST_CASE("a GGUF file that is cut anywhere is refused") {
+  const std::string whole = small().text();
+  for (std::size_t n = 0; n < whole.size(); ++n) {
+    INFO(n);
+    CHECK_THROWS_AS(gguf_writer::open(whole.substr(0, n)), model_error);
+  }
+}
+
+TEST_CASE("counts and sizes that a GGUF file cannot hold are refused before memory is taken") {
+  gguf_writer::file_text file = small();
+  file.n_pairs = std::uint64_t{1} << 60;
+  refused(file.text(), "1152921504606846976 key-value pairs follow");
+  file = small();
+  file.n_tensors = std::uint64_t{1} << 60;
+  refused(file.text(), "1152921504606846976 tensors follow");
+  file = small();
+  file.add_raw("long", 8, bytes_of(std::uint64_t{0xFFFFFFFFFFFFFFFF}));
+  refused(file.text(), "18446744073709551615 bytes of text follow");
+  file = small();
+  file.add_raw("long", 9, bytes_of(std::uint32_t{10}) + bytes_of(std::uint64_t{1} << 61));
+  refused(file.text(), "2305843009213693952 values of a list follow");
+}
+
+TEST_CASE("pairs that contradict themselves are refused") {
+  gguf_writer::file_text file = small();
+  file.add("flag", false);
+  refused(file.text(), "has the key \"flag\" twice");
+  file = small();
+  file.add_raw("odd", 13, "");
+  refused(file.text(), "\"odd\" is of kind 13");
+  file = small();
+  file.add_raw("odd", 9, bytes_of(std::uint32_t{9}) + bytes_of(std::uint64_t{0}));
+  refused(file.text(), "\"odd\" is a list of lists");
+  for (const std::uint32_t alignment : {0U, 24U, 1U << 21}) {
+    file = small();
+    file.add("general.alignment", alignment);
+    refused(file.text(), "\"general.alignment\" is " + std::to_string(alignment));
+  }
+}
+
+TEST_CASE("tensors that contradict themselves or one another are refused by name") {
+  const auto with = [](std::uint32_t type, const std::vector<std::uint64_t>& shape, std::size_t bytes) {
+    gguf_writer::file_text file = small();
+    file.add_tensor("w", type, shape, std::string(bytes, '\0'));
+    return file.text();
+  };
+  CHECK_NOTHROW(gguf_writer::open(with(12, {3, 256}, 3 * 144)));
+  refused(with(77, {3}, 12), "tensor \"w\" is of type 77, which is not known");
+  refused(with(0, {1, 1, 1, 1, 1}, 4), "tensor \"w\" has 5 dimensions");
+  refused(with(2, {3, 16}, 100), "tensor \"w\" has rows of 16 weights, but Q4_0 needs a multiple of 32");
+  refused(with(0, {1U << 31, 1U << 31, 1U << 31}, 4), "tensor \"w\" has a shape whose size overflows");
+  refused(with(0, {25}, 96), "tensor \"w\" has 100 bytes from byte");
+  gguf_writer::file_text file = small();
+  file.add_tensor("b", {1}, {1});
+  refused(file.text(), "tensor \"b\" is listed twice");
+  file = small();
+  file.tensors += gguf_writer::text_of("w") + bytes_of(std::uint32_t{1}) + bytes_of(std::uint64_t{1}) +
+                  bytes_of(std::uint32_t{0}) + bytes_of(std::uint64_t{0});
+  ++file.n_tensors;
+  refused(file.text(), "tensor \"b\" overlaps the one before it");
+  file.tensors.replace(file.tensors.size() - 8, 8, bytes_of(std::uint64_t{20}));
+  refused(file.text(), "tensor \"w\" begins at byte 20, which is no multiple of the alignment, 32");
+}
+
+TEST_CASE("a GGUF file with any bytes changed is read within its bounds or refused") {
+  const std::string whole = small().text();
+  std::mt19937 random(5);
+  int n_read = 0;
+  for (int run = 0; run < 20000; ++run) {
+    std::string text = whole;
+    for (unsigned changes = 1 + random() % 4; changes > 0; --changes) {
+      const std::size_t at = random() % text.size();
+      const std::uint64_t odd[] = {0, 1, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF};
+      const std::string bytes = bytes_of(odd[random() % 7]).substr(0, std::size_t{1} << random() % 4);
+      text.replace(at, std::min(bytes.size(), text.size() - at), bytes, 0, std::min(bytes.size(), text.size() - at));
+    }
+    try {
+      gguf_file file = gguf_writer::open(text);
+      ++n_read;
+      for (const auto& [name, entry] : file.entries()) {
+        REQUIRE(entry.bytes <= text.size());
+        REQUIRE(entry.offset <= text.size() - entry.bytes);
+      }
+    } catch (const model_error&) {
+    }
+  }
+  CHECK(n_read > 1000);
+  CHECK(n_read < 19000);
+}
