@@ -119,6 +119,27 @@ macro(espalier_find_fmt)
 endmacro()
 
 # SentencePiece has no CMake package: pkg-config finds it, and both ways end in sentencepiece::sentencepiece.
+# llama.cpp, as the target llama: by its CMake package (name its folder in CMAKE_PREFIX_PATH), else by pkg-config. What needs it
+# is left out where it is not: `./run with-llama-cpp` builds it.
+set(ESPALIER_GGUF "" CACHE FILEPATH "A GGUF model for the tests and benchmarks over llama.cpp")
+function(espalier_find_llama_cpp)
+  if(NOT TARGET llama)
+    find_package(llama CONFIG QUIET GLOBAL)
+  endif()
+  if(NOT TARGET llama)
+    find_package(PkgConfig QUIET)
+    if(PkgConfig_FOUND)
+      pkg_check_modules(espalier_llama_cpp_package QUIET IMPORTED_TARGET GLOBAL llama)
+    endif()
+    if(TARGET PkgConfig::espalier_llama_cpp_package)
+      add_library(llama ALIAS PkgConfig::espalier_llama_cpp_package)
+    endif()
+  endif()
+  if(NOT TARGET llama)
+    message(STATUS "llama.cpp was not found: its tests and benchmarks are left out (./run with-llama-cpp builds it)")
+  endif()
+endfunction()
+
 function(espalier_find_sentencepiece)
   if(TARGET sentencepiece::sentencepiece)
     return()

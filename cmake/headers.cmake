@@ -266,6 +266,17 @@ set(espalier_llama_headers
   include/espalier/model/llama/thread_team.hpp
 )
 
+# espalier::llama_cpp: adds llama.cpp to core.
+set(espalier_llama_cpp_headers
+  include/espalier/model/llama_cpp/branch_ledger.hpp
+  include/espalier/model/llama_cpp/llama_cpp_backend.hpp
+  include/espalier/model/llama_cpp/llama_cpp_error.hpp
+  include/espalier/model/llama_cpp/llama_cpp_kv.hpp
+  include/espalier/model/llama_cpp/llama_cpp_model.hpp
+  include/espalier/model/llama_cpp/remote_thread.hpp
+  include/espalier/model/llama_cpp/server_answers.hpp
+)
+
 # espalier::cuda: adds the CUDA runtime and CUB to core. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh

@@ -5,6 +5,7 @@
 # espalier::views          range-v3 views over trees
 # espalier::files          JSON and safetensors files: nlohmann-json
 # espalier::llama          the library's own transformer on the host: files, threads
+# espalier::llama_cpp      models that llama.cpp runs: llama.cpp
 # espalier::cuda           the round on the device: CUDA runtime, CUB
 # espalier::cuda_registry  the registry on the device: cuda, espalier
 # espalier::cuda_llama     the library's own transformer on the device: cuBLASLt, cuda, llama
@@ -31,6 +32,7 @@ espalier_target(espalier_views "${espalier_views_headers}" EXPORT_NAME views LIN
 espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
+espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
 espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::core CUDA::cudart)
 # As an option, because CMake 3.25 does not know that nvcc has C++20.
 target_compile_options(espalier_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)

@@ -9,7 +9,7 @@ endmacro()
 
 set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
   ${espalier_views_headers}
-  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
+  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
   ${espalier_cuda_llama_headers})
 
 # The lists and the folder agree.
@@ -147,6 +147,9 @@ set(tested_elsewhere
   "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp model/llama/batch_check.hpp
     model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
+  "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
+    model/llama_cpp/llama_cpp_model.hpp"
+  "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answers.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
@@ -296,6 +299,9 @@ foreach(header IN LISTS present)
     endif()
     if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers)
       breach("${header} includes nlohmann-json, but is not a header of espalier::files")
+    endif()
+    if(line MATCHES "<(llama|ggml|gguf)[a-z-]*[.]h>" AND NOT header IN_LIST espalier_llama_cpp_headers)
+      breach("${header} includes llama.cpp, but is not a header of espalier::llama_cpp")
     endif()
     if(line MATCHES "<(Eigen|fmt|CLI|sentencepiece)")
       breach("${header} includes what no target of the library links: ${line}")

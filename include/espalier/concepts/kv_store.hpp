@@ -93,11 +93,12 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   commit after append of a chain equals plain appending; append, then commit of nothing, changes nothing; what is
 //!   committed never changes (but see WindowedKVStore).
 //!   append of less than nothing is -1; truncate to less than nothing leaves nothing.
+//!   A store over an engine that knows paths alone (llama_cpp_kv) keeps kept rows that are one, and refuses others.
 //! Errors
 //!   input_error, with nothing changed, from commit for a row that is no scratch row or does not ascend ("row 3"), and
 //!   from any member for a sequence that is none ("sequence -1")
 //! Models
-//!   contiguous_kv, paged_kv, sink_window_kv, token_kv; each in both settings
+//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, each in both settings; llama_cpp_kv
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
@@ -115,7 +116,7 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 //! Laws
 //!   truncate(n) forgets the tokens of the rows that it drops.
 //! Models
-//!   contiguous_kv, paged_kv, token_kv
+//!   contiguous_kv, paged_kv, token_kv, llama_cpp_kv
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 

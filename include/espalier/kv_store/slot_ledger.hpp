@@ -56,9 +56,11 @@ class slot_ledger {
     return first;
   }
 
-  //! `move(from, to)` moves one row of the sequence between slots.
-  template <class MoveT>
-  std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
+  //! Slots of this round, after the committed ones.
+  std::int32_t n_scratch(std::int32_t sequence) const { return scratch_[checked(sequence)]; }
+
+  //! What commit() asks of kept rows.
+  void require_kept(std::int32_t sequence, std::span<const std::int32_t> kept) const {
     const std::size_t s = checked(sequence);
     std::int32_t previous = -1;
     for (const std::int32_t row : kept) {
@@ -68,6 +70,13 @@ class slot_ledger {
       }
       previous = row;
     }
+  }
+
+  //! `move(from, to)` moves one row of the sequence between slots.
+  template <class MoveT>
+  std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
+    require_kept(sequence, kept);
+    const std::size_t s = checked(sequence);
     const std::int32_t base = committed_[s];
     std::int32_t n = 0;
     for (const std::int32_t row : kept) {

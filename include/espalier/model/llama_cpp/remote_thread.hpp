@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if __has_include(<csignal>) && __has_include(<pthread.h>)
+#include <pthread.h>
+
+#include <csignal>
+#endif
+
+#include <ggml.h>
+
+#include "espalier/config.hpp"
+#include "espalier/model/llama_cpp/llama_cpp_error.hpp"
+#include "espalier/model/llama_cpp/server_answers.hpp"
+
+namespace espalier::detail {
+
+// What has been heard of servers in this process. Never destroyed: threads that wait for ever look at it.
+struct server_losses {
+  std::mutex mutex;
+  std::condition_variable changed;
+  unsigned n = 0;              // connections that broke
+  std::set<std::string> gone;  // servers that did not answer after one did
+  ggml_abort_callback_t before = nullptr;
+
+  static server_losses& all() {
+    static auto* const losses = new server_losses;
+    return *losses;
+  }
+};
+
+// The calls of one model into llama.cpp, where ggml's RPC servers have parts of the model.
+//
+// A connection that breaks makes ggml abort, on a thread of its own for each server, while the caller waits for an
+// answer that will not come. So the calls are made on a thread that can be left waiting: ggml's abort callback says
+// that a connection broke, stops the thread that it is called on, and run() raises. What the model has is then lost
+// to this process, and is not freed.
+class remote_thread {
+ public:
+  // Errors: llama_cpp_error that names a server which does not answer, or which this process has lost.
+  explicit remote_thread(std::vector<std::string> servers) : servers_(std::move(servers)) {
+    server_losses& losses = server_losses::all();
+    for (const std::string& server : servers_) {
+      {
+        const std::lock_guard lock(losses.mutex);
+        if (losses.gone.count(server) != 0) {
+          raise<llama_cpp_error>("the connection to server ", server,
+                                 " broke, and ggml does not connect to it again: start a new process to use it.");
+        }
+      }
+      if (!server_answers(server)) raise<llama_cpp_error>("no server answers at ", server, ".");
+    }
+    static const bool listens = [&] {
+      losses.before = ggml_set_abort_callback(&on_abort);
+      return true;
+    }();
+    static_cast<void>(listens);
+    thread_ = std::thread([state = state_] { work(*state); });
+  }
+
+  remote_thread(const remote_thread&) = delete;
+  remote_thread& operator=(const remote_thread&) = delete;
+
+  ~remote_thread() {
+    if (lost_) {
+      thread_.detach();
+      return;
+    }
+    {
+      const std::lock_guard lock(server_losses::all().mutex);
+      state_->stops = true;
+    }
+    server_losses::all().changed.notify_all();
+    thread_.join();
+  }
+
+  bool lost() const { return lost_; }
+
+  // Makes a call on the thread, and waits for it, `patience` seconds at most. The call may go on after an error: what
+  // it refers to must be its own, or stay.
+  //
+  // Errors: what the call throws; llama_cpp_error that names the server which went away, after which no call is made
+  void run(std::function<void()> call, double patience) {
+    server_losses& losses = server_losses::all();
+    std::unique_lock lock(losses.mutex);
+    if (lost_) raise<llama_cpp_error>(what_is_lost_);
+    const unsigned before = losses.n;
+    state_->call = std::move(call);
+    losses.changed.notify_all();
+    const bool told = losses.changed.wait_for(lock, std::chrono::duration<double>(patience),
+                                              [&] { return !state_->call || losses.n != before; });
+    if (!state_->call) {
+      const std::exception_ptr thrown = std::exchange(state_->thrown, nullptr);
+      lock.unlock();
+#if ESPALIER_EXCEPTIONS
+      if (thrown) std::rethrow_exception(thrown);
+#endif
+      return;
+    }
+    lost_ = state_->stops = true;
+    lock.unlock();
+    const std::string who = who_is_gone();
+    what_is_lost_ = told ? who + " went away in the middle of a pass"
+                         : who + " gave no answer for " + std::to_string(static_cast<int>(patience)) + " seconds";
+    what_is_lost_ +=
+        ". Texts stand at their last committed token, and can go on over another llama_cpp_model; this one can make no "
+        "more passes.";
+    raise<llama_cpp_error>(what_is_lost_);
+  }
+
+ private:
+  struct shared_state {
+    std::function<void()> call;  // empty: the last one has been made
+    std::exception_ptr thrown;
+    bool stops = false;
+  };
+
+  static bool& is_own_thread() {
+    thread_local bool own = false;
+    return own;
+  }
+
+  static void on_abort(const char* message) {
+    server_losses& losses = server_losses::all();
+    if (std::strstr(message, "RPC") == nullptr && std::strstr(message, "connect") == nullptr) {
+      if (losses.before != nullptr) {
+        losses.before(message);
+      } else {
+        std::fprintf(stderr, "%s\n", message);
+      }
+      return;  // ggml ends the program
+    }
+#if ESPALIER_EXCEPTIONS
+    // While it connects: ggml must let go of its locks.
+    if (is_own_thread()) throw llama_cpp_error(std::string("llama.cpp: ") + message + ".");
+#endif
+    {
+      const std::lock_guard lock(losses.mutex);
+      ++losses.n;
+    }
+    losses.changed.notify_all();
+    for (;;)
+      std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+
+  static void work(shared_state& state) {
+    is_own_thread() = true;
+#if __has_include(<csignal>) && __has_include(<pthread.h>)
+    // ggml's own threads are started from here and take this over: a broken connection is an error of send(), there.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+#endif
+    server_losses& losses = server_losses::all();
+    std::unique_lock lock(losses.mutex);
+    for (;;) {
+      losses.changed.wait(lock, [&] { return state.call || state.stops; });
+      if (state.stops) return;
+      const std::function<void()> call = state.call;
+      lock.unlock();
+      std::exception_ptr thrown;
+#if ESPALIER_EXCEPTIONS
+      try {
+        call();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+#else
+      call();
+#endif
+      lock.lock();
+      state.thrown = thrown;
+      state.call = nullptr;
+      losses.changed.notify_all();
+    }
+  }
+
+  // The servers that do not answer, or all where each does: the one that broke may have been started again.
+  std::string who_is_gone() const {
+    std::vector<std::string> silent;
+    for (const std::string& server : servers_) {
+      if (!server_answers(server)) silent.push_back(server);
+    }
+    const std::vector<std::string>& named = silent.empty() ? servers_ : silent;
+    std::string who = named.size() == 1 ? "the server " : silent.empty() ? "one of the servers " : "the servers ";
+    const std::lock_guard lock(server_losses::all().mutex);
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      who += (i == 0 ? "" : ", ") + named[i];
+      server_losses::all().gone.insert(named[i]);
+    }
+    return who;
+  }
+
+  std::vector<std::string> servers_;
+  std::shared_ptr<shared_state> state_ = std::make_shared<shared_state>();
+  std::thread thread_;
+  bool lost_ = false;
+  std::string what_is_lost_;
+};
+
+}  // namespace espalier::detail
