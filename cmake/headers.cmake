@@ -295,6 +295,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/node_list.cuh
   include/espalier/cuda/core/path.cuh
   include/espalier/cuda/core/pinned_array.cuh
+  include/espalier/cuda/core/prompt_chunk.cuh
   include/espalier/cuda/core/ptx.cuh
   include/espalier/cuda/core/shared_memory.cuh
   include/espalier/cuda/core/stream.cuh
@@ -361,6 +362,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/decoder.cuh
   include/espalier/cuda/decoder/grow.cuh
   include/espalier/cuda/decoder/lane_table.cuh
+  include/espalier/cuda/decoder/prompt_rows.cuh
   include/espalier/cuda/decoder/round_graphs.cuh
   include/espalier/cuda/decoder/round_kernels.cuh
   include/espalier/cuda/decoder/round_parts.cuh
@@ -370,6 +372,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/shared_rows/row_shares.cuh
   include/espalier/cuda/decoder/shared_rows/text_gains.cuh
   include/espalier/cuda/decoder/take_round.cuh
+  include/espalier/cuda/decoder/text_caches.cuh
   include/espalier/cuda/decoder/text_place.cuh
   include/espalier/cuda/decoder/text_rounds.cuh
   include/espalier/cuda/interop/dense_mask.cuh

@@ -167,7 +167,8 @@ set(tested_elsewhere
   "cuda/core/arrays.cu: cuda/core/device_array.cuh cuda/core/error.cuh cuda/core/fault.cuh cuda/core/launch.cuh
     cuda/core/pinned_array.cuh cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/text.cuh cuda/core/tree.cuh"
   "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/text_batch.cuh cuda/core/tree_order.cuh"
-  "cuda/decoder/batch_decoder.cu: cuda/decoder/lane_table.cuh cuda/decoder/served_texts.cuh"
+  "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh cuda/decoder/lane_table.cuh
+    cuda/decoder/prompt_rows.cuh cuda/decoder/served_texts.cuh cuda/decoder/text_caches.cuh"
   "cuda/decoder/decoder.cu: cuda/core/context_bucket.cuh cuda/core/event.cuh cuda/core/graph.cuh cuda/core/path.cuh
     cuda/decoder/accepted_path.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
     cuda/decoder/take_round.cuh cuda/decoder/text_place.cuh

@@ -20,7 +20,7 @@ struct batch_options {
   std::int32_t max_waiting = 1024;           //!< texts that may wait for a place
   std::int32_t max_ended = 64;               //!< texts that are known after their end, the latest ones
   std::int32_t max_rows = 1 << 20;           //!< of the target's pass; the backend's max_rows where that is less
-  std::int32_t prompt_rows = 64;             //!< of a pass, for prompts that are being read; on the device, of a step
+  std::int32_t prompt_rows = 64;             //!< of a pass, for prompts that are being read
   bool share_budget = true;  //!< whether the trees of all texts share a round's budget, where the policy can: faster,
                              //!< but then a tree, and with it the words of a text that is sampled by another verifier
                              //!< than target_only, depend on the other texts. Their distribution does not. On the

@@ -13,6 +13,7 @@
 #include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
 
@@ -123,14 +124,17 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //!   read(backend, texts, path, lanes, stream)   in a round, before the texts are written on: the paths' rows are the
 //!                                     pending tokens and those after them; lanes [lanes], on the device: where each
 //!                                     lane's rows of the pass begin
+//!   read(backend, chunks, n_chunks, n_rows, stream)   in a round whose pass has read prompts, too: chunks [n_chunks] on
+//!                                     the device, n_rows rows in all at most
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,
-             const batch_sequence* lanes, cudaStream_t stream) {
+             const batch_sequence* lanes, const prompt_chunk* chunks, cudaStream_t stream) {
   drafter.read(backend, n, n, n, stream);
   drafter.read(backend, texts, path, lanes, stream);
+  drafter.read(backend, chunks, n, n, stream);
 };
 
 }  // namespace espalier::cuda

@@ -6,6 +6,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
@@ -21,6 +22,7 @@ struct state_rows {
   std::int32_t first = 0;                 //!< of a prefill: where row 0 of the pass stands
   std::int32_t begin = 0;                 //!< those before it are left out
   std::int32_t max = 0;                   //!< of each lane: what launches are made for
+  const prompt_chunk* chunks = nullptr;   //!< of prompts that a round reads, each as a lane
 
   //! Of each path `max` rows at most.
   static state_rows of(const text_batch& texts, const path_view& paths, const batch_sequence* lanes, std::int32_t max) {
@@ -28,6 +30,14 @@ struct state_rows {
   }
   static state_rows of_prefill(std::int32_t place, std::int32_t first, std::int32_t n) {
     return {{}, {}, nullptr, place, first, 0, n};
+  }
+  //! Of each chunk `max` rows at most.
+  static state_rows of_chunks(const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t max) {
+    state_rows rows;
+    rows.texts.n = n_chunks;
+    rows.chunks = chunks;
+    rows.max = max;
+    return rows;
   }
 
   std::int32_t n_lanes() const { return texts.n; }
@@ -48,6 +58,10 @@ struct state_rows {
   //! In kernels: i from 0 to max - 1.
   ESPALIER_HOST_DEVICE entry at(std::int32_t lane, std::int32_t i) const {
     const std::int32_t k = begin + i;
+    if (chunks != nullptr) {
+      const prompt_chunk c = chunks[lane];
+      return k < c.n ? entry{c.place, c.row + k, c.first + k} : entry();
+    }
     if (paths.n == nullptr) return {place, k, first + k};
     const text_in_batch text = texts.at(lane);
     if (text.place < 0) return {};

@@ -31,20 +31,24 @@ struct tree_compile_tuning {
 };
 inline constexpr tree_compile_tuning tree_compile_tunings[] = {{96, 1, 96}, {288, 1, 96}, {544, 1, 128}, {544, 2, 128}};
 
-//! Where the rows of all lanes go. Shapes as in forward_batch_view; nodes, rows: [lanes][n_rows]
-struct compiled_rows {
-  std::int32_t n_rows = 0;  //!< of each lane at most
-  std::int32_t packed = 0;  //!< rows of all lanes, one lane's after the other; 0: n_rows of each lane, padding included
-  std::int32_t mask_words = 0;
-  node_order order = node_order::insertion;
-  node_id* nodes = nullptr;
-  std::int32_t* rows = nullptr;
+//! The arrays of a batch that is written on the device. Shapes as in forward_batch_view
+struct batch_arrays {
   token_id* tokens = nullptr;
   std::int32_t* positions = nullptr;
   std::int32_t* slots = nullptr;
   std::int32_t* sequence_of = nullptr;
   batch_sequence* sequences = nullptr;
   std::uint32_t* mask = nullptr;
+};
+
+//! Where the rows of all lanes go. Shapes: nodes, rows [lanes][n_rows]
+struct compiled_rows : batch_arrays {
+  std::int32_t n_rows = 0;  //!< of each lane at most
+  std::int32_t packed = 0;  //!< rows of all lanes, one lane's after the other; 0: n_rows of each lane, padding included
+  std::int32_t mask_words = 0;
+  node_order order = node_order::insertion;
+  node_id* nodes = nullptr;
+  std::int32_t* rows = nullptr;
 };
 
 template <int Threads, int Items, int Tile>
@@ -223,17 +227,21 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:
-  //! Capacity in nodes of one tree, the root not counted.
-  tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1)
+  //! Capacity in nodes of one tree, the root not counted. Others may add spare_rows to the batch, and as many
+  //! sequences.
+  tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1, std::int32_t spare_rows = 0)
       : capacity_(capacity), n_sequences_(n_sequences), order_(order) {
     require_option("nodes to compile", capacity, 0, 1024);
     require_option("sequences to compile", n_sequences, 1, 65535);
     const std::size_t rows = static_cast<std::size_t>(capacity + 1) * static_cast<std::size_t>(n_sequences);
     require_option("words of all masks", static_cast<double>(rows) * espalier::mask_words(capacity + 1), 1.0,
                    2147483647.0);
-    words_ = device_array<std::int32_t>(6 * rows);
-    mask_ = device_array<std::uint32_t>(rows * static_cast<std::size_t>(espalier::mask_words(capacity + 1)));
-    sequences_ = device_array<batch_sequence>(static_cast<std::size_t>(n_sequences));
+    const auto spare = static_cast<std::size_t>(spare_rows);
+    words_ = device_array<std::int32_t>(6 * (rows + spare));
+    spare_mask_ = rows * static_cast<std::size_t>(espalier::mask_words(capacity + 1));
+    mask_ =
+        device_array<std::uint32_t>(spare_mask_ + spare * static_cast<std::size_t>(espalier::mask_words(spare_rows)));
+    sequences_ = device_array<batch_sequence>(static_cast<std::size_t>(n_sequences) + spare);
   }
 
   std::int32_t capacity() const { return capacity_; }
@@ -258,15 +266,7 @@ class tree_compiler {
                          n_rows * texts.n, ".");
     }
     detail::compiled_rows out{
-        .n_rows = n_rows, .packed = packed, .mask_words = espalier::mask_words(n_rows), .order = order_};
-    out.nodes = words_.data();
-    out.rows = out.nodes + rows;
-    out.tokens = out.nodes + 2 * rows;
-    out.positions = out.nodes + 3 * rows;
-    out.slots = out.nodes + 4 * rows;
-    out.sequence_of = out.nodes + 5 * rows;
-    out.sequences = sequences_.data();
-    out.mask = mask_.data();
+        arrays(), n_rows, packed, espalier::mask_words(n_rows), order_, words_.data(), words_.data() + rows};
     const auto fits = [&](int i) {
       const detail::tree_compile_tuning& by = detail::tree_compile_tunings[i];
       return n_rows <= by.threads * by.items;
@@ -287,6 +287,13 @@ class tree_compiler {
             .outputs = nullptr};
   }
 
+  //! Where batches are written, and the number of the first mask word that trees do not have.
+  detail::batch_arrays arrays() const {
+    const std::size_t rows = words_.size() / 6;
+    std::int32_t* const first = words_.data() + 2 * rows;
+    return {first, first + rows, first + 2 * rows, first + 3 * rows, sequences_.data(), mask_.data()};
+  }
+  std::int32_t spare_mask() const { return static_cast<std::int32_t>(spare_mask_); }
   //! On the device: row -> node, of the batch compiled last.
   const node_id* nodes() const { return words_.data(); }
   //! On the device: node -> row within the lane, of the batch compiled last.
@@ -306,6 +313,7 @@ class tree_compiler {
   std::int32_t capacity_;
   std::int32_t n_sequences_;
   node_order order_;
+  std::size_t spare_mask_ = 0;
   device_array<std::int32_t> words_;
   device_array<std::uint32_t> mask_;
   device_array<batch_sequence> sequences_;

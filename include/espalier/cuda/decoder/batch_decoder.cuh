@@ -39,10 +39,11 @@ namespace espalier::cuda {
 //!
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds, without a word to the others: prompts are read in passes of their own between two rounds,
-//! batch_options::prompt_rows of them. Each text has its own sampling, seed and stop conditions; the policy's options
-//! are the same for all; what it has learnt is each text's own, as long as the text keeps its place. The text in place
-//! i has sequence i of both caches.
+//! and leave between rounds, without a word to the others: up to batch_options::prompt_rows tokens of prompts are read
+//! in each round's pass, beside the trees, which leave them room; in passes of their own where no text is written, and
+//! where a pass of max_rows has no row to spare. A drafter reads prompts in passes of its own. Each text has its own
+//! sampling, seed and stop conditions; the policy's options are the same for all; what it has learnt is each text's own,
+//! as long as the text keeps its place. The text in place i has sequence i of both caches.
 //! Where a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes, whosever they are,
 //! that are expected to gain most, by the draft's probabilities and by what was lately accepted of each text; trees
 //! shrink to plain decoding if need be. With costs the host chooses, one round behind, how many rows a pass has: as many
@@ -79,15 +80,16 @@ class batch_decoder {
                 {.order = options.order,
                  .max_texts = options.max_texts,
                  .max_rows = options.max_rows,
+                 .prompt_rows = options.prompt_rows,
                  .share_rows = options.share_budget,
                  .costs = options.share_budget ? std::move(costs) : std::nullopt,
                  .replay = replay}),
         served_(rounds_, options) {
     rounds_.check(options.text);
     const auto n = static_cast<std::size_t>(options.max_texts);
-    lanes_.reserve(n), numbers_.reserve(n);
+    lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n);
     for (ticket& t : under_way_)
-      t.texts.reserve(n);
+      t.texts.reserve(n), t.readers.reserve(n);
   }
 
   batch_decoder(const batch_decoder&) = delete;
@@ -143,7 +145,8 @@ class batch_decoder {
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     served_.begin_step();
     watch_.lap();
-    served_.read_prompts(options_.prompt_rows);
+    if (find_lanes(); lanes_.empty() || rounds_.prompt_rows_beside(n_lanes()) == 0)
+      served_.read_prompts(options_.prompt_rows);
     do {
       while (rounds_.n_under_way() < 2 && enqueue()) {
       }
@@ -160,15 +163,21 @@ class batch_decoder {
   const step_record& last_step() const { return served_.record(); }
 
  private:
-  // Has a round of all texts under way that have something left to write. False where none has.
-  bool enqueue() {
+  // The texts that have something left to write: a round writes at least one token.
+  void find_lanes() {
     lanes_.clear();
     for (place* p : served_.places().in_turn()) {
-      // A round writes at least one token.
       if (p->in_step && p->text->value.written.left() > p->n_under_way) lanes_.push_back(p);
     }
+  }
+  std::int32_t n_lanes() const { return static_cast<std::int32_t>(lanes_.size()); }
+
+  // Has a round of all texts under way that have something left to write, and parts of others' prompts. False where
+  // none has.
+  bool enqueue() {
+    find_lanes();
     if (lanes_.empty()) return false;
-    const auto plan = rounds_.plan(static_cast<std::int32_t>(lanes_.size()), mean_size());
+    auto plan = rounds_.plan(n_lanes(), mean_size(), served_.reads());
     const bool drafts = plan.drafts();
     if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->drafted; })) {
       if (rounds_.n_under_way() > 0) return false;  // first the host learns what was written without a draft
@@ -176,6 +185,8 @@ class batch_decoder {
         if (!p->drafted) served_.attempt(*p, [&] { served_.follow(*p, p->n_drafted); });
       }
     }
+    chunks_.clear();
+    if (plan.n_prompt_rows > 0) served_.plan_chunks(plan.n_prompt_rows, chunks_);
     std::int32_t longest = 0;
     for (place* p : lanes_) {
       if (p->text == nullptr) continue;
@@ -184,9 +195,16 @@ class batch_decoder {
     }
     // Whoever has lost its place is not there: with fewer texts rounds may draft again.
     if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; })) return enqueue();
+    const auto at = [&](const prompt_chunk& c) -> place& { return served_.places().at(c.place); };
+    std::erase_if(chunks_, [&](const prompt_chunk& c) { return at(c).text == nullptr; });
+    if (chunks_.empty()) plan.n_prompt_rows = 0;
     ticket& t = under_way_[next_ticket_];
-    t.texts.clear();
-    t.n_rows = plan.n_rows;
+    t.texts.clear(), t.readers.clear();
+    for (const prompt_chunk& c : chunks_) {
+      t.readers.push_back({&at(c), at(c).turn});
+      longest = (std::max)(longest, c.first + c.n);
+    }
+    t.n_rows = plan.n_rows + plan.n_prompt_rows;
     t.drafts = drafts;
     numbers_.clear();
     for (place* p : lanes_) {
@@ -196,14 +214,18 @@ class batch_decoder {
       p->drafted = p->drafted && (drafts || !rounds_type::draft_falls_behind);
     }
     try {
-      rounds_.enqueue(numbers_, longest, plan);
+      rounds_.enqueue(numbers_, longest, plan, chunks_);
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
       served_.give_up();
       for (place* p : lanes_)
         served_.fail(*p, error);
+      for (const ticket::participant& r : t.readers)
+        served_.fail(*r.at, error);
       return false;
     }
+    for (const prompt_chunk& c : chunks_)
+      served_.attempt(at(c), [&] { served_.has_read(at(c), c.n); });
     next_ticket_ = 1 - next_ticket_;
     return true;
   }
@@ -222,8 +244,8 @@ class batch_decoder {
     const auto arrived = rounds_.wait(t.texts.size());
     served_.record().target_rows += t.n_rows;
     for (std::size_t lane = 0; lane < t.texts.size(); ++lane) {
+      if (!t.texts[lane].is_there()) continue;
       place& p = *t.texts[lane].at;
-      if (p.text == nullptr || p.turn != t.texts[lane].turn) continue;
       --p.n_under_way;
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
@@ -233,6 +255,11 @@ class batch_decoder {
         served_.fail(p, std::current_exception());
       }
     }
+    if (!arrived.failure || t.readers.empty()) return;
+    for (const ticket::participant& r : t.readers) {
+      if (r.is_there()) served_.fail(*r.at, arrived.failure);
+    }
+    served_.lose_rows();
   }
 
   template <class PieceT>
@@ -251,6 +278,7 @@ class batch_decoder {
   detail::served_texts<rounds_type> served_;
   std::vector<place*> lanes_;          // of the round that is enqueued
   std::vector<std::int32_t> numbers_;  // their places
+  std::vector<prompt_chunk> chunks_;   // of prompts that its pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
   stopwatch watch_;

@@ -14,8 +14,9 @@ namespace espalier::cuda::detail {
 // What the launches of a round are made for.
 struct round_shape {
   std::int32_t lanes = 1;
-  std::int32_t bucket = 0;  // tokens that a text may reach
-  std::int32_t n_rows = 1;  // of the target's pass, for trees
+  std::int32_t bucket = 0;         // tokens that a text may reach
+  std::int32_t n_rows = 1;         // of the target's pass, for trees
+  std::int32_t n_prompt_rows = 0;  // and for prompts
 
   bool operator==(const round_shape&) const = default;
 };

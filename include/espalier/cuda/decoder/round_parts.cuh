@@ -21,6 +21,7 @@ struct rounds_shape {
   std::int32_t max_texts = 1;
   std::int32_t first_sequence = 0;    // of the cache: that of place 0
   std::int32_t max_rows = 1 << 30;    // of a pass
+  std::int32_t prompt_rows = 0;       // of a pass, that read prompts beside trees
   bool share_rows = false;            // of a pass, by what they are expected to gain
   std::optional<cost_model> costs{};  // by which the number of rows is chosen
   bool replay = true;

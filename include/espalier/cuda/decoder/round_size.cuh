@@ -38,7 +38,7 @@ class round_size {
 
   // Of a round of so many lanes, whose caches hold `context` tokens each, beside other rows of the pass.
   std::int32_t choose(std::int32_t lanes, std::int32_t context, std::int32_t other_rows) const {
-    const std::int32_t all = most(lanes);
+    const std::int32_t all = (std::min)(most(lanes), max_rows_ - other_rows);
     if (!costs_ || all <= lanes || !has_seen_) return all;
     double draft = costs_->opening;
     for (const std::int32_t asked : asked_)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/decoder/text_place.cuh"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/round.hpp"
@@ -31,7 +32,7 @@ class served_texts {
   served_texts(RoundsT& rounds, const batch_options& options)
       : rounds_(&rounds), texts_(options), places_(options.max_texts) {
     events_.reserve(static_cast<std::size_t>(options.max_texts));
-    readers_.reserve(events_.capacity());
+    readers_.reserve(events_.capacity()), reading_.reserve(events_.capacity());
   }
 
   text_places::table& texts() { return texts_; }
@@ -108,12 +109,55 @@ class served_texts {
     return false;
   }
 
-  // The prompts of texts that have just come, in turn, as far as a step's rows go.
+  // Whether a prompt is to be read.
+  bool reads() const {
+    const auto in_turn = places_.in_turn();
+    return std::any_of(in_turn.begin(), in_turn.end(), [](const place* p) { return !p->in_step; });
+  }
+
+  // The prompts of texts that have just come, in turn, as far as so many rows go, in passes of their own.
   void read_prompts(std::int32_t rows) {
-    readers_.assign(places_.in_turn().begin(), places_.in_turn().end());
-    for (place* p : readers_) {
-      if (rows > 0 && p->text != nullptr && !p->in_step) attempt(*p, [&] { rows -= read_prompt(*p, rows); });
+    each_chunk(rows, places_.all().size(), [&](place& p, std::int32_t n) {
+      if (n > 0) rounds_->read(p.number, p.n_read, p.n_read + n);
+      has_read(p, n);
+      record_.target_rows += n;
+    });
+  }
+
+  // The same as chunks of a round's pass: has_read() is to be called for each once the round is under way.
+  void plan_chunks(std::int32_t rows, std::vector<prompt_chunk>& chunks) {
+    const auto most = static_cast<std::size_t>(rounds_->max_chunks(rows));
+    each_chunk(rows, most, [&](place& p, std::int32_t n) {
+      if (n > 0) {
+        chunks.push_back({.place = p.number, .first = p.n_read, .n = n});
+      } else {
+        has_read(p, 0);
+      }
+    });
+  }
+
+  // The next n tokens of a prompt were read, or are about to be, in the stream's order.
+  void has_read(place& p, std::int32_t n) {
+    const text& t = p.text->value.written;
+    if (n > 0) rounds_->remember(p.number, t.tokens(), p.n_read, p.n_read + n);
+    p.reads = p.reads || n > 0;
+    p.n_read += n;
+    record_.prompt_rows += n;
+    if (p.n_read < t.size() - 1) return;
+    if (t.left() == 0) {
+      end_unwritten(p);
+    } else {
+      follow(p, 0);
+      p.in_step = true;
     }
+  }
+
+  // A model has failed in a pass that read prompts: what caches hold of them is not to be trusted, nor what others have
+  // begun with since.
+  void lose_rows() {
+    give_up();
+    for (place& p : places_.all())
+      rounds_->forget_rows(p.number);
   }
 
   // The draft's cache follows the text from here on, of which it has the first n_known tokens.
@@ -160,31 +204,39 @@ class served_texts {
     p.holds_rows = false;
   }
 
-  // Reads so many tokens of a prompt at most, and gives how many there were.
-  std::int32_t read_prompt(place& p, std::int32_t most) {
-    const text& t = p.text->value.written;
-    const std::int32_t goal = t.size() - 1;
-    if (p.is_new) rounds_->put(p.number, t);
-    p.is_new = false;
-    if (!p.reads) p.n_read = rounds_->adopt(p.number, t.tokens().first(static_cast<std::size_t>(goal)));
-    const std::int32_t n = (std::min)(most, goal - p.n_read);
-    if (!ensure(p, p.n_read + n + 1)) return 0;
-    if (n > 0) {
-      p.reads = true;
-      rounds_->read(p.number, p.n_read, p.n_read + n);
-      rounds_->remember(p.number, t.tokens(), p.n_read, p.n_read + n);
-      p.n_read += n;
-      record_.prompt_rows += n;
-      record_.target_rows += n;
+  // Calls take(place, n) for texts that have not begun, in turn: the next n tokens of each, `rows` in all and of `most`
+  // texts at most, for which both caches have room. A text that begins like one before it waits, and then begins with
+  // its rows.
+  template <class FunctionT>
+  void each_chunk(std::int32_t rows, std::size_t most, const FunctionT& take) {
+    readers_.assign(places_.in_turn().begin(), places_.in_turn().end());
+    std::vector<place*>& now = reading_;
+    now.clear();
+    for (place* p : readers_) {
+      if (rows == 0 || now.size() == most) return;
+      if (p->text == nullptr || p->in_step) continue;
+      attempt(*p, [&] {
+        const text& t = p->text->value.written;
+        const std::int32_t goal = t.size() - 1;
+        if (p->is_new) rounds_->put(p->number, t);
+        p->is_new = false;
+        if (!p->reads) p->n_read = rounds_->adopt(p->number, t.tokens().first(static_cast<std::size_t>(goal)));
+        if (!p->reads && std::any_of(now.begin(), now.end(), [&](place* q) { return waits_for(*p, *q); })) return;
+        const std::int32_t n = (std::min)(rows, goal - p->n_read);
+        if (!ensure(*p, p->n_read + n + 1)) return;
+        rows -= n;
+        if (n > 0) now.push_back(p);
+        take(*p, n);
+      });
     }
-    if (p.n_read < goal) return n;
-    if (t.left() == 0) {
-      end_unwritten(p);
-    } else {
-      follow(p, 0);
-      p.in_step = true;
-    }
-    return n;
+  }
+
+  // Whether what another text reads now is more of this one than there is.
+  bool waits_for(const place& p, const place& other) const {
+    if constexpr (!RoundsT::shares_rows) return false;
+    if (other.text == nullptr || other.in_step) return false;
+    const auto own = p.text->value.written.tokens(), its = other.text->value.written.tokens();
+    return std::mismatch(own.begin(), own.end(), its.begin(), its.end()).first - own.begin() > p.n_read + 1;
   }
 
   // A text that was only to be read.
@@ -199,8 +251,8 @@ class served_texts {
   RoundsT* rounds_;
   text_places::table texts_;
   text_places places_;
-  std::vector<place*> readers_;  // that are gone through
-  bool is_full_ = false;         // pages have run out, and no text has left since
+  std::vector<place*> readers_, reading_;  // that are gone through, and that read
+  bool is_full_ = false;                   // pages have run out, and no text has left since
   std::vector<text_event> events_;
   step_record record_;
 };

@@ -48,9 +48,11 @@ struct round_ticket {
   struct participant {
     text_place* at;
     std::uint64_t turn;
+    bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
-  std::int32_t n_rows = 0;  // of its pass
+  std::vector<participant> readers;  // whose prompts its pass reads
+  std::int32_t n_rows = 0;           // of its pass
   bool drafts = false;
 };
 

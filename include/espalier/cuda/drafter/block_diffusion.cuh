@@ -15,6 +15,7 @@
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/drafter/block_diffusion.hpp"
 
@@ -32,7 +33,7 @@ namespace espalier::cuda {
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
 //! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
 //!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, lanes) before
-//!             the texts are written on. What is read of a text is what the target's cache holds of it
+//!             the texts are written on, and of prompts that it reads by read(backend, chunks, n_chunks, n_rows). What is read of a text is what the target's cache holds of it
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
 //!             was made for
 //! Pre         trees are no deeper than the block
@@ -75,6 +76,13 @@ class block_diffusion {
   void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
             cudaStream_t stream) {
     model_.read(context_, backend, state_rows::of(texts, path, lanes, length_ + 1), stream);
+  }
+
+  //! The same pass has read these chunks of prompts, n_rows rows of them at most.
+  template <class BackendT>
+  void read(const BackendT& backend, const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t n_rows,
+            cudaStream_t stream) {
+    model_.read(context_, backend, state_rows::of_chunks(chunks, n_chunks, n_rows), stream);
   }
 
   auto propose_block(const text_batch& texts, cudaStream_t stream) {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/concepts/backend.cuh"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/decoder/round_kernels.cuh"
+#include "espalier/cuda/decoder/round_parts.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
+#include "espalier/decoder/text.hpp"
+
+namespace espalier::cuda::detail {
+
+// The texts of a decoder on the device, by place, and the models whose caches hold them: what is done between rounds,
+// in the rounds' stream. The text in place i has sequence first_sequence + i of the target's cache.
+template <class DrafterT, class KVStoreT, class BackendT>
+class text_caches {
+ protected:
+  using drafter_type = std::remove_reference_t<DrafterT>;
+  using kv_type = std::remove_reference_t<KVStoreT>;
+  using backend_type = std::remove_reference_t<BackendT>;
+
+ public:
+  static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
+  // Whether a text can begin with rows that another has computed.
+  static constexpr bool shares_rows = SharingKVStore<kv_type> && !reads_features;
+  // Whether caches can give up what they hold of texts that have left.
+  static constexpr bool can_release = SharingKVStore<kv_type> || ReleasingDrafter<drafter_type>;
+
+  text_caches(DrafterT&& drafter, KVStoreT&& kv, BackendT&& backend, const rounds_shape& shape)
+      : drafter_(std::forward<DrafterT>(drafter)),
+        kv_(std::forward<KVStoreT>(kv)),
+        backend_(std::forward<BackendT>(backend)),
+        first_sequence_(shape.first_sequence),
+        context_((std::min)(backend_.max_positions(), kv_.capacity())),
+        max_rows_((std::min)(shape.max_rows, static_cast<std::int32_t>(backend_.max_rows()))),
+        tokens_(static_cast<std::size_t>(shape.max_texts) * (static_cast<std::size_t>(context_) + 1)),
+        states_(static_cast<std::size_t>(shape.max_texts)),
+        found_(states_.size()) {}
+  text_caches(const text_caches&) = delete;
+  ~text_caches() { (void)cudaStreamSynchronize(stream_.get()); }
+
+  kv_type& kv() { return kv_; }
+  const kv_type& kv() const { return kv_; }
+  std::int32_t vocab_size() const { return backend_.vocab_size(); }
+  std::int32_t context() const { return context_; }
+  std::int32_t sequence(std::int32_t place) const { return first_sequence_ + place; }
+
+  // The text in this place is as the host has it from now on, and has no fault.
+  void put(std::int32_t place, const espalier::text& text) {
+    const auto end =
+        static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{text.size()} + text.left()));
+    const text_state state{text.size(), end, text.options().stream, text.seed()};
+    const auto first = static_cast<std::size_t>(place) * (static_cast<std::size_t>(context_) + 1);
+    tokens_.upload(text.tokens(), stream_.get(), first);
+    launch("put_state", put_state<text_state>, {}, stream_.get(), states_.data() + place, state, found_.data() + place);
+  }
+
+  // The sequence of this place holds the longest beginning of these tokens that the cache has, and nothing else; gives
+  // how many. A drafter that reads the target's hidden states needs those of all.
+  std::int32_t adopt(std::int32_t place, std::span<const token_id> tokens) {
+    if constexpr (PrefixKVStore<kv_type>) {
+      const std::int32_t s = sequence(place);
+      const std::span<const token_id> wanted = tokens.first(reads_features ? 0 : tokens.size());
+      if constexpr (SharingKVStore<kv_type>) {
+        return kv_.adopt(s, wanted, stream_.get());
+      } else {
+        const std::span<const token_id> held = kv_.prefix(s);
+        const auto n = std::mismatch(held.begin(), held.end(), wanted.begin(), wanted.end()).first - held.begin();
+        kv_.remember(s, static_cast<std::int32_t>(n), {});
+        return static_cast<std::int32_t>(n);
+      }
+    }
+    return 0;
+  }
+  // The rows from number `first` to `end` are those of the text.
+  void remember(std::int32_t place, std::span<const token_id> tokens, std::int32_t first, std::int32_t end) {
+    if constexpr (PrefixKVStore<kv_type>) {
+      const auto n = static_cast<std::size_t>(end - first);
+      kv_.remember(sequence(place), first, tokens.subspan(static_cast<std::size_t>(first), n));
+    }
+  }
+  // The caches' rows of this place can be given to others.
+  void release(std::int32_t place) {
+    if constexpr (SharingKVStore<kv_type>) kv_.truncate(sequence(place), 0);
+    if constexpr (ReleasingDrafter<drafter_type>) drafter_.release(place);
+  }
+
+  // Forwards the tokens from number `first` to end - 1 of the text, in passes of their own.
+  void read(std::int32_t place, std::int32_t first, std::int32_t end) {
+    told([&] {
+      for (std::int32_t next = first; first < end; first = next) {
+        next = (std::min)(end, first + max_rows_);
+        prefill_.run(backend_, kv_, sequence(place), text_at(place), first, next, stream_.get(),
+                     [&]([[maybe_unused]] std::int32_t at, [[maybe_unused]] std::int32_t n) {
+                       if constexpr (reads_features) drafter_.read(backend_, place, at, n, stream_.get());
+                     });
+      }
+    });
+  }
+  // No text begins with what the cache has at this place.
+  void forget_rows(std::int32_t place) {
+    release(place);
+    if constexpr (PrefixKVStore<kv_type> && !SharingKVStore<kv_type>) kv_.remember(sequence(place), 0, {});
+  }
+
+  // The drafter follows the text, of which it knows the first n_known tokens.
+  void begin_draft(std::int32_t place, std::span<const token_id> tokens, std::int32_t n_known) {
+    drafter_.ensure(place, static_cast<std::int32_t>(tokens.size()), stream_.get());
+    told([&] { drafter_.begin(place, text_at(place), tokens, n_known, stream_.get()); });
+  }
+
+  // Slots for a round of a text that may reach so many tokens.
+  void ensure(std::int32_t place, std::int32_t n_slots) {
+    kv_.ensure(sequence(place), n_slots, stream_.get());
+    drafter_.ensure(place, n_slots, stream_.get());
+  }
+
+ protected:
+  std::exception_ptr failure_of_models() {
+    const std::exception_ptr before = std::exchange(failure_, nullptr), now = failure_now();
+    return before ? before : now;
+  }
+
+  // What models have said so far is of rounds that were given up.
+  void forget_failures() noexcept {
+    failure_ = nullptr;
+    (void)failure_now();
+  }
+
+  // All texts.
+  text_view texts() const { return {tokens_.data(), states_.data(), context_}; }
+
+  DrafterT drafter_;
+  KVStoreT kv_;
+  BackendT backend_;
+  std::int32_t first_sequence_;
+  std::int32_t context_;
+  std::int32_t max_rows_;  // of a pass
+  stream stream_;
+  device_array<token_id> tokens_;  // [places][context + 1]
+  device_array<text_state> states_;
+  device_array<fault> found_;
+
+ private:
+  static constexpr bool models_fail = FailingBackend<drafter_type> || FailingBackend<backend_type>;
+
+  // Passes that leave nothing for the host, f(): what a model of the host throws there is thrown here. It is waited for,
+  // since the model may be at work for a round that is under way, whose failure is kept for it.
+  template <class FunctionT>
+  void told(const FunctionT& f) {
+    if constexpr (!models_fail) return f();
+    require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    if (!failure_) failure_ = failure_now();
+    f();
+    require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    if (const std::exception_ptr failure = failure_now()) std::rethrow_exception(failure);
+  }
+
+  std::exception_ptr failure_now() {
+    try {
+      if constexpr (FailingBackend<drafter_type>) drafter_.raise_failure();
+      if constexpr (FailingBackend<backend_type>) backend_.raise_failure();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return {};
+  }
+
+  text_view text_at(std::int32_t place) const {
+    return {tokens_.data() + static_cast<std::ptrdiff_t>(place) * (context_ + 1), states_.data() + place, context_};
+  }
+
+  prefill prefill_;
+  std::exception_ptr failure_;  // of a model of the host, in a round that has not come over
+};
+
+}  // namespace espalier::cuda::detail
