@@ -274,7 +274,7 @@ set(espalier_llama_cpp_headers
   include/espalier/model/llama_cpp/llama_cpp_kv.hpp
   include/espalier/model/llama_cpp/llama_cpp_model.hpp
   include/espalier/model/llama_cpp/remote_thread.hpp
-  include/espalier/model/llama_cpp/server_answers.hpp
+  include/espalier/model/llama_cpp/server_answer.hpp
 )
 
 # espalier::cuda: adds the CUDA runtime and CUB to core. include/espalier/cuda.cuh includes all of these.

@@ -149,7 +149,7 @@ set(tested_elsewhere
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
   "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
-  "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answers.hpp"
+  "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answer.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"

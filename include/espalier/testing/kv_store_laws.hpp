@@ -42,6 +42,8 @@ class kv_store_laws {
   }
 
  private:
+  static constexpr bool keeps_paths = requires { requires AccessT::keeps_paths; };
+
   std::vector<int>& rows(std::int32_t s) { return expected_[static_cast<std::size_t>(s)]; }
 
   // All committed rows of all sequences are what they were.
@@ -202,8 +204,9 @@ class kv_store_laws {
         }
       } else if (what < 7) {
         std::vector<std::int32_t> kept;
-        for (std::size_t i = 0; i < open.size(); ++i) {
-          if (random() % 3 != 0) kept.push_back(static_cast<std::int32_t>(i));
+        const std::size_t end = keeps_paths ? random() % (open.size() + 1) : open.size();
+        for (std::size_t i = 0; i < end; ++i) {
+          if (keeps_paths || random() % 3 != 0) kept.push_back(static_cast<std::int32_t>(i));
         }
         std::size_t n = kept.size();
         if (!kv_.compacts()) {
@@ -243,6 +246,8 @@ class kv_store_laws {
 //! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
 //!   access.write(kv, sequence, slot, number)
 //!   access.read(kv, sequence, slot) -> number
+//! With `static constexpr bool keeps_paths = true` in it, each row that it writes follows the one before it, and what is
+//! kept of such a chain is its beginning: for stores that keep paths alone, see KVStore.
 //!
 //! Pre         a capacity of 16 rows or more a sequence, and nothing that must be kept
 //! Errors      law_error with what is wrong

@@ -2,10 +2,14 @@
 #include "espalier/model/llama_cpp/llama_cpp_backend.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <random>
 #include <span>
@@ -19,6 +23,7 @@
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/kv_store_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/fixed.hpp"
@@ -79,6 +84,115 @@ void add_chain(forward_batch& batch, llama_cpp_kv& kv, std::int32_t s, const std
 }
 
 }  // namespace
+
+namespace {
+
+// Numbers in llama.cpp's own cells: a number is a token, and is read from the first layer's key, whose pairs of numbers
+// are turned by their position and keep their length.
+class number_cells {
+ public:
+  static constexpr bool keeps_paths = true;
+
+  explicit number_cells(const llama_cpp_model& model) : last_(static_cast<std::size_t>(model.vocab_size()), -1) {
+    llama_cpp_kv kv(model, {.capacity = model.vocab_size()});
+    for (std::int32_t first = 0; first < model.vocab_size(); first += 256) {
+      forward_batch batch;
+      kv.append(0, 256);
+      batch.begin_sequence(0, first, 256);
+      std::vector<token_id> tokens(256);
+      std::iota(tokens.begin(), tokens.end(), first);
+      batch.add_chain(tokens, first, 0);
+      kv.pass(batch.view());
+      std::vector<std::int32_t> all(256);
+      std::iota(all.begin(), all.end(), 0);
+      kv.commit(0, all);
+    }
+    keys_.resize(last_.size());
+    for (const cell& one : cells(kv, 0))
+      keys_[static_cast<std::size_t>(one.position)] = one.key;
+  }
+
+  void write(llama_cpp_kv& kv, std::int32_t s, std::int32_t slot, int number) {
+    const auto token = static_cast<token_id>(static_cast<std::size_t>(number) % last_.size());
+    last_[static_cast<std::size_t>(token)] = number;
+    forward_batch batch;
+    const std::int32_t n = kv.size(s);
+    batch.begin_sequence(s, n, slot - n + 1);
+    batch.add_row(token, slot, slot - n, false).include_first(slot - n);
+    kv.pass(batch.view());
+  }
+
+  int read(llama_cpp_kv& kv, std::int32_t s, std::int32_t slot) {
+    for (const cell& one : cells(kv, s)) {
+      if (one.position == slot) return last_[token_of(one.key)];
+    }
+    return -1;
+  }
+
+ private:
+  using key_lengths = std::array<float, tiny_gguf::head_size / 2>;
+
+  struct cell {
+    std::int32_t position;
+    key_lengths key;
+  };
+
+  // What llama_state_seq_get_data() writes of a sequence, as far as the first layer's keys.
+  static std::vector<cell> cells(llama_cpp_kv& kv, std::int32_t s) {
+    const llama_seq_id id = kv.trunk(s);
+    std::vector<std::uint8_t> bytes(llama_state_seq_get_size(kv.context(), id));
+    REQUIRE(llama_state_seq_get_data(kv.context(), bytes.data(), bytes.size(), id) == bytes.size());
+    const std::uint8_t* at = bytes.data() + 2 * sizeof(std::uint32_t);  // a magic number, the sequence
+    const auto take = [&]<class NumberT>(NumberT number) {
+      std::memcpy(&number, at, sizeof number);
+      at += sizeof number;
+      return number;
+    };
+    REQUIRE(take(std::uint32_t{}) == 1);  // streams
+    std::vector<cell> read(take(std::uint32_t{}));
+    for (cell& one : read) {
+      one.position = take(std::int32_t{});
+      at += take(std::uint32_t{}) * sizeof(llama_seq_id);
+    }
+    if (read.empty()) return read;
+    at += 2 * sizeof(std::uint32_t);  // the layout of values, the number of layers
+    REQUIRE(take(std::int32_t{}) == GGML_TYPE_F16);
+    REQUIRE(take(std::uint64_t{}) == tiny_gguf::head_size * sizeof(ggml_fp16_t));
+    for (cell& one : read) {
+      for (float& length : one.key) {
+        const float x = ggml_fp16_to_fp32(take(ggml_fp16_t{})), y = ggml_fp16_to_fp32(take(ggml_fp16_t{}));
+        length = std::sqrt(x * x + y * y);
+      }
+    }
+    return read;
+  }
+
+  std::size_t token_of(const key_lengths& key) {
+    const auto [known, is_new] = known_.try_emplace(key, 0);
+    if (is_new) {
+      const auto distance = [&](const key_lengths& other) {
+        return std::transform_reduce(key.begin(), key.end(), other.begin(), 0.0F, std::plus<>(),
+                                     [](float a, float b) { return (a - b) * (a - b); });
+      };
+      const auto nearest = std::min_element(keys_.begin(), keys_.end(),
+                                            [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+      known->second = static_cast<std::size_t>(nearest - keys_.begin());
+    }
+    return known->second;
+  }
+
+  std::vector<key_lengths> keys_;  // [vocab]
+  std::vector<int> last_;          // [vocab] the last number that was written as this token
+  std::map<key_lengths, std::size_t> known_;
+};
+
+}  // namespace
+
+TEST_CASE("KVStore laws: llama_cpp_kv, in llama.cpp's own cells") {
+  const llama_cpp_model model(tiny({}), {.threads = 1});
+  llama_cpp_kv kv(model, {.capacity = 16, .n_sequences = 3});
+  testing::check_kv_store(kv, 3, number_cells(model));
+}
 
 TEST_CASE("Backend laws: llama_cpp_backend, to the rounding of its cache") {
   const llama_cpp_model model(tiny({}), {.threads = 1});
@@ -259,5 +373,8 @@ TEST_CASE("llama_cpp_model: files that are no models, and models that have no su
   REQUIRE(says(message_of<model_error>([&] { llama_cpp_model model(broken); }), "broken.gguf", "no model that"));
   const std::string unknown = tiny({.architecture = "unheard_of"}, "unknown");
   REQUIRE(says(message_of<model_error>([&] { llama_cpp_model model(unknown); }), "unknown.gguf", "unheard_of"));
+  const std::string recurrent = tiny({.architecture = "mamba"}, "recurrent");
+  REQUIRE(says(message_of<model_error>([&] { llama_cpp_model model(recurrent); }), "recurrent.gguf is recurrent",
+               "a row for each token"));
   REQUIRE(says(message_of<option_error>([&] { llama_cpp_model(tiny({}), {.threads = -1}); }), "threads", "-1"));
 }

@@ -66,9 +66,10 @@ struct rpc_server {
     char* arguments[] = {program.data(), endpoint.data(), nullptr};
     REQUIRE(posix_spawn(&process, program.c_str(), &files, nullptr, arguments, environ) == 0);
     posix_spawn_file_actions_destroy(&files);
-    for (int i = 0; i < 200 && !detail::server_answers(endpoint); ++i)
+    using detail::server_answer;
+    for (int i = 0; i < 200 && detail::ask_server(endpoint) != server_answer::takes; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    REQUIRE(detail::server_answers(endpoint));
+    REQUIRE(detail::ask_server(endpoint) == server_answer::takes);
   }
   rpc_server(const rpc_server&) = delete;
   rpc_server& operator=(const rpc_server&) = delete;
@@ -118,7 +119,7 @@ TEST_CASE("llama_cpp_model over two servers: a server that goes away in the midd
   decode.begin(prompt, stop);
   while (decode.current().written().size() < 10)
     decode.step();
-  const std::size_t n = decode.current().size();
+  const std::int32_t n = decode.current().size();
   // The second server takes the next pass and does not answer; then it dies.
   second.signal(SIGSTOP);
   std::thread killer([&] {
@@ -147,7 +148,9 @@ TEST_CASE("llama_cpp_model over two servers: a server that goes away in the midd
     const auto whole = next.current().written();
     REQUIRE(std::vector<token_id>(whole.begin(), whole.end()) == expected);
   }
-  REQUIRE(says(message_of<llama_cpp_error>([&] { llama_cpp_model again(file, spread); }), second.endpoint, "broke"));
+  const std::string again = message_of<llama_cpp_error>([&] { llama_cpp_model(file, spread).vocab_size(); });
+  INFO(again);
+  REQUIRE(says(again, second.endpoint, "broke"));
 }
 
 TEST_CASE("llama_cpp_model: a server that dies between two passes, and one that gives no answer") {

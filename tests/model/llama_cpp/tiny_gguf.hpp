@@ -10,7 +10,7 @@
 #include <ggml.h>
 #include <gguf.h>
 
-// A small random model as a GGUF file.
+// A small random model as a GGUF file: a Llama, or a Mamba.
 struct tiny_gguf {
   std::string architecture = "llama";
   std::uint32_t seed = 1;
@@ -50,9 +50,27 @@ struct tiny_gguf {
     add("token_embd.weight", width, vocab);
     add("output_norm.weight", width, 0, true);
     add("output.weight", width, vocab);
+    if (architecture == "mamba") {
+      gguf_set_val_u32(out, "mamba.ssm.conv_kernel", 4);
+      gguf_set_val_u32(out, "mamba.ssm.inner_size", 2 * width);
+      gguf_set_val_u32(out, "mamba.ssm.state_size", 8);
+      gguf_set_val_u32(out, "mamba.ssm.time_step_rank", 4);
+    }
     for (std::uint32_t i = 0; i < layers; ++i) {
       const std::string layer = "blk." + std::to_string(i) + ".";
       add(layer + "attn_norm.weight", width, 0, true);
+      if (architecture == "mamba") {
+        add(layer + "ssm_in.weight", width, 4 * width);
+        add(layer + "ssm_conv1d.weight", 4, 2 * width);
+        add(layer + "ssm_conv1d.bias", 2 * width, 0);
+        add(layer + "ssm_x.weight", 2 * width, 4 + 2 * 8);
+        add(layer + "ssm_dt.weight", 4, 2 * width);
+        add(layer + "ssm_dt.bias", 2 * width, 0);
+        add(layer + "ssm_a", 8, 2 * width);
+        add(layer + "ssm_d", 2 * width, 0);
+        add(layer + "ssm_out.weight", 2 * width, width);
+        continue;
+      }
       add(layer + "attn_q.weight", width, heads * head_size);
       add(layer + "attn_k.weight", width, kv_heads * head_size);
       add(layer + "attn_v.weight", width, kv_heads * head_size);

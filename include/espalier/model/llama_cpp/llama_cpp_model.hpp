@@ -88,6 +88,7 @@ class loaded_llama_cpp {
     if (!options.servers.empty()) remote_ = std::make_unique<remote_thread>(options.servers);
     llama_cpp_log log;
     call([&] { model_ = load(file, options); }, unlimited);
+    if (remote_) remote_->connected();
     if (model_ == nullptr) raise<model_error>(file, " is no model that llama.cpp can load: ", log.complaint());
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -25,7 +26,7 @@
 
 #include "espalier/config.hpp"
 #include "espalier/model/llama_cpp/llama_cpp_error.hpp"
-#include "espalier/model/llama_cpp/server_answers.hpp"
+#include "espalier/model/llama_cpp/server_answer.hpp"
 
 namespace espalier::detail {
 
@@ -33,8 +34,9 @@ namespace espalier::detail {
 struct server_losses {
   std::mutex mutex;
   std::condition_variable changed;
-  unsigned n = 0;              // connections that broke
-  std::set<std::string> gone;  // servers that did not answer after one did
+  unsigned n = 0;               // connections that broke
+  std::set<std::string> known;  // servers that have been connected to
+  std::set<std::string> gone;   // those of them whose connection broke
   ggml_abort_callback_t before = nullptr;
 
   static server_losses& all() {
@@ -55,14 +57,14 @@ class remote_thread {
   explicit remote_thread(std::vector<std::string> servers) : servers_(std::move(servers)) {
     server_losses& losses = server_losses::all();
     for (const std::string& server : servers_) {
-      {
-        const std::lock_guard lock(losses.mutex);
-        if (losses.gone.count(server) != 0) {
-          raise<llama_cpp_error>("the connection to server ", server,
-                                 " broke, and ggml does not connect to it again: start a new process to use it.");
-        }
+      const std::lock_guard lock(losses.mutex);
+      if (losses.gone.count(server) != 0) {
+        raise<llama_cpp_error>("the connection to server ", server,
+                               " broke, and ggml does not connect to it again: start a new process to use it.");
       }
-      if (!server_answers(server)) raise<llama_cpp_error>("no server answers at ", server, ".");
+      // One that serves this process leaves others waiting.
+      if (losses.known.count(server) == 0 && ask_server(server) != server_answer::takes)
+        raise<llama_cpp_error>("no server answers at ", server, ".");
     }
     static const bool listens = [&] {
       losses.before = ggml_set_abort_callback(&on_abort);
@@ -90,11 +92,18 @@ class remote_thread {
 
   bool lost() const { return lost_; }
 
+  // The servers have been connected to.
+  void connected() const {
+    const std::lock_guard lock(server_losses::all().mutex);
+    server_losses::all().known.insert(servers_.begin(), servers_.end());
+  }
+
   // Makes a call on the thread, and waits for it, `patience` seconds at most. The call may go on after an error: what
   // it refers to must be its own, or stay.
   //
   // Errors: what the call throws; llama_cpp_error that names the server which went away, after which no call is made
   void run(std::function<void()> call, double patience) {
+    const std::lock_guard one_at_a_time(calls_);
     server_losses& losses = server_losses::all();
     std::unique_lock lock(losses.mutex);
     if (lost_) raise<llama_cpp_error>(what_is_lost_);
@@ -115,7 +124,7 @@ class remote_thread {
     lock.unlock();
     const std::string who = who_is_gone();
     what_is_lost_ = told ? who + " went away in the middle of a pass"
-                         : who + " gave no answer for " + std::to_string(static_cast<int>(patience)) + " seconds";
+                         : who + " gave no answer for " + in_words(patience) + " seconds";
     what_is_lost_ +=
         ". Texts stand at their last committed token, and can go on over another llama_cpp_model; this one can make no "
         "more passes.";
@@ -190,14 +199,17 @@ class remote_thread {
     }
   }
 
-  // The servers that do not answer, or all where each does: the one that broke may have been started again.
+  // The servers that refuse a connection, or else those that are silent, or else all: the one that broke may have been
+  // started again.
   std::string who_is_gone() const {
-    std::vector<std::string> silent;
+    std::vector<std::string> refuse, silent;
     for (const std::string& server : servers_) {
-      if (!server_answers(server)) silent.push_back(server);
+      const server_answer answer = ask_server(server);
+      if (answer == server_answer::refuses) refuse.push_back(server);
+      if (answer == server_answer::silent) silent.push_back(server);
     }
-    const std::vector<std::string>& named = silent.empty() ? servers_ : silent;
-    std::string who = named.size() == 1 ? "the server " : silent.empty() ? "one of the servers " : "the servers ";
+    const std::vector<std::string>& named = !refuse.empty() ? refuse : !silent.empty() ? silent : servers_;
+    std::string who = named.size() == 1 ? "the server " : refuse.empty() ? "one of the servers " : "the servers ";
     const std::lock_guard lock(server_losses::all().mutex);
     for (std::size_t i = 0; i < named.size(); ++i) {
       who += (i == 0 ? "" : ", ") + named[i];
@@ -209,7 +221,8 @@ class remote_thread {
   std::vector<std::string> servers_;
   std::shared_ptr<shared_state> state_ = std::make_shared<shared_state>();
   std::thread thread_;
-  bool lost_ = false;
+  std::mutex calls_;
+  std::atomic<bool> lost_ = false;
   std::string what_is_lost_;
 };
 
