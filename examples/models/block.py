@@ -204,3 +204,11 @@ def step_hits(draft, ids, rows):
     best = draft.logits(draft.hidden(ids)).argmax(-1)
     right = F.pad(best[:, :-1] == ids[:, 1:], (0, rows))
     return right.unfold(1, rows - 1, 1)[:, : ids.shape[1]]
+
+
+def agreement(hits, valid, size):
+    """For each depth, how often the drafted token is the target's, and the mean accepted length of the rounds."""
+    n = torch.arange(hits.shape[1])[None, :, None]
+    use = (n >= size[:, None, None]) & (n + torch.arange(1, hits.shape[2] + 1) < valid[:, None, None])
+    rounds = sum(accepted_lengths(hits, valid, size), [])
+    return (hits & use).sum((0, 1)) / use.sum((0, 1)), float(np.mean(rounds))

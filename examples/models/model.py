@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
 """The Llama family, its optimizer, the trainer and the int8 form in which the weights are stored."""
 
+import json
 import math
 import os
+import pickle
 import time
 
 import numpy as np
@@ -174,6 +176,32 @@ class Llama(nn.Module):
         self.head = torch.compile(Llama.head, dynamic=False)
 
 
+def divergence(h, weight, teacher, teacher_weight, use, hard):
+    """KL(target || draft) over the whole vocabulary, plus hard times the cross entropy with the target's first choice."""
+    return divergence_of_logits(F.linear(h, weight), F.linear(teacher, teacher_weight), use, hard)
+
+
+def divergence_of_logits(q, p, use, hard):
+    p, q = p.float(), q.float().log_softmax(-1)
+    logp = p.log_softmax(-1)
+    kl = (logp.exp() * (logp - q)).sum(-1)
+    best = p.argmax(-1)
+    ce = -q.gather(-1, best[:, None])[:, 0]
+    return (
+        ((kl + hard * ce) * use).sum() / use.sum(),
+        (kl * use).sum() / use.sum(),
+        ((q.argmax(-1) == best).float() * use).sum() / use.sum(),
+    )
+
+
+def principal(embedding, width):
+    """The best picture of an embedding in width dimensions, with which a draft's begins."""
+    e = embedding.float()
+    directions = torch.linalg.eigh(e.T @ e).eigenvectors[:, -width:].flip(1)
+    e = e @ directions
+    return e / e.std() * 0.05
+
+
 class Muon:
     """Momentum whose update is made orthogonal by Newton-Schulz iteration (Jordan et al., 2024)."""
 
@@ -259,7 +287,8 @@ def take(counter):
 
 class Trainer:
     """Workers of one thread each share the weights; each takes the next part of a step's batch when it is free, so that a
-    core that other work keeps busy slows the step little. The schedule follows the clock, not the count of steps.
+    core that other work keeps busy slows the step little. The schedule follows the clock, not the count of steps. A model on
+    another device than the CPU has one worker.
 
     source(length, seed) gives an object with draw(tokens), cheap and the same in every worker, and fetch(drawn);
     loss(model, *fetched) a tuple whose first member is minimised and whose others are shown."""
@@ -297,6 +326,7 @@ class Trainer:
         if args.compile:
             model.compile_parts()
         params, length, source = list(model.parameters()), 0, None
+        device = params[0].device.type
         for p in params:
             p.grad = None
         budget, begun, before = args.minutes * 60, time.time(), state["elapsed"]
@@ -325,7 +355,7 @@ class Trainer:
                 while drawn <= (state["step"] - offset) * args.accumulate + part:
                     batch = source.draw(args.micro)
                     drawn += 1
-                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
+                with torch.autocast(device, dtype=torch.bfloat16, enabled=args.precision == "bf16"):
                     values = self.loss(model, *source.fetch(batch))
                 (values[0] / args.accumulate).backward()
                 for i, v in enumerate(values):
@@ -381,7 +411,12 @@ def begin(args, model, opt, path):
     print(f"parameters {sum(p.numel() for p in model.parameters())}", flush=True)
     if not os.path.exists(path) or args.fresh:
         return {"elapsed": 0.0, "step": 0, "tokens": 0}
-    c = torch.load(path)
+    try:
+        c = torch.load(path, map_location="cpu")
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as fault:
+        raise SystemExit(f"the checkpoint {path} is cut short or damaged ({fault}); --fresh begins anew.")
+    if {n: w.shape for n, w in c["model"].items()} != {n: w.shape for n, w in model.state_dict().items()}:
+        raise SystemExit(f"the checkpoint {path} is of a model of other sizes; --fresh begins anew.")
     model.load_state_dict(c["model"])
     for t, v in zip(opt.tensors(), c["opt"]):
         t.copy_(v)
@@ -393,6 +428,38 @@ def quantise(w):
     """Symmetric int8 with one scale a row."""
     scale = w.abs().amax(1).clamp_min(1e-12) / 127.0
     return torch.round(w / scale[:, None]).clamp(-127, 127).to(torch.int8), scale
+
+
+def write_folder(folder, weights, settings):
+    """A model's folder: model.safetensors, whose matrices are int8 rows, and config.json, the settings and what all models have.
+    Returns the bytes of the former."""
+    from safetensors.torch import save_file
+
+    tensors = {}
+    for name, w in weights.items():
+        w = w.float().contiguous()
+        if w.dim() == 2:
+            tensors[name], tensors[name + "_scale"] = quantise(w)
+        else:
+            tensors[name] = w
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "model.safetensors")
+    save_file(tensors, path + ".tmp", metadata={"format": "pt"})
+    os.chmod(path + ".tmp", 0o644)
+    os.replace(path + ".tmp", path)
+    settings = {
+        **settings,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+        "quantization_config": {"quant_method": "espalier_int8_rows"},
+    }
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(settings, f, indent=2)
+        f.write("\n")
+    return os.path.getsize(path)
 
 
 def dequantised(folder):

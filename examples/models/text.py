@@ -137,6 +137,27 @@ class Windows:
         return w[:, :-1], w[:, 1:]
 
 
+class Pool:
+    """Texts (rows of ids, of which each has a valid length) with more about each of their tokens, in shuffled order, again
+    and again."""
+
+    def __init__(self, rng, rows, valid, *more):
+        self.rng, self.rows, self.valid, self.more, self.queue = rng, rows, valid, more, []
+
+    def draw(self, tokens):
+        count = min(max(1, tokens // self.rows.shape[1]), len(self.rows))
+        if len(self.queue) < count:
+            self.queue = list(self.rng.permutation(len(self.rows)))
+        return [self.queue.pop() for _ in range(count)]
+
+    def fetch(self, drawn):
+        """ids [batch][length], what more there is, and 1 for each token whose next one is of the text, else 0."""
+        i = torch.tensor(drawn)
+        ids = self.rows[i].long()
+        use = (torch.arange(ids.shape[1])[None] < self.valid[i, None] - 1).float()
+        return ids, *(part[i].bfloat16() for part in self.more), use
+
+
 def cut_prompts(work, sp, split, count, domain, rng, shortest=24, longest=96):
     """Prompts of one domain: for gsm8k, two in three are whole questions; the rest begin after a line's end."""
     s = np.load(os.path.join(work, f"{domain}_{split}.npy")).astype(np.int64)

@@ -18,9 +18,8 @@ import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
-from block import BLOCK, BlockDraft, Blocks, accepted_lengths, block_hits, block_loss, step_hits
+from block import BLOCK, BlockDraft, Blocks, agreement, block_hits, block_loss, step_hits
 from model import (
     DRAFT,
     TARGET,
@@ -30,11 +29,14 @@ from model import (
     Trainer,
     begin,
     dequantised,
+    divergence,
+    divergence_of_logits,
     exported,
-    quantise,
+    principal,
     save,
+    write_folder,
 )
-from text import BOS, DOMAINS, EOS, Windows, cut_prompts, make_prompts, train_tokenizer
+from text import BOS, DOMAINS, EOS, Pool, Windows, cut_prompts, make_prompts, train_tokenizer
 
 SHARES = {"gsm8k": 0.3, "python": 0.3, "shakespeare": 0.2, "wikitext": 0.2}
 
@@ -79,44 +81,23 @@ def train_target(args):
 
 
 def export(args):
-    from safetensors.torch import save_file
-
     for part, config in (("target", TARGET), ("draft", DRAFT), ("block", BLOCK)):
         path = os.path.join(args.work, part + ".pt")
         if part not in args.part or not os.path.exists(path):
             continue
         weights = torch.load(path, map_location="cpu")["model"]
-        out = {}
-        for name, w in weights.items():
-            w = w.float().contiguous()
-            if w.dim() == 2:
-                out[name], out[name + "_scale"] = quantise(w)
-            else:
-                out[name] = w
-        folder = os.path.join(args.out, part)
-        os.makedirs(folder, exist_ok=True)
-        model = os.path.join(folder, "model.safetensors")
-        save_file(out, model, metadata={"format": "pt"})
-        os.chmod(model, 0o644)
-        settings = {
-            "architectures": ["BlockDraft" if part == "block" else "LlamaForCausalLM"],
-            "model_type": "espalier_block" if part == "block" else "llama",
-            **config,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "mlp_bias": False,
-            "tie_word_embeddings": True,
-            "bos_token_id": BOS,
-            "eos_token_id": EOS,
-            "torch_dtype": "float32",
-            "quantization_config": {"quant_method": "espalier_int8_rows"},
-        }
-        with open(os.path.join(folder, "config.json"), "w") as f:
-            json.dump(settings, f, indent=2)
-            f.write("\n")
-        print(
-            f"{part} parameters {sum(w.numel() for w in weights.values())} file {os.path.getsize(model)} bytes"
+        size = write_folder(
+            os.path.join(args.out, part),
+            weights,
+            {
+                "architectures": ["BlockDraft" if part == "block" else "LlamaForCausalLM"],
+                "model_type": "espalier_block" if part == "block" else "llama",
+                **config,
+                "bos_token_id": BOS,
+                "eos_token_id": EOS,
+            },
         )
+        print(f"{part} parameters {sum(w.numel() for w in weights.values())} file {size} bytes")
     with open(os.path.join(args.work, "tokenizer.model"), "rb") as f, open(
         os.path.join(args.out, "tokenizer.model"), "wb"
     ) as g:
@@ -249,54 +230,18 @@ def write_text(args):
         )
 
 
-def divergence(h, weight, teacher, teacher_weight, use, hard):
-    """KL(target || draft) over the whole vocabulary, plus hard times the cross entropy with the target's first choice."""
-    return divergence_of_logits(F.linear(h, weight), F.linear(teacher, teacher_weight), use, hard)
-
-
-def divergence_of_logits(q, p, use, hard):
-    p, q = p.float(), q.float().log_softmax(-1)
-    logp = p.log_softmax(-1)
-    kl = (logp.exp() * (logp - q)).sum(-1)
-    best = p.argmax(-1)
-    ce = -q.gather(-1, best[:, None])[:, 0]
-    return (
-        ((kl + hard * ce) * use).sum() / use.sum(),
-        (kl * use).sum() / use.sum(),
-        ((q.argmax(-1) == best).float() * use).sum() / use.sum(),
-    )
-
-
-class Pool:
-    """Text with the target's hidden states, in shuffled order, again and again."""
-
-    def __init__(self, path, rng):
-        self.rows, self.valid, self.states = torch.load(path, mmap=True)
-        self.rng, self.queue = rng, []
-
-    def draw(self, count):
-        if len(self.queue) < count:
-            self.queue = list(self.rng.permutation(len(self.rows)))
-        return [self.queue.pop() for _ in range(count)]
-
-    def fetch(self, drawn):
-        i = torch.tensor(drawn)
-        ids = self.rows[i].long()
-        use = (torch.arange(ids.shape[1])[None] < self.valid[i, None] - 1).float()
-        return ids, self.states[i].bfloat16(), use
-
-
 class Mixture:
     """Parts of a batch from what the target wrote (share written) or from the training text."""
 
     def __init__(self, work, seed, written):
         self.rng, self.written = np.random.default_rng(seed), written
-        self.pools = [Pool(os.path.join(work, f), self.rng) for f in ("written.pt", "text.pt")]
+        self.pools = [
+            Pool(self.rng, *torch.load(os.path.join(work, f), mmap=True)) for f in ("written.pt", "text.pt")
+        ]
 
     def draw(self, tokens):
         which = int(self.rng.random() >= self.written)
-        pool = self.pools[which]
-        return which, pool.draw(tokens // pool.rows.shape[1])
+        return which, self.pools[which].draw(tokens)
 
     def fetch(self, drawn):
         return self.pools[drawn[0]].fetch(drawn[1])
@@ -309,10 +254,8 @@ def train_draft(args):
     model = Llama(DRAFT)
     if args.start:
         model.load_state_dict(torch.load(args.start)["model"])
-    else:  # the best 128-dimensional picture of the target's embedding
-        u, sv, _ = torch.linalg.svd(teacher, full_matrices=False)
-        e = u[:, : DRAFT["hidden_size"]] * sv[: DRAFT["hidden_size"]]
-        model.model.embed_tokens.weight.data.copy_(e / e.std() * 0.05)
+    else:
+        model.model.embed_tokens.weight.data.copy_(principal(teacher, DRAFT["hidden_size"]))
     teacher = teacher.bfloat16()
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, True)
     path = os.path.join(args.work, "draft.pt")
@@ -412,14 +355,6 @@ def heldout_continuations(args, target, length, each=None):
     room = length + max(map(len, prompts))
     rows, valid, size, _ = write(target, prompts, room, torch.zeros(len(prompts)), None, half=False)
     return rows, torch.minimum(valid, size + length), size, [o["domain"] for o in lines]
-
-
-def agreement(hits, valid, size):
-    """For each depth, how often the drafted token is the target's, and the mean accepted length of the rounds."""
-    n = torch.arange(hits.shape[1])[None, :, None]
-    use = (n >= size[:, None, None]) & (n + torch.arange(1, hits.shape[2] + 1) < valid[:, None, None])
-    rounds = sum(accepted_lengths(hits, valid, size), [])
-    return (hits & use).sum((0, 1)) / use.sum((0, 1)), float(np.mean(rounds))
 
 
 def measure_block(args, models):
