@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 """Trains the bundled models: a tokenizer, a small Llama (the target), a smaller one (its draft) and a
-block-diffusion draft.
+block-diffusion draft. distil makes a draft for any target.
 
     pip install torch sentencepiece safetensors numpy transformers
+    pip install accelerate gguf    # for a target in a GGUF file
 
 The commands, in order: tokenizer, target, export, write, draft, block, export, measure, prompts. --work keeps checkpoints and token
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
-wikitext2_raw_test.txt (held out)."""
+wikitext2_raw_test.txt (held out). distil needs neither the others nor --data: the target writes texts after prompts, a draft is
+trained on them, exported and measured, and what was interrupted goes on when it is started again."""
 
 import argparse
 import json
@@ -20,6 +22,7 @@ import numpy as np
 import torch
 
 from block import BLOCK, BlockDraft, Blocks, agreement, block_hits, block_loss, step_hits
+from distil import distil
 from model import (
     DRAFT,
     TARGET,
@@ -455,7 +458,7 @@ def main():
         c.set_defaults(run=run)
         return c
 
-    def training(name, run, text, minutes, muon_lr, adam_lr):
+    def training(name, run, text, minutes, muon_lr, adam_lr, longer=True):
         c = command(name, run, text)
         c.add_argument(
             "--minutes",
@@ -469,18 +472,20 @@ def main():
         c.add_argument("--accumulate", type=int, default=8, help="forward passes in one step")
         c.add_argument("--muon-lr", type=float, default=muon_lr)
         c.add_argument("--adam-lr", type=float, default=adam_lr)
-        c.add_argument(
-            "--middle-from",
-            type=float,
-            default=0.55,
-            help="fraction of the budget after which sequences have 512 tokens, not 256",
-        )
-        c.add_argument(
-            "--long-from",
-            type=float,
-            default=0.93,
-            help="fraction of the budget after which sequences have 1024 tokens",
-        )
+        c.set_defaults(middle_from=1, long_from=1)
+        if longer:
+            c.add_argument(
+                "--middle-from",
+                type=float,
+                default=0.55,
+                help="fraction of the budget after which sequences have 512 tokens, not 256",
+            )
+            c.add_argument(
+                "--long-from",
+                type=float,
+                default=0.93,
+                help="fraction of the budget after which sequences have 1024 tokens",
+            )
         c.add_argument("--save-every", type=float, default=180, help="seconds")
         c.add_argument("--eval-every", type=float, default=600, help="seconds")
         c.add_argument("--show", type=int, default=10, help="steps between progress lines")
@@ -515,6 +520,29 @@ def main():
     b.add_argument(
         "--position-decay", type=float, default=7, help="position i of a block weighs exp(-(i - 1) / this)"
     )
+    o = training(
+        "distil", distil, "distils a draft for any target, or resumes", 20, 0.02, 0.003, longer=False
+    )
+    needed = {"required": True, "default": argparse.SUPPRESS}
+    o.add_argument("--target", **needed, help="folder or GGUF file of a model that transformers loads")
+    o.add_argument("--prompts", **needed, help='JSON lines, each with "text" (a user\'s message) or "tokens"')
+    o.add_argument("--out", **needed, help="folder of the draft")
+    o.add_argument(
+        "--held-out",
+        default="",
+        help="prompts to measure with; if not given, every 16th of --prompts, at most 128",
+    )
+    o.add_argument("--texts", type=int, default=30720, help="texts that the target writes")
+    o.add_argument("--batch", type=int, default=256, help="texts at a time")
+    o.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")
+    o.add_argument("--new", type=int, default=256, help="tokens that the target writes after each")
+    o.add_argument("--width", type=int, default=192, help="of the draft")
+    o.add_argument("--layers", type=int, default=4)
+    o.add_argument("--heads", type=int, default=3)
+    o.add_argument(
+        "--hard", type=float, default=0.2, help="weight of the cross entropy with the target's first choice"
+    )
+    o.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     m = command("measure", measure, "agreement of draft and target, held-out losses of the exported weights")
     m.add_argument("--prompts", type=int, default=64, help="prompts a domain, 0: no agreement")
     m.add_argument("--length", type=int, default=128, help="tokens written from each")

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Distils a draft for a small target of random weights. Without torch or transformers it exits with 77: skipped."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+
+try:
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+except ImportError:
+    sys.exit(77)
+
+sys.path[0] = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "models")
+import train  # noqa: E402
+from distil import Target  # noqa: E402
+from model import Llama, dequantised, exported  # noqa: E402
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+SMALL = "--texts 12 --batch 5 --new 12 --longest 8 --width 16 --layers 1 --heads 2 --micro 64 --accumulate 1 --show 2"
+
+
+def run(*arguments):
+    sys.argv = ["train.py", *map(str, arguments)]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        train.main()
+    return said.getvalue()
+
+
+def refusal(*arguments):
+    try:
+        run(*arguments)
+    except SystemExit as sentence:
+        return str(sentence)
+    raise AssertionError("nothing was refused")
+
+
+def write_tokenizer(folder, size):
+    words = {**{f"w{i}": i for i in range(size - 2)}, "<user>": size - 2, "</user>": size - 1}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0")
+    reader.chat_template = "{% for m in messages %}<user> {{ m['content'] }} </user>{% endfor %}{% if add_generation_prompt %} w1{% endif %}"
+    reader.save_pretrained(folder)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    target, prompts, work, out, bad, words = (
+        os.path.join(folder, n) for n in ("target", "prompts", "work", "out", "bad", "words")
+    )
+    with open(words, "w") as f:
+        f.write('{"text": "w5 w6"}')
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=64, max_position_embeddings=32, initializer_range=0.3, **SIZES)
+    LlamaForCausalLM(config).save_pretrained(target)
+    with open(prompts, "w") as f:
+        for i in range(33):
+            f.write(json.dumps({"tokens": [1, *range(3 + i % 5, 3 + i % 5 + 1 + i // 5)]}) + "\n")
+
+    def distil(minutes, *more):
+        small = ("distil", *SMALL.split(), "--device", "cpu", "--minutes", minutes)
+        return (
+            "--work",
+            work,
+            "--threads",
+            "1",
+            *small,
+            "--target",
+            target,
+            "--prompts",
+            prompts,
+            "--out",
+            out,
+            *more,
+        )
+
+    said = run(*distil(0.05))
+    losses = [float(x) for x in re.findall(r"divergence (\S+)", said)]
+    assert losses[-1] < 0.8 * losses[0], losses
+    assert "on 3 prompts kept apart: first choice" in said, said
+
+    # Where the texts are cut short they are written again, the whole ones kept; the training goes on.
+    path = os.path.join(work, "texts.jsonl")
+    with open(path, "rb") as f:
+        texts = f.read()
+    assert texts.count(b"\n") == 13
+    with open(path, "wb") as f:
+        f.write(texts[:-20])
+    more = run(*distil(0.08))
+    with open(path, "rb") as f:
+        again = f.read()
+    assert again.count(b"\n") == 13 and again.split(b"\n")[:12] == texts.split(b"\n")[:12]
+    step = re.search(r"resumed at step (\d+)", more)
+    assert int(step[1]) > 0 and min(map(int, re.findall(r"step +(\d+) loss", more))) > int(step[1]), more
+
+    # What is exported is what was trained, up to the rounding to int8.
+    with open(os.path.join(out, "config.json")) as f:
+        settings = json.load(f)
+    assert settings["vocab_size"] == 64 and settings["max_position_embeddings"] == 32
+    trained = Llama(settings)
+    trained.load_state_dict(torch.load(os.path.join(work, "distil.pt"))["model"])
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        exact = trained.logits(trained.hidden(ids))
+        gap = (exported(out, settings).logits(exported(out, settings).hidden(ids)) - exact).abs().max()
+    assert 0 < gap < 0.05 * exact.abs().max(), (gap, exact.abs().max())
+    assert set(dequantised(out)) == set(trained.state_dict())
+
+    # Greedy texts of a batch are those of each prompt alone, and end where they should.
+    plain = Target(target, torch.float32, "cpu")
+    starts = [[1, 5], [1, 6, 7, 8, 9], [1, 30, 31]]
+    plain.ends = []
+    written = plain.write(starts, torch.zeros(3), 12)
+    plain.ends = [written[0][7]]
+    for start, text in zip(starts, written):
+        likeliest = plain.model(input_ids=torch.tensor([text])).logits[0].argmax(-1).tolist()
+        assert len(text) == len(start) + 12 and likeliest[len(start) - 1 : -1] == text[len(start) :]
+    ended = plain.write(starts, torch.zeros(3), 12)[0]
+    assert ended == written[0][: written[0].index(plain.ends[0], 2) + 1]
+
+    # What does not fit is refused in a sentence.
+    for line, why in (
+        ('{"tokens": [1, 64]}', "token 64 is not of the target's vocabulary, 0 to 63"),
+        ('{"tokens": [1, 2', "line 1 is cut short or no JSON"),
+        ('{"domain": "chat"}', "line 1 is no prompt"),
+        ('{"text": "w5"}', "has no tokenizer"),
+        ("", "has no prompt of at most 8 tokens"),
+    ):
+        with open(bad, "w") as f:
+            f.write(line + "\n")
+        assert why in refusal(*distil(0.1, "--held-out", bad)), (line, why)
+    write_tokenizer(target, 64)
+    assert Target(target, torch.float32, "cpu").encode("w5 w6") == [62, 5, 6, 63, 1]
+    write_tokenizer(target, 65)
+    assert "has 65 tokens, more than the target's 64" in refusal(*distil(0.1, "--held-out", words))
+    assert "--width 48 is more than the target's, 32" in refusal(*distil(0.1, "--width", 48))
+    assert "is of a model of other sizes" in refusal(*distil(0.1, "--width", 8))
+    assert "was written with other new tokens" in refusal(*distil(0.1, "--new", 8))
+    assert "is neither a folder nor a GGUF file" in refusal(*distil(0.1, "--target", bad + "x"))
+    with open(path, "wb") as f:
+        f.write(texts[:300] + b"\n" + texts[300:])
+    assert "texts.jsonl is damaged" in refusal(*distil(0.1))
+    weights = os.path.join(target, "model.safetensors")
+    with open(weights, "r+b") as f:
+        f.truncate(os.path.getsize(weights) // 2)
+    assert "cannot be loaded" in refusal(*distil(0.1))
