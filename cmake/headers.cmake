@@ -231,6 +231,7 @@ set(espalier_files_headers
   include/espalier/model/files/gguf_metadata.hpp
   include/espalier/model/files/json_reader.hpp
   include/espalier/model/files/safetensors_file.hpp
+  include/espalier/model/files/safetensors_shards.hpp
   include/espalier/model/files/tensor_reader.hpp
   include/espalier/model/files/tensor_source.hpp
   include/espalier/model/files/weight_row.hpp
@@ -252,17 +253,21 @@ set(espalier_llama_headers
   include/espalier/model/llama/block_draft_tensors.hpp
   include/espalier/model/llama/block_draft_weights.hpp
   include/espalier/model/llama/elementwise.hpp
+  include/espalier/model/llama/gguf_config.hpp
   include/espalier/model/llama/host_kv_store.hpp
   include/espalier/model/llama/key_turner.hpp
   include/espalier/model/llama/llama_backend.hpp
   include/espalier/model/llama/matrix_product.hpp
   include/espalier/model/llama/model_config.hpp
+  include/espalier/model/llama/model_files.hpp
   include/espalier/model/llama/model_identity.hpp
   include/espalier/model/llama/model_tensors.hpp
   include/espalier/model/llama/model_weights.hpp
   include/espalier/model/llama/packed_matrix.hpp
+  include/espalier/model/llama/rope_scaling.hpp
   include/espalier/model/llama/rotary_table.hpp
   include/espalier/model/llama/simd.hpp
+  include/espalier/model/llama/tensor_names.hpp
   include/espalier/model/llama/thread_team.hpp
 )
 

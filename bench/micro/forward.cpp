@@ -201,7 +201,7 @@ std::vector<shape> shapes_of(const model_config& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     shapes.push_back({c.query_size() + 2 * c.kv_size(), c.hidden_size});
     shapes.push_back({c.hidden_size, c.query_size()});
-    if (c.family == model_config::family_type::llama) shapes.push_back({c.intermediate_size, c.hidden_size});
+    if (c.gated_mlp) shapes.push_back({c.intermediate_size, c.hidden_size});
     shapes.push_back({c.intermediate_size, c.hidden_size});
     shapes.push_back({c.hidden_size, c.intermediate_size});
   }

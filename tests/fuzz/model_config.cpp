@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const bool sound = c.vocab_size > 0 && c.hidden_size > 0 && c.n_layers > 0 && c.head_dim > 0 && c.n_kv_heads > 0 &&
                        c.n_heads % c.n_kv_heads == 0 && c.intermediate_size > 0 && c.max_positions > 0 &&
                        c.rotary_dims >= 0 && c.rotary_dims <= c.head_dim && c.rotary_dims % 2 == 0 &&
-                       c.query_size() > 0 && c.rope_theta >= 1.0 && c.norm_epsilon >= 0.0F;
+                       c.query_size() > 0 && c.rope_theta >= 1.0 && c.norm_epsilon >= 0.0F && c.window >= 0 &&
+                       (c.windowed.empty() || c.windowed.size() == static_cast<std::size_t>(c.n_layers));
     if (!sound) std::abort();
   } catch (const model_error&) {
   }

@@ -150,7 +150,9 @@ set(tested_elsewhere
   "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
   "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answer.hpp"
-  "model/llama/model_config.cpp: model/files/json_reader.hpp"
+  "model/llama/llama_golden.cpp: model/llama/tensor_names.hpp"
+  "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
+  "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
   "report/pictures.cpp: report/dot.hpp report/svg.hpp report/terminal.hpp report/xml_escaped.hpp"

@@ -3,6 +3,7 @@
 
     pip install torch transformers safetensors numpy
     python make_golden.py            # rewrites every folder beside this script; the seed is fixed
+    python make_golden.py qwen2      # or only those that are named
 
 Each folder has config.json, model.safetensors and golden.json:
 
@@ -25,14 +26,20 @@ import json
 import math
 import os
 import shutil
+import sys
 
 import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.gemma import modeling_gemma
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.mistral import modeling_mistral
+from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -58,6 +65,34 @@ NEOX = {
     "use_parallel_residual": True, "tie_word_embeddings": False, "attention_bias": True, "bos_token_id": 0,
     "eos_token_id": 0, "torch_dtype": "float32"}
 
+SMALL = {
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
+LLAMA3 = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", **SMALL,
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 128}, "tie_word_embeddings": True}
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu", **SMALL,
+    "sliding_window": 4, "tie_word_embeddings": False}
+QWEN2 = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", **SMALL,
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
+    "tie_word_embeddings": False}
+GEMMA = {
+    "architectures": ["GemmaForCausalLM"], "model_type": "gemma", "hidden_act": "gelu_pytorch_tanh", **SMALL,
+    "tie_word_embeddings": True}
+GEMMA2 = {
+    "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "hidden_activation": "gelu_pytorch_tanh", **SMALL,
+    "query_pre_attn_scalar": 12, "sliding_window": 4, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0,
+    "tie_word_embeddings": True}
+GEMMA3 = {
+    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh",
+    **SMALL, "query_pre_attn_scalar": 8, "sliding_window": 4, "sliding_window_pattern": 2, "rope_theta": 1000000.0,
+    "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "final_logit_softcapping": 5.0, "tie_word_embeddings": True}
+
 CASES = [
     ("llama", LLAMA, "F32", 1),
     ("llama_f16", LLAMA, "F16", 1),
@@ -67,6 +102,12 @@ CASES = [
     ("qwen3", QWEN3, "F32", 3),
     ("gpt_neox", NEOX, "F32", 4),
     ("gpt_neox_sequential", {**NEOX, "use_parallel_residual": False}, "F32", 5),
+    ("llama3", LLAMA3, "F32", 6),
+    ("mistral", MISTRAL, "F32", 7),
+    ("qwen2", QWEN2, "F32", 8, 2),
+    ("gemma", GEMMA, "F32", 9),
+    ("gemma2", GEMMA2, "F32", 10),
+    ("gemma3", GEMMA3, "F32", 11),
 ]
 
 
@@ -75,41 +116,54 @@ def rms_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
 
 
-def rotary(self, x, position_ids):
+def gemma_norm(self, x):
+    return (1.0 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def rotary(self, x, position_ids, layer_type=None):
+    prefix = f"{layer_type}_" if layer_type else ""
     rope = self.config.rope_parameters
-    head = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
-    n = int(head * rope.get("partial_rotary_factor", 1.0))
-    inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n)
+    if layer_type:
+        rope = rope[layer_type]
+    inverse = getattr(self, prefix + "inv_freq").double()
+    if rope["rope_type"] == "default":  # transformers' own are rounded to float32; so are those that are scaled
+        n = 2 * inverse.shape[0]
+        inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n)
     angle = position_ids[..., None].double() * inverse
     angle = torch.cat((angle, angle), dim=-1)
-    return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    scale = getattr(self, prefix + "attention_scaling")
+    return (scale * angle.cos()).to(x.dtype), (scale * angle.sin()).to(x.dtype)
 
 
-def attention(module, query, key, value, mask, scaling, dropout=0.0, **kwargs):
+def attention(module, query, key, value, mask, scaling, dropout=0.0, softcap=None, **kwargs):
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    t = query.shape[2]
     scores = query @ key.mT * scaling
-    scores = scores.masked_fill(~torch.ones(t, t, dtype=torch.bool).tril(), -math.inf)
-    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), None
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    return ((scores + mask).softmax(-1) @ value).transpose(1, 2).contiguous(), None
 
 
 class Float64:
     """While open, transformers' float32 islands compute in the type of their input."""
-    islands = [(modeling_llama, "LlamaRMSNorm", "forward", rms_norm), (modeling_qwen3, "Qwen3RMSNorm", "forward", rms_norm),
-               (modeling_llama, "LlamaRotaryEmbedding", "forward", rotary),
-               (modeling_qwen3, "Qwen3RotaryEmbedding", "forward", rotary),
-               (modeling_gpt_neox, "GPTNeoXRotaryEmbedding", "forward", rotary)]
+    modules = [modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3, modeling_gemma, modeling_gemma2,
+               modeling_gemma3, modeling_gpt_neox]
+
+    @classmethod
+    def islands(cls):
+        for module in cls.modules:
+            for name in dir(module):
+                if name.endswith("RMSNorm"):
+                    yield getattr(module, name), "forward", gemma_norm if name.startswith("Gemma") else rms_norm
+                if name.endswith("RotaryEmbedding"):
+                    yield getattr(module, name), "forward", rotary
+            yield module, "eager_attention_forward", attention
 
     def __enter__(self):
         self.saved = []
-        for module, cls, name, new in self.islands:
-            c = getattr(module, cls)
-            self.saved.append((c, name, getattr(c, name)))
-            setattr(c, name, new)
-        for module in (modeling_llama, modeling_qwen3, modeling_gpt_neox):
-            self.saved.append((module, "eager_attention_forward", module.eager_attention_forward))
-            module.eager_attention_forward = attention
+        for owner, name, new in self.islands():
+            self.saved.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, new)
 
     def __exit__(self, *_):
         for owner, name, old in self.saved:
@@ -126,7 +180,8 @@ def random_weights(model, seed):
         elif name.endswith("bias"):
             p.data = torch.randn(p.shape, generator=g) * 0.2
         else:
-            p.data = 1.0 + torch.randn(p.shape, generator=g) * 0.25
+            whole = 0.0 if model.config.model_type.startswith("gemma") else 1.0
+            p.data = whole + torch.randn(p.shape, generator=g) * 0.25
 
 
 def quantise(w):
@@ -165,7 +220,24 @@ def numbers(t):
     return np.round(t.double().numpy(), 8).tolist()
 
 
-def make(folder, config, kind, seed):
+def save(stored, path, n_shards):
+    names = sorted(stored)
+    if n_shards == 1:
+        return save_file(stored, os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
+    weight_map = {}
+    for i in range(n_shards):
+        file = f"model-{i + 1:05}-of-{n_shards:05}.safetensors"
+        part = names[i::n_shards]
+        save_file({n: stored[n] for n in part}, os.path.join(path, file), metadata={"format": "pt"})
+        weight_map.update({n: file for n in part})
+    with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {}, "weight_map": weight_map}, f, indent=1)
+        f.write("\n")
+
+
+def make(folder, config, kind, seed, n_shards=1):
+    tokens = [t % config["vocab_size"] for t in TOKENS]
+    tree = {**TREE, **{k: [t % config["vocab_size"] for t in TREE[k]] for k in ("prefix", "tokens")}}
     path = os.path.join(HERE, folder)
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
@@ -186,38 +258,39 @@ def make(folder, config, kind, seed):
     stored, exact = store({n: w for n, w in model.state_dict().items() if n in names}, kind)
     if settings.model_type == "gpt_neox":  # the published checkpoints' name
         stored["embed_out.weight"] = stored.pop("lm_head.weight")
-    save_file(stored, os.path.join(path, "model.safetensors"), metadata={"format": "pt"})
+    save(stored, path, n_shards)
 
     model.load_state_dict({n: w.float() for n, w in exact.items()}, strict=False)
-    plain32, _ = run(model, TOKENS)
+    plain32, _ = run(model, tokens)
     with Float64():
         model = model.double()
         model.load_state_dict(exact, strict=False)
-        logits, states = run(model, TOKENS)
-        n = len(TREE["tokens"])
+        logits, states = run(model, tokens)
+        n = len(tree["tokens"])
         depths, rows = [], []
         for u in range(n):
             node, walk = u, []
             while node >= 0:
-                walk.append(TREE["tokens"][node])
-                node = TREE["parents"][node]
+                walk.append(tree["tokens"][node])
+                node = tree["parents"][node]
             depths.append(len(walk) - 1)
-            rows.append(run(model, TREE["prefix"] + walk[::-1])[0][-1])
+            rows.append(run(model, tree["prefix"] + walk[::-1])[0][-1])
     deviation = (plain32.double() - logits).abs().max() / logits.abs().max()
     assert deviation < 1e-4, deviation
     if kind != "INT8_ROWS":  # the folder as written, read back by transformers
         again = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-        assert (run(again, TOKENS)[0] - plain32).abs().max() < 1e-5
+        assert (run(again, tokens)[0] - plain32).abs().max() < 1e-5
     golden = {
         "made_with": f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}",
-        "stored_as": kind, "tokens": TOKENS, "logits": numbers(logits), "argmax": logits.argmax(1).tolist(),
+        "stored_as": kind, "tokens": tokens, "logits": numbers(logits), "argmax": logits.argmax(1).tolist(),
         "hidden_states": numbers(states),
-        "tree": {**TREE, "depths": depths, "positions": [len(TREE["prefix"]) + d for d in depths],
+        "tree": {**tree, "depths": depths, "positions": [len(tree["prefix"]) + d for d in depths],
                  "logits": numbers(torch.stack(rows))}}
     with open(os.path.join(path, "golden.json"), "w") as f:
         json.dump(golden, f, separators=(",", ":"))
         f.write("\n")
-    os.chmod(os.path.join(path, "model.safetensors"), 0o644)
+    for file in os.listdir(path):
+        os.chmod(os.path.join(path, file), 0o644)
     size = sum(os.path.getsize(os.path.join(path, f)) for f in os.listdir(path))
     print(f"{folder:20s} {size / 1000:6.1f} kB  rope {settings.rope_parameters}  largest logit "
           f"{logits.abs().max():.2f}  deviation from float32 {deviation:.1e}")
@@ -226,4 +299,5 @@ def make(folder, config, kind, seed):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for case in CASES:
-        make(*case)
+        if case[0] in (sys.argv[1:] or [c[0] for c in CASES]):
+            make(*case)

@@ -102,6 +102,18 @@ TEST_CASE("activations follow their definitions, also far out") {
       CHECK(static_cast<double>(gate[i]) ==
             Approx(g / (1.0 + std::exp(-g)) * static_cast<double>(up[i])).epsilon(1e-5).margin(1e-30));
     }
+    gate = same;
+    gelu_tanh_times(gate.data(), up.data(), n);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      const double g = static_cast<double>(same[i]);
+      const double tanh = std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (g + 0.044715 * g * g * g));
+      CHECK(static_cast<double>(gate[i]) ==
+            Approx(0.5 * g * (1.0 + tanh) * static_cast<double>(up[i])).epsilon(1e-5).margin(1e-6));
+    }
+    gate = same;
+    soft_cap(gate.data(), n, 30.0F);
+    for (std::size_t i = 0; i < gate.size(); ++i)
+      CHECK(static_cast<double>(gate[i]) == Approx(30.0 * std::tanh(static_cast<double>(same[i]) / 30.0)));
     auto curve = ramp(n, -3.0F, 0.2F), before = curve;
     gelu(curve.data(), n);
     for (std::size_t i = 0; i < curve.size(); ++i) {

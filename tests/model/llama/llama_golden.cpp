@@ -19,15 +19,36 @@ using llama_driver::row_type;
 
 constexpr double tolerance = 1e-5;
 
-const std::vector<std::string> folders = {"llama",           "llama_tied", "llama_f16", "llama_bf16",
-                                          "llama_int8_rows", "qwen3",      "gpt_neox",  "gpt_neox_sequential"};
+// Folders, and GGUF files beside them with the same weights.
+const std::vector<std::string> models = {"llama",
+                                         "llama_tied",
+                                         "llama_f16",
+                                         "llama_bf16",
+                                         "llama_int8_rows",
+                                         "llama3",
+                                         "mistral",
+                                         "qwen2",
+                                         "qwen3",
+                                         "gemma",
+                                         "gemma2",
+                                         "gemma3",
+                                         "gpt_neox",
+                                         "gpt_neox_sequential",
+                                         "llama_f16/model.gguf",
+                                         "llama3/model.gguf",
+                                         "mistral/model.gguf",
+                                         "qwen2/model.gguf",
+                                         "qwen3/model.gguf",
+                                         "gemma/model.gguf",
+                                         "gemma3/model.gguf",
+                                         "gpt_neox/model.gguf"};
 
-std::string path_of(const std::string& folder) {
-  return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
+std::string path_of(const std::string& model) {
+  return std::string(ESPALIER_TEST_DATA) + "/golden/" + model;
 }
 
-nlohmann::json golden_of(const std::string& folder) {
-  std::ifstream file(path_of(folder) + "/golden.json");
+nlohmann::json golden_of(const std::string& model) {
+  std::ifstream file(path_of(model.substr(0, model.find('/'))) + "/golden.json");
   REQUIRE(file.good());
   return nlohmann::json::parse(file);
 }
@@ -50,12 +71,12 @@ double relative_error(const std::vector<row_type>& found, const std::vector<std:
 }  // namespace
 
 TEST_CASE("logits and hidden states of every family agree with transformers") {
-  for (const std::string& folder : folders) {
-    INFO(folder);
-    const nlohmann::json golden = golden_of(folder);
+  for (const std::string& model : models) {
+    INFO(model);
+    const nlohmann::json golden = golden_of(model);
     const auto tokens = golden["tokens"].get<std::vector<token_id>>();
-    auto backend = llama_backend::load(path_of(folder), {.hidden_layers = {0, 1}});
-    REQUIRE(backend.vocab_size() == 72);
+    auto backend = llama_backend::load(path_of(model), {.hidden_layers = {0, 1}});
+    REQUIRE(backend.vocab_size() == static_cast<int>(golden["logits"][0].size()));
     auto kv = llama_driver::cache_for(backend, 64);
     forward_batch batch;
     kv.append(0, static_cast<int>(tokens.size()));
@@ -78,13 +99,13 @@ TEST_CASE("logits and hidden states of every family agree with transformers") {
 }
 
 TEST_CASE("the rows of a tree agree with transformers on each path alone") {
-  for (const std::string& folder : folders) {
-    INFO(folder);
-    const nlohmann::json golden = golden_of(folder);
+  for (const std::string& model : models) {
+    INFO(model);
+    const nlohmann::json golden = golden_of(model);
     const llama_driver::tree tree{golden["tree"]["tokens"], golden["tree"]["parents"]};
     const auto prefix = golden["tree"]["prefix"].get<std::vector<token_id>>();
     const auto n = static_cast<int>(tree.tokens.size());
-    auto backend = llama_backend::load(path_of(folder));
+    auto backend = llama_backend::load(path_of(model));
     auto kv = llama_driver::cache_for(backend, 32);
     llama_driver::plainly(backend, kv, prefix);
     forward_batch batch;
@@ -97,14 +118,14 @@ TEST_CASE("the rows of a tree agree with transformers on each path alone") {
 }
 
 TEST_CASE("two sequences in one ragged batch agree with transformers") {
-  for (const std::string& folder : folders) {
-    INFO(folder);
-    const nlohmann::json golden = golden_of(folder);
+  for (const std::string& model : models) {
+    INFO(model);
+    const nlohmann::json golden = golden_of(model);
     const llama_driver::tree tree{golden["tree"]["tokens"], golden["tree"]["parents"]};
     const auto prefix = golden["tree"]["prefix"].get<std::vector<token_id>>();
     const auto tokens = golden["tokens"].get<std::vector<token_id>>();
     const auto n_tokens = static_cast<int>(tokens.size()), n_nodes = static_cast<int>(tree.tokens.size());
-    auto backend = llama_backend::load(path_of(folder));
+    auto backend = llama_backend::load(path_of(model));
     auto kv = llama_driver::cache_for(backend, 32, 2);
     llama_driver::plainly(backend, kv, prefix, 1);
     forward_batch batch;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/model/llama/model_config.hpp"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "catch.hpp"
 
@@ -40,7 +42,9 @@ void refused(nlohmann::json json, const char* key, const nlohmann::json& value, 
 
 TEST_CASE("a Llama config is read") {
   const model_config c = parse(llama());
-  CHECK(c.family == model_config::family_type::llama);
+  CHECK(c.family == "llama");
+  CHECK(c.gated_mlp);
+  CHECK_FALSE(c.layer_norm);
   CHECK(c.head_dim == 8);
   CHECK(c.rotary_dims == 8);
   CHECK(c.query_size() == 32);
@@ -69,15 +73,93 @@ TEST_CASE("Qwen configs are Llama's with biases, or with norms of queries and ke
   CHECK(parse(qwen).query_key_norm);
   CHECK_FALSE(parse(qwen).query_bias);
   CHECK(parse(qwen).query_size() == 64);
-  refused(qwen, "use_sliding_window", true, "not supported");
-  refused(qwen, "layer_types", {"full_attention", "sliding_attention"}, "full_attention");
+  refused(qwen, "layer_types", {"full_attention", "sliding_attention"}, "a list of \"full_attention\", one for each");
   qwen["layer_types"] = {"full_attention", "full_attention"};
-  CHECK_NOTHROW(parse(qwen));
+  CHECK(parse(qwen).window_of(1) == 0);
+  qwen.erase("layer_types");
+  qwen["use_sliding_window"] = true;
+  qwen["sliding_window"] = 16;
+  qwen["max_window_layers"] = 1;
+  CHECK(parse(qwen).window_of(0) == 0);
+  CHECK(parse(qwen).window_of(1) == 16);
+  qwen["layer_types"] = {"sliding_attention", "full_attention"};
+  CHECK(parse(qwen).window_of(0) == 16);
+  CHECK(parse(qwen).window_of(1) == 0);
+  refused(qwen, "layer_types", {"full_attention"}, "one for each layer");
+  refused(qwen, "layer_types", {"full_attention", "linear_attention"}, "and \"sliding_attention\"");
+}
+
+TEST_CASE("Mistral's layers have a window, unless it is null or longer than the context") {
+  nlohmann::json mistral = llama();
+  mistral["model_type"] = "mistral";
+  mistral["sliding_window"] = 100;
+  CHECK(parse(mistral).window_of(0) == 100);
+  CHECK(parse(mistral).window_of(1) == 100);
+  mistral["sliding_window"] = nullptr;
+  CHECK(parse(mistral).window_of(0) == 0);
+  mistral["sliding_window"] = 128;
+  CHECK(parse(mistral).window_of(0) == 0);
+  mistral.erase("sliding_window");
+  mistral["max_position_embeddings"] = 5000;
+  CHECK(parse(mistral).window_of(0) == 4096);
+  refused(mistral, "sliding_window", 0, "from 1 to");
+}
+
+TEST_CASE("Gemma configs set what sets them apart") {
+  nlohmann::json gemma = llama();
+  gemma["model_type"] = "gemma";
+  gemma.erase("tie_word_embeddings");
+  for (const char* form : {"gelu", "gelu_pytorch_tanh"}) {
+    gemma["hidden_act"] = form;
+    const model_config c = parse(gemma);
+    CHECK(c.gelu_gate);
+    CHECK(c.norms_less_one);
+    CHECK(c.tied_embeddings);
+    CHECK(c.head_dim == 256);
+    CHECK(c.embedding_scale == std::sqrt(32.0F));
+    CHECK_FALSE(c.output_norms);
+    CHECK(c.window_of(0) == 0);
+  }
+  refused(gemma, "hidden_act", "silu", "must be \"gelu_pytorch_tanh\"");
+  gemma["model_type"] = "gemma2";
+  gemma["max_position_embeddings"] = 8192;
+  model_config c = parse(gemma);
+  CHECK(c.output_norms);
+  CHECK(c.attention_cap == 50.0F);
+  CHECK(c.logit_cap == 30.0F);
+  CHECK(c.score_scale() == 0.0625F);
+  CHECK(c.window_of(0) == 4096);
+  CHECK(c.window_of(1) == 0);
+  CHECK_FALSE(c.query_key_norm);
+  gemma["attn_logit_softcapping"] = nullptr;
+  CHECK(parse(gemma).attention_cap == 0.0F);
+  refused(gemma, "final_logit_softcapping", -1.0, "a number from");
+  refused(gemma, "hidden_activation", "gelu", "must be \"gelu_pytorch_tanh\"");
+  gemma["model_type"] = "gemma3_text";
+  gemma["num_hidden_layers"] = 7;
+  gemma.erase("rope_theta");
+  c = parse(gemma);
+  CHECK(c.query_key_norm);
+  CHECK(c.logit_cap == 0.0F);
+  CHECK(c.is_windowed(4));
+  CHECK_FALSE(c.is_windowed(5));
+  CHECK(c.is_windowed(6));
+  CHECK(c.rope_theta == 1e6);
+  CHECK(c.local_rope_theta == 1e4);
+  gemma["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+                              {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 7e3}}}};
+  c = parse(gemma);
+  CHECK(c.rope_theta == 5e5);
+  CHECK(c.local_rope_theta == 7e3);
+  CHECK(c.scaling.frequency(c.rope_theta, 8, 0) == 0.125);
+  refused(gemma, "use_bidirectional_attention", true, "not supported");
 }
 
 TEST_CASE("a GPT-NeoX config is read") {
   const model_config c = parse(neox());
-  CHECK(c.family == model_config::family_type::gpt_neox);
+  CHECK(c.family == "gpt_neox");
+  CHECK(c.layer_norm);
+  CHECK_FALSE(c.gated_mlp);
   CHECK(c.parallel_residual);
   CHECK(c.rotary_dims == 4);
   CHECK(c.n_kv_heads == 2);
@@ -106,6 +188,50 @@ TEST_CASE("rotary parameters are read where newer folders keep them") {
   CHECK_NOTHROW(parse(json));
 }
 
+TEST_CASE("frequencies are slowed down as the config says") {
+  const auto frequencies = [](const nlohmann::json& scaling) {
+    nlohmann::json json = llama();
+    json["rope_theta"] = 10000.0;
+    json["rope_scaling"] = scaling;
+    const model_config c = parse(json);
+    std::vector<double> all;
+    for (int pair = 0; pair < 4; ++pair)
+      all.push_back(c.scaling.frequency(c.rope_theta, 8, pair));
+    return all;
+  };
+  const auto are = [](const std::vector<double>& found, const std::vector<double>& expected) {
+    for (std::size_t i = 0; i < 4; ++i)
+      CHECK(found[i] == Approx(expected[i]).epsilon(1e-6));
+  };
+  are(frequencies({{"type", "linear"}, {"factor", 4.0}}), {0.25, 0.025, 0.0025, 0.00025});
+  // transformers 5.23, modeling_rope_utils, in float32.
+  are(frequencies({{"rope_type", "llama3"},
+                   {"factor", 8.0},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 4.0},
+                   {"original_max_position_embeddings", 128}}),
+      {1, 0.0427511781, 0.00124999997, 0.000125000006});
+  are(frequencies({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}}),
+      {1, 0.0625, 0.00249999994, 0.000250000012});
+  are(frequencies({{"rope_type", "yarn"},
+                   {"factor", 4.0},
+                   {"original_max_position_embeddings", 512},
+                   {"truncate", false},
+                   {"beta_fast", 16.0},
+                   {"beta_slow", 2.0}}),
+      {1, 0.0756644011, 0.00249999994, 0.000250000012});
+  nlohmann::json json = llama();
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  CHECK(parse(json).scaling.amplitude == Approx(1.1386294));
+  CHECK(parse(json).scaling.original_positions == 128);
+  json["rope_scaling"]["attention_factor"] = 1.5;
+  CHECK(parse(json).scaling.amplitude == 1.5);
+  refused(llama(), "rope_scaling", {{"rope_type", "linear"}}, "lacks \"factor\"");
+  refused(llama(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}, "lacks \"original_max");
+  refused(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 8.0}}, "\"llama3\" or \"yarn\"");
+  refused(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"mscale", 1.0}}, "without \"mscale\"");
+}
+
 TEST_CASE("every field that does not fit is named with its value and what is allowed") {
   for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                           "max_position_embeddings"}) {
@@ -131,10 +257,9 @@ TEST_CASE("every field that does not fit is named with its value and what is all
   refused(llama(), "rms_norm_eps", "small", "a number");
   refused(llama(), "rope_theta", 0.0, "from 1 to");
   refused(llama(), "tie_word_embeddings", 1, "true or false");
-  refused(llama(), "rope_scaling", {{"rope_type", "llama3"}}, "must be \"default\"");
-  refused(llama(), "rope_scaling", {{"type", "linear"}}, "must be \"default\"");
   refused(llama(), "rope_scaling", 2.0, "an object or null");
-  refused(llama(), "model_type", "bert", "must be one of llama, qwen2, qwen3, gpt_neox");
+  refused(llama(), "model_type", "bert",
+          "must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox");
   refused(llama(), "model_type", 4, "a string");
   refused(llama(), "layer_types", 3, "a list");
 }

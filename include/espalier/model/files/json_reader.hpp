@@ -46,6 +46,8 @@ class json_reader {
 
   const std::string& where() const { return where_; }
   bool has(const char* key) const { return find(key) != nullptr; }
+  // True also where the key is null.
+  bool mentions(const char* key) const { return object_.contains(key); }
 
   // A whole number in [low, high].
   int integer(const char* key, int low, int high) const { return integer_of(key, need(key), low, high); }
@@ -54,12 +56,10 @@ class json_reader {
     return value ? integer_of(key, *value, low, high) : fallback;
   }
 
+  double number(const char* key, double low, double high) const { return number_of(key, need(key), low, high); }
   double number_or(const char* key, double fallback, double low, double high) const {
     const nlohmann::json* value = find(key);
-    if (!value) return fallback;
-    const double number = value->is_number() ? value->get<double>() : low - 1;
-    if (!(number >= low && number <= high)) refuse(key, *value, "a number from ", low, " to ", high);
-    return number;
+    return value ? number_of(key, *value, low, high) : fallback;
   }
 
   bool flag_or(const char* key, bool fallback) const {
@@ -99,6 +99,12 @@ class json_reader {
     const bool fits = value.is_number_integer() && value >= low && value <= high;
     if (!fits) refuse(key, value, "a whole number from ", low, " to ", high);
     return value.get<int>();
+  }
+
+  double number_of(const char* key, const nlohmann::json& value, double low, double high) const {
+    const double number = value.is_number() ? value.get<double>() : low - 1;
+    if (!(number >= low && number <= high)) refuse(key, value, "a number from ", low, " to ", high);
+    return number;
   }
 
   const nlohmann::json& object_;

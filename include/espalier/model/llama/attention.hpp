@@ -36,7 +36,8 @@ class attention_worker {
   void reserve(int slots) {
     if (slots <= slots_) return;
     slots_ = slots;
-    stride_ = (slots / simd_lanes + 1) * simd_lanes;
+    // The softmax of a window may begin anywhere, and writes whole vectors.
+    stride_ = (slots / simd_lanes + 2) * simd_lanes;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
     columns_.resize(static_cast<std::size_t>(slots));
     visible_.resize(static_cast<std::size_t>(slots));
@@ -49,6 +50,8 @@ class attention_worker {
     int kv_head;
     int row_begin, row_end;    // batch rows
     int head_begin, head_end;  // query heads
+    int window = 0;            // tokens that a row sees, itself included; 0: all
+    float cap = 0.0F;          // scores become cap * tanh(score / cap); 0: they stay
   };
 
   // Shapes: queries, out [rows][n_heads * head_dim] at their strides, in floats. The queries are already scaled.
@@ -67,23 +70,32 @@ class attention_worker {
     const auto slot_of = [&](int i) {
       return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
     };
-    score([&](int i) { return kv.key(t.layer, sequence.sequence, slot_of(i)) + head; }, sequence.prefix + columns, n);
+    // What is in the window of none of the rows.
+    int hidden = sequence.prefix;
+    for (int row = t.row_begin; row < t.row_end; ++row)
+      hidden = (std::min)(hidden, before_window(t, sequence.prefix + count_bits(batch.mask_of(sequence, row))));
+    score([&](int i) { return kv.key(t.layer, sequence.sequence, slot_of(i)) + head; }, hidden - hidden % simd_lanes,
+          sequence.prefix + columns, n);
 
     for (int row = t.row_begin; row < t.row_end; ++row) {
       const int seen = list_visible(batch.mask_of(sequence, row));
+      const int before = before_window(t, sequence.prefix + seen), within = sequence.prefix + seen - before;
       for (int h = 0; h < heads; ++h) {
         const int i = (row - t.row_begin) * heads + h;
         float* scores = scores_of(i);
         float* scratch = scores + sequence.prefix;
         for (int c = 0; c < seen; ++c)
           scratch[c] = scratch[visible_[static_cast<std::size_t>(c)]];
-        totals_[i] = exponentials(scores, sequence.prefix + seen);
+        if (t.cap > 0.0F) soft_cap(scores + before, within, t.cap);
+        totals_[i] = exponentials(scores + before, within);
+        std::fill_n(scores + hidden, before - hidden, 0.0F);
       }
     }
 
     const auto value_of = [&](int slot) { return kv.value(t.layer, sequence.sequence, slot) + head; };
     std::fill_n(sums_.data(), n * head_dim_, 0.0F);
-    add_values(value_of, sequence.prefix, scores_.data(), sums_.data(), n);
+    add_values([&](int i) { return value_of(hidden + i); }, sequence.prefix - hidden, scores_.data() + hidden,
+               sums_.data(), n);
     for (int row = t.row_begin; row < t.row_end; ++row) {
       const int seen = list_visible(batch.mask_of(sequence, row));
       const auto scratch_of = [&](int c) {
@@ -106,6 +118,16 @@ class attention_worker {
   // Queries that share a load of keys, and of values.
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
+
+  // Of so many tokens that a row sees, itself included, how many lie before its window.
+  static int before_window(const task& t, int n) { return t.window > 0 ? (std::max)(n - t.window, 0) : 0; }
+
+  static int count_bits(std::span<const std::uint32_t> mask) {
+    int n = 0;
+    for (const std::uint32_t word : mask)
+      n += std::popcount(word);
+    return n;
+  }
 
   // Fills columns_ with the columns that some row of the task sees, ascending, and counts them.
   int list_columns(const forward_batch_view& batch, const batch_sequence& sequence, const task& t) {
@@ -162,8 +184,8 @@ class attention_worker {
   }
 
   template <class KeyOfT>
-  void score(const KeyOfT& key_of, int n_slots, int n_queries) {
-    for (int slot = 0; slot < n_slots; slot += simd_lanes) {
+  void score(const KeyOfT& key_of, int first_slot, int n_slots, int n_queries) {
+    for (int slot = first_slot; slot < n_slots; slot += simd_lanes) {
       transpose_keys(key_of, slot, (std::min)(simd_lanes, n_slots - slot));
       in_blocks<score_block>(0, n_queries, [&](int first, auto width) { score_block_of(first, slot, width); });
     }

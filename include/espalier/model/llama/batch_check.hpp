@@ -17,6 +17,20 @@ struct batch_limits {
   int capacity;  // slots of a sequence
 };
 
+// A store made for another model would be written beyond its end.
+template <class KVStoreT>
+void check_store(const KVStoreT& kv, const forward_batch_view& batch, int n_layers, int row_size) {
+  if constexpr (requires { kv.n_layers() == kv.row_size(); }) {
+    if (kv.n_layers() != n_layers || kv.row_size() != row_size) {
+      raise<input_error>("the cache has ", kv.n_layers(), " layers of ", kv.row_size(), " floats a row, but the model ",
+                         n_layers, " of ", row_size, ".");
+    }
+  }
+  // A store answers for each sequence, or says that it does not exist.
+  for (const batch_sequence& s : batch.sequences)
+    kv.size(s.sequence);
+}
+
 inline void check_sequence(const forward_batch_view& batch, const batch_sequence& s, const batch_limits& limits) {
   const std::int64_t mask_end =
       s.mask_begin + static_cast<std::int64_t>(s.row_end - s.row_begin) * static_cast<std::int64_t>(s.mask_words);

@@ -92,6 +92,28 @@ inline void gelu(float* x, int n) {
     x[i] = 0.5F * x[i] * (1.0F + std::erf(x[i] * 0.70710678F));
 }
 
+// gate = gelu(gate) * up, by the form x * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+inline void gelu_tanh_times(float* gate, const float* up, int n) {
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float g = simd_load_run(gate + i, many);
+    // (1 + tanh(u)) / 2 is 1 / (1 + e^(-2 u)).
+    const simd_float minus_two_u = g * (g * g * -0.0713548162726F + -1.59576912161F);
+    simd_store_run(gate + i, g / (simd_exp(minus_two_u) + 1.0F) * simd_load_run(up + i, many), many);
+  });
+}
+
+// x = cap * tanh(x / cap).
+inline void soft_cap(float* x, int n, float cap) {
+  for (int i = 0; i < n; ++i)
+    x[i] = cap * std::tanh(x[i] / cap);
+}
+
+// x *= factor.
+inline void multiply_by(float* x, int n, float factor) {
+  for (int i = 0; i < n; ++i)
+    x[i] *= factor;
+}
+
 // Turns scores into e^(score - greatest), returns their sum. What follows them, up to a whole vector, is overwritten.
 inline float exponentials(float* scores, int n) {
   simd_float greatest = simd_broadcast(-INFINITY);

@@ -19,37 +19,44 @@ namespace espalier {
 class key_turner {
  public:
   explicit key_turner(const model_config& config)
-      : head_dim_(config.head_dim),
-        dims_(config.rotary_dims),
-        theta_(config.rope_theta),
-        cosine_(static_cast<std::size_t>(dims_ / 2), 1.0F),
-        sine_(cosine_.size(), 0.0F) {}
+      : config_(config), all_(config.rotary_dims), local_(config.local_rope_theta > 0.0 ? config.rotary_dims : 0) {}
 
-  //! Shapes      key [n_kv_heads * head_dim], of any layer
-  void operator()(int, std::span<float> key, int n) {
+  //! Shapes      key [n_kv_heads * head_dim]
+  void operator()(int layer, std::span<float> key, int n) {
     if (n != n_) set(n);
-    const auto head = static_cast<std::size_t>(head_dim_);
+    const turn& by = config_.local_rope_theta > 0.0 && config_.is_windowed(layer) ? local_ : all_;
+    const auto head = static_cast<std::size_t>(config_.head_dim);
     for (std::size_t first = 0; first + head <= key.size(); first += head) {
       float* x = key.data() + first;
-      detail::rotate_head(x, head_dim_, dims_, cosine_.data(), sine_.data(), 1.0F, x);
+      detail::rotate_head(x, config_.head_dim, config_.rotary_dims, by.cosine.data(), by.sine.data(), 1.0F, x);
     }
   }
 
  private:
-  // As rotary_table at position -n.
+  struct turn {
+    explicit turn(int dims) : cosine(static_cast<std::size_t>(dims / 2), 1.0F), sine(cosine.size(), 0.0F) {}
+
+    // As rotary_table at position -n, without what that multiplies by: the keys have been multiplied once.
+    void set(int n, int dims, double theta, const rope_scaling& scaling) {
+      for (std::size_t i = 0; i < cosine.size(); ++i) {
+        const double angle = -n * scaling.frequency(theta, dims, static_cast<int>(i));
+        cosine[i] = static_cast<float>(std::cos(angle));
+        sine[i] = static_cast<float>(std::sin(angle));
+      }
+    }
+
+    std::vector<float> cosine, sine;  // [dims / 2]
+  };
+
   void set(int n) {
     n_ = n;
-    for (std::size_t i = 0; i < cosine_.size(); ++i) {
-      const double angle = -n * std::pow(theta_, -2.0 * static_cast<double>(i) / dims_);
-      cosine_[i] = static_cast<float>(std::cos(angle));
-      sine_[i] = static_cast<float>(std::sin(angle));
-    }
+    all_.set(n, config_.rotary_dims, config_.rope_theta, config_.scaling);
+    local_.set(n, config_.rotary_dims, config_.local_rope_theta, {});
   }
 
-  int head_dim_, dims_;
-  double theta_;
+  model_config config_;
   int n_ = 0;
-  std::vector<float> cosine_, sine_;  // [dims / 2]
+  turn all_, local_;
 };
 
 }  // namespace espalier

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,13 +19,13 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
 #include "espalier/model/llama/batch_check.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/packed_matrix.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
@@ -45,9 +45,10 @@ struct llama_options {
   }
 };
 
-//! A transformer on the host: Llama, Qwen2, Qwen3 and GPT-NeoX models from Hugging Face folders, in F32.
+//! A transformer on the host, in F32: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX,
+//! from GGUF files and Hugging Face folders.
 //!
-//! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
+//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; no
 //!             allocation in forward, except when a larger cache comes along than any before
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
@@ -59,13 +60,9 @@ struct llama_options {
 template <MatrixProduct MatrixT>
 class basic_llama_backend {
  public:
-  static basic_llama_backend load(const std::string& folder, const llama_options& options = {}) {
-    const model_config config = model_config::load(folder);
-    if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
-      raise<model_error>(folder, " holds a model in several files; only one model.safetensors is read.");
-    }
-    safetensors_file file(folder + "/model.safetensors");
-    return basic_llama_backend(config, model_weights<MatrixT>::load(config, file), options);
+  static basic_llama_backend load(const std::string& path, const llama_options& options = {}) {
+    const model_files files = model_files::open(path);
+    return basic_llama_backend(files.config, model_weights<MatrixT>::load(files.config, *files.tensors), options);
   }
 
   basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
@@ -74,7 +71,8 @@ class basic_llama_backend {
         max_rows_(require_options(options).max_rows),
         max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
         hidden_layers_(options.hidden_layers),
-        rotary_(checked_positions(options, config), config.rotary_dims, config.rope_theta) {
+        rotary_(checked_positions(options, config), config.rotary_dims, config.rope_theta, config.scaling),
+        local_rotary_(config.local_rope_theta > 0.0 ? max_positions_ : 0, config.rotary_dims, config.local_rope_theta) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
     const int hardware =
@@ -101,7 +99,7 @@ class basic_llama_backend {
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
-    check_store(kv, batch);
+    detail::check_store(kv, batch, config_.n_layers, config_.kv_size());
     detail::check_batch(batch, {max_rows_, config_.vocab_size, max_positions_, kv.capacity()});
     for (detail::attention_worker& worker : workers_)
       worker.reserve(kv.capacity());
@@ -157,28 +155,12 @@ class basic_llama_backend {
     const std::size_t layers_begin = buffers_.used();
     projected_ = rows(config_.query_size() + 2 * config_.kv_size());
     attended_ = rows(config_.query_size());
-    gate_ = rows(config_.intermediate_size, has_gate());
+    gate_ = rows(config_.intermediate_size, config_.gated_mlp);
     up_ = rows(config_.intermediate_size);
     logits_ = projected_;
     const std::size_t logits_end =
         layers_begin + static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(config_.vocab_size);
     if (logits_end > buffers_.used()) buffers_.take(logits_end - buffers_.used());
-  }
-
-  bool has_gate() const { return config_.family == model_config::family_type::llama; }
-
-  // A store made for another model would be written beyond its end.
-  template <class KVStoreT>
-  void check_store(const KVStoreT& kv, const forward_batch_view& batch) const {
-    if constexpr (requires { kv.n_layers() == kv.row_size(); }) {
-      if (kv.n_layers() != config_.n_layers || kv.row_size() != config_.kv_size()) {
-        raise<input_error>("the cache has ", kv.n_layers(), " layers of ", kv.row_size(),
-                           " floats a row, but the model ", config_.n_layers, " of ", config_.kv_size(), ".");
-      }
-    }
-    // A store answers for each sequence, or says that it does not exist.
-    for (const batch_sequence& s : batch.sequences)
-      kv.size(s.sequence);
   }
 
   // All of a pass as one thread sees it. Between barriers, threads write disjoint parts.
@@ -187,7 +169,9 @@ class basic_llama_backend {
     const int n = batch.n_rows();
     const auto [first_row, last_row] = team_->share(thread, n);
     for (int row = first_row; row < last_row; ++row) {
-      weights_->embed(batch.tokens[static_cast<std::size_t>(row)], stream_ + at(row, config_.hidden_size));
+      float* to = stream_ + at(row, config_.hidden_size);
+      weights_->embed(batch.tokens[static_cast<std::size_t>(row)], to);
+      if (config_.embedding_scale != 1.0F) detail::multiply_by(to, config_.hidden_size, config_.embedding_scale);
     }
     team_->barrier();
     for (int i = 0; i < config_.n_layers; ++i) {
@@ -202,7 +186,7 @@ class basic_llama_backend {
       team_->barrier();
       attend(thread, i, kv, batch);
       team_->barrier();
-      add_product(thread, layer.attention_out, attended_, n, layer.up);
+      add_output(thread, layer.attention_out, layer.attention_out_norm, attended_, n, layer.up);
       if (!config_.parallel_residual) {
         team_->barrier();
         mlp_input = normalise(thread, layer.mlp_norm, n, normed_);
@@ -210,8 +194,8 @@ class basic_llama_backend {
       activate(thread, layer, mlp_input, n);
       team_->barrier();
       const bool last = i + 1 == config_.n_layers;
-      add_product(thread, layer.down, has_gate() ? gate_ : up_, n,
-                  last ? weights_->head : weights_->layers[static_cast<std::size_t>(i) + 1].query_key_value);
+      add_output(thread, layer.down, layer.mlp_out_norm, config_.gated_mlp ? gate_ : up_, n,
+                 last ? weights_->head : weights_->layers[static_cast<std::size_t>(i) + 1].query_key_value);
       team_->barrier();
       keep_hidden(i, first_row, last_row);
     }
@@ -222,6 +206,9 @@ class basic_llama_backend {
     }
     team_->barrier();
     multiply(thread, weights_->head, normed_, n_outputs, logits_, weights_->layers.front().query_key_value);
+    const auto [begin, end] = outputs_of(thread, weights_->head);
+    for (int i = 0; i < n_outputs && config_.logit_cap > 0.0F; ++i)
+      detail::soft_cap(logits_ + at(i, config_.vocab_size) + begin, end - begin, config_.logit_cap);
   }
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
@@ -265,6 +252,21 @@ class basic_llama_backend {
                          next.matrix.weights_of(outputs_of(thread, next).first));
   }
 
+  // stream += W x + bias, or its norm.
+  void add_output(int thread, const linear_type& part, const float* norm, const float* x, int rows,
+                  const linear_type& next) {
+    if (!norm) return add_product(thread, part, x, rows, next);
+    multiply(thread, part, x, rows, normed_, next);
+    team_->barrier();
+    const int width = config_.hidden_size;
+    const auto [first, last] = team_->share(thread, rows);
+    for (int row = first; row < last; ++row) {
+      float *out = normed_ + at(row, width), *stream = stream_ + at(row, width);
+      detail::rms_norm(out, width, norm, config_.norm_epsilon, out);
+      std::transform(out, out + width, stream, stream, std::plus<>());
+    }
+  }
+
   // stream += W x + bias
   void add_product(int thread, const linear_type& part, const float* x, int rows, const linear_type& next) const {
     const int outputs = part.matrix.outputs();
@@ -300,13 +302,15 @@ class basic_llama_backend {
     const int position = batch.positions[static_cast<std::size_t>(row)],
               slot = batch.slots[static_cast<std::size_t>(row)];
     float* x = projected_ + at(row, config_.query_size() + 2 * config_.kv_size()) + at(head, dim);
+    const bool local = config_.local_rope_theta > 0.0 && config_.is_windowed(layer_index);
+    const detail::rotary_table& rotary = local ? local_rotary_ : rotary_;
     const auto turn = [&](const float* norm, float factor, float* to) {
       if (norm) detail::rms_norm(x, dim, norm, config_.norm_epsilon, x);
-      detail::rotate_head(x, dim, config_.rotary_dims, rotary_.cosine(position), rotary_.sine(position), factor, to);
+      detail::rotate_head(x, dim, config_.rotary_dims, rotary.cosine(position), rotary.sine(position), factor, to);
     };
     const int kv_head = head - config_.n_heads, value_head = kv_head - config_.n_kv_heads;
     if (kv_head < 0) {
-      turn(layer.query_norm, 1.0F / std::sqrt(static_cast<float>(dim)), x);
+      turn(layer.query_norm, config_.score_scale(), x);
     } else if (value_head < 0) {
       turn(layer.key_norm, 1.0F, kv.key(layer_index, sequence, slot) + at(kv_head, dim));
     } else {
@@ -318,7 +322,9 @@ class basic_llama_backend {
   void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
     detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
     detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
-                                 [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
+                                 [&](const batch_sequence& sequence, detail::attention_worker::task task) {
+                                   task.window = config_.window_of(layer);
+                                   task.cap = config_.attention_cap;
                                    worker.attend(kv, batch, sequence, task, projected_,
                                                  config_.query_size() + 2 * config_.kv_size(), attended_,
                                                  config_.query_size());
@@ -329,14 +335,16 @@ class basic_llama_backend {
   void activate(int thread, const layer_type& layer, const float* x, int n) {
     const int width = config_.intermediate_size;
     const auto [begin, end] = outputs_of(thread, layer.up);
-    multiply(thread, layer.up, x, n, up_, has_gate() ? layer.gate : layer.down);
-    if (has_gate()) multiply(thread, layer.gate, x, n, gate_, layer.down);
+    multiply(thread, layer.up, x, n, up_, config_.gated_mlp ? layer.gate : layer.down);
+    if (config_.gated_mlp) multiply(thread, layer.gate, x, n, gate_, layer.down);
     for (int row = 0; row < n; ++row) {
       const std::ptrdiff_t first = at(row, width) + begin;
-      if (has_gate()) {
-        detail::silu_times(gate_ + first, up_ + first, end - begin);
-      } else {
+      if (!config_.gated_mlp) {
         detail::gelu(up_ + first, end - begin);
+      } else if (config_.gelu_gate) {
+        detail::gelu_tanh_times(gate_ + first, up_ + first, end - begin);
+      } else {
+        detail::silu_times(gate_ + first, up_ + first, end - begin);
       }
     }
   }
@@ -355,13 +363,14 @@ class basic_llama_backend {
   int max_positions_;
   std::vector<int> hidden_layers_;
   detail::rotary_table rotary_;
+  detail::rotary_table local_rotary_;  // of layers with a window, where it is another
   thread_team* team_ = nullptr;
   bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
   std::vector<detail::attention_worker> workers_;
 
   detail::float_block buffers_;
   float* stream_ = nullptr;      // [max_rows][hidden_size]
-  float* normed_ = nullptr;      // [max_rows][hidden_size]
+  float* normed_ = nullptr;      // [max_rows][hidden_size]: inputs of products, and outputs to be normalised
   float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], where the residual is parallel
   float* own_normed_ = nullptr;  // [n_threads][alone_rows][hidden_size], twice where the residual is parallel
   float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]

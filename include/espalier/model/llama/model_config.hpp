@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/llama/rope_scaling.hpp"
 
 namespace espalier {
 
-//! The shape of a transformer, as a Hugging Face config.json gives it.
+//! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. What sets a family apart is a flag
+//! or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      transformers: configuration_llama, _qwen2, _qwen3, _gpt_neox
+//! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _gpt_neox
 struct model_config {
-  enum class family_type { llama, gpt_neox };
+  //! How a file names the tensors.
+  enum class layout_type { llama, gemma2, gpt_neox, gguf };
 
-  family_type family = family_type::llama;
+  std::string family = "llama";  //!< as the file calls it
   int vocab_size = 0;
   int hidden_size = 0;
   int n_layers = 0;
@@ -27,18 +33,45 @@ struct model_config {
   int head_dim = 0;
   int intermediate_size = 0;
   int max_positions = 0;
+
   int rotary_dims = 0;  //!< leading dimensions of a head that are rotated; even
   double rope_theta = 10000.0;
+  rope_scaling scaling{};
+  double local_rope_theta = 0.0;  //!< of the layers in `windowed`, which nothing slows down; 0: they are as the others
+
   float norm_epsilon = 1e-5F;
+  bool layer_norm = false;      //!< LayerNorm with biases, not RMSNorm
+  bool query_key_norm = false;  //!< heads of queries and keys are normalised
+  bool output_norms = false;    //!< what attention and MLP add to the stream is normalised
+
   bool tied_embeddings = false;
-  bool query_key_norm = false;  //!< Qwen3
-  bool query_bias = false;      //!< biases of the query, key and value projections
+  bool query_bias = false;  //!< biases of the query, key and value projections
   bool attention_out_bias = false;
   bool mlp_bias = false;
-  bool parallel_residual = false;  //!< GPT-NeoX: attention and MLP both read the layer's input
+  bool gated_mlp = true;           //!< the activation of one product times another, not of one alone, which is GELU's
+  bool gelu_gate = false;          //!< the gate's activation is GELU by tanh, not SiLU
+  bool parallel_residual = false;  //!< attention and MLP both read the layer's input
+
+  float embedding_scale = 1.0F;
+  float attention_scale = 0.0F;  //!< of the scores; 0: 1 / sqrt(head_dim)
+  float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
+  float logit_cap = 0.0F;        //!< logits, likewise
+
+  int window = 0;                //!< tokens that a layer in `windowed` sees, itself included; 0: all
+  std::vector<bool> windowed{};  //!< [n_layers], or empty: none
+
+  layout_type layout = layout_type::llama;
+  bool paired_rotary = false;   //!< the file keeps rows of queries and keys that turn together side by side
+  bool norms_less_one = false;  //!< the file keeps scales of norms less one
 
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
+  bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
+  //! Tokens that a layer sees, itself included; 0: all.
+  int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
+  float score_scale() const {
+    return attention_scale > 0.0F ? attention_scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
+  }
 
   //! Reads folder/config.json.
   static model_config load(const std::string& folder) {
@@ -53,21 +86,26 @@ struct model_config {
   static model_config parse(std::string_view text, const std::string& where) {
     const nlohmann::json object = detail::parse_json_object(text, where);
     const detail::json_reader json(object, where);
-    const std::string type = json.text_or("model_type", "");
     model_config config;
-    if (type == "llama" || type == "qwen2" || type == "qwen3") {
-      config.read_llama(json, type);
-    } else if (type == "gpt_neox") {
+    config.family = json.text_or("model_type", "");
+    bool known = false;
+    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
+      known = known || config.family == name;
+    if (known) {
+      config.read_llama(json);
+    } else if (config.family == "gpt_neox") {
       config.read_gpt_neox(json);
     } else {
-      raise<model_error>(where, ": \"model_type\" is \"", type,
-                         "\", but must be one of llama, qwen2, qwen3, gpt_neox.");
+      raise<model_error>(where, ": \"model_type\" is \"", config.family,
+                         "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox.");
     }
     return config;
   }
 
  private:
   static constexpr int most = 1 << 24;
+
+  bool is(const char* name) const { return family == name; }
 
   void read_sizes(const detail::json_reader& json) {
     vocab_size = json.integer("vocab_size", 1, most);
@@ -78,32 +116,83 @@ struct model_config {
     max_positions = json.integer("max_position_embeddings", 1, most);
   }
 
-  void read_llama(const detail::json_reader& json, const std::string& type) {
-    family = family_type::llama;
+  // Llama, and the families that differ from it in few points.
+  void read_llama(const detail::json_reader& json) {
+    const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2");
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     if (n_heads % n_kv_heads != 0) {
       raise<model_error>(json.where(), ": \"num_attention_heads\" is ", n_heads,
                          ", but must be a multiple of \"num_key_value_heads\", ", n_kv_heads, ".");
     }
-    head_dim = json.has("head_dim") ? json.integer("head_dim", 1, 1 << 12) : head_dim_by_division(json);
+    head_dim =
+        json.has("head_dim") || gemma ? json.integer_or("head_dim", 256, 1, 1 << 12) : head_dim_by_division(json);
     norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", 1e-6, 0.0, 1.0));
-    tied_embeddings = json.flag_or("tie_word_embeddings", false);
-    query_key_norm = type == "qwen3";
+    tied_embeddings = json.flag_or("tie_word_embeddings", gemma);
+    query_key_norm = is("qwen3") || is("gemma3_text");
     const bool attention_bias = json.flag_or("attention_bias", false);
-    query_bias = attention_bias || type == "qwen2";
-    attention_out_bias = attention_bias && type != "qwen2";
+    query_bias = attention_bias || qwen2;
+    attention_out_bias = attention_bias && !qwen2;
     mlp_bias = json.flag_or("mlp_bias", false);
-    require_text(json, "hidden_act", "silu", "silu");
-    if (json.flag_or("use_sliding_window", false)) {
-      raise<model_error>(json.where(), ": \"use_sliding_window\" is true, which is not supported.");
+    if (gemma) {
+      read_gemma(json);
+    } else {
+      require_text(json, "hidden_act", "silu", "silu");
     }
-    require_full_attention(json);
-    read_rotary(json, "rope_theta", "partial_rotary_factor", 1.0);
+    read_windows(json);
+    read_rotary(json, "rope_theta", is("gemma3_text") ? 1e6 : 10000.0, "partial_rotary_factor", 1.0);
+  }
+
+  void read_gemma(const detail::json_reader& json) {
+    norms_less_one = gelu_gate = true;
+    embedding_scale = std::sqrt(static_cast<float>(hidden_size));
+    const bool first = is("gemma");
+    const char* key = first ? "hidden_act" : "hidden_activation";
+    // The first Gemma's folders say "gelu", and mean its form by tanh.
+    if (!(first && json.text_or(key, "") == "gelu")) require_text(json, key, "gelu_pytorch_tanh", "gelu_pytorch_tanh");
+    if (first) return;
+    layout = layout_type::gemma2;
+    output_norms = true;
+    attention_scale = static_cast<float>(1.0 / std::sqrt(json.number_or("query_pre_attn_scalar", 256.0, 1.0, 1e6)));
+    const auto cap = [&](const char* name, double usual) {
+      return static_cast<float>(json.mentions(name) ? json.number_or(name, 0.0, 1e-3, 1e6) : usual);
+    };
+    attention_cap = cap("attn_logit_softcapping", is("gemma2") ? 50.0 : 0.0);
+    logit_cap = cap("final_logit_softcapping", is("gemma2") ? 30.0 : 0.0);
+    if (json.flag_or("use_bidirectional_attention", false)) {
+      raise<model_error>(json.where(), ": \"use_bidirectional_attention\" is true, which is not supported.");
+    }
+  }
+
+  // Which layers have a window, and how long it is: by layer_types, or else by the family's own rule.
+  void read_windows(const detail::json_reader& json) {
+    const bool may = is("mistral") || is("gemma2") || is("gemma3_text") || json.flag_or("use_sliding_window", false);
+    if (may) window = json.integer_or("sliding_window", json.mentions("sliding_window") ? 0 : 4096, 1, most);
+    const int first = family.starts_with("qwen") ? json.integer_or("max_window_layers", 28, 0, most) : 0;
+    const int period = is("gemma2") ? 2 : is("gemma3_text") ? json.integer_or("sliding_window_pattern", 6, 1, most) : 0;
+    const auto usual = [&](int layer) { return layer >= first && (period == 0 || (layer + 1) % period != 0); };
+    if (may) {
+      for (int layer = 0; layer < n_layers; ++layer)
+        windowed.push_back(usual(layer));
+    }
+    const nlohmann::json* types = json.find("layer_types");
+    if (!types) return;
+    const auto refuse = [&] {
+      json.refuse("layer_types", *types, "a list of \"full_attention\"", may ? " and \"sliding_attention\"" : "",
+                  ", one for each layer");
+    };
+    if (!types->is_array() || types->size() != static_cast<std::size_t>(n_layers)) refuse();
+    for (std::size_t i = 0; i < types->size(); ++i) {
+      const bool sliding = (*types)[i] == "sliding_attention";
+      if (!(may && sliding) && (*types)[i] != "full_attention") refuse();
+      if (may) windowed[i] = sliding;
+    }
   }
 
   void read_gpt_neox(const detail::json_reader& json) {
-    family = family_type::gpt_neox;
+    layout = layout_type::gpt_neox;
+    layer_norm = true;
+    gated_mlp = false;
     read_sizes(json);
     n_kv_heads = n_heads;
     head_dim = head_dim_by_division(json);
@@ -113,7 +202,7 @@ struct model_config {
     query_bias = attention_out_bias = json.flag_or("attention_bias", true);
     mlp_bias = true;
     require_text(json, "hidden_act", "gelu", "gelu");
-    read_rotary(json, "rotary_emb_base", "rotary_pct", 0.25);
+    read_rotary(json, "rotary_emb_base", 10000.0, "rotary_pct", 0.25);
   }
 
   int head_dim_by_division(const detail::json_reader& json) const {
@@ -129,34 +218,65 @@ struct model_config {
     if (json.text_or(key, fallback) != allowed) json.refuse(key, *json.find(key), "\"", allowed, "\"");
   }
 
-  static void require_full_attention(const detail::json_reader& json) {
-    const nlohmann::json* types = json.find("layer_types");
-    if (!types) return;
-    if (!types->is_array()) json.refuse("layer_types", *types, "a list");
-    for (const nlohmann::json& type : *types) {
-      if (type != "full_attention") json.refuse("layer_types", *types, "a list of \"full_attention\"");
-    }
-  }
-
   // Older folders keep the base and the rotated share at the top level and a rope_scaling object beside them; newer
-  // ones keep all three in rope_parameters.
-  void read_rotary(const detail::json_reader& json, const char* base_key, const char* share_key, double share) {
-    rope_theta = json.number_or(base_key, 10000.0, 1.0, 1e12);
+  // ones keep all three in rope_parameters, Gemma 3's one for each kind of layer.
+  void read_rotary(const detail::json_reader& json, const char* base_key, double base, const char* share_key,
+                   double share) {
+    rope_theta = json.number_or(base_key, base, 1.0, 1e12);
+    if (is("gemma3_text")) local_rope_theta = json.number_or("rope_local_base_freq", 10000.0, 1.0, 1e12);
     share = json.number_or(share_key, share, 0.0, 1.0);
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       const nlohmann::json* found = json.find(key);
       if (!found) continue;
-      if (!found->is_object()) json.refuse(key, *found, "an object or null");
-      const detail::json_reader rope(*found, json.where() + ": \"" + key + "\"");
-      require_text(rope, "rope_type", "default", "default");
-      require_text(rope, "type", "default", "default");
-      rope_theta = rope.number_or("rope_theta", rope_theta, 1.0, 1e12);
-      share = rope.number_or("partial_rotary_factor", share, 0.0, 1.0);
+      const auto require_object = [&](const nlohmann::json& value) {
+        if (!value.is_object()) json.refuse(key, *found, "an object or null");
+      };
+      require_object(*found);
+      const std::string where = json.where() + ": \"" + key + "\"";
+      if (is("gemma3_text") && found->contains("full_attention")) {
+        const nlohmann::json& full = (*found)["full_attention"];
+        require_object(full);
+        read_scaling(detail::json_reader(full, where), share);
+        const nlohmann::json local = found->value("sliding_attention", nlohmann::json::object());
+        require_object(local);
+        const detail::json_reader plain(local, where);
+        require_text(plain, "rope_type", "default", "default");
+        local_rope_theta = plain.number_or("rope_theta", local_rope_theta, 1.0, 1e12);
+      } else {
+        read_scaling(detail::json_reader(*found, where), share);
+      }
     }
     rotary_dims = static_cast<int>(head_dim * share);
     if (rotary_dims % 2 != 0) {
       raise<model_error>(json.where(), ": ", rotary_dims, " of ", head_dim,
                          " dimensions of a head (head_dim) would be rotated, but the number must be even.");
+    }
+  }
+
+  void read_scaling(const detail::json_reader& rope, double& share) {
+    rope_theta = rope.number_or("rope_theta", rope_theta, 1.0, 1e12);
+    share = rope.number_or("partial_rotary_factor", share, 0.0, 1.0);
+    const char* key = rope.has("rope_type") ? "rope_type" : "type";
+    const std::string type = rope.text_or(key, "default");
+    if (type == "default") return;
+    scaling.factor = rope.number("factor", 1.0, 1e6);
+    if (type == "linear") {
+      scaling.kind = rope_scaling::kind_type::linear;
+    } else if (type == "llama3") {
+      scaling.kind = rope_scaling::kind_type::llama3;
+      scaling.original_positions = rope.integer("original_max_position_embeddings", 1, most);
+      scaling.low_frequency = rope.number("low_freq_factor", 0.0, 1e6);
+      scaling.high_frequency = rope.number("high_freq_factor", scaling.low_frequency, 1e6);
+    } else if (type == "yarn" && !rope.has("mscale") && !rope.has("mscale_all_dim")) {
+      scaling.kind = rope_scaling::kind_type::yarn;
+      scaling.original_positions = rope.integer_or("original_max_position_embeddings", max_positions, 1, most);
+      scaling.fast_turns = rope.number_or("beta_fast", 32.0, 1e-3, 1e6);
+      scaling.slow_turns = rope.number_or("beta_slow", 1.0, 1e-3, 1e6);
+      scaling.whole_pairs = rope.flag_or("truncate", true);
+      const double usual = rope_scaling::yarn_amplitude(scaling.factor);
+      scaling.amplitude = rope.number_or("attention_factor", usual, 1e-3, 1e3);
+    } else {
+      rope.refuse(key, *rope.find(key), "\"default\", \"linear\", \"llama3\" or \"yarn\" without \"mscale\"");
     }
   }
 };

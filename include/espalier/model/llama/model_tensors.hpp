@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/tensor_names.hpp"
 
 namespace espalier::detail {
 
@@ -18,10 +21,12 @@ enum class model_part {
   query_norm,
   key_norm,
   attention_out,
+  attention_out_norm,
   mlp_norm,
   gate,
   up,
   down,
+  mlp_out_norm,
   final_norm,
   head
 };
@@ -67,6 +72,10 @@ float* scale_at(WeightsT& weights, part_place place) {
       return layer_at(weights, place).query_norm;
     case model_part::key_norm:
       return layer_at(weights, place).key_norm;
+    case model_part::attention_out_norm:
+      return layer_at(weights, place).attention_out_norm;
+    case model_part::mlp_out_norm:
+      return layer_at(weights, place).mlp_out_norm;
     default:
       return weights.final_norm.scale;
   }
@@ -86,120 +95,125 @@ float* bias_at(WeightsT& weights, part_place place) {
   }
 }
 
-// Reads the tensors of a model, by the names that each family gives them, into whatever holds its weights:
+// Reads the tensors of a model, by the names that each kind of file gives them, into whatever holds its weights:
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
 //   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending runs
 //   set_vector(place, values, n)           the scale of a norm
 //   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
+// Whatever the file does, the two rows that turn together are head_dim / 2 apart, and scales of norms are whole.
 template <class WeightsT>
 class model_tensors {
  public:
   // Where it only checks, it reads no tensor and sets nothing, but raises what the file lacks, and says what to expect:
   // a config that claims too much is refused before memory is taken for it.
-  model_tensors(const model_config& config, safetensors_file& file, WeightsT& weights, bool only_check)
-      : c_(config), tensors_(file, only_check), weights_(weights), only_check_(only_check) {}
+  model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
+      : c_(config),
+        names_(names_of(config.layout)),
+        tensors_(file, only_check),
+        weights_(weights),
+        only_check_(only_check) {}
 
   void read() {
-    if (c_.family == model_config::family_type::llama) {
-      read_llama();
-    } else {
-      read_gpt_neox();
-    }
+    matrix(names_.embedding, {model_part::embedding}, c_.vocab_size, c_.hidden_size);
+    if (!c_.tied_embeddings) linear(names_.head, {model_part::head}, c_.vocab_size, c_.hidden_size, false);
+    for (int i = 0; i < c_.n_layers; ++i)
+      read_layer(names_.layer + std::to_string(i) + ".", i);
+    norm(names_.final_norm, {model_part::final_norm}, c_.hidden_size);
   }
 
  private:
-  void read_llama() {
-    matrix("model.embed_tokens.weight", {model_part::embedding}, 0, c_.vocab_size, c_.hidden_size);
-    if (!c_.tied_embeddings) linear("lm_head", {model_part::head}, 0, c_.vocab_size, c_.hidden_size, false);
-    for (int i = 0; i < c_.n_layers; ++i) {
-      const std::string base = "model.layers." + std::to_string(i) + ".";
-      const std::string attention = base + "self_attn.", mlp = base + "mlp.";
-      const part_place qkv{model_part::query_key_value, i};
-      const int q = c_.query_size(), kv = c_.kv_size();
-      vector(base + "input_layernorm.weight", {model_part::attention_norm, i}, c_.hidden_size);
-      linear(attention + "q_proj", qkv, 0, q, c_.hidden_size, c_.query_bias);
-      linear(attention + "k_proj", qkv, q, kv, c_.hidden_size, c_.query_bias);
-      linear(attention + "v_proj", qkv, q + kv, kv, c_.hidden_size, c_.query_bias);
-      if (c_.query_key_norm) {
-        vector(attention + "q_norm.weight", {model_part::query_norm, i}, c_.head_dim);
-        vector(attention + "k_norm.weight", {model_part::key_norm, i}, c_.head_dim);
-      }
-      linear(attention + "o_proj", {model_part::attention_out, i}, 0, c_.hidden_size, q, c_.attention_out_bias);
-      vector(base + "post_attention_layernorm.weight", {model_part::mlp_norm, i}, c_.hidden_size);
-      linear(mlp + "gate_proj", {model_part::gate, i}, 0, c_.intermediate_size, c_.hidden_size, c_.mlp_bias);
-      linear(mlp + "up_proj", {model_part::up, i}, 0, c_.intermediate_size, c_.hidden_size, c_.mlp_bias);
-      linear(mlp + "down_proj", {model_part::down, i}, 0, c_.hidden_size, c_.intermediate_size, c_.mlp_bias);
+  void read_layer(const std::string& base, int i) {
+    const int width = c_.hidden_size;
+    norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);
+    read_projections(base, {model_part::query_key_value, i});
+    if (c_.query_key_norm) {
+      norm(base + names_.query_norm, {model_part::query_norm, i}, c_.head_dim);
+      norm(base + names_.key_norm, {model_part::key_norm, i}, c_.head_dim);
     }
-    vector("model.norm.weight", {model_part::final_norm}, c_.hidden_size);
+    linear(base + names_.attention_out, {model_part::attention_out, i}, width, c_.query_size(), c_.attention_out_bias);
+    if (c_.output_norms) norm(base + names_.attention_out_norm, {model_part::attention_out_norm, i}, width);
+    norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
+    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.intermediate_size, width, c_.mlp_bias);
+    linear(base + names_.up, {model_part::up, i}, c_.intermediate_size, width, c_.mlp_bias);
+    linear(base + names_.down, {model_part::down, i}, width, c_.intermediate_size, c_.mlp_bias);
+    if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
   }
 
-  void read_gpt_neox() {
-    matrix("gpt_neox.embed_in.weight", {model_part::embedding}, 0, c_.vocab_size, c_.hidden_size);
-    if (!c_.tied_embeddings) linear("embed_out", {model_part::head}, 0, c_.vocab_size, c_.hidden_size, false);
-    for (int i = 0; i < c_.n_layers; ++i) {
-      const std::string base = "gpt_neox.layers." + std::to_string(i) + ".", mlp = base + "mlp.";
-      norm(base + "input_layernorm", {model_part::attention_norm, i});
-      interleaved(base + "attention.query_key_value", {model_part::query_key_value, i});
-      linear(base + "attention.dense", {model_part::attention_out, i}, 0, c_.hidden_size, c_.query_size(),
-             c_.attention_out_bias);
-      norm(base + "post_attention_layernorm", {model_part::mlp_norm, i});
-      linear(mlp + "dense_h_to_4h", {model_part::up, i}, 0, c_.intermediate_size, c_.hidden_size, c_.mlp_bias);
-      linear(mlp + "dense_4h_to_h", {model_part::down, i}, 0, c_.hidden_size, c_.intermediate_size, c_.mlp_bias);
+  // Queries, keys and values, each head by head.
+  void read_projections(const std::string& base, part_place place) {
+    const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
+    const auto in_order = [](int row) { return row; };
+    // Rows 2 i and 2 i + 1 of a head turn together.
+    const auto in_pairs = [dim](int row) { return row - row % dim + row % 2 * (dim / 2) + row % dim / 2; };
+    // Query, key and value of one head together.
+    const auto by_heads = [q, dim](int row) { return row / dim % 3 * q + row / (3 * dim) * dim + row % dim; };
+    if (c_.layout == model_config::layout_type::gpt_neox) {
+      projection(base + names_.query_key_value, place, 0, q + 2 * kv, by_heads);
+    } else if (c_.layer_norm) {
+      projection(base + names_.query_key_value, place, 0, q + 2 * kv, in_order);
+    } else if (c_.paired_rotary) {
+      projection(base + names_.query, place, 0, q, in_pairs);
+      projection(base + names_.key, place, q, kv, in_pairs);
+      projection(base + names_.value, place, q + kv, kv, in_order);
+    } else {
+      projection(base + names_.query, place, 0, q, in_order);
+      projection(base + names_.key, place, q, kv, in_order);
+      projection(base + names_.value, place, q + kv, kv, in_order);
     }
-    norm("gpt_neox.final_layer_norm", {model_part::final_norm});
   }
 
-  void matrix(const std::string& name, part_place place, int first, int rows, int columns) {
-    read_rows(name, place, first, rows, columns, [&](int row) { return first + row; });
+  // Row r of the tensor is row first + order(r) of the matrix.
+  template <class OrderT>
+  void projection(const std::string& name, part_place place, int first, int rows, const OrderT& order) {
+    matrix(name, place, rows, c_.hidden_size, first, order);
+    if (!c_.query_bias) return;
+    tensors_.vector(name + ".bias", rows, [&](const float* values) {
+      values_.resize(static_cast<std::size_t>(rows));
+      for (int row = 0; row < rows; ++row)
+        values_[static_cast<std::size_t>(order(row))] = values[row];
+      weights_.set_bias(place, first, values_.data(), rows);
+    });
   }
 
-  // Row `row` of the tensor is row place_of(row) of the matrix.
-  template <class PlaceT>
-  void read_rows(const std::string& name, part_place place, int first, int rows, int columns, PlaceT place_of) {
-    const weight_type type = tensors_.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
-      weights_.set_row(place, place_of(row), weights);
+  void matrix(const std::string& name, part_place place, int rows, int columns) {
+    matrix(name, place, rows, columns, 0, [](int row) { return row; });
+  }
+
+  template <class OrderT>
+  void matrix(const std::string& name, part_place place, int rows, int columns, int first, const OrderT& order) {
+    const weight_type type = tensors_.matrix(name + ".weight", rows, columns, [&](int row, const weight_row& weights) {
+      weights_.set_row(place, first + order(row), weights);
     });
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 
-  // Outputs first, first + 1, ... of a matrix and their biases.
-  void linear(const std::string& name, part_place place, int first, int rows, int columns, bool has_bias) {
-    matrix(name + ".weight", place, first, rows, columns);
-    if (has_bias) bias(name + ".bias", place, first, rows);
+  void linear(const std::string& name, part_place place, int rows, int columns, bool has_bias) {
+    matrix(name, place, rows, columns);
+    if (has_bias) bias(name + ".bias", place, rows);
   }
 
-  void vector(const std::string& name, part_place place, int n) {
-    tensors_.vector(name, n, [&](const float* values) { weights_.set_vector(place, values, n); });
+  void bias(const std::string& name, part_place place, int n) {
+    tensors_.vector(name, n, [&](const float* values) { weights_.set_bias(place, 0, values, n); });
   }
 
-  void bias(const std::string& name, part_place place, int first, int n) {
-    tensors_.vector(name, n, [&](const float* values) { weights_.set_bias(place, first, values, n); });
-  }
-
-  void norm(const std::string& name, part_place place) {
-    vector(name + ".weight", place, c_.hidden_size);
-    bias(name + ".bias", place, 0, c_.hidden_size);
-  }
-
-  // GPT-NeoX keeps query, key and value of one head together; here all queries come first, then keys, then values.
-  void interleaved(const std::string& name, part_place place) {
-    const int n = c_.query_size() + 2 * c_.kv_size();
-    const auto row_of = [&](int row) {
-      const int of_head = row / (3 * c_.head_dim), which = row / c_.head_dim % 3;
-      return which * c_.query_size() + of_head * c_.head_dim + row % c_.head_dim;
-    };
-    read_rows(name + ".weight", place, 0, n, c_.hidden_size, row_of);
-    if (!c_.query_bias) return;
-    tensors_.vector(name + ".bias", n, [&](const float* values) {
-      for (int row = 0; row < n; row += c_.head_dim)
-        weights_.set_bias(place, row_of(row), values + row, c_.head_dim);
+  void norm(const std::string& name, part_place place, int n) {
+    tensors_.vector(name + ".weight", n, [&](const float* values) {
+      values_.assign(values, values + n);
+      if (c_.norms_less_one) {
+        for (float& scale : values_)
+          scale += 1.0F;
+      }
+      weights_.set_vector(place, values_.data(), n);
     });
+    if (c_.layer_norm) bias(name + ".bias", place, n);
   }
 
   const model_config& c_;
+  const tensor_names& names_;
   tensor_reader tensors_;
   WeightsT& weights_;
   bool only_check_;
+  std::vector<float> values_;
 };
 
 }  // namespace espalier::detail

@@ -7,7 +7,7 @@
 
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/matrix_product.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
@@ -35,8 +35,10 @@ struct model_weights {
   };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
-    float* query_norm = nullptr;  //!< [head_dim]
-    float* key_norm = nullptr;    //!< [head_dim]
+    float* query_norm = nullptr;          //!< [head_dim]
+    float* key_norm = nullptr;            //!< [head_dim]
+    float* attention_out_norm = nullptr;  //!< [hidden_size]
+    float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out, gate, up, down;
   };
 
@@ -57,7 +59,7 @@ struct model_weights {
     }
   }
 
-  static model_weights load(const model_config& config, safetensors_file& file) {
+  static model_weights load(const model_config& config, tensor_source& file) {
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
@@ -78,8 +80,7 @@ struct model_weights {
       float* storage = block.take(MatrixT::storage_floats(outputs, inputs));
       return linear_type{MatrixT(outputs, inputs, storage), vector(has_bias, outputs)};
     };
-    const bool neox = c.family == model_config::family_type::gpt_neox;
-    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(neox, c.hidden_size)}; };
+    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
     if (!c.tied_embeddings) {
       embedding = block.take(static_cast<std::size_t>(c.vocab_size) * static_cast<std::size_t>(c.hidden_size));
     }
@@ -89,10 +90,12 @@ struct model_weights {
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
       layer.attention_out = linear(c.hidden_size, c.query_size(), c.attention_out_bias);
+      layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm();
-      if (!neox) layer.gate = linear(c.intermediate_size, c.hidden_size, c.mlp_bias);
+      if (c.gated_mlp) layer.gate = linear(c.intermediate_size, c.hidden_size, c.mlp_bias);
       layer.up = linear(c.intermediate_size, c.hidden_size, c.mlp_bias);
       layer.down = linear(c.hidden_size, c.intermediate_size, c.mlp_bias);
+      layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm();
     head = linear(c.vocab_size, c.hidden_size, false);

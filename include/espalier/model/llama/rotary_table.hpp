@@ -5,20 +5,25 @@
 #include <cstddef>
 #include <vector>
 
+#include "espalier/model/llama/rope_scaling.hpp"
+
 namespace espalier::detail {
 
 // Cosines and sines of the rotary embedding for every position.
 class rotary_table {
  public:
-  rotary_table(int positions, int dims, double theta) : half_(dims / 2) {
-    const auto n = static_cast<std::size_t>(positions) * static_cast<std::size_t>(half_);
+  rotary_table(int positions, int dims, double theta, const rope_scaling& scaling = {}) : half_(dims / 2) {
+    std::vector<double> frequencies;
+    for (int i = 0; i < half_; ++i)
+      frequencies.push_back(scaling.frequency(theta, dims, i));
+    const auto n = static_cast<std::size_t>(positions) * frequencies.size();
     cosine_.reserve(n);
     sine_.reserve(n);
     for (int position = 0; position < positions; ++position) {
-      for (int i = 0; i < half_; ++i) {
-        const double angle = position * std::pow(theta, -2.0 * i / dims);
-        cosine_.push_back(static_cast<float>(std::cos(angle)));
-        sine_.push_back(static_cast<float>(std::sin(angle)));
+      for (const double frequency : frequencies) {
+        const double angle = position * frequency;
+        cosine_.push_back(static_cast<float>(scaling.amplitude * std::cos(angle)));
+        sine_.push_back(static_cast<float>(scaling.amplitude * std::sin(angle)));
       }
     }
   }

@@ -32,6 +32,7 @@
 #include "espalier/cuda/model/llama/persistent_pass.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_files.hpp"
 
 namespace espalier::cuda {
 
@@ -48,7 +49,8 @@ struct llama_options {
   }
 };
 
-//! A transformer on the device: espalier::llama_backend's twin, the same models from the same folders.
+//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for Gemma's and
+//! those whose layers see a window.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them
@@ -59,7 +61,7 @@ struct llama_options {
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
-//! Shapes      config.json and model.safetensors in the folder; logits [n_outputs][vocab_size]
+//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel
 //!             residual: one a layer fewer; one more where the last layer is among hidden_layers, or attention divides
 //!             the context). Products run for the least planned number of rows that holds the batch: those of
@@ -86,9 +88,9 @@ class llama_backend {
   using weight_number = NumberT;  //!< of weights, keys and values
   using weights_type = model_weights<NumberT>;
 
-  static llama_backend load(const std::string& folder, const llama_options& options = {}) {
-    const model_config config = model_config::load(folder);
-    return llama_backend(config, weights_type::load(config, folder), options);
+  static llama_backend load(const std::string& path, const llama_options& options = {}) {
+    const model_files files = model_files::open(path);
+    return llama_backend(files.config, weights_type::load(files.config, *files.tensors), options);
   }
 
   llama_backend(const model_config& config, weights_type weights, const llama_options& options = {})
@@ -97,7 +99,7 @@ class llama_backend {
         max_rows_(require_options(options).max_rows),
         max_positions_(checked_positions(options, config)),
         hidden_layers_(options.hidden_layers),
-        rotary_(max_positions_, config.rotary_dims, config.rope_theta),
+        rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
         attention_(make_attention(config, options)),
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
     for (const int layer : hidden_layers_)
@@ -188,10 +190,8 @@ class llama_backend {
       persistent_->keep(layer, kept(layer));
   }
 
-  bool has_gate() const { return config_.family == model_config::family_type::llama; }
-
   void add_products() {
-    const int hidden = config_.hidden_size, wide = (has_gate() ? 2 : 1) * config_.intermediate_size;
+    const int hidden = config_.hidden_size, wide = (config_.gated_mlp ? 2 : 1) * config_.intermediate_size;
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
     query_key_value_ = products_.add(config_.query_size() + 2 * config_.kv_size(), hidden, numbers, false);
     attention_out_ = products_.add(hidden, config_.query_size(), CUDA_R_32F, true);
@@ -206,7 +206,7 @@ class llama_backend {
     if (config_.parallel_residual) mlp_normed_ = activations_.take(size(config_.hidden_size));
     projected_ = activations_.take(size(config_.query_size() + 2 * config_.kv_size()));
     attended_ = activations_.take(size(config_.query_size()));
-    wide_ = activations_.take(size((has_gate() ? 2 : 1) * config_.intermediate_size));
+    wide_ = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
     activated_ = activations_.take(size(config_.intermediate_size));
     stream_ = floats_.take(size(config_.hidden_size));
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
@@ -261,11 +261,11 @@ class llama_backend {
         job = fresh_job();
       }
 
-      const auto& first = has_gate() ? layer.gate : layer.up;
+      const auto& first = config_.gated_mlp ? layer.gate : layer.up;
       products_.multiply(gate_up_, first.matrix, config_.parallel_residual ? mlp_normed_ : normed_, wide_, rows,
                          stream);
-      detail::activate<NumberT>({wide_, first.bias, activated_, config_.intermediate_size, has_gate()}, batch.n_rows,
-                                stream);
+      detail::activate<NumberT>({wide_, first.bias, activated_, config_.intermediate_size, config_.gated_mlp},
+                                batch.n_rows, stream);
       products_.multiply(down_, layer.down.matrix, activated_, stream_, rows, stream);
       add_later(job, layer.down.bias);
       job.keep = kept(i);

@@ -4,19 +4,39 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <fstream>
-#include <string>
 #include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/row_upload.cuh"
-#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 
 namespace espalier::cuda {
+
+namespace detail {
+
+// Errors: model_error for a model that has what no kernel computes.
+inline void require_on_device(const model_config& c) {
+  const char* what = nullptr;
+  if (c.output_norms) what = "norms of what attention and MLP add";
+  if (c.gelu_gate) what = "a gate of GELU";
+  if (c.embedding_scale != 1.0F) what = "a scale of the embedding";
+  if (c.attention_scale != 0.0F) what = "a scale of its own for scores";
+  if (c.attention_cap != 0.0F || c.logit_cap != 0.0F) what = "capped scores or logits";
+  for (int layer = 0; layer < c.n_layers; ++layer) {
+    if (c.window_of(layer) > 0) what = "layers that see only a window";
+  }
+  if (what) {
+    raise<model_error>("a ", c.family, " model has ", what,
+                       ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
+                       "does.");
+  }
+}
+
+}  // namespace detail
 
 //! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows
 //! of inputs, norms and biases as float.
@@ -27,8 +47,8 @@ namespace espalier::cuda {
 //! Shapes      matrix [outputs][inputs]; what a model does not have is null
 //! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
 //!             Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
-//!             cuda_error
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for a
+//!             model that has what the device does not compute: windows, caps, Gemma's norms and gates; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -45,8 +65,10 @@ struct model_weights {
   };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
-    float* query_norm = nullptr;  //!< [head_dim]
-    float* key_norm = nullptr;    //!< [head_dim]
+    float* query_norm = nullptr;          //!< [head_dim]
+    float* key_norm = nullptr;            //!< [head_dim]
+    float* attention_out_norm = nullptr;  //!< null, as
+    float* mlp_out_norm = nullptr;        //!< this: no model that the device runs has them
     linear_type query_key_value, attention_out;
     linear_type gate, up;  //!< up's rows follow gate's, in matrix and bias
     linear_type down;
@@ -64,6 +86,7 @@ struct model_weights {
   //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first
   //! layer's norm the norms and biases.
   static model_weights of_shape(const model_config& config) {
+    detail::require_on_device(config);
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
@@ -73,16 +96,7 @@ struct model_weights {
     return weights;
   }
 
-  //! Reads folder/model.safetensors.
-  static model_weights load(const model_config& config, const std::string& folder) {
-    if (std::ifstream(folder + "/model.safetensors.index.json").good()) {
-      raise<model_error>(folder, " holds a model in several files; only one model.safetensors is read.");
-    }
-    safetensors_file file(folder + "/model.safetensors");
-    return load(config, file);
-  }
-
-  static model_weights load(const model_config& config, safetensors_file& file) {
+  static model_weights load(const model_config& config, espalier::tensor_source& file) {
     model_weights weights;
     loader to{weights, {}, {}};
     espalier::detail::model_tensors(config, file, to, true).read();
@@ -100,8 +114,7 @@ struct model_weights {
     const auto linear = [&](int outputs, int inputs, bool has_bias) {
       return linear_type{matrices.take(size(outputs) * size(inputs)), vector(has_bias, outputs), inputs};
     };
-    const bool neox = c.family == model_config::family_type::gpt_neox;
-    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(neox, c.hidden_size)}; };
+    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
     head = linear(c.vocab_size, c.hidden_size, false);
     embedding = c.tied_embeddings ? head.matrix : matrices.take(size(c.vocab_size) * size(c.hidden_size));
     for (layer_type& layer : layers) {
@@ -111,8 +124,8 @@ struct model_weights {
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
       layer.attention_out = linear(c.hidden_size, c.query_size(), c.attention_out_bias);
       layer.mlp_norm = norm();
-      layer.up = linear((neox ? 1 : 2) * c.intermediate_size, c.hidden_size, c.mlp_bias);
-      if (!neox) {
+      layer.up = linear((c.gated_mlp ? 2 : 1) * c.intermediate_size, c.hidden_size, c.mlp_bias);
+      if (c.gated_mlp) {
         layer.gate = layer.up;
         if (layer.up.matrix) layer.up.matrix += size(c.intermediate_size) * size(c.hidden_size);
         if (layer.up.bias) layer.up.bias += c.intermediate_size;

@@ -220,8 +220,8 @@ class persistent_pass {
   //! True for models of the Llama family, without biases and norms of heads, whose weights stay in the
   //! second-level cache and whose rows fit in shared memory.
   static bool fits(const model_config& c, int max_rows) {
-    const bool plain = c.family == model_config::family_type::llama && !c.query_bias && !c.attention_out_bias &&
-                       !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim;
+    const bool plain = c.gated_mlp && !c.layer_norm && !c.query_bias && !c.attention_out_bias && !c.mlp_bias &&
+                       !c.query_key_norm && c.rotary_dims == c.head_dim;
     const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.vocab_size % 8 == 0 &&
                        (c.head_dim == 32 || c.head_dim == 64) && c.n_heads / c.n_kv_heads <= detail::pass_queries &&
                        c.n_layers <= detail::pass_max_layers;

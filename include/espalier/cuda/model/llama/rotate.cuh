@@ -17,10 +17,10 @@ namespace espalier::cuda::detail {
 
 // Cosines and sines of the rotary embedding for every position, on the device.
 struct rotary_table {
-  rotary_table(int positions, int dims, double theta)
+  rotary_table(int positions, int dims, double theta, const rope_scaling& scaling = {})
       : cosine(static_cast<std::size_t>(positions) * static_cast<std::size_t>(dims / 2)), sine(cosine.size()) {
     if (cosine.size() == 0) return;
-    const espalier::detail::rotary_table host(positions, dims, theta);
+    const espalier::detail::rotary_table host(positions, dims, theta, scaling);
     cosine = device_array<float>(std::span(host.cosine(0), cosine.size()));
     sine = device_array<float>(std::span(host.sine(0), sine.size()));
   }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/llama/model_config.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// Reads the shape of a transformer from the metadata of a GGUF file, and from which tensors it has.
+class gguf_config_reader {
+ public:
+  explicit gguf_config_reader(gguf_file& file) : file_(file), data_(file.metadata()) {}
+
+  model_config read() {
+    architecture_ = data_.text("general.architecture");
+    c_.family = architecture_;
+    c_.layout = model_config::layout_type::gguf;
+    if (is("gptneox")) {
+      c_.layer_norm = c_.mlp_bias = true;
+      c_.gated_mlp = false;
+    } else if (is("gemma") || is("gemma2") || is("gemma3")) {
+      c_.gelu_gate = true;
+      c_.output_norms = !is("gemma");
+    } else if (!is("llama") && !is("qwen2") && !is("qwen3")) {
+      raise<model_error>(file_.where(), ": \"general.architecture\" is \"", architecture_,
+                         "\", but must be one of llama (Mistral and SmolLM2, too), qwen2, qwen3, gemma, gemma2, "
+                         "gemma3, gptneox.");
+    }
+    if (integer_or("expert_count", 0, 0, most) > 0) {
+      raise<model_error>(file_.where(), ": \"", key("expert_count"), "\" is not 0: experts are not supported.");
+    }
+    read_sizes();
+    read_parts();
+    read_gemma();
+    read_windows();
+    read_rotary();
+    return c_;
+  }
+
+ private:
+  static constexpr int most = 1 << 24;
+
+  bool is(const char* name) const { return architecture_ == name; }
+  std::string key(const char* name) const { return architecture_ + "." + name; }
+  int integer(const char* name, int high) const { return static_cast<int>(data_.integer(key(name), 1, high)); }
+  int integer_or(const char* name, int fallback, int low, int high) const {
+    return static_cast<int>(data_.integer_or(key(name), fallback, low, high));
+  }
+  double number_or(const char* name, double fallback, double low, double high) const {
+    return data_.number_or(key(name), fallback, low, high);
+  }
+
+  void read_sizes() {
+    const tensor_entry* embedding = file_.find("token_embd.weight");
+    if (!embedding) raise<model_error>(file_.where(), " lacks tensor \"token_embd.weight\".");
+    if (embedding->shape.size() != 2 || embedding->shape[0] < 1 || embedding->shape[0] > most) {
+      raise<model_error>(file_.where(), ": tensor \"token_embd.weight\" must have two extents, and from 1 to ", most,
+                         " rows, one for each token.");
+    }
+    c_.vocab_size = static_cast<int>(embedding->shape[0]);
+    c_.hidden_size = integer("embedding_length", 1 << 20);
+    c_.n_layers = integer("block_count", 1 << 12);
+    c_.n_heads = integer("attention.head_count", 1 << 12);
+    c_.n_kv_heads = integer_or("attention.head_count_kv", c_.n_heads, 1, c_.n_heads);
+    if (c_.n_heads % c_.n_kv_heads != 0) {
+      raise<model_error>(file_.where(), ": \"", key("attention.head_count"), "\" is ", c_.n_heads,
+                         ", but must be a multiple of \"", key("attention.head_count_kv"), "\", ", c_.n_kv_heads, ".");
+    }
+    if (!data_.has(key("attention.key_length")) && c_.hidden_size % c_.n_heads != 0) {
+      raise<model_error>(file_.where(), ": \"", key("embedding_length"), "\" is ", c_.hidden_size,
+                         ", but must be a multiple of \"", key("attention.head_count"), "\", ", c_.n_heads, ".");
+    }
+    c_.head_dim = integer_or("attention.key_length", c_.hidden_size / c_.n_heads, 1, 1 << 12);
+    if (integer_or("attention.value_length", c_.head_dim, 1, 1 << 12) != c_.head_dim)
+      data_.refuse(key("attention.value_length"), c_.head_dim, ", as the keys' length is");
+    c_.intermediate_size = integer("feed_forward_length", 1 << 22);
+    c_.max_positions = integer("context_length", most);
+    const char* epsilon = c_.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+    c_.norm_epsilon = static_cast<float>(data_.number(key(epsilon), 0.0, 1.0));
+  }
+
+  // What else a layer has is what the first one has.
+  void read_parts() {
+    const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
+    c_.tied_embeddings = !has("output.weight");
+    c_.query_bias = has(c_.layer_norm ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
+    c_.attention_out_bias = has("blk.0.attn_output.bias");
+    c_.mlp_bias = has("blk.0.ffn_up.bias");
+    c_.query_key_norm = has("blk.0.attn_q_norm.weight");
+    c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
+    // The converter reorders the rows of this architecture alone.
+    c_.paired_rotary = is("llama");
+    if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
+  }
+
+  // The file does not give the scale of scores; only the two largest models have one of their own.
+  void read_gemma() {
+    if (!c_.gelu_gate) return;
+    c_.embedding_scale = std::sqrt(static_cast<float>(c_.hidden_size));
+    const bool largest = (is("gemma2") && c_.n_layers == 46) || (is("gemma3") && c_.n_layers == 62);
+    if (largest) c_.attention_scale = 1.0F / std::sqrt(static_cast<float>(c_.hidden_size / c_.n_heads));
+    if (is("gemma")) return;
+    const auto cap = [&](const char* name, double usual) {
+      return static_cast<float>(number_or(name, is("gemma2") ? usual : 0.0, 0.0, 1e6));
+    };
+    if (is("gemma2")) c_.attention_cap = cap("attn_logit_softcapping", 50.0);
+    c_.logit_cap = cap("final_logit_softcapping", 30.0);
+  }
+
+  void read_windows() {
+    c_.window = integer_or("attention.sliding_window", is("gemma2") ? 4096 : 0, 0, most);
+    if (c_.window == 0) return;
+    const std::string pattern = key("attention.sliding_window_pattern");
+    if (data_.is_list(pattern)) {
+      const std::vector<std::int64_t> flags = data_.integers(pattern);
+      if (flags.size() != static_cast<std::size_t>(c_.n_layers)) data_.refuse(pattern, "one for each layer");
+      for (const std::int64_t flag : flags)
+        c_.windowed.push_back(flag != 0);
+      return;
+    }
+    const int period = integer_or("attention.sliding_window_pattern", is("gemma2") ? 2 : is("gemma3") ? 6 : 0, 0, most);
+    for (int layer = 0; layer < c_.n_layers; ++layer)
+      c_.windowed.push_back(period == 0 || (layer + 1) % period != 0);
+  }
+
+  void read_rotary() {
+    c_.rotary_dims = integer_or("rope.dimension_count", c_.head_dim, 0, c_.head_dim);
+    if (c_.rotary_dims % 2 != 0) data_.refuse(key("rope.dimension_count"), "even");
+    if (c_.paired_rotary && c_.rotary_dims != c_.head_dim)
+      data_.refuse(key("rope.dimension_count"), c_.head_dim, ", all of a head");
+    c_.rope_theta = number_or("rope.freq_base", 10000.0, 1.0, 1e12);
+    if (is("gemma3")) c_.local_rope_theta = number_or("rope.freq_base_swa", 10000.0, 1.0, 1e12);
+    const std::string type_key = key("rope.scaling.type"), type = data_.text_or(type_key, "none");
+    rope_scaling& scaling = c_.scaling;
+    scaling.factor = number_or("rope.scaling.factor", 1.0, 1.0, 1e6);
+    if (type == "linear") {
+      scaling.kind = rope_scaling::kind_type::linear;
+    } else if (type == "yarn") {
+      scaling.kind = rope_scaling::kind_type::yarn;
+      scaling.original_positions = integer_or("rope.scaling.original_context_length", c_.max_positions, 1, most);
+      scaling.amplitude = rope_scaling::yarn_amplitude(scaling.factor);
+      scaling.amplitude *= number_or("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+    } else if (type != "none") {
+      data_.refuse(type_key, "none, linear or yarn");
+    }
+    read_divisors();
+  }
+
+  // Llama 3's slowing down, worked out by the converter.
+  void read_divisors() {
+    const char* name = "rope_freqs.weight";
+    if (!file_.find(name)) return;
+    rope_scaling& scaling = c_.scaling;
+    if (scaling.kind != rope_scaling::kind_type::none)
+      raise<model_error>(file_.where(), ": tensor \"", name, "\" stands beside a scaling by the metadata.");
+    scaling.kind = rope_scaling::kind_type::divided;
+    scaling.divisors.resize(static_cast<std::size_t>(c_.rotary_dims / 2));
+    tensor_reader(file_, false, "the metadata makes").vector(name, c_.rotary_dims / 2, scaling.divisors.data());
+    for (const float divisor : scaling.divisors) {
+      if (!(divisor >= 1e-6F && divisor <= 1e6F))
+        raise<model_error>(file_.where(), ": tensor \"", name, "\" has ", divisor, ", but must have divisors above 0.");
+    }
+  }
+
+  gguf_file& file_;
+  const gguf_metadata& data_;
+  std::string architecture_;
+  model_config c_;
+};
+
+}  // namespace detail
+
+//! The shape of the transformer that a GGUF file holds.
+//!
+//! Errors      model_error that names the file, the key or tensor, its value and what is allowed
+//! Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; llama.cpp, convert_hf_to_gguf.py
+inline model_config read_gguf_config(gguf_file& file) {
+  return detail::gguf_config_reader(file).read();
+}
+
+}  // namespace espalier

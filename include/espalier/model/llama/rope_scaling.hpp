@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace espalier {
+
+//! How rotary embeddings are slowed down for contexts longer than a model was first trained for.
+//!
+//! Source      transformers, modeling_rope_utils: linear, llama3, yarn (Peng et al., YaRN, section 3); GGUF's rope_freqs
+struct rope_scaling {
+  enum class kind_type { none, linear, llama3, yarn, divided };
+
+  kind_type kind = kind_type::none;
+  double factor = 1.0;              //!< linear, llama3, yarn: how many times longer the context has become
+  double original_positions = 0.0;  //!< llama3, yarn: the context before
+  double low_frequency = 1.0;       //!< llama3: pairs that turn less often in that context are slowed by the factor,
+  double high_frequency = 4.0;      //!< and those that turn more often than this are not
+  double fast_turns = 32.0;         //!< yarn: pairs that turn more often than this in that context are not slowed,
+  double slow_turns = 1.0;          //!< and those that turn less often than this are by the factor
+  bool whole_pairs = true;          //!< yarn: the two borders are moved outwards to whole pairs
+  double amplitude = 1.0;           //!< yarn: rotated queries and keys are multiplied by it
+  std::vector<float> divisors{};    //!< divided: [dims / 2] what each frequency is divided by
+
+  //! The angle in radians by which pair `pair` of dims / 2 turns from one position to the next.
+  double frequency(double theta, int dims, int pair) const {
+    const double plain = std::pow(theta, -2.0 * pair / dims);
+    switch (kind) {
+      case kind_type::linear:
+        return plain / factor;
+      case kind_type::llama3:
+        return llama3(plain);
+      case kind_type::yarn: {
+        const double share = slowed_share(theta, dims, pair);
+        return plain / factor * share + plain * (1.0 - share);
+      }
+      case kind_type::divided:
+        return plain / static_cast<double>(divisors[static_cast<std::size_t>(pair)]);
+      default:
+        return plain;
+    }
+  }
+
+  //! What yarn multiplies by where a config does not say.
+  static double yarn_amplitude(double factor) { return factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0; }
+
+ private:
+  static constexpr double turn = 6.283185307179586;
+
+  double llama3(double plain) const {
+    const double turns = original_positions * plain / turn;
+    if (turns < low_frequency) return plain / factor;
+    if (turns > high_frequency) return plain;
+    const double share = (turns - low_frequency) / (high_frequency - low_frequency);
+    return (1.0 - share) * plain / factor + share * plain;
+  }
+
+  // 0 for pairs that are left as they are, 1 for those that are slowed by the factor.
+  double slowed_share(double theta, int dims, int pair) const {
+    const auto pair_with = [&](double turns) {
+      return dims * std::log(original_positions / (turns * turn)) / (2.0 * std::log(theta));
+    };
+    double low = pair_with(fast_turns), high = pair_with(slow_turns);
+    if (whole_pairs) low = std::floor(low), high = std::ceil(high);
+    low = (std::max)(low, 0.0);
+    high = (std::min)(high, dims - 1.0);
+    if (low == high) high += 0.001;
+    return std::clamp((pair - low) / (high - low), 0.0, 1.0);
+  }
+};
+
+}  // namespace espalier

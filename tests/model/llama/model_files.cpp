@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/llama/model_files.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "model/files/gguf_writer.hpp"
+#include "model/llama/model_writer.hpp"
+
+namespace {
+
+using namespace espalier;
+using Catch::Matchers::ContainsSubstring;
+namespace fs = std::filesystem;
+
+// What a GGUF file of a Llama must say, and the tensors that its shape is read from.
+gguf_writer::file_text llama(const std::string& architecture = "llama") {
+  gguf_writer::file_text file;
+  file.add("general.architecture", architecture);
+  const auto add = [&](const std::string& key, int value) { file.add(architecture + "." + key, value); };
+  add("context_length", 128);
+  add("embedding_length", 32);
+  add("block_count", 2);
+  add("feed_forward_length", 48);
+  add("attention.head_count", 4);
+  add("attention.head_count_kv", 2);
+  file.add(architecture + ".attention.layer_norm_rms_epsilon", 1e-5F);
+  file.add_tensor("token_embd.weight", 0, {40, 32}, std::string(40 * 32 * 4, '\0'));
+  return file;
+}
+
+model_config config_of(const gguf_writer::file_text& text) {
+  gguf_file file = gguf_writer::open(text.text());
+  return read_gguf_config(file);
+}
+
+template <class ValueT>
+gguf_writer::file_text with(const std::string& key, const ValueT& value, const std::string& architecture = "llama") {
+  gguf_writer::file_text file = llama(architecture);
+  file.add(architecture + "." + key, value);
+  return file;
+}
+
+void refused(const gguf_writer::file_text& text, const std::string& words) {
+  INFO(words);
+  CHECK_THROWS_WITH(config_of(text), ContainsSubstring("model.gguf") && ContainsSubstring(words));
+  CHECK_THROWS_AS(config_of(text), model_error);
+}
+
+// A folder that goes when it is done with.
+struct folder {
+  explicit folder(const std::string& name)
+      : path((fs::temp_directory_path() / ("espalier_model_files_" + name)).string()) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~folder() { fs::remove_all(path); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path + "/" + name, std::ios::binary) << text;
+  }
+  std::string path;
+};
+
+constexpr const char* small_config = R"({"model_type": "llama", "vocab_size": 40, "hidden_size": 8,
+  "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 64})";
+
+}  // namespace
+
+TEST_CASE("the shape of a model is read from a GGUF file") {
+  const model_config c = config_of(llama());
+  CHECK(c.family == "llama");
+  CHECK(c.vocab_size == 40);
+  CHECK(c.hidden_size == 32);
+  CHECK(c.n_layers == 2);
+  CHECK(c.n_kv_heads == 2);
+  CHECK(c.head_dim == 8);
+  CHECK(c.rotary_dims == 8);
+  CHECK(c.intermediate_size == 48);
+  CHECK(c.max_positions == 128);
+  CHECK(c.norm_epsilon == 1e-5F);
+  CHECK(c.rope_theta == 10000.0);
+  CHECK(c.tied_embeddings);
+  CHECK(c.paired_rotary);
+  CHECK_FALSE(c.query_bias);
+  CHECK_FALSE(config_of(llama("qwen3")).paired_rotary);
+  gguf_writer::file_text file = with("attention.key_length", 16, "qwen2");
+  for (const char* name : {"output.weight", "blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias",
+                           "blk.0.attn_q_norm.weight"}) {
+    file.add_tensor(name, {1}, {0});
+  }
+  const model_config other = config_of(file);
+  CHECK(other.head_dim == 16);
+  CHECK_FALSE(other.tied_embeddings);
+  CHECK(other.query_bias);
+  CHECK(other.attention_out_bias);
+  CHECK(other.mlp_bias);
+  CHECK(other.query_key_norm);
+}
+
+TEST_CASE("windows, caps and scales are read from a GGUF file") {
+  CHECK(config_of(with("attention.sliding_window", 16)).window_of(1) == 16);
+  gguf_writer::file_text file = llama("gemma2");
+  file.add("gemma2.attn_logit_softcapping", 20.0F);
+  file.add("gemma2.attention.sliding_window", 100);
+  const model_config gemma2 = config_of(file);
+  CHECK(gemma2.attention_cap == 20.0F);
+  CHECK(gemma2.logit_cap == 30.0F);
+  CHECK(gemma2.window_of(0) == 100);
+  CHECK(gemma2.window_of(1) == 0);
+  CHECK(gemma2.embedding_scale == std::sqrt(32.0F));
+  CHECK(gemma2.score_scale() == 1.0F / std::sqrt(8.0F));
+  CHECK_FALSE(gemma2.norms_less_one);
+  file = llama("gemma3");
+  file.add("gemma3.attention.sliding_window", 100);
+  const std::string flags = gguf_writer::bytes_of(std::uint32_t{7}) + gguf_writer::bytes_of(std::uint64_t{2});
+  file.add_raw("gemma3.attention.sliding_window_pattern", 9, flags + std::string("\0\1", 2));
+  const model_config gemma3 = config_of(file);
+  CHECK(gemma3.window_of(0) == 0);
+  CHECK(gemma3.window_of(1) == 100);
+  CHECK(gemma3.local_rope_theta == 10000.0);
+  CHECK(gemma3.attention_cap == 0.0F);
+}
+
+TEST_CASE("how a GGUF file slows the rotary embedding down is read") {
+  gguf_writer::file_text file = llama();
+  file.add("llama.rope.scaling.type", "linear");
+  file.add("llama.rope.scaling.factor", 4.0F);
+  CHECK(config_of(file).scaling.frequency(10000.0, 8, 1) == Approx(0.025));
+  file = llama();
+  file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
+  CHECK(config_of(file).scaling.frequency(10000.0, 8, 3) == Approx(0.001 / 8));
+  file = llama();
+  file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 0});
+  refused(file, "\"rope_freqs.weight\" has 0, but must have divisors above 0");
+  file = llama();
+  file.add_tensor("rope_freqs.weight", {3}, {1, 2, 4});
+  refused(file, "\"rope_freqs.weight\" has shape [3], but the metadata makes it [4]");
+  refused(with("rope.scaling.type", "longrope"), "is \"longrope\", but must be none, linear or yarn");
+  refused(with("rope.dimension_count", 4), "must be 8, all of a head");
+  refused(with("rope.dimension_count", 3, "qwen2"), "must be even");
+}
+
+TEST_CASE("a GGUF file that no family here has written is refused, with what is supported") {
+  refused(gguf_writer::file_text(), "lacks \"general.architecture\"");
+  refused(llama("mamba"), "\"general.architecture\" is \"mamba\", but must be one of llama (Mistral and SmolLM2, too)");
+  refused(with("expert_count", 8), "\"llama.expert_count\" is not 0: experts are not supported");
+  refused(with("attention.value_length", 4), "\"llama.attention.value_length\" is 4, but must be 8");
+  gguf_writer::file_text file = llama();
+  file.add_tensor("output.bias", {1}, {0});
+  refused(file, "\"output.bias\" is not supported");
+  file = llama("gptneox");
+  refused(file, "lacks \"gptneox.attention.layer_norm_epsilon\"");
+  gguf_writer::file_text other;
+  other.add("general.architecture", "llama");
+  refused(other, "lacks tensor \"token_embd.weight\"");
+  other.add_tensor("token_embd.weight", 0, {40}, std::string(160, '\0'));
+  refused(other, "\"token_embd.weight\" must have two extents");
+}
+
+TEST_CASE("a tensor of a GGUF file that cannot be decoded is named with what can be") {
+  gguf_writer::file_text text = llama();
+  text.add_tensor("blk.0.attn_norm.weight", 16, {256}, std::string(66, '\0'));
+  gguf_file file = gguf_writer::open(text.text());
+  CHECK_THROWS_WITH(detail::tensor_reader(file).vector("blk.0.attn_norm.weight", 256, [](const float*) {}),
+                    ContainsSubstring("model.gguf: tensor \"blk.0.attn_norm.weight\" has dtype IQ2_XXS, but must be "
+                                      "F32, F16, BF16, Q4_0"));
+}
+
+TEST_CASE("what is neither a folder with a model nor a GGUF file is refused by name") {
+  const folder at("neither");
+  CHECK_THROWS_WITH(model_files::open(at.path + "/nothing"),
+                    ContainsSubstring("/nothing/config.json cannot be opened"));
+  CHECK_THROWS_WITH(model_files::open(at.path), ContainsSubstring("/config.json cannot be opened"));
+  at.write("text", "no model at all, but some text that is long enough");
+  CHECK_THROWS_WITH(model_files::open(at.path + "/text"), ContainsSubstring("/text is no GGUF file"));
+  at.write("config.json", small_config);
+  CHECK_THROWS_WITH(model_files::open(at.path), ContainsSubstring("/model.safetensors cannot be opened"));
+}
+
+TEST_CASE("an index that lies about its files is refused by name") {
+  const folder at("shards");
+  at.write("config.json", small_config);
+  model_writer::file_text shard;
+  shard.add("a", {2}, {1, 2});
+  at.write("one.safetensors", shard.text());
+  const auto with_index = [&](const std::string& index) {
+    at.write("model.safetensors.index.json", index);
+    return model_files::open(at.path);
+  };
+  const model_files files = with_index(R"({"weight_map": {"a": "one.safetensors"}})");
+  REQUIRE(files.tensors->find("a"));
+  CHECK(files.tensors->where(*files.tensors->find("a")) == at.path + "/one.safetensors");
+  CHECK_FALSE(files.tensors->find("b"));
+  CHECK_THROWS_WITH(with_index("{}"), ContainsSubstring("index.json has no object \"weight_map\""));
+  CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": 1}})"), ContainsSubstring("\"a\" does not name a file"));
+  CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": "../x"}})"), ContainsSubstring("\"a\" does not name a file"));
+  CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": "two"}})"), ContainsSubstring("/two cannot be opened"));
+  CHECK_THROWS_WITH(with_index(R"({"weight_map": {"b": "one.safetensors"}})"),
+                    ContainsSubstring("one.safetensors lacks tensor \"b\", which the index says it holds"));
+}
