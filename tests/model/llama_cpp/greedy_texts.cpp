@@ -28,7 +28,7 @@ TEST_CASE("llama_cpp_backend: texts of a model in words, by look-up and by trees
     WARN("ESPALIER_GGUF names no model: nothing was written.");
     return;
   }
-  const llama_cpp_model model(file);
+  const llama_cpp_model model(file, {.threads = 1});
   llama_cpp_backend target(model);
   REQUIRE(model.piece(model.tokens("tree", false).at(0)) == "tree");
   REQUIRE(!model.end_tokens().empty());
@@ -44,7 +44,7 @@ TEST_CASE("llama_cpp_backend: texts of a model in words, by look-up and by trees
     };
     const std::vector<token_id> expected = write(no_drafter(), plain());
     REQUIRE(!expected.empty());
-    autoregressive same(llama_cpp_backend(model), llama_cpp_kv(model));
+    autoregressive same(llama_cpp_backend{model}, llama_cpp_kv{model});
     for (const std::vector<token_id>& text :
          {write(prompt_lookup(), chain({.length = 6})), write(same, fixed({.depth = 3, .breadth = 2, .budget = 12}))}) {
       ++n_texts;
