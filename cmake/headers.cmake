@@ -31,6 +31,7 @@ set(espalier_core_headers
   include/espalier/core/tree_order.hpp
   include/espalier/core/tree_view.hpp
   include/espalier/core/tree_writer.hpp
+  include/espalier/core/utf8.hpp
   include/espalier/core/verdict.hpp
   include/espalier/core/weights.hpp
   include/espalier/concepts/backend.hpp
@@ -173,7 +174,6 @@ set(espalier_core_headers
   include/espalier/report/timeline.hpp
   include/espalier/report/token_label.hpp
   include/espalier/report/tree_recorder.hpp
-  include/espalier/report/utf8.hpp
   include/espalier/report/xml_escaped.hpp
 )
 

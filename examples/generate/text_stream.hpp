@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "espalier/report/utf8.hpp"
+#include "espalier/core/utf8.hpp"
 
 namespace generate {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "espalier/report/utf8.hpp"
+#include "espalier/core/utf8.hpp"
 
 namespace serve {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "espalier/report/utf8.hpp"
+#include "espalier/core/utf8.hpp"
 
 namespace report_test {
 
