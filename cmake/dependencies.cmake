@@ -161,6 +161,35 @@ function(espalier_find_sentencepiece)
   add_library(sentencepiece::sentencepiece ALIAS sentencepiece-static)
 endfunction()
 
+# espalier_pkg_config(<target> <CMake package> <module of pkg-config> <debian packages>): for what not every system has a CMake package of.
+function(espalier_pkg_config target package module hint)
+  if(TARGET ${target})
+    return()
+  endif()
+  find_package(${package} QUIET GLOBAL)
+  if(TARGET ${target})
+    return()
+  endif()
+  find_package(PkgConfig QUIET)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(espalier_${package} QUIET IMPORTED_TARGET GLOBAL ${module})
+  endif()
+  if(NOT TARGET PkgConfig::espalier_${package})
+    message(FATAL_ERROR
+      "Espalier needs ${module}, and neither CMake nor pkg-config finds it. On Debian and Ubuntu: apt install ${hint} pkg-config. "
+      "Elsewhere: install it and name its folder in CMAKE_PREFIX_PATH or PKG_CONFIG_PATH.")
+  endif()
+  add_library(${target} ALIAS PkgConfig::espalier_${package})
+endfunction()
+
+# What tokenizers of model files need. PCRE2 before 10.40 does not know the property White_Space.
+macro(espalier_find_tokenizer)
+  espalier_find_llama()
+  espalier_find_sentencepiece()
+  espalier_pkg_config(PCRE2::8BIT PCRE2 libpcre2-8>=10.40 libpcre2-dev)
+  espalier_pkg_config(utf8proc::utf8proc utf8proc libutf8proc libutf8proc-dev)
+endmacro()
+
 # cpp-httplib is what the example serve needs; where it is missing, that example is not built. Debian's has no CMake package.
 function(espalier_find_httplib)
   if(TARGET httplib::httplib)

@@ -282,6 +282,30 @@ set(espalier_llama_cpp_headers
   include/espalier/model/llama_cpp/server_answer.hpp
 )
 
+# espalier::tokenizer: adds PCRE2, utf8proc and SentencePiece to files.
+set(espalier_tokenizer_headers
+  include/espalier/model/tokenizer/chat_message.hpp
+  include/espalier/model/tokenizer/chat_template.hpp
+  include/espalier/model/tokenizer/chat_template/chat_form.hpp
+  include/espalier/model/tokenizer/chat_template/read_chat_form.hpp
+  include/espalier/model/tokenizer/prompt_piece.hpp
+  include/espalier/model/tokenizer/tokenizer.hpp
+  include/espalier/model/tokenizer/tokenizer/added_tokens.hpp
+  include/espalier/model/tokenizer/tokenizer/byte_level.hpp
+  include/espalier/model/tokenizer/tokenizer/byte_pair_encoder.hpp
+  include/espalier/model/tokenizer/tokenizer/byte_pair_model.hpp
+  include/espalier/model/tokenizer/tokenizer/normaliser.hpp
+  include/espalier/model/tokenizer/tokenizer/pretokenizers.hpp
+  include/espalier/model/tokenizer/tokenizer/regex.hpp
+  include/espalier/model/tokenizer/tokenizer/sentencepiece_encoder.hpp
+  include/espalier/model/tokenizer/tokenizer/sentencepiece_file.hpp
+  include/espalier/model/tokenizer/tokenizer/text_splitter.hpp
+  include/espalier/model/tokenizer/tokenizer/tokenizer_folder.hpp
+  include/espalier/model/tokenizer/tokenizer/tokenizer_gguf.hpp
+  include/espalier/model/tokenizer/tokenizer/tokenizer_json.hpp
+  include/espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp
+)
+
 # espalier::cuda: adds the CUDA runtime and CUB to core. include/espalier/cuda.cuh includes all of these.
 set(espalier_cuda_headers
   include/espalier/cuda.cuh

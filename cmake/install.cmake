@@ -6,9 +6,12 @@ set(espalier_generated_dir "${CMAKE_CURRENT_BINARY_DIR}/package")
 set(espalier_dependencies_dir "${CMAKE_INSTALL_INCLUDEDIR}/espalier-dependencies")
 
 # One export file a target: a component's dependencies are looked for only when the component is asked for.
-set(espalier_components core testing selector espalier views files llama llama_cpp cuda cuda_registry cuda_llama)
+set(espalier_components core testing selector espalier views files llama llama_cpp tokenizer cuda cuda_registry cuda_llama)
 if(NOT ESPALIER_REGISTRY)
   list(REMOVE_ITEM espalier_components espalier cuda_registry)
+endif()
+if(TARGET sentencepiece-static)
+  list(REMOVE_ITEM espalier_components tokenizer)  # it was fetched and built here, and is not installed
 endif()
 foreach(component IN LISTS espalier_components)
   get_target_property(target espalier::${component} ALIASED_TARGET)

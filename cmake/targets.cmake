@@ -6,6 +6,7 @@
 # espalier::files          JSON and safetensors files: nlohmann-json
 # espalier::llama          the library's own transformer on the host: files, threads
 # espalier::llama_cpp      models that llama.cpp runs: llama.cpp
+# espalier::tokenizer      tokenizers and chat templates of model files: PCRE2, utf8proc, SentencePiece, files
 # espalier::cuda           the round on the device: CUDA runtime, CUB
 # espalier::cuda_registry  the registry on the device: cuda, espalier
 # espalier::cuda_llama     the library's own transformer on the device: cuBLASLt, cuda, llama
@@ -33,6 +34,8 @@ espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
 espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
+espalier_target(espalier_tokenizer "${espalier_tokenizer_headers}" EXPORT_NAME tokenizer
+  LINK espalier::files PCRE2::8BIT utf8proc::utf8proc sentencepiece::sentencepiece)
 espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::core CUDA::cudart)
 # As an option, because CMake 3.25 does not know that nvcc has C++20.
 target_compile_options(espalier_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)

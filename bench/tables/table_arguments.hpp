@@ -20,7 +20,7 @@ struct table_arguments {
   std::string json;
 
   void add_to(program& to) {
-    to.add("--model", models.model, "folder with target/, draft/ and tokenizer.model, or a model");
+    to.add("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model");
     to.add("--draft", models.draft, "the model that drafts; empty: the one beside the target");
     to.add("--block", models.block, "a block draft; empty: the one beside the target");
     to.add("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain");

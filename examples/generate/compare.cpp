@@ -79,7 +79,7 @@ std::string differences(const std::vector<contestant>& all) {
 // Shows the text of a prompt while it is written.
 class exhibit {
  public:
-  exhibit(std::ostream& out, const models::prompt& prompt, const models::tokenizer& tokenizer)
+  exhibit(std::ostream& out, const models::prompt& prompt, const espalier::tokenizer& tokenizer)
       : stream_(out, wants_colour()), tokenizer_(tokenizer) {
     stream_.push(prompt.text, author::prompt);
   }
@@ -95,7 +95,7 @@ class exhibit {
 
  private:
   text_stream stream_;
-  const models::tokenizer& tokenizer_;
+  const espalier::tokenizer& tokenizer_;
 };
 
 // A column as wide as its longest name.
@@ -127,7 +127,7 @@ std::string table(const std::vector<contestant>& all, bool samples) {
 
 // Texts that are drawn are neither equal nor different in any sense that counts: there, "equal" is null.
 json to_json(const arguments& arguments, const std::vector<contestant>& all, const std::vector<models::prompt>& prompts,
-             const models::tokenizer& tokenizer, bool samples) {
+             const espalier::tokenizer& tokenizer, bool samples) {
   const auto in_json = [&](bool equal) { return samples ? json() : json(equal); };
   json object = {{"repeats", arguments.repeats}, {"equal", in_json(all_equal(all))}};
   object["prompts"] = json::array();

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "../models/prompts_file.hpp"
-#include "../models/tokenizer.hpp"
 #include "arguments.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace generate {
 
@@ -22,7 +22,7 @@ inline constexpr std::string_view default_question =
 //! each domain, just one of them unless methods are compared; without such a file a question.
 //!
 //! Errors      usage_error, espalier::input_error
-inline std::vector<models::prompt> collect_prompts(const arguments& arguments, const models::tokenizer& tokenizer) {
+inline std::vector<models::prompt> collect_prompts(const arguments& arguments, const espalier::tokenizer& tokenizer) {
   std::vector<models::prompt> prompts;
   for (const std::string& text : arguments.prompts) {
     if (text.empty()) throw usage_error("--prompt is empty; it needs at least one character.");

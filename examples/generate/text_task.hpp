@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "../models/tokenizer.hpp"
 #include "arguments.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
@@ -16,6 +15,7 @@
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/statistics.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "espalier/registry.hpp"
 
 namespace generate {
@@ -36,7 +36,7 @@ struct text_task {
   const std::string& verifier;
   std::span<const espalier::token_id> prompt;
   const round_watcher& watch;
-  const models::tokenizer& text;
+  const espalier::tokenizer& text;
 };
 
 //! Calls f(part) for the policy of this name, with its options from the flags.
@@ -51,7 +51,7 @@ void with_policy(const arguments& arguments, const std::string& method, Function
 template <class DecoderT>
 written_text write_by(DecoderT& decode, const text_task& work) {
   espalier::stop_conditions stop{.max_tokens = work.arguments.max_tokens, .strings = work.arguments.stop};
-  if (work.text.end_of_text() >= 0) stop.tokens.push_back(work.text.end_of_text());
+  stop.tokens = work.text.ends_of_text();
   written_text result;
   const auto tokens = decode.generate(work.prompt, stop, espalier::observe_all(result.statistics, work.watch),
                                       [&](espalier::token_id token) { return work.text.piece(token); });

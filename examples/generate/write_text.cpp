@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "espalier/report/dot.hpp"
 #include "espalier/report/svg.hpp"
@@ -28,11 +30,12 @@ using espalier::statistics;
 using espalier::token_id;
 
 // What a token shows as in a picture: its bytes, or a name for one that has none.
-std::string shown(const models::tokenizer& tokenizer, token_id token) {
+std::string shown(const espalier::tokenizer& tokenizer, token_id token) {
   const std::string_view piece = tokenizer.piece(token);
   if (!piece.empty()) return std::string(piece);
   if (token == tokenizer.begin_of_text()) return "<begin>";
-  if (token == tokenizer.end_of_text()) return "<end>";
+  const std::vector<token_id>& ends = tokenizer.ends_of_text();
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) return "<end>";
   return fmt::format("<{}>", token);
 }
 
@@ -42,7 +45,7 @@ std::string round_in_words(const round_record& r) {
   return fmt::format("Round {}: {} of {} drafted tokens accepted", r.index, r.accepted(), drafted);
 }
 
-void stream_round(const round_record& r, const models::tokenizer& tokenizer, text_stream& stream) {
+void stream_round(const round_record& r, const espalier::tokenizer& tokenizer, text_stream& stream) {
   for (std::size_t i = 0; i < r.committed.size(); ++i) {
     const bool own = i + 1 == r.committed.size();
     stream.push(tokenizer.piece(r.committed[i]), own ? author::target : author::draft);
@@ -88,7 +91,7 @@ class pictures {
     if (svg_.is_open() || dot_.is_open()) recorder_(r);
   }
 
-  void draw(const models::tokenizer& tokenizer, const std::string& method) {
+  void draw(const espalier::tokenizer& tokenizer, const std::string& method) {
     if (!svg_.is_open() && !dot_.is_open()) return;
     if (!recorder_.found())
       throw usage_error(fmt::format("--round {} cannot be drawn: the text ended before it.", wanted_round_));

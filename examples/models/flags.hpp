@@ -167,7 +167,7 @@ inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
     f.add(group, flag, "PATH", about, [&path](const std::string& text) { path = text; });
   };
   add("--model", paths.model,
-      "a model, or a folder with target, draft, block and tokenizer.model" + bracketed(paths.model));
+      "a model, or a folder with target, draft, block and a tokenizer" + bracketed(paths.model));
   add("--draft", paths.draft, "a smaller model that drafts [draft in the folder of --model]");
   add("--block", paths.block, "a model that drafts all depths in one pass [block in the folder of --model]");
 }

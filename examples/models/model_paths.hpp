@@ -10,7 +10,7 @@ namespace models {
 
 //! Where models lie.
 struct model_paths {
-  std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block, DIR/tokenizer.model
+  std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block and a tokenizer
   std::string draft{};  //!< a smaller model; empty: that of DIR, where there is one
   std::string block{};  //!< a block draft, likewise
 

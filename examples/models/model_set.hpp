@@ -11,8 +11,8 @@
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
-#include "tokenizer.hpp"
 
 namespace models {
 
@@ -25,7 +25,7 @@ namespace models {
 //! Errors      espalier::model_error that names the missing or wrong file, or what of the models does not fit together
 struct model_set {
   model_paths paths;  //!< of each
-  tokenizer text;
+  espalier::tokenizer text;
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::block_draft_model> block{};
@@ -40,7 +40,7 @@ struct model_set {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
-    model_set models{paths, tokenizer::load(tokenizer_path(given.model)),
+    model_set models{paths, espalier::tokenizer::load(given.model),
                      espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
       draft_options.hidden_layers.push_back(espalier::model_config::load(paths.draft).n_layers - 1);
@@ -81,9 +81,6 @@ struct model_set {
                                      espalier::commit_mode mode = espalier::commit_mode::compact) const {
     return {model.config().n_layers, model.config().kv_size(), 1, context(), mode};
   }
-
- private:
-  static std::string tokenizer_path(const std::string& model) { return model + "/tokenizer.model"; }
 };
 
 }  // namespace models

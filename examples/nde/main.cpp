@@ -25,7 +25,7 @@ void add_count(CLI::App& app, const std::string& name, int& value, const std::st
 }  // namespace
 
 void model_arguments::add_to(CLI::App& app) {
-  app.add_option("--model", models.model, "folder with target/, draft/ and tokenizer.model, or a model")
+  app.add_option("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model")
       ->capture_default_str();
   app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
   add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);

@@ -36,12 +36,12 @@ json bytes_of(std::string_view text) {
 }
 
 // A token as chat has it.
-json chat_token(const espalier::token_log_prob& token, const models::tokenizer& tokenizer) {
+json chat_token(const espalier::token_log_prob& token, const espalier::tokenizer& tokenizer) {
   const std::string_view piece = tokenizer.piece(token.token);
   return {{"token", whole_characters::of(piece)}, {"logprob", token.log_prob}, {"bytes", bytes_of(piece)}};
 }
 
-json chat_log_probs(const shown_text::piece& piece, const models::tokenizer& tokenizer) {
+json chat_log_probs(const shown_text::piece& piece, const espalier::tokenizer& tokenizer) {
   json content = json::array();
   for (const scored_token& token : piece.tokens) {
     json entry = chat_token(token, tokenizer);
@@ -53,7 +53,7 @@ json chat_log_probs(const shown_text::piece& piece, const models::tokenizer& tok
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-json completion_log_probs(const shown_text::piece& piece, const models::tokenizer& tokenizer) {
+json completion_log_probs(const shown_text::piece& piece, const espalier::tokenizer& tokenizer) {
   json tokens = json::array(), log_probs = json::array(), best = json::array(), offsets = json::array();
   std::size_t offset = piece.offset;
   for (const scored_token& token : piece.tokens) {
@@ -115,7 +115,7 @@ shown_text::piece shown_text::take(const text_event& event) {
   return result;
 }
 
-api_reply::api_reply(const api_request& request, std::string model, const models::tokenizer& tokenizer)
+api_reply::api_reply(const api_request& request, std::string model, const espalier::tokenizer& tokenizer)
     : request_(request),
       model_(std::move(model)),
       tokenizer_(tokenizer),

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "../models/tokenizer.hpp"
 #include "api_error.hpp"
 #include "api_request.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "text_request.hpp"
 #include "whole_characters.hpp"
 
@@ -34,12 +34,12 @@ class shown_text {
     std::size_t offset = 0;  //!< of the first of these tokens in the text, in bytes
   };
 
-  explicit shown_text(const models::tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit shown_text(const espalier::tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   piece take(const text_event& event);
 
  private:
-  const models::tokenizer& tokenizer_;
+  const espalier::tokenizer& tokenizer_;
   whole_characters whole_;
   std::deque<scored_token> waiting_;  // tokens that are not shown yet
   std::size_t shown_ = 0;             // bytes
@@ -50,7 +50,7 @@ class shown_text {
 //! is not shown again. Request and tokenizer must outlive it.
 class api_reply {
  public:
-  api_reply(const api_request& request, std::string model, const models::tokenizer& tokenizer);
+  api_reply(const api_request& request, std::string model, const espalier::tokenizer& tokenizer);
 
   //! For streams: before all else, one for each text; empty where there is none.
   std::vector<json> opening() const;
@@ -82,7 +82,7 @@ class api_reply {
 
   const api_request& request_;
   std::string model_;
-  const models::tokenizer& tokenizer_;
+  const espalier::tokenizer& tokenizer_;
   std::string id_;
   std::int64_t created_;  // seconds since 1970
   std::vector<choice_state> choices_;

@@ -139,7 +139,8 @@ std::vector<token_id> tokens_of(const json& list, std::int32_t vocab_size) {
   return tokens;
 }
 
-std::vector<token_id> read_prompt(const fields& body, const request_rules& rules, const models::tokenizer& tokenizer) {
+std::vector<token_id> read_prompt(const fields& body, const request_rules& rules,
+                                  const espalier::tokenizer& tokenizer) {
   const json* prompt = body.find("prompt");
   constexpr auto allowed = "a string, or an array of token ids that is not empty";
   if (prompt == nullptr) {
@@ -172,29 +173,42 @@ std::string content_of(const json& message, const std::string& name) {
   return text;
 }
 
-// The messages as one text, which ends where the assistant is to go on.
-std::string read_messages(const fields& body, const chat_labels& labels) {
+std::vector<espalier::chat_message> read_messages(const fields& body) {
   const json* messages = body.find("messages");
   constexpr auto allowed = "an array of {\"role\": ..., \"content\": ...} that is not empty";
   if (messages == nullptr)
     refuse("messages", fmt::format("messages is missing: it must be {}.", allowed), "missing_required_parameter");
   if (!messages->is_array() || messages->empty()) refuse_type("messages", allowed, *messages);
-  std::string text;
+  std::vector<espalier::chat_message> read;
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const json& message = (*messages)[i];
     const std::string name = fmt::format("messages[{}]", i);
     if (!message.is_object()) refuse_type(name, "an object with role and content", message);
     const json role = message.value("role", json());
-    if (role == "user") {
-      text += labels.user + " ";
-    } else if (role == "assistant") {
-      text += labels.assistant + " ";
-    } else if (role != "system" && role != "developer") {
+    if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(name + ".role", "system, developer, user or assistant", role);
-    }
-    text += content_of(message, name) + "\n";
+    read.push_back({role == "developer" ? "system" : role.get<std::string>(), content_of(message, name)});
   }
-  return text + labels.assistant;
+  return read;
+}
+
+// The prompt of a chat. The answer ends where its turn does.
+void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
+               text_request& texts) {
+  const std::vector<espalier::chat_message> messages = read_messages(body);
+  try {
+    texts.prompt = chat.tokens(tokenizer, messages);
+  } catch (const espalier::input_error& error) {
+    refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
+  }
+  const std::string& end = chat.end_of_turn();
+  const token_id token = tokenizer.find(end);
+  if (token >= 0) {
+    if (std::find(texts.stop.tokens.begin(), texts.stop.tokens.end(), token) == texts.stop.tokens.end())
+      texts.stop.tokens.push_back(token);
+  } else if (!end.empty()) {
+    texts.stop.strings.push_back(end);
+  }
 }
 
 void read_stop(const fields& body, espalier::stop_conditions& stop) {
@@ -245,7 +259,7 @@ std::int32_t read_max_tokens(const fields& body, endpoint from) {
 }  // namespace
 
 api_request read_request(endpoint from, std::string_view text, const request_rules& rules,
-                         const models::tokenizer& tokenizer) {
+                         const espalier::tokenizer& tokenizer) {
   const json object = parse(text);
   const fields body(object);
   check_model(body, rules.model);
@@ -256,7 +270,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   text_request& texts = request.texts;
   texts.stop.max_tokens = read_max_tokens(body, from);
   texts.stop.show_string = false;
-  if (tokenizer.end_of_text() >= 0) texts.stop.tokens.push_back(tokenizer.end_of_text());
+  texts.stop.tokens = tokenizer.ends_of_text();
   read_stop(body, texts.stop);
   read_sampling(body, texts.options);
   read_log_probs(body, from, texts.options);
@@ -272,9 +286,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   }
 
   if (from == endpoint::chat) {
-    texts.prompt = tokenizer.encode_prompt(read_messages(body, rules.labels));
-    // The answer ends where the next question would begin.
-    if (!rules.labels.user.empty()) texts.stop.strings.push_back("\n" + rules.labels.user);
+    read_chat(body, rules.chat, tokenizer, texts);
   } else {
     texts.prompt = read_prompt(body, rules, tokenizer);
   }

@@ -5,8 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "../models/tokenizer.hpp"
 #include "api_error.hpp"
+#include "espalier/model/tokenizer/chat_template.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "text_request.hpp"
 
 namespace serve {
@@ -14,19 +15,13 @@ namespace serve {
 //! Which of the two ways to ask for text.
 enum class endpoint { completions, chat };
 
-//! What stands before what a user and an assistant say, each on a line of its own, where messages become one text.
-struct chat_labels {
-  std::string user = "Question:";
-  std::string assistant = "Answer:";
-};
-
 //! What requests are read against.
 struct request_rules {
   std::string model;            //!< its name
   std::int32_t context = 0;     //!< tokens of prompt and text together
   std::int32_t vocab_size = 0;  //!< token ids are below
   std::int32_t most_texts = 1;  //!< of one request
-  chat_labels labels{};
+  espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");  //!< of messages
 };
 
 //! A request for text that is right as far as it can be told without the models.
@@ -45,6 +40,6 @@ struct api_request {
 //! Errors      api_error, 400 or 404, for a body that is no JSON object, a field of a wrong type or out of its range,
 //!             and a model that is not served
 api_request read_request(endpoint from, std::string_view body, const request_rules& rules,
-                         const models::tokenizer& tokenizer);
+                         const espalier::tokenizer& tokenizer);
 
 }  // namespace serve

@@ -49,11 +49,11 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   f.add_options("Texts", "", result.engine);
   add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",
            result.engine.costs);
-  add_text(f, "Chat", "--chat-user", "TEXT", "stands before what a user says" + models::bracketed(result.labels.user),
-           result.labels.user);
+  add_text(f, "Chat", "--chat-user", "TEXT",
+           "stands before what a user says [as the tokenizer's chat template says, or \"Question:\"]",
+           result.chat_user);
   add_text(f, "Chat", "--chat-assistant", "TEXT",
-           "stands before what the assistant says" + models::bracketed(result.labels.assistant),
-           result.labels.assistant);
+           "stands before what the assistant says [as the chat template says, or \"Answer:\"]", result.chat_assistant);
   add_text(f, "Clients", "--host", "ADDRESS", "to listen at" + models::bracketed(result.http.host), result.http.host);
   f.add_options("Clients", "", result.http);
   add_text(f, "Clients", "--api-key", "KEY",

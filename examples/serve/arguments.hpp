@@ -10,6 +10,8 @@
 #include "engine_options.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/tokenizer/chat_template.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "http_options.hpp"
 
 namespace serve {
@@ -22,7 +24,16 @@ struct arguments {
   std::int32_t grace = 30;
   engine_options engine;
   http_options http;
-  chat_labels labels;
+  //! What stands before what a user and an assistant say, each on a line of its own; empty: as the model's files say,
+  //! or else labels that the bundled models know.
+  std::string chat_user, chat_assistant;
+
+  espalier::chat_template chat(const espalier::tokenizer& text) const {
+    if (chat_user.empty() && chat_assistant.empty() && !text.chat_template_text().empty())
+      return espalier::chat_template::of(text);
+    return espalier::chat_template::labelled(chat_user.empty() ? "Question:" : chat_user,
+                                             chat_assistant.empty() ? "Answer:" : chat_assistant);
+  }
 
   static constexpr void describe(auto see) {
     using self = arguments;

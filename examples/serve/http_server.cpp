@@ -63,7 +63,7 @@ const char* outcome_of(const api_error& error) {
 class event_stream {
  public:
   event_stream(std::shared_ptr<const api_request> request, event_reader events, const std::string& model,
-               const models::tokenizer& tokenizer, metrics& counts)
+               const espalier::tokenizer& tokenizer, metrics& counts)
       : request_(std::move(request)),
         events_(std::move(events)),
         reply_(*request_, model, tokenizer),
@@ -132,7 +132,7 @@ std::int64_t said_length(const Request& request) {
 struct http_server::parts {
   engine& texts;
   metrics& counts;
-  const models::tokenizer& tokenizer;
+  const espalier::tokenizer& tokenizer;
   const request_rules rules;
   const http_options options;
   listener http{options};
@@ -330,8 +330,8 @@ void http_server::parts::route() {
   });
 }
 
-http_server::http_server(engine& texts, metrics& counts, const models::tokenizer& tokenizer, const request_rules& rules,
-                         const http_options& options)
+http_server::http_server(engine& texts, metrics& counts, const espalier::tokenizer& tokenizer,
+                         const request_rules& rules, const http_options& options)
     : parts_(new parts{texts, counts, tokenizer, rules, options}) {
   parts_->route();
   parts_->port = parts_->http.bind();

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "../models/tokenizer.hpp"
 #include "api_request.hpp"
 #include "engine.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "http_options.hpp"
 #include "metrics.hpp"
 
@@ -19,7 +19,7 @@ namespace serve {
 //! Errors      the constructor: models::usage_error where it cannot listen at host and port
 class http_server {
  public:
-  http_server(engine& texts, metrics& counts, const models::tokenizer& tokenizer, const request_rules& rules,
+  http_server(engine& texts, metrics& counts, const espalier::tokenizer& tokenizer, const request_rules& rules,
               const http_options& options);
   ~http_server();
 

@@ -58,7 +58,7 @@ int run(int argc, const char* const* argv) {
       .context = models.context(),
       .vocab_size = models.target.vocab_size(),
       .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
-      .labels = arguments.labels};
+      .chat = arguments.chat(models.text)};
   serve::http_server server(engine, counts, models.text, rules, arguments.http);
   watch_signals();
   bool was_ended = false;

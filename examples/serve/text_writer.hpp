@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "../models/tokenizer.hpp"
 #include "engine.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "metrics.hpp"
 #include "text_request.hpp"
 
@@ -30,7 +30,7 @@ template <class DecoderT>
 class text_writer {
  public:
   //! n_texts goes down with each text that ends, before its request is told.
-  text_writer(DecoderT& decode, const models::tokenizer& text, metrics& counts, std::atomic<std::int32_t>& n_texts)
+  text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, std::atomic<std::int32_t>& n_texts)
       : decode_(decode), text_(text), counts_(counts), n_texts_(n_texts) {}
 
   bool idle() const { return texts_.empty(); }
@@ -153,7 +153,7 @@ class text_writer {
   }
 
   DecoderT& decode_;
-  const models::tokenizer& text_;
+  const espalier::tokenizer& text_;
   metrics& counts_;
   std::unordered_map<espalier::text_id, place> texts_;  // that have not ended
   std::unordered_map<std::int64_t, std::vector<espalier::text_id>> of_request_;

@@ -7,7 +7,6 @@
 #include "catch.hpp"
 #include "espalier/core/error.hpp"
 #include "models/prompts_file.hpp"
-#include "models/tokenizer.hpp"
 #include "program.hpp"
 
 namespace {
@@ -29,44 +28,6 @@ std::string refusal(const std::string& lines) {
 }
 
 }  // namespace
-
-TEST_CASE("tokens give back the text, byte for byte, piece by piece", "[tokenizer]") {
-  const auto tokenizer = models::tokenizer::load(models_folder + "/tokenizer.model");
-  for (const std::string text :
-       {"", "The river", "  two spaces, a tab\t and\n\nlines\n", "def f(x):\n    return x**2\n",
-        "caf\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80 \xC2\xA0."}) {
-    INFO(text);
-    const auto tokens = tokenizer.encode(text);
-    CHECK(tokenizer.decode(tokens) == text);
-    std::string streamed;
-    for (const auto token : tokens)
-      streamed += tokenizer.piece(token);
-    CHECK(streamed == text);
-    const auto prompt = tokenizer.encode_prompt(text);
-    REQUIRE(prompt.size() == tokens.size() + 1);
-    CHECK(prompt.front() == tokenizer.begin_of_text());
-    CHECK(tokenizer.decode(prompt) == text);
-  }
-}
-
-TEST_CASE("bytes without a piece are one token each", "[tokenizer]") {
-  const auto tokenizer = models::tokenizer::load(models_folder + "/tokenizer.model");
-  const auto tokens = tokenizer.encode("\xF0\x9F\x98\x80");
-  REQUIRE(tokens.size() >= 4);
-  CHECK(tokenizer.piece(tokens.back()) == "\x80");
-  CHECK(tokenizer.piece(-1).empty());
-  CHECK(tokenizer.piece(tokenizer.size()).empty());
-  CHECK(tokenizer.piece(tokenizer.end_of_text()).empty());
-}
-
-TEST_CASE("a tokenizer that is missing or broken is named", "[tokenizer]") {
-  CHECK_THROWS_AS(models::tokenizer::load(scratch() + "/none.model"), espalier::model_error);
-  const std::string whole = contents(models_folder + "/tokenizer.model");
-  for (const std::string& bytes : {std::string(), std::string("hello"), whole.substr(0, whole.size() / 2)}) {
-    { std::ofstream(scratch() + "/broken.model", std::ios::binary) << bytes; }
-    CHECK_THROWS_AS(models::tokenizer::load(scratch() + "/broken.model"), espalier::model_error);
-  }
-}
 
 TEST_CASE("prompts are strings or objects, one a line", "[prompts_file]") {
   const auto prompts =

@@ -5,7 +5,7 @@ include("${ROOT}/cmake/headers.cmake")
 set(foreign)
 set(own)
 foreach(header IN LISTS espalier_core_headers espalier_testing_headers espalier_selector_headers espalier_registry_headers
-    espalier_views_headers espalier_files_headers espalier_llama_headers)
+    espalier_views_headers espalier_files_headers espalier_llama_headers espalier_tokenizer_headers)
   file(STRINGS "${ROOT}/${header}" includes REGEX "^ *# *include *<")
   foreach(line IN LISTS includes)
     string(REGEX REPLACE "^ *# *include *(<[^>]*>).*" "#include \\1" line "${line}")

@@ -9,7 +9,8 @@ endmacro()
 
 set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
   ${espalier_views_headers}
-  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
+  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_tokenizer_headers}
+  ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
   ${espalier_cuda_llama_headers})
 
 # The lists and the folder agree.
@@ -155,6 +156,8 @@ set(tested_elsewhere
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
+  "model/tokenizer/chat_template.cpp: model/tokenizer/chat_message.hpp"
+  "model/tokenizer/tokenizer.cpp: model/tokenizer/prompt_piece.hpp"
   "report/pictures.cpp: report/dot.hpp report/svg.hpp report/terminal.hpp report/xml_escaped.hpp"
   "sampling/lazy_rows.cpp: core/probabilities.hpp"
   "sampling/sampler.cpp: core/sampling_options.hpp sampling/nucleus.hpp"
@@ -300,13 +303,16 @@ foreach(header IN LISTS present)
     if(line MATCHES "<boost/" AND NOT header IN_LIST espalier_registry_headers)
       breach("${header} includes Boost, but is not a header of espalier::espalier")
     endif()
-    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers)
-      breach("${header} includes nlohmann-json, but is not a header of espalier::files")
+    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers AND NOT header IN_LIST espalier_tokenizer_headers)
+      breach("${header} includes nlohmann-json, but is not a header of espalier::files or espalier::tokenizer")
     endif()
     if(line MATCHES "<(llama|ggml|gguf)[a-z-]*[.]h>" AND NOT header IN_LIST espalier_llama_cpp_headers)
       breach("${header} includes llama.cpp, but is not a header of espalier::llama_cpp")
     endif()
-    if(line MATCHES "<(Eigen|fmt|CLI|sentencepiece)")
+    if(line MATCHES "<(pcre2|utf8proc|sentencepiece)" AND NOT header IN_LIST espalier_tokenizer_headers)
+      breach("${header} includes what only espalier::tokenizer links: ${line}")
+    endif()
+    if(line MATCHES "<(Eigen|fmt|CLI)")
       breach("${header} includes what no target of the library links: ${line}")
     endif()
   endforeach()

@@ -20,12 +20,12 @@ lone_writer::lone_writer() : parts_(new parts) {}
 lone_writer::~lone_writer() = default;
 
 lone_writer::text lone_writer::write(const request& r) {
-  const models::tokenizer& tokenizer = parts_->models.text;
+  const espalier::tokenizer& tokenizer = parts_->models.text;
   auto& decode = parts_->decode;
   text result;
   decode.begin(
       tokenizer.encode_prompt(r.prompt),
-      {.max_tokens = r.max_tokens, .tokens = {tokenizer.end_of_text()}, .strings = r.stop, .show_string = false},
+      {.max_tokens = r.max_tokens, .tokens = tokenizer.ends_of_text(), .strings = r.stop, .show_string = false},
       {.sampling = {.temperature = r.temperature, .top_p = r.top_p}, .seed = r.seed, .stream = r.stream});
   while (decode.step([&](espalier::token_id token) { return tokenizer.piece(token); }))
     result.bytes += decode.last_round().shown;

@@ -13,8 +13,8 @@ using serve::text_event;
 
 namespace {
 
-const models::tokenizer& tokenizer() {
-  static const models::tokenizer loaded = models::tokenizer::load(SERVE_MODELS "/tokenizer.model");
+const espalier::tokenizer& tokenizer() {
+  static const espalier::tokenizer loaded = espalier::tokenizer::load(SERVE_MODELS "/tokenizer.model");
   return loaded;
 }
 

@@ -13,8 +13,8 @@ using serve::endpoint;
 
 namespace {
 
-const models::tokenizer& tokenizer() {
-  static const models::tokenizer loaded = models::tokenizer::load(SERVE_MODELS "/tokenizer.model");
+const espalier::tokenizer& tokenizer() {
+  static const espalier::tokenizer loaded = espalier::tokenizer::load(SERVE_MODELS "/tokenizer.model");
   return loaded;
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("a request for a completion is read, with OpenAI's defaults", "[serve]
   const auto request = read(endpoint::completions, {{"prompt", "The king"}, {"user", "me"}, {"unheard_of", {1, 2}}});
   CHECK(request.texts.prompt == tokenizer().encode_prompt("The king"));
   CHECK(request.texts.stop.max_tokens == 16);
-  CHECK(request.texts.stop.tokens == std::vector{tokenizer().end_of_text()});
+  CHECK(request.texts.stop.tokens == tokenizer().ends_of_text());
   CHECK(request.texts.stop.strings.empty());
   CHECK(!request.texts.stop.show_string);
   CHECK(request.texts.options.sampling.temperature == 1.0F);

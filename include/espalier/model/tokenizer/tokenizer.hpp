@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/utf8.hpp"
+#include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/files/gguf_metadata.hpp"
+#include "espalier/model/tokenizer/prompt_piece.hpp"
+#include "espalier/model/tokenizer/tokenizer/sentencepiece_file.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_folder.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_gguf.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_json.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
+
+namespace espalier {
+
+//! Text to tokens and back, as a model's own files say: a byte-pair encoding of Hugging Face's tokenizer.json or of a
+//! GGUF file, or a SentencePiece model.
+//!
+//! Special tokens, such as <|im_end|>, and what else a chat template writes, are found only in text that is trusted.
+//! In any other text they are the characters that they are written with: nobody can end a turn by writing so.
+//!
+//! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
+//!             character may be spread over several tokens
+//! Complexity  of encoding O(n log n) of n bytes
+//! Errors      model_error that names the file, what of it does not fit, and what is supported
+class tokenizer {
+ public:
+  //! From a folder with a tokenizer.json, beside which tokenizer_config.json, generation_config.json, config.json
+  //! and chat_template.jinja are read where they are, or else with a tokenizer.model; from one of these two alone; or
+  //! from a GGUF file. Files are told apart by how their names end.
+  static tokenizer load(const std::string& path) {
+    namespace fs = std::filesystem;
+    if (!fs::is_directory(path)) {
+      if (path.ends_with(".json")) return from_json(detail::read_whole(path), path);
+      if (path.ends_with(".gguf")) return from_gguf(gguf_file(path).metadata());
+      return from_sentencepiece(detail::read_whole(path), path);
+    }
+    if (fs::is_regular_file(path + "/tokenizer.json")) return tokenizer(detail::read_tokenizer_folder(path));
+    const std::string model = path + "/tokenizer.model";
+    if (!fs::is_regular_file(model))
+      raise<model_error>("the folder ", path, " has neither a tokenizer.json nor a tokenizer.model.");
+    return from_sentencepiece(detail::read_whole(model), model);
+  }
+
+  //! From the text of a tokenizer.json; `where` names it in messages.
+  static tokenizer from_json(std::string_view text, const std::string& where) {
+    return tokenizer(detail::tokenizer_json(text, where).parts());
+  }
+
+  //! From the metadata of a GGUF file.
+  static tokenizer from_gguf(const gguf_metadata& metadata) {
+    return tokenizer(detail::tokenizer_gguf(metadata).parts());
+  }
+
+  //! From the bytes of a SentencePiece model.
+  static tokenizer from_sentencepiece(std::string_view bytes, const std::string& where) {
+    return tokenizer(detail::read_sentencepiece(bytes, where));
+  }
+
+  //! Tokens are below this.
+  int size() const { return static_cast<int>(parts_.pieces.size()); }
+
+  //! The token that goes before a text, or -1 where the model has none.
+  token_id begin_of_text() const { return parts_.begin; }
+
+  //! The tokens that end a text or an answer, ascending.
+  const std::vector<token_id>& ends_of_text() const { return parts_.ends; }
+
+  //! The token that a special token's text is, or -1 where there is none.
+  token_id find(std::string_view mark) const {
+    const detail::added_token* const token = parts_.added.find(mark);
+    return token ? token->id : -1;
+  }
+
+  //! The tokens of a text that is not trusted. Bytes that are not UTF-8 are replaced by U+FFFD.
+  std::vector<token_id> encode(std::string_view text) const {
+    std::vector<token_id> tokens;
+    append(clean(text), {}, tokens);
+    return tokens;
+  }
+
+  //! The tokens of a text in which special tokens are found.
+  std::vector<token_id> encode_trusted(std::string_view text) const {
+    const std::string whole = clean(text);
+    const detail::text_range all{0, whole.size()};
+    std::vector<token_id> tokens;
+    append(whole, {&all, 1}, tokens);
+    return tokens;
+  }
+
+  //! The tokens of pieces that are one text: special tokens are found where they lie within trusted pieces that follow
+  //! on one another.
+  std::vector<token_id> encode_pieces(std::span<const prompt_piece> pieces) const {
+    std::string text;
+    std::vector<detail::text_range> trusted;
+    for (const prompt_piece& piece : pieces) {
+      const std::size_t begin = text.size();
+      text += clean(piece.text);
+      if (!piece.is_trusted) continue;
+      if (trusted.empty() || trusted.back().end != begin) trusted.push_back({begin, begin});
+      trusted.back().end = text.size();
+    }
+    std::vector<token_id> tokens;
+    append(text, trusted, tokens);
+    return tokens;
+  }
+
+  //! The tokens of a text that a model is to continue, not trusted: before it goes begin_of_text, where there is one.
+  std::vector<token_id> encode_prompt(std::string_view text) const {
+    std::vector<token_id> tokens;
+    if (begin_of_text() >= 0) tokens.push_back(begin_of_text());
+    append(clean(text), {}, tokens);
+    return tokens;
+  }
+
+  //! The bytes that a token stands for; none for a token beyond the vocabulary or a special one.
+  std::string_view piece(token_id token) const {
+    if (token < 0 || token >= size()) return {};
+    return parts_.pieces[static_cast<std::size_t>(token)];
+  }
+
+  std::string decode(std::span<const token_id> tokens) const {
+    std::string text;
+    for (const token_id token : tokens)
+      text += piece(token);
+    return text;
+  }
+
+  //! The file that it was read from, for messages.
+  const std::string& where() const { return parts_.where; }
+
+  //! The chat template as the file has it, and what it calls bos_token and eos_token; empty where there is none.
+  const std::string& chat_template_text() const { return parts_.chat_template; }
+  const std::string& begin_mark() const { return parts_.begin_mark; }
+  const std::string& end_mark() const { return parts_.end_mark; }
+
+ private:
+  explicit tokenizer(detail::tokenizer_parts parts) : parts_(std::move(parts)) {
+    // What a template writes between messages is a mark, whatever the file calls it.
+    const auto mark_those_of = [&](detail::added_tokens& of) {
+      for (detail::added_token& token : of.take_those_in(parts_.chat_template)) {
+        token.is_mark = true;
+        token.spelled.clear();
+        parts_.added.add(std::move(token));
+      }
+    };
+    mark_those_of(parts_.added);
+    if (auto* const encoder = std::get_if<detail::byte_pair_encoder>(&parts_.encoder)) mark_those_of(encoder->added);
+  }
+
+  static std::string clean(std::string_view text) {
+    if (text.size() > most_bytes)
+      raise<input_error>("a text has ", text.size(), " bytes, but at most ", most_bytes, " are encoded at once.");
+    std::string whole;
+    whole.reserve(text.size());
+    while (!text.empty()) {
+      const utf8_character c = read_utf8(text);
+      if (c.what == utf8_character::state::valid) {
+        whole += text.substr(0, c.bytes);
+      } else {
+        for (std::size_t i = 0; i < c.bytes; ++i)
+          whole += detail::replacement_character;
+      }
+      text.remove_prefix(c.bytes);
+    }
+    return whole;
+  }
+
+  void append(std::string_view text, std::span<const detail::text_range> trusted, std::vector<token_id>& tokens) const {
+    parts_.added.each(
+        text, trusted,
+        [&](std::size_t begin, std::size_t end) {
+          const std::string_view fragment = text.substr(begin, end - begin);
+          std::visit([&](const auto& encoder) { encoder.append(fragment, begin == 0, tokens); }, parts_.encoder);
+        },
+        [&](token_id token) { tokens.push_back(token); });
+  }
+
+  static constexpr std::size_t most_bytes = 1U << 28;
+
+  detail::tokenizer_parts parts_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+#include "espalier/model/tokenizer/tokenizer/added_tokens.hpp"
+#include "espalier/model/tokenizer/tokenizer/byte_pair_model.hpp"
+#include "espalier/model/tokenizer/tokenizer/normaliser.hpp"
+#include "espalier/model/tokenizer/tokenizer/text_splitter.hpp"
+
+namespace espalier::detail {
+
+// What is put before a text, and before which texts.
+struct text_prefix {
+  enum class when { never, first, always };
+  when before = when::never;
+  std::string text{};               // unless the text begins with it
+  std::string spelled_space = " ";  // what a space becomes, before that
+};
+
+// The tokens of a text between added tokens: it is normalised, cut into words, and each word merged.
+struct byte_pair_encoder {
+  normaliser normalise;
+  added_tokens added;  // that are found in the normalised text; none is a mark
+  text_prefix prefix;
+  text_splitter splitter;
+  byte_pair_model model;
+
+  // Appends the tokens of a fragment of a text; is_first: it is where the text begins.
+  //
+  // Pre         the fragment is UTF-8 and not empty
+  void append(std::string_view fragment, bool is_first, std::vector<token_id>& tokens) const {
+    const std::string text = normalise(fragment);
+    byte_pair_model::workspace work;
+    added.each(
+        text, {},
+        [&](std::size_t begin, std::size_t end) {
+          append_words(std::string_view(text).substr(begin, end - begin), is_first && begin == 0, work, tokens);
+        },
+        [&](token_id token) { tokens.push_back(token); });
+  }
+
+ private:
+  void append_words(std::string_view text, bool is_first, byte_pair_model::workspace& work,
+                    std::vector<token_id>& tokens) const {
+    std::string spelled;
+    if (prefix.spelled_space != " ") text = spelled = replaced(text, " ", prefix.spelled_space);
+    const bool wants =
+        prefix.before == text_prefix::when::always || (prefix.before == text_prefix::when::first && is_first);
+    if (wants && text.substr(0, prefix.text.size()) != prefix.text) {
+      spelled = prefix.text + std::string(text);
+      text = spelled;
+    }
+    for (const std::string_view word : splitter.split(text))
+      model.append(word, work, tokens);
+  }
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+#include "espalier/core/utf8.hpp"
+
+namespace espalier::detail {
+
+// Two tokens that become one, and when: lower ranks first.
+struct token_merge {
+  token_id left, right, merged;
+  std::int32_t rank;
+};
+
+// Which two tokens become one: a table with open addresses.
+class merge_table {
+ public:
+  struct entry {
+    std::uint64_t pair = empty_pair;
+    std::int32_t rank = 0;
+    token_id merged = 0;
+  };
+
+  merge_table() : merge_table(std::vector<token_merge>{}) {}
+  // Of a pair that comes more than once, the last counts.
+  explicit merge_table(const std::vector<token_merge>& merges)
+      : entries_(std::bit_ceil(2 * merges.size() + 2)), shift_(64 - std::countr_zero(entries_.size())) {
+    for (const token_merge& m : merges)
+      *place_of(pair_of(m.left, m.right)) = {pair_of(m.left, m.right), m.rank, m.merged};
+  }
+
+  // Null where they do not merge.
+  const entry* find(token_id left, token_id right) const {
+    const entry* const found = const_cast<merge_table*>(this)->place_of(pair_of(left, right));
+    return found->pair == empty_pair ? nullptr : found;
+  }
+
+ private:
+  static constexpr std::uint64_t empty_pair = ~std::uint64_t{0};
+
+  static std::uint64_t pair_of(token_id left, token_id right) {
+    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32U | static_cast<std::uint32_t>(right);
+  }
+
+  entry* place_of(std::uint64_t pair) {
+    std::size_t at = static_cast<std::size_t>(pair * 0x9E3779B97F4A7C15U >> shift_);
+    while (entries_[at].pair != pair && entries_[at].pair != empty_pair)
+      at = (at + 1) & (entries_.size() - 1);
+    return &entries_[at];
+  }
+
+  std::vector<entry> entries_;
+  int shift_;
+};
+
+// Of each byte the token -1.
+constexpr std::array<token_id, 256> no_byte_tokens() {
+  std::array<token_id, 256> none{};
+  none.fill(-1);
+  return none;
+}
+
+// Byte-pair encoding of a word: it begins as bytes or characters, and as long as two neighbours merge, those of the
+// lowest rank do, the leftmost first.
+//
+// Complexity  O(n log n) of n bytes
+// Source      Sennrich et al., Neural Machine Translation of Rare Words with Subword Units, section 3.2
+class byte_pair_model {
+ public:
+  // What a word begins as, and what becomes of it.
+  struct parts {
+    bool is_byte_level = false;                              // the words' bytes, else their characters
+    std::array<token_id, 256> bytes = no_byte_tokens();      // of each byte, -1 where there is none
+    std::unordered_map<std::string, token_id> characters{};  // where it is not byte-level
+    token_id unknown = -1;                              // for what has no token; where there is none, it is left out
+    bool joins_unknown = false;                         // one token for unknown neighbours
+    std::unordered_map<std::string, token_id> whole{};  // words that are not merged from their parts
+    std::vector<token_merge> merges{};
+  };
+
+  // Room for the work on one word after another.
+  struct workspace {
+    struct symbol {
+      token_id token;
+      std::int32_t before, after;  // its neighbours, -1 at the ends
+      std::int32_t bytes;          // 0 where it is merged into the one before
+    };
+    struct candidate {
+      std::int32_t rank, left, bytes;
+      token_id merged;
+      // For the heap, whose front is the largest.
+      bool operator<(const candidate& other) const {
+        return rank != other.rank ? rank > other.rank : left > other.left;
+      }
+    };
+    std::vector<symbol> symbols;
+    std::vector<candidate> heap;
+  };
+
+  explicit byte_pair_model(parts p) : parts_(std::move(p)), table_(parts_.merges) {
+    parts_.merges.clear();
+    parts_.merges.shrink_to_fit();
+  }
+
+  // Appends the tokens of a word.
+  //
+  // Pre         the word is UTF-8, of less than 2^31 bytes
+  void append(std::string_view word, workspace& work, std::vector<token_id>& tokens) const {
+    if (!parts_.whole.empty()) {
+      if (const auto found = parts_.whole.find(std::string(word)); found != parts_.whole.end()) {
+        tokens.push_back(found->second);
+        return;
+      }
+    }
+    work.symbols.clear();
+    if (parts_.is_byte_level) {
+      for (const char c : word)
+        begin_with(parts_.bytes[static_cast<unsigned char>(c)], 1, work);
+    } else {
+      begin_with_characters(word, work);
+    }
+    merge(work);
+    for (const workspace::symbol& s : work.symbols)
+      if (s.bytes > 0) tokens.push_back(s.token);
+  }
+
+ private:
+  void begin_with(token_id token, std::size_t bytes, workspace& work) const {
+    auto& symbols = work.symbols;
+    if (token < 0) token = parts_.unknown;
+    if (token < 0) return;
+    const bool joins = parts_.joins_unknown && token == parts_.unknown;
+    if (joins && !symbols.empty() && symbols.back().token == token) {
+      symbols.back().bytes += static_cast<std::int32_t>(bytes);
+      return;
+    }
+    const auto at = static_cast<std::int32_t>(symbols.size());
+    if (at > 0) symbols.back().after = at;
+    symbols.push_back({token, at - 1, -1, static_cast<std::int32_t>(bytes)});
+  }
+
+  // A character without a token is its bytes where all of them have one.
+  void begin_with_characters(std::string_view word, workspace& work) const {
+    std::string character;
+    while (!word.empty()) {
+      const std::size_t n = read_utf8(word).bytes;
+      character = word.substr(0, n);
+      const auto has_token = [&](char c) { return parts_.bytes[static_cast<unsigned char>(c)] >= 0; };
+      if (const auto found = parts_.characters.find(character); found != parts_.characters.end()) {
+        begin_with(found->second, n, work);
+      } else if (std::all_of(character.begin(), character.end(), has_token)) {
+        for (const char c : character)
+          begin_with(parts_.bytes[static_cast<unsigned char>(c)], 1, work);
+      } else {
+        begin_with(-1, n, work);
+      }
+      word.remove_prefix(n);
+    }
+  }
+
+  void consider(std::int32_t left, workspace& work, bool has_heap) const {
+    if (left < 0 || work.symbols[static_cast<std::size_t>(left)].after < 0) return;
+    const workspace::symbol& a = work.symbols[static_cast<std::size_t>(left)];
+    const workspace::symbol& b = work.symbols[static_cast<std::size_t>(a.after)];
+    const merge_table::entry* const found = table_.find(a.token, b.token);
+    if (!found) return;
+    work.heap.push_back({found->rank, left, a.bytes + b.bytes, found->merged});
+    if (has_heap) std::push_heap(work.heap.begin(), work.heap.end());
+  }
+
+  void merge(workspace& work) const {
+    auto& symbols = work.symbols;
+    work.heap.clear();
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
+      consider(static_cast<std::int32_t>(i), work, false);
+    std::make_heap(work.heap.begin(), work.heap.end());
+    while (!work.heap.empty()) {
+      std::pop_heap(work.heap.begin(), work.heap.end());
+      const workspace::candidate best = work.heap.back();
+      work.heap.pop_back();
+      workspace::symbol& left = symbols[static_cast<std::size_t>(best.left)];
+      if (left.bytes == 0 || left.after < 0) continue;
+      workspace::symbol& right = symbols[static_cast<std::size_t>(left.after)];
+      if (left.bytes + right.bytes != best.bytes) continue;  // one of them has merged since
+      left.token = best.merged;
+      left.bytes = best.bytes;
+      right.bytes = 0;
+      left.after = right.after;
+      if (left.after >= 0) symbols[static_cast<std::size_t>(left.after)].before = best.left;
+      consider(left.before, work, true);
+      consider(best.left, work, true);
+    }
+  }
+
+  parts parts_;
+  merge_table table_;
+};
+
+}  // namespace espalier::detail

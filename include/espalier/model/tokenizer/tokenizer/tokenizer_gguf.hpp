@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/model/files/gguf_metadata.hpp"
+#include "espalier/model/tokenizer/tokenizer/byte_level.hpp"
+#include "espalier/model/tokenizer/tokenizer/pretokenizers.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
+
+namespace espalier::detail {
+
+// Reads the tokenizer in a GGUF file's metadata: a byte-level BPE with merges (gpt2), or a SentencePiece BPE, whose
+// tokens have scores (llama).
+//
+// Errors      model_error that names the file, the key, and what is supported
+// Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, section Tokenizer
+class tokenizer_gguf {
+ public:
+  explicit tokenizer_gguf(const gguf_metadata& from) : from_(from) {}
+
+  tokenizer_parts parts() {
+    read_words();
+    const std::string model = from_.text("tokenizer.ggml.model");
+    if (model == "gpt2") {
+      read_byte_level();
+    } else if (model == "llama") {
+      read_scored();
+    } else {
+      from_.refuse("tokenizer.ggml.model", "gpt2 or llama: others are not supported");
+    }
+    tokenizer_parts parts{
+        from_.where(), std::move(pieces_), std::move(added_),
+        byte_pair_encoder{
+            std::move(normalise_), {}, std::move(prefix_), std::move(splitter_), byte_pair_model(std::move(model_))}};
+    const token_id begin = token_or_none("bos_token_id"), end = token_or_none("eos_token_id");
+    parts.begin_mark = begin < 0 ? "" : words_[static_cast<std::size_t>(begin)];
+    parts.end_mark = end < 0 ? "" : words_[static_cast<std::size_t>(end)];
+    parts.begin = from_.flag_or("tokenizer.ggml.add_bos_token", adds_begin_) ? begin : -1;
+    for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
+      if (const token_id token = token_or_none(key); token >= 0) parts.add_end(token);
+    parts.add_named_ends();
+    parts.chat_template = from_.text_or("tokenizer.chat_template", "");
+    return parts;
+  }
+
+ private:
+  // Of tokenizer.ggml.token_type.
+  enum class word_kind { normal = 1, unknown, control, user_defined, unused, byte };
+
+  void read_words() {
+    words_ = from_.texts("tokenizer.ggml.tokens");
+    if (words_.empty() || words_.size() > most_tokens)
+      from_.refuse("tokenizer.ggml.tokens", "a list of 1 to ", most_tokens, " texts");
+    kinds_.assign(words_.size(), word_kind::normal);
+    const std::string key = "tokenizer.ggml.token_type";
+    if (from_.has(key)) {
+      const std::vector<std::int64_t> kinds = from_.integers(key);
+      if (kinds.size() != words_.size()) from_.refuse(key, "as long as tokenizer.ggml.tokens, ", words_.size());
+      for (std::size_t i = 0; i < kinds.size(); ++i) {
+        if (kinds[i] < 1 || kinds[i] > 6) from_.refuse(key, "a list of whole numbers from 1 to 6");
+        kinds_[i] = static_cast<word_kind>(kinds[i]);
+      }
+    }
+    pieces_.resize(words_.size());
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const auto token = static_cast<token_id>(i);
+      if (kinds_[i] == word_kind::control || kinds_[i] == word_kind::user_defined) {
+        const bool is_mark = kinds_[i] == word_kind::control;
+        if (!is_mark) pieces_[i] = words_[i];
+        added_.add({words_[i], token, is_mark});
+      } else {
+        ids_.emplace(words_[i], token);
+      }
+    }
+  }
+
+  token_id token_or_none(const char* name) const {
+    return static_cast<token_id>(
+        from_.integer_or(std::string("tokenizer.ggml.") + name, -1, -1, static_cast<std::int64_t>(words_.size()) - 1));
+  }
+
+  bool is_normal(std::size_t i) const { return kinds_[i] == word_kind::normal; }
+
+  void read_byte_level() {
+    model_.is_byte_level = true;
+    for (std::size_t i = 0; i < words_.size(); ++i)
+      if (is_normal(i)) pieces_[i] = bytes_spelled(words_[i]);
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      model_.bytes[byte] = find(spelling_of(static_cast<unsigned char>(byte)));
+    split_as(from_.text_or("tokenizer.ggml.pre", "default"));
+    const std::string key = "tokenizer.ggml.merges";
+    for (const std::string& merge : from_.texts(key)) {
+      // The first character may be a space of the left word in no file that is known.
+      const std::size_t space = merge.find(' ', 1);
+      const std::string left = merge.substr(0, space), right = space < merge.size() ? merge.substr(space + 1) : "";
+      const token_id ids[] = {find(left), find(right), find(left + right)};
+      if (*std::min_element(std::begin(ids), std::end(ids)) < 0)
+        raise<model_error>(from_.where(), ": \"", key, "\" has \"", merge, "\", but a token of it is missing.");
+      model_.merges.push_back({ids[0], ids[1], ids[2], static_cast<std::int32_t>(model_.merges.size())});
+    }
+  }
+
+  token_id find(const std::string& word) const {
+    const auto found = ids_.find(word);
+    return found == ids_.end() ? -1 : found->second;
+  }
+
+  // What "pre" stands for, as in Hugging Face's files of the models that have given it its name.
+  void split_as(std::string_view pre) {
+    const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+      return std::find(names.begin(), names.end(), pre) != names.end();
+    };
+    const auto split = [&](std::string_view pattern) { splitter_.add({regex(pattern, from_.where())}); };
+    if (is_one_of({"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"})) {
+      split(gpt2_pattern);
+    } else if (is_one_of({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})) {
+      split("\\p{N}");
+      split(gpt2_pattern);
+    } else if (is_one_of({"llama-bpe", "llama3", "llama-v3"})) {
+      split(llama3_pattern);
+      adds_begin_ = true;
+      for (std::size_t i = 0; i < words_.size(); ++i)
+        if (is_normal(i)) model_.whole.emplace(pieces_[i], static_cast<token_id>(i));
+    } else if (is_one_of({"qwen2", "deepseek-r1-qwen"})) {
+      normalise_.add_form(unicode_form::nfc);
+      split(qwen2_pattern);
+    } else {
+      raise<model_error>(
+          from_.where(), ": \"tokenizer.ggml.pre\" is \"", pre,
+          "\", which is not supported; supported are gpt-2, smollm, starcoder, refact, command-r, llama-bpe, "
+          "qwen2 and others that cut texts as one of these.");
+    }
+  }
+
+  // SentencePiece merges to the token of the highest score first.
+  void read_scored() {
+    adds_begin_ = true;
+    const std::string key = "tokenizer.ggml.scores";
+    const std::vector<float> scores = from_.numbers(key);
+    if (scores.size() != words_.size()) from_.refuse(key, "as long as tokenizer.ggml.tokens, ", words_.size());
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const auto token = static_cast<token_id>(i);
+      if (is_normal(i)) {
+        pieces_[i] = replaced(words_[i], space_mark, " ");
+        if (is_one_character(words_[i])) model_.characters.emplace(words_[i], token);
+      } else if (kinds_[i] == word_kind::byte) {
+        const int byte = byte_of(words_[i]);
+        if (byte < 0) raise<model_error>(from_.where(), ": token ", i, " is of type byte, but is no <0x00> to <0xFF>.");
+        pieces_[i] = std::string(1, static_cast<char>(byte));
+        model_.bytes[static_cast<std::size_t>(byte)] = token;
+      } else if (kinds_[i] == word_kind::unknown) {
+        pieces_[i] = replacement_character;
+        model_.unknown = token;
+      }
+    }
+    if (model_.unknown < 0) model_.unknown = token_or_none("unknown_token_id");
+    model_.joins_unknown = true;
+    add_scored_merges(ranks_of(scores));
+    normalise_.add_replacement(" ", std::string(space_mark));
+    if (from_.flag_or("tokenizer.ggml.add_space_prefix", true))
+      prefix_ = {text_prefix::when::always, std::string(space_mark)};
+  }
+
+  // Equal scores have equal ranks.
+  std::vector<std::int32_t> ranks_of(const std::vector<float>& scores) const {
+    std::vector<float> order(scores);
+    for (const float score : order)
+      if (!(score == score)) from_.refuse("tokenizer.ggml.scores", "a list of numbers");
+    std::sort(order.begin(), order.end(), std::greater<>());
+    std::vector<std::int32_t> ranks(scores.size());
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      ranks[i] = static_cast<std::int32_t>(std::lower_bound(order.begin(), order.end(), scores[i], std::greater<>()) -
+                                           order.begin());
+    return ranks;
+  }
+
+  // A word is merged from any two that make it.
+  void add_scored_merges(const std::vector<std::int32_t>& ranks) {
+    constexpr std::size_t longest = 512;
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const std::string& word = words_[i];
+      if (!is_normal(i)) continue;
+      if (word.size() > longest)
+        raise<model_error>(from_.where(), ": token ", i, " has ", word.size(), " bytes, but at most ", longest,
+                           " are supported.");
+      for (std::size_t at = 1; at < word.size(); ++at) {
+        const token_id left = find(word.substr(0, at));
+        if (left < 0 || !is_normal(static_cast<std::size_t>(left))) continue;
+        const token_id right = find(word.substr(at));
+        if (right < 0 || !is_normal(static_cast<std::size_t>(right))) continue;
+        model_.merges.push_back({left, right, static_cast<token_id>(i), ranks[i]});
+      }
+    }
+  }
+
+  const gguf_metadata& from_;
+  std::vector<std::string> words_, pieces_;
+  std::vector<word_kind> kinds_;
+  std::unordered_map<std::string, token_id> ids_;  // of the words that are not added
+  added_tokens added_;
+  normaliser normalise_;
+  text_prefix prefix_;
+  text_splitter splitter_;
+  byte_pair_model::parts model_;
+  bool adds_begin_ = false;
+};
+
+}  // namespace espalier::detail
