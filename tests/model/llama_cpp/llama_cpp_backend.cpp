@@ -250,19 +250,24 @@ TEST_CASE("llama_cpp_backend: greedy texts over a draft of llama.cpp, alone and 
     REQUIRE(text == expected);
 }
 
-TEST_CASE("llama_cpp_kv: commits and truncations against caches that were filled plainly") {
-  const llama_cpp_model model(tiny({}), {.threads = 1});
-  llama_cpp_kv kv(model, {.capacity = 48, .n_sequences = 2});
+TEST_CASE("llama_cpp_kv: commits and truncations against caches that were filled plainly, a window among them") {
+  const bool slides = GENERATE(false, true);
+  INFO("slides: " << slides);
+  const llama_cpp_model model(slides ? tiny({.architecture = "gemma2"}, "sliding") : tiny({}), {.threads = 1});
+  REQUIRE((llama_model_n_swa(model.loaded()->get()) == 8) == slides);
+  llama_cpp_kv kv(model, {.capacity = 128, .n_sequences = 2});
   std::mt19937 random(3);
   const auto below = [&](std::int32_t n) { return static_cast<std::int32_t>(random() % static_cast<unsigned>(n)); };
   std::vector<std::vector<token_id>> texts(2);
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < 150; ++step) {
     const std::int32_t s = below(2);
     std::vector<token_id>& text = texts[static_cast<std::size_t>(s)];
     const auto n = static_cast<std::int32_t>(text.size());
-    if (below(5) == 0 || n > 36) {
-      kv.truncate(s, below(n + 1));
+    if (below(5) == 0 || n > 100) {
+      const std::int32_t left = n - below((std::min)(n, 24) + 1);
+      kv.truncate(s, left);
       text.resize(static_cast<std::size_t>(kv.size(s)));
+      REQUIRE((kv.size(s) == left || (slides && kv.size(s) == 0)));
     } else {
       // A random tree in two passes, and a path of it.
       std::vector<std::int32_t> parents;
@@ -292,7 +297,7 @@ TEST_CASE("llama_cpp_kv: commits and truncations against caches that were filled
         text.push_back(tokens[static_cast<std::size_t>(k)]);
     }
     REQUIRE(kv.size(s) == static_cast<std::int32_t>(text.size()));
-    llama_cpp_kv fresh(model, {.capacity = 48});
+    llama_cpp_kv fresh(model, {.capacity = 128});
     if (!text.empty()) {
       forward_batch batch;
       add_chain(batch, fresh, 0, text);

@@ -10,7 +10,7 @@
 #include <ggml.h>
 #include <gguf.h>
 
-// A small random model as a GGUF file: a Llama, or a Mamba.
+// A small random model as a GGUF file: a Llama, a Gemma 2, whose first layer has a sliding window of 8, or a Mamba.
 struct tiny_gguf {
   std::string architecture = "llama";
   std::uint32_t seed = 1;
@@ -49,7 +49,13 @@ struct tiny_gguf {
     };
     add("token_embd.weight", width, vocab);
     add("output_norm.weight", width, 0, true);
-    add("output.weight", width, vocab);
+    if (architecture == "gemma2") {
+      gguf_set_val_u32(out, "gemma2.attention.sliding_window", 8);
+      gguf_set_val_u32(out, "gemma2.attention.key_length", head_size);
+      gguf_set_val_u32(out, "gemma2.attention.value_length", head_size);
+    } else {
+      add("output.weight", width, vocab);
+    }
     if (architecture == "mamba") {
       gguf_set_val_u32(out, "mamba.ssm.conv_kernel", 4);
       gguf_set_val_u32(out, "mamba.ssm.inner_size", 2 * width);
@@ -76,6 +82,10 @@ struct tiny_gguf {
       add(layer + "attn_v.weight", width, kv_heads * head_size);
       add(layer + "attn_output.weight", heads * head_size, width);
       add(layer + "ffn_norm.weight", width, 0, true);
+      if (architecture == "gemma2") {
+        add(layer + "post_attention_norm.weight", width, 0, true);
+        add(layer + "post_ffw_norm.weight", width, 0, true);
+      }
       add(layer + "ffn_gate.weight", width, hidden);
       add(layer + "ffn_up.weight", width, hidden);
       add(layer + "ffn_down.weight", hidden, width);
