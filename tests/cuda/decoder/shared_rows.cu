@@ -15,6 +15,7 @@
 #include "espalier/core/tree.hpp"
 #include "espalier/cuda/decoder/batch_decoder.cuh"
 #include "espalier/cuda/decoder/round_size.cuh"
+#include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/verifier/greedy.hpp"
@@ -399,4 +400,60 @@ TEST_CASE("Where drafts do not pay, texts are written without") {
   CHECK(cheap.first == dear.first);
   CHECK(cheap.second > 4 * dear.second);
   CHECK(dear.second <= 4 * 12 * 3);  // until it is known
+}
+
+TEST_CASE("What was learnt of a text, and options of its own, go with it where it loses its place") {
+  // A draft that is often wrong, so that histories differ; pages for all texts, or for half of them.
+  const dynatree_options usual{.budget = 12, .base_depth = 3, .max_depth = 5};
+  dynatree_options narrow = usual, small = usual;
+  narrow.max_breadth = narrow.mid_breadth = 1;
+  small.budget = 3;
+  const auto max_rows = GENERATE(52 + 64, 20);  // with room for all, or shared
+  // The trees of each text, round by round.
+  using trees = std::vector<std::vector<std::int32_t>>;
+  const auto written_with = [&](std::int32_t n_pages, int& preempted) {
+    device_text_backend target(37, espalier_test::target_model, 116), draft(37, espalier_test::draft_model, 4 * 13);
+    device::paged_kv<float> kv(1, 1, 4, 90, 4, n_pages), draft_kv(1, 1, 4, 90, 4, n_pages);
+    auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::dynatree(usual), greedy(),
+                                             kv, target, {.max_texts = 4, .max_rows = max_rows});
+    for (std::int32_t i = 0; i < 4; ++i) {
+      const stop_conditions stop{.max_tokens = 26};
+      const auto prompt = prompt_of(8 + i);
+      if (i == 1) {
+        decode.add(prompt, stop, {}, 0, narrow);
+      } else if (i == 2) {
+        decode.add(prompt, stop, {}, 0, small);
+      } else {
+        decode.add(prompt, stop);
+      }
+    }
+    trees all(4);
+    while (!decode.idle()) {
+      for (const text_event& e : decode.step()) {
+        REQUIRE(!e.error);
+        auto& own = all[static_cast<std::size_t>(e.id)];
+        const tree_view t = e.round.tree;
+        own.push_back(t.n_nodes);
+        for (node_id u = 1; u < t.n_nodes; ++u) {
+          own.push_back(t.token[u]);
+          if (e.id == 1) CHECK(t.parent[u] == u - 1);
+        }
+        if (e.id == 2) CHECK(t.n_nodes <= 4);
+      }
+      preempted += decode.last_step().preempted;
+    }
+    return all;
+  };
+  int before = 0, after = 0;
+  const trees roomy = written_with(200, before), tight = written_with(40, after);
+  CHECK(before == 0);
+  CHECK(after > 0);
+  if (max_rows > 52) CHECK(roomy == tight);
+  device_text_backend target(37, espalier_test::target_model, 13), draft(37, espalier_test::draft_model, 13);
+  device::contiguous_kv<float> kv(1, 1, 1, 90), draft_kv(1, 1, 1, 90);
+  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::dynatree(usual), greedy(),
+                                           kv, target, {.max_texts = 1});
+  small.budget = 13;
+  CHECK_THROWS_AS(decode.add(prompt_of(1), {}, {}, 0, small), option_error);
+  CHECK(decode.idle());
 }

@@ -124,8 +124,8 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //!   read(backend, texts, path, lanes, stream)   in a round, before the texts are written on: the paths' rows are the
 //!                                     pending tokens and those after them; lanes [lanes], on the device: where each
 //!                                     lane's rows of the pass begin
-//!   read(backend, chunks, n_chunks, n_rows, stream)   in a round whose pass has read prompts, too: chunks [n_chunks] on
-//!                                     the device, n_rows rows in all at most
+//!   read(backend, chunks, n_chunks, n_rows, stream)   in a round whose pass has read prompts, too: chunks [n_chunks]
+//!                                     on the device, n_rows rows in all at most
 //! Models
 //!   block_diffusion
 template <class DrafterT, class BackendT>

@@ -12,8 +12,8 @@
 namespace espalier::cuda {
 
 //! Rows of the target's last pass whose hidden states a drafter reads, and where in which texts they stand: the
-//! accepted paths of a round, or the tokens of one text that a prefill has read. By value into kernels; what is there is
-//! known on the device alone.
+//! accepted paths of a round, or the tokens of one text that a prefill has read. By value into kernels; what is there
+//! is known on the device alone.
 struct state_rows {
   text_batch texts;                       //!< of a round
   path_view paths;                        //!< of a round, before the texts are written on; of a prefill there is none

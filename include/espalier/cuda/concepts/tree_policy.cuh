@@ -4,7 +4,9 @@
 #include <cuda_runtime.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/verdict.hpp"
@@ -62,6 +64,32 @@ concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail:
 template <class PolicyT>
 concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStream_t stream) {
   policy.reset(place, stream);
+};
+
+//! espalier::SavedPolicy on the device: what it has learnt of a text, and the text's own options, can be taken to
+//! another place.
+//!
+//! Minimal definition
+//!   learnt_bytes() -> size_t   of a text, a multiple of 4
+//!   learnt() -> byte*          on the device, [places][learnt_bytes()]: values without addresses
+//! Models
+//!   dynatree
+template <class PolicyT>
+concept LearningPolicy = requires(const PolicyT& policy) {
+  { policy.learnt_bytes() } -> std::convertible_to<std::size_t>;
+  { policy.learnt() } -> std::same_as<std::byte*>;
+};
+
+//! A LearningPolicy whose texts may have options of their own: learnt_with(options) is what a text begins with that has
+//! these options_type.
+//!
+//! Errors      option_error for options that launches are not made for: trees must be no larger than with the policy's
+//! Models
+//!   dynatree
+template <class PolicyT>
+concept TextwisePolicy = LearningPolicy<PolicyT> &&
+    requires(const PolicyT& policy, const typename PolicyT::options_type& options) {
+  { policy.learnt_with(options) } -> std::same_as<std::vector<std::byte>>;
 };
 
 }  // namespace espalier::cuda

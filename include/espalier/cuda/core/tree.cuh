@@ -16,10 +16,10 @@ namespace espalier::cuda {
 //! Errors      option_error for a capacity outside 0 to 1048576; cuda_error where there is no memory
 class tree {
  public:
-  //! Capacity of each in draws: the root is not counted.
-  explicit tree(std::int32_t capacity, std::int32_t n_trees = 1) : capacity_(capacity) {
+  //! Capacity of each in draws: the root is not counted. Whoever copies them can have `more` words behind them.
+  explicit tree(std::int32_t capacity, std::int32_t n_trees = 1, std::size_t more = 0) : capacity_(capacity) {
     require_option("tree capacity", capacity, 0, 1 << 20);
-    words_ = device_array<std::int32_t>(n_words(capacity) * static_cast<std::size_t>(n_trees));
+    words_ = device_array<std::int32_t>(n_words(capacity) * static_cast<std::size_t>(n_trees) + more);
   }
 
   std::int32_t capacity() const { return capacity_; }

@@ -39,30 +39,37 @@ namespace espalier::cuda {
 //!
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds, without a word to the others: up to batch_options::prompt_rows tokens of prompts are read
-//! in each round's pass, beside the trees, which leave them room; in passes of their own where no text is written, and
-//! where a pass of max_rows has no row to spare. A drafter reads prompts in passes of its own. Each text has its own
-//! sampling, seed and stop conditions; the policy's options are the same for all; what it has learnt is each text's own,
-//! as long as the text keeps its place. The text in place i has sequence i of both caches.
+//! and leave between rounds, without a word to the others. Each has its own sampling, seed and stop conditions, and may
+//! have its own options of a TextwisePolicy. What is learnt of a text is its own, and comes with it where it takes
+//! another place. The text in place i has sequence i of both caches.
+//!
+//! Up to batch_options::prompt_rows tokens of prompts are read in each round's pass, beside the trees, which leave them
+//! a quarter of max_rows if need be; in passes of their own where no text is written, and where max_rows has none to
+//! spare. A drafter reads prompts in passes of its own.
+//!
 //! Where a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes, whosever they are,
 //! that are expected to gain most, by the draft's probabilities and by what was lately accepted of each text; trees
-//! shrink to plain decoding if need be. With costs the host chooses, one round behind, how many rows a pass has: as many
-//! as are expected to pay. Trees that are drawn get their shares before anything is drawn, from earlier rounds alone.
-//! batch_options::share_budget = false divides rows evenly. Log-probabilities and saved texts are the host's alone.
+//! shrink to plain decoding if need be. With costs the host chooses, one round behind, how many rows a pass has: as
+//! many as are expected to pay. Trees that are drawn get their shares before anything is drawn, from earlier rounds
+//! alone. Rows are divided evenly with batch_options::share_budget = false, and where trees would be cut but the
+//! drafter is no RenumberingDrafter. Log-probabilities and saved texts are the host's alone.
 //!
 //! Where pages run out, the last text in turn gives up its place and is read again later. Full pages that a store
 //! shares are read once.
 //!
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
-//!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text, the number of texts
-//!             rounded up to a power of two, or to max_texts. The host waits for no round but the one that it takes in,
-//!             except after a failure and where rounds begin to draft again
+//!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
+//!             share, the number of texts rounded up to a power of two, or to max_texts. The host waits for no round
+//!             but the one that it takes in, except after a failure, where rounds begin to draft again, and for models
+//!             of the host that read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant. Where rows are short, or costs are
 //!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
 //!             bit all the same, with other verifiers they are another draw of the same distribution
-//! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a text holds that text; what a part throws while
-//!             a round is enqueued holds all texts of the round. A text that is held stands at its last committed token
+//! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a
+//!             text holds that text; what a part throws while a round is enqueued, or a model of the host in its pass,
+//!             holds all texts of the round, those whose prompts it reads included. A text that is held stands at its
+//!             last committed token
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 class batch_decoder {
   using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT>;
@@ -83,6 +90,7 @@ class batch_decoder {
                  .prompt_rows = options.prompt_rows,
                  .share_rows = options.share_budget,
                  .costs = options.share_budget ? std::move(costs) : std::nullopt,
+                 .keeps_learnt = true,
                  .replay = replay}),
         served_(rounds_, options) {
     rounds_.check(options.text);
@@ -102,8 +110,23 @@ class batch_decoder {
     rounds_.check(options);
     entry& e = served_.texts().spare({}, n_running());
     e.value.written.begin(prompt, std::move(stop), options, rounds_.context(), rounds_.vocab_size());
+    e.value.policy.learnt.clear();
     return served_.texts().add(priority);
   }
+
+  //! The same, drafted for with options of its own, where the policy has them by text (TextwisePolicy).
+  //!
+  //! Errors      also option_error for options that would make larger trees than the decoder's
+  template <class PolicyT = TreePolicyT>
+  requires TextwisePolicy<PolicyT> text_id add(std::span<const token_id> prompt, stop_conditions stop,
+                                               const text_options& options, std::int32_t priority,
+                                               const typename PolicyT::options_type& policy_options) {
+    std::vector<std::byte> learnt = rounds_.learnt_with(policy_options);
+    const text_id id = add(prompt, std::move(stop), options, priority);
+    served_.texts().find(id).value.policy.learnt = std::move(learnt);
+    return id;
+  }
+
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }
@@ -250,7 +273,7 @@ class batch_decoder {
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
         rounds_.raise_fault(arrived, lane);
-        commit(p, arrived.tree(p.number), arrived.outcomes[lane].decision, t.drafts, piece_of);
+        commit(p, arrived, arrived.outcomes[lane].decision, t.drafts, piece_of);
       } catch (...) {
         served_.fail(p, std::current_exception());
       }
@@ -263,14 +286,16 @@ class batch_decoder {
   }
 
   template <class PieceT>
-  void commit(place& p, tree_view tree, verdict decision, bool drafts, const PieceT& piece_of) {
+  void commit(place& p, const typename rounds_type::arrival& arrived, verdict decision, bool drafts,
+              const PieceT& piece_of) {
+    const tree_view tree = arrived.tree(p.number);
     entry& e = *p.text;
     text& t = e.value.written;
     const std::int32_t held = t.size() - 1;
     const round_record round = detail::take_round(t, tree, decision, piece_of);
     rounds_.remember(p.number, t.tokens(), held, t.size() - 1);
     if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
-    served_.tell(p, round, tree.n_draws);
+    served_.tell(p, round, tree.n_draws, arrived.learnt_at(p.number));
   }
 
   batch_options options_;
@@ -287,8 +312,8 @@ class batch_decoder {
 //! Builds a batch_decoder on the device of five parts: policy and verifier are moved, of the others lvalues are kept by
 //! reference.
 //!
-//! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture. With `costs`, rounds have as
-//! many rows as pay.
+//! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture. With `costs`, rounds have
+//! as many rows as pay.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_batch_decoder(
     DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,

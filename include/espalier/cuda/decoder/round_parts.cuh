@@ -24,6 +24,7 @@ struct rounds_shape {
   std::int32_t prompt_rows = 0;       // of a pass, that read prompts beside trees
   bool share_rows = false;            // of a pass, by what they are expected to gain
   std::optional<cost_model> costs{};  // by which the number of rows is chosen
+  bool keeps_learnt = false;          // the host gets what was learnt of each text
   bool replay = true;
 };
 

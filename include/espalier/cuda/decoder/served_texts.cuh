@@ -50,9 +50,10 @@ class served_texts {
     seat();
   }
 
-  // A round of a text was taken in: its event, and its end if this was the last.
-  void tell(place& p, const round_record& round, std::int32_t n_drafted) {
+  // A round of a text was taken in, with what is known of the text since: its event, and its end if this was the last.
+  void tell(place& p, const round_record& round, std::int32_t n_drafted, std::span<const std::byte> learnt) {
     entry& e = *p.text;
+    e.value.policy.learnt.assign(learnt.begin(), learnt.end());
     ++record_.rounds;
     record_.committed += static_cast<std::int32_t>(round.committed.size());
     record_.drafted += n_drafted;
@@ -175,7 +176,6 @@ class served_texts {
     if (is_full_ && places_.n_served() > 0) return;
     while (place* p = places_.seat(texts_, rounds_->kv())) {
       rounds_->sample(p->number, p->text->value.written.options().sampling);
-      rounds_->forget(p->number);
     }
   }
 
@@ -218,7 +218,10 @@ class served_texts {
       attempt(*p, [&] {
         const text& t = p->text->value.written;
         const std::int32_t goal = t.size() - 1;
-        if (p->is_new) rounds_->put(p->number, t);
+        if (p->is_new) {
+          rounds_->put(p->number, t);
+          rounds_->learn(p->number, p->text->value.policy.learnt);
+        }
         p->is_new = false;
         if (!p->reads) p->n_read = rounds_->adopt(p->number, t.tokens().first(static_cast<std::size_t>(goal)));
         if (!p->reads && std::any_of(now.begin(), now.end(), [&](place* q) { return waits_for(*p, *q); })) return;
@@ -231,7 +234,7 @@ class served_texts {
     }
   }
 
-  // Whether what another text reads now is more of this one than there is.
+  // Whether what another text is about to read is more of this one than there is.
   bool waits_for(const place& p, const place& other) const {
     if constexpr (!RoundsT::shares_rows) return false;
     if (other.text == nullptr || other.in_step) return false;

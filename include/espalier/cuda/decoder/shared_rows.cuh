@@ -17,12 +17,13 @@
 
 namespace espalier::cuda::detail {
 
-// The rows of a round's pass, shared out over the texts' trees: those rows that are expected to gain most, whosever they
-// are, down to the root alone. What is expected is what the draft says, corrected by what each text's rounds have shown.
+// The rows of a round's pass, shared out over the texts' trees: those rows that are expected to gain most, whosever
+// they are, down to the root alone. What is expected is what the draft says, corrected by what each text's rounds have
+// shown.
 //
-// Trees that are drawn: each text's limit is set before anything is drawn, from earlier rounds alone. It gets the levels
-// that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut to their most
-// probable paths: no chance is involved, so a draft may be cut by what it is.
+// Trees that are drawn: each text's limit is set before anything is drawn, from earlier rounds alone. It gets the
+// levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut to their
+// most probable paths: no chance is involved, so a draft may be cut by what it is.
 //
 // Law: no text's law depends on it: what a tree is cut to follows from rounds before, or from the draft without a draw
 template <bool DrawsV>

@@ -163,8 +163,8 @@ class text_caches {
  private:
   static constexpr bool models_fail = FailingBackend<drafter_type> || FailingBackend<backend_type>;
 
-  // Passes that leave nothing for the host, f(): what a model of the host throws there is thrown here. It is waited for,
-  // since the model may be at work for a round that is under way, whose failure is kept for it.
+  // Passes that leave nothing for the host, f(): what a model of the host throws there is thrown here. It is waited
+  // for, since the model may be at work for a round that is under way, whose failure is kept for it.
   template <class FunctionT>
   void told(const FunctionT& f) {
     if constexpr (!models_fail) return f();

@@ -13,8 +13,11 @@
 
 namespace espalier::cuda::detail {
 
-// The policy is shared by all texts: of its own a text has what it has learnt, which the device keeps.
+// The policy is shared by all texts: of its own a text has what was learnt in its rounds, options of its own included,
+// as far as they have come over; nothing where it begins as all do.
 struct shared_policy {
+  std::vector<std::byte> learnt;
+
   std::int32_t max_nodes() const { return 0; }
 };
 

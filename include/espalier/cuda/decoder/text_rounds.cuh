@@ -42,6 +42,7 @@
 #include "espalier/cuda/decoder/round_size.cuh"
 #include "espalier/cuda/decoder/shared_rows.cuh"
 #include "espalier/cuda/decoder/text_caches.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/check_parts.hpp"
@@ -85,10 +86,17 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     std::span<const round_outcome> outcomes;
     std::int32_t* trees;
     std::int32_t capacity;
-    std::exception_ptr failure{};  // of a model of the host, where any text has a fault
+    std::span<const std::int32_t> learnt{};
+    std::int32_t learnt_words = 0;  // of a place
+    std::exception_ptr failure{};   // of a model of the host, where any text has a fault
 
     tree_view tree(std::int32_t place) const {
       return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
+    }
+    // What is known of the text in this place after the round.
+    std::span<const std::byte> learnt_at(std::int32_t place) const {
+      const auto n = static_cast<std::size_t>(learnt_words);
+      return std::as_bytes(learnt.subspan(static_cast<std::size_t>(place) * n, n));
     }
   };
 
@@ -97,10 +105,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
       : caches(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), std::forward<BackendT>(backend), shape),
         policy_(std::move(policy)),
         shape_(std::move(shape)),
+        prompt_rows_((std::min)(shape_.prompt_rows, prefill::chunk)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         size_(shape_.costs, max_nodes_, max_rows_),
-        tree_((std::min)(most_asked(policy_), context_), shape_.max_texts),
-        compiler_(max_nodes_, shape_.order, shape_.max_texts, shape_.prompt_rows),
+        tree_((std::min)(most_asked(policy_), context_), shape_.max_texts,
+              static_cast<std::size_t>(learnt_words()) * static_cast<std::size_t>(shape_.max_texts)),
+        compiler_(max_nodes_, shape_.order, shape_.max_texts, prompt_rows_),
         verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         path_(max_nodes_ + 1, shape_.max_texts),
         lanes_(shape_.max_texts),
@@ -112,9 +122,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     espalier::detail::require_fit(drafter_, backend_, max_nodes_);
     if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
     drafter_.reserve(most_asked(policy_), shape_.max_texts, found_.data());  // lists are as long in a short context
-    const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + shape_.prompt_rows;
-    const bool may_be_short = size_.has_costs() || all_rows > max_rows_;
-    if (can_share && shape_.share_rows && max_nodes_ > 0 && may_be_short) {
+    if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
       outcomes_.fill_bytes(0, stream_.get());
     }
@@ -141,10 +149,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     if (shared_) return {lanes, size_.choose(lanes, context, prompts), prompts};
     return {lanes, lanes * (std::min)(max_nodes_ + 1, (max_rows_ - prompts) / lanes), prompts};
   }
-  // Rows that prompts may have in a pass beside n texts. 0: there is no room.
+  // Rows that prompts may have in a pass beside n texts: those that trees leave, or a quarter of the pass where that is
+  // more, for which trees shrink. 0: there is no room.
   std::int32_t prompt_rows_beside(std::int32_t n) const {
-    const std::int32_t trees = lanes_of(n) * (max_nodes_ > 0 ? 2 : 1);
-    return (std::max)(0, (std::min)(shape_.prompt_rows, max_rows_ - trees));
+    const std::int32_t lanes = lanes_of(n), least = lanes * (max_nodes_ > 0 ? 2 : 1);
+    const std::int32_t share = (std::max)(max_rows_ - size_.most(lanes), max_rows_ / 4);
+    return (std::max)(0, (std::min)({prompt_rows_, share, max_rows_ - least}));
   }
   // Chunks in so many of them.
   std::int32_t max_chunks(std::int32_t n_rows) const {
@@ -180,6 +190,25 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     if (shared_) shared_->forget(place, stream_.get());
     if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(place, stream_.get());
   }
+  // The same, or what was learnt of a text elsewhere, as learnt_at() gave it, or learnt_with().
+  void learn(std::int32_t place, std::span<const std::byte> learnt) {
+    forget(place);
+    const auto n_bytes = static_cast<std::size_t>(policy_words()) * sizeof(std::int32_t);
+    const auto put = [&](void* to, std::span<const std::byte> from) {
+      if (from.empty()) return;
+      require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()), "cudaMemcpyAsync");
+    };
+    if constexpr (LearningPolicy<TreePolicyT>) {
+      const auto first = static_cast<std::size_t>(place) * n_bytes;
+      if (!learnt.empty()) put(policy_.learnt() + first, learnt.first(n_bytes));
+    }
+    if (shared_ && learnt.size() > n_bytes) put(shared_->gains().data() + place, learnt.subspan(n_bytes));
+  }
+  // What a text begins with whose policy has options of its own.
+  template <class OptionsT>
+  std::vector<std::byte> learnt_with(const OptionsT& options) const {
+    return policy_.learnt_with(options);
+  }
 
   // A round of the texts in these places, the longest of which may reach so many tokens, whose pass reads these chunks
   // of prompts, too. Of one place, that is place 0.
@@ -208,7 +237,10 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     pending& p = pending_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
     p.done.wait();
     --n_under_way_;
-    arrival arrived{p.outcomes.span().first(n), p.trees.data(), tree_.capacity()};
+    const std::span<const std::int32_t> words = p.trees.span();
+    const auto of_learnt = static_cast<std::size_t>(learnt_words()) * static_cast<std::size_t>(shape_.max_texts);
+    arrival arrived{p.outcomes.span().first(n), p.trees.data(), tree_.capacity(), words.last(of_learnt),
+                    learnt_words()};
     const auto is_faulty = [](const round_outcome& o) { return o.found.what != fault::kind::none; };
     const bool any = std::any_of(arrived.outcomes.begin(), arrived.outcomes.end(), is_faulty);
     if (any) arrived.failure = caches::failure_of_models();
@@ -238,6 +270,35 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
       lanes *= 2;
     return (std::min)(lanes, shape_.max_texts);
   }
+  // Whether passes may have no room for all trees, or should not have it, so that texts share their rows.
+  bool may_be_short() const {
+    const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prompt_rows_;
+    return can_share && shape_.share_rows && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
+  }
+  // 32-bit words that are learnt of a text.
+  std::int32_t policy_words() const {
+    if constexpr (LearningPolicy<TreePolicyT>)
+      return static_cast<std::int32_t>(policy_.learnt_bytes() / sizeof(std::int32_t));
+    return 0;
+  }
+  static constexpr std::int32_t gains_words = sizeof(text_gains) / sizeof(std::int32_t);
+  std::int32_t learnt_words() const {
+    return shape_.keeps_learnt ? policy_words() + (may_be_short() ? gains_words : 0) : 0;
+  }
+
+  // What is learnt of the texts goes to the host with their trees.
+  void keep(const text_batch& texts) {
+    const auto trees = static_cast<std::size_t>(texts.tree_words) * static_cast<std::size_t>(shape_.max_texts);
+    detail::learnt_words all{nullptr, policy_words(), nullptr, 0, tree_.words().data() + trees};
+    if constexpr (LearningPolicy<TreePolicyT>) all.policy = reinterpret_cast<const std::int32_t*>(policy_.learnt());
+    if (shared_) {
+      all.gains = reinterpret_cast<const std::int32_t*>(shared_->gains().data());
+      all.gains_words = gains_words;
+    }
+    launch("keep_learnt", keep_learnt<detail::learnt_words>, {.grid = texts.lanes(), .threads = 64}, stream_.get(),
+           texts, all);
+  }
+
   // Whether so many rows are not enough for all trees.
   bool is_short(std::int32_t lanes, std::int32_t n_rows) const {
     return n_rows < std::int64_t{lanes} * (max_nodes_ + 1);
@@ -281,6 +342,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
            outcomes_.data());
     if (drafts) policy_.observe(texts, decisions_.data(), s);
     if (shares) shared_->observe(texts, decisions_.data(), s);
+    if (learnt_words() > 0) keep(texts);
   }
 
   // The texts' trees, and their shares of the pass.
@@ -311,6 +373,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
 
   TreePolicyT policy_;
   rounds_shape shape_;
+  std::int32_t prompt_rows_;  // of a pass at most
   std::int32_t max_nodes_;
   round_size size_;
   tree tree_;

@@ -33,7 +33,8 @@ namespace espalier::cuda {
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
 //! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
 //!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, lanes) before
-//!             the texts are written on, and of prompts that it reads by read(backend, chunks, n_chunks, n_rows). What is read of a text is what the target's cache holds of it
+//!             the texts are written on, and of prompts that it reads by read(backend, chunks, n_chunks, n_rows). What
+//!             is read of a text is what the target's cache holds of it
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
 //!             was made for
 //! Pre         trees are no deeper than the block

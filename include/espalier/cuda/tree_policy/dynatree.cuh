@@ -54,6 +54,7 @@ struct dynatree_step {
       ++n;
     return n;
   }
+  __device__ std::int32_t budget() const { return rule->budget(); }
   __device__ bool expands(const tree_writer& tree, node_id node, std::ptrdiff_t) const {
     return rule->expands(tree.depth[node], tree.path_log_prob[node]);
   }
@@ -69,8 +70,8 @@ ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, R
 }
 
 template <class RuleT>
-ESPALIER_KERNEL void reset_rule(RuleT* rule) {
-  rule->reset();
+ESPALIER_KERNEL void reset_rule(RuleT* rule, RuleT fresh) {
+  *rule = fresh;
 }
 
 }  // namespace detail
@@ -119,7 +120,7 @@ class dynatree {
     const node_list asked = wanted();
     top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
     ++depth_;
-    detail::launch_level(texts, detail::dynatree_step{best, rules_.data(), asked.n}, options_.budget, asked,
+    detail::launch_level(texts, detail::dynatree_step{best, rules_.data(), asked.n}, asked,
                          {asked_.data(), wanted().n, widest_}, stream);
     return wanted();
   }
@@ -131,7 +132,24 @@ class dynatree {
   }
 
   void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("reset_rule", detail::reset_rule<dynatree_rule>, {}, stream, rules_.data() + place);
+    launch("reset_rule", detail::reset_rule<dynatree_rule>, {}, stream, rules_.data() + place, dynatree_rule(options_));
+  }
+
+  std::size_t learnt_bytes() const { return sizeof(dynatree_rule); }
+  std::byte* learnt() const { return reinterpret_cast<std::byte*>(rules_.data()); }
+
+  using options_type = dynatree_options;
+  //! What a text begins with that has other options, with which trees are no larger.
+  //!
+  //! Errors      option_error for options out of range, or beyond the policy's
+  std::vector<std::byte> learnt_with(const dynatree_options& options) const {
+    const dynatree_rule rule(require_options(options));
+    require_option("budget of a text", options.budget, 2, options_.budget);
+    require_option("max_depth of a text", options.max_depth, 1, options_.max_depth);
+    require_option("max_breadth of a text", options.max_breadth, 1, options_.max_breadth);
+    require_option("history of a text", options.history ? 1 : 0, 0, options_.history ? 1 : 0);
+    const auto bytes = std::as_bytes(std::span(&rule, 1));
+    return {bytes.begin(), bytes.end()};
   }
 
  private:

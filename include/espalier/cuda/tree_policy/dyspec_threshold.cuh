@@ -60,6 +60,7 @@ struct threshold_step {
     return own;
   }
 
+  __device__ std::int32_t budget() const { return options.budget; }
   __device__ std::int32_t n_draws(std::int32_t, node_id u) const { return nodes.last[u] + 1; }
   __device__ bool expands(const tree_writer&, node_id node, std::ptrdiff_t at) const {
     nodes.push(node, -1);
@@ -169,7 +170,7 @@ class dyspec_threshold {
     launch("draw_level", detail::draw_level<text_rows>, tuning.shape(asked.n, sizeof(team::memory), texts.n), stream,
            texts, rows, step, asked);
     ++depth_;
-    detail::launch_level(texts, step, options_.budget, asked, {asked_.data(), wanted().n, widest_}, stream);
+    detail::launch_level(texts, step, asked, {asked_.data(), wanted().n, widest_}, stream);
     if (wanted().n <= 0 && options_.fill) {
       launch("draw_by_reach", detail::draw_by_reach<text_rows>, tuning.shape(1, sizeof(team::memory), texts.n), stream,
              texts, rows, nodes, options_.budget, {}, nullptr);

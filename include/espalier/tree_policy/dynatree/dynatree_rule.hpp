@@ -66,6 +66,9 @@ class dynatree_rule {
   dynatree_rule() = default;
   ESPALIER_HOST_DEVICE explicit dynatree_rule(const dynatree_options& options) : options_(options), now_(options) {}
 
+  //! Drafted tokens at most.
+  ESPALIER_HOST_DEVICE std::int32_t budget() const { return options_.budget; }
+
   //! Whether a node of this depth in the tree (the root's is 0) gets children.
   ESPALIER_HOST_DEVICE bool expands(std::int32_t depth, float path_log_prob) const {
     const double probability = detail::exp_of_minus(-static_cast<double>(path_log_prob));

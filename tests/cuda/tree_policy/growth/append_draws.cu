@@ -37,7 +37,9 @@ struct counted_step {
 
   gpu::child_lists children;
   const std::int32_t* counts;
+  std::int32_t most;  // draws of the tree
 
+  __device__ std::int32_t budget() const { return most; }
   __device__ std::int32_t n_draws(std::int32_t entry, node_id) const { return counts[entry]; }
   __device__ bool expands(const tree_writer&, node_id node, std::ptrdiff_t) const { return node % 3 != 0; }
   __device__ void ask(node_id node, std::ptrdiff_t at) const { children.probabilities[at] = static_cast<float>(node); }
@@ -153,8 +155,10 @@ TEST_CASE("The draws of a level are appended node after node") {
     const auto probs = to_device(log_probs), marks = to_device(std::vector<float>(tokens.size(), -1.0F));
     const gpu::device_array<node_id> next(static_cast<std::size_t>(n_next) + 1);
     const espalier_test::counted_step step{
-        {.tokens = given.data(), .probabilities = marks.data(), .log_probs = probs.data(), .k = k}, count_of.data()};
-    gpu::detail::launch_level(gpu::text_batch::of(device.writer(), {}), step, budget,
+        {.tokens = given.data(), .probabilities = marks.data(), .log_probs = probs.data(), .k = k},
+        count_of.data(),
+        budget};
+    gpu::detail::launch_level(gpu::text_batch::of(device.writer(), {}), step,
                               {uploaded.data(), static_cast<std::int32_t>(asked.size())}, {next.data(), n_next, n_next},
                               nullptr);
     CAPTURE(round, limit, budget, k, n_next);

@@ -36,7 +36,8 @@ struct draft_columns {
 
 // Shapes: of a pass, each lane's rows one after the other, tokens, positions, slots, sequence_of [lanes][rows], mask
 // [lanes][rows][words], sequences [lanes]; by place columns, base, n_kept [places], column_of [places][nodes], -1 where
-// nobody asked, kept [places][most_kept], asked [places][rows]: the nodes of the last pass's outputs, no_node for padding
+// nobody asked, kept [places][most_kept], asked [places][rows]: the nodes of the last pass's outputs, no_node for
+// padding
 struct draft_memory {
   token_id* tokens;
   std::int32_t* positions;

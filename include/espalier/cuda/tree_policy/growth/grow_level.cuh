@@ -40,12 +40,13 @@ struct next_level {
 //
 // StepT has of(place), the step of one text, which has
 //   children                  child_lists of the nodes of the list
+//   budget()                  draws of the tree at most
 //   n_draws(entry, u)         how many of its list node u gets
 //   expands(tree, node, at)   whether a new node, entry `at` of the lists, may be asked about
 //   ask(node, at)             it is
 template <class StepT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
-    grow_level(text_batch texts, StepT steps, std::int32_t budget, node_list all_asked, next_level to) {
+    grow_level(text_batch texts, StepT steps, node_list all_asked, next_level to) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const tree_writer& tree = here.tree;
@@ -57,7 +58,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t lane = thread % 32, warp = thread / 32;
   const tree_size size = *tree.size;
-  const std::int32_t left = size.left(budget);
+  const std::int32_t left = size.left(step.budget());
 
   // A thread an entry of the list.
   const node_id u = thread < all_asked.n ? asked[thread] : no_node;
@@ -106,11 +107,11 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
 }
 
 template <class StepT>
-void launch_level(const text_batch& texts, const StepT& step, std::int32_t budget, node_list asked,
-                  const next_level& next, cudaStream_t stream) {
+void launch_level(const text_batch& texts, const StepT& step, node_list asked, const next_level& next,
+                  cudaStream_t stream) {
   launch("grow_level", grow_level<StepT>,
          {.grid = texts.lanes(), .threads = level_threads, .shared_bytes = sizeof(level_memory)}, stream, texts, step,
-         budget, asked, next);
+         asked, next);
 }
 
 }  // namespace espalier::cuda::detail
