@@ -12,11 +12,15 @@
 #include "cuda/decoder/block_model.cuh"
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
+#include "espalier/cuda/backend/on_host.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/on_host_kv.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/registry.cuh"
+#include "espalier/cuda/tree_policy/plain.cuh"
+#include "espalier/kv_store/token_kv.hpp"
 #include "raises.hpp"
 
 #if __has_include("emulator/api.hpp")
@@ -222,6 +226,63 @@ TEST_CASE("What a pass breaks holds its texts at their last tokens, and all go o
   if (throws) CHECK((failures > 0) == (failing.passes > fail_at));
   for (std::size_t i = 0; i < texts.size(); ++i)
     CHECK(written[ids[i]] == tokens_of(host_text(chain_of_four, part<target_only>{"target-only", ""}, texts[i])));
+}
+
+namespace {
+
+// A model of the host that throws in one of its passes.
+struct failing_host : text_backend<espalier_test::text_model> {
+  int* passes;
+  int fail_at;
+
+  failing_host(int& counted, int fail)
+      : text_backend<espalier_test::text_model>(37, target_model), passes(&counted), fail_at(fail) {}
+
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, forward_batch_view batch) {
+    if ((*passes)++ == fail_at) raise<error>("the model is gone.");
+    return text_backend<espalier_test::text_model>::forward(kv, batch);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("What a model of the host throws while it reads a prompt is told at once, and of nobody else's text") {
+  const auto fail_at = GENERATE(range(0, 14));
+  CAPTURE(fail_at);
+  const auto texts = some_texts(4, 0.9F);
+  int passes = 0;
+  device::on_host target(failing_host(passes, fail_at), {.max_rows = 16, .max_columns = 64});
+  device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
+  auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
+                                           {.max_texts = 3, .prompt_rows = 8});
+  std::vector<text_id> ids{add(decode, texts[3]), add(decode, texts[1])};
+  told written;
+  int failures = 0;
+  for (int step = 0; (!decode.idle() || step < 4) && step < 300; ++step) {
+    if (step == 3) ids.push_back(add(decode, texts[2]));
+    std::vector<text_id> held;
+    for (const text_event& e : decode.step()) {
+      if (!e.error) {
+        written[e.id].insert(written[e.id].end(), e.round.committed.begin(), e.round.committed.end());
+        continue;
+      }
+      ++failures;
+      held.push_back(e.id);
+      CHECK(message_of<error>([&] { std::rethrow_exception(e.error); }) == "the model is gone.");
+    }
+    // The first text's prompt of 15 rows is read in two passes of its own, one a step.
+    if (fail_at == step && step < 2) CHECK(held == std::vector<text_id>{ids[0]});
+    for (const text_id id : held)
+      decode.resume(id);
+  }
+  CHECK(decode.idle());
+  CHECK(failures > 0);
+  CHECK(failures <= 3);
+  const std::size_t order[] = {3, 1, 2};
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    CHECK(written[ids[i]] ==
+          tokens_of(host_text(part<plain>{"plain", ""}, part<target_only>{"target-only", ""}, texts[order[i]])));
 }
 
 TEST_CASE("Prompts are read in the passes of other texts' rounds, which do not wait for them") {

@@ -155,7 +155,14 @@ TEST_CASE("In a round the accepted path is read, at the places that its tokens t
     drafter.reserve(8, 1, nullptr);
     auto kv = target_cache<float>(target);
     pass_over(target, kv, text, 0, pending);
-    drafter.read(target, 0, 0, pending, nullptr);
+    // As a prompt's pass, or as a chunk of another text's round, which may have had more rows.
+    if (captured) {
+      drafter.read(target, 0, 0, pending, nullptr);
+    } else {
+      const auto chunks = to_device(std::vector<gpu::prompt_chunk>{{0, 0, pending, 0}});
+      drafter.read(target, chunks.data(), 1, pending + 3, nullptr);
+      gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
     on_device.set_size(pending + 1);
     const auto n = to_device(std::vector<std::int32_t>{captured ? 0 : 3});
     const gpu::path_view path{nullptr, nullptr, rows.data(), n.data(), nullptr, 9};
