@@ -87,6 +87,19 @@ TEST_CASE("a matrix larger than the buffer is read whole") {
   CHECK(found == values);
 }
 
+TEST_CASE("a matrix without rows, or without columns, is read as that") {
+  model_writer::file_text file;
+  file.add("no_columns", {2, 0}, {});
+  file.add("no_rows", {0, 2}, {});
+  auto opened = model_writer::open(file.text());
+  detail::tensor_reader reader(opened);
+  int rows = 0;
+  reader.matrix("no_columns", 2, 0, [&](int, const weight_row& row) { rows += 1 + row.n; });
+  CHECK(rows == 2);
+  reader.matrix("no_rows", 0, 2, [&](int, const weight_row&) { ++rows; });
+  CHECK(rows == 2);
+}
+
 TEST_CASE("a missing tensor is named, whichever it is") {
   const auto whole = model_writer::random_llama(config(), 1);
   for (const auto& [name, entry] : whole.header.items()) {

@@ -109,7 +109,7 @@ class tensor_reader {
   void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, VisitT&& visit) {
     constexpr std::size_t buffer_bytes = 1U << 17;
     const std::size_t bytes = row_bytes(type, columns);
-    const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / bytes));
+    const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / std::max<std::size_t>(1, bytes)));
     for (int first = 0; first < rows; first += at_once) {
       const int many = (std::min)(at_once, rows - first);
       bytes_.resize(static_cast<std::size_t>(many) * bytes);

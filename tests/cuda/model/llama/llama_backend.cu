@@ -55,8 +55,9 @@ static_assert(gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<__nv_bfl
 static_assert(gpu::Backend<gpu::llama_backend<__half, __half>, device_kv<__half>>);
 static_assert(!gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<float>>);
 
-const std::vector<std::string> folders = {"llama",           "llama_tied", "llama_f16", "llama_bf16",
-                                          "llama_int8_rows", "qwen3",      "gpt_neox",  "gpt_neox_sequential"};
+const std::vector<std::string> folders = {
+    "llama", "llama_tied", "llama_f16", "llama_bf16",          "llama_int8_rows",     "llama3",
+    "qwen2", "qwen3",      "gpt_neox",  "gpt_neox_sequential", "llama_f16/model.gguf"};
 
 std::string path_of(const std::string& folder) {
   return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
@@ -297,8 +298,18 @@ TEST_CASE("What does not fit is named") {
              Catch::Matchers::EndsWith("lacks tensor \"lm_head.weight\"."));
   std::ofstream(folder + "/model.safetensors.index.json") << "{}";
   CHECK(message_of<model_error>([&] { plain_llama<float>::load(folder); }) ==
-        folder + " holds a model in several files; only one model.safetensors is read.");
+        folder + "/model.safetensors.index.json has no object \"weight_map\".");
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("What the device does not compute is named") {
+  for (const auto& model : {std::pair("gemma", "a gemma model has a scale of the embedding"),
+                            std::pair("gemma2", "a gemma2 model has layers that see only a window"),
+                            std::pair("mistral", "a mistral model has layers that see only a window")}) {
+    CHECK_THAT(
+        message_of<model_error>([&] { plain_llama<float>::load(path_of(model.first)); }),
+        Catch::Matchers::StartsWith(model.second) && Catch::Matchers::EndsWith("espalier::llama_backend, does."));
+  }
 }
 
 TEST_CASE("Forward buckets hold a tree and its root") {
