@@ -48,7 +48,7 @@ class safetensors_shards : public tensor_source {
   }
 
   const std::string& where() const override { return where_; }
-  const std::string& where(const tensor_entry& entry) const override { return file_of(entry).where(); }
+  const std::string& where_is(const tensor_entry& entry) const override { return file_of(entry).where(); }
 
   //! The files, in the order of their names.
   std::vector<std::string> paths() const {

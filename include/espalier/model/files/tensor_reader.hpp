@@ -66,8 +66,8 @@ class tensor_reader {
     const tensor_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
     if (entry->shape != shape) {
-      raise<model_error>(file_.where(*entry), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape), ", but ",
-                         maker_, " it ", in_brackets(shape), ".");
+      raise<model_error>(file_.where_is(*entry), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape),
+                         ", but ", maker_, " it ", in_brackets(shape), ".");
     }
     if (!type_of(*entry)) refuse_dtype(name, *entry);
     return *entry;
@@ -94,8 +94,8 @@ class tensor_reader {
     for (const weight_type type : weight_types) {
       if (type != weight_type::i8_rows) allowed += file_name_of(type) + ", ";
     }
-    raise<model_error>(file_.where(entry), ": tensor \"", name, "\" has dtype ", entry.dtype, ", but must be ", allowed,
-                       "or, for a matrix with row scales, I8.");
+    raise<model_error>(file_.where_is(entry), ": tensor \"", name, "\" has dtype ", entry.dtype, ", but must be ",
+                       allowed, "or, for a matrix with row scales, I8.");
   }
 
   static std::string in_brackets(const std::vector<std::uint64_t>& shape) {

@@ -27,7 +27,7 @@ class tensor_source {
   //! Names the source in messages.
   virtual const std::string& where() const = 0;
   //! Names the file that the tensor lies in.
-  virtual const std::string& where(const tensor_entry&) const { return where(); }
+  virtual const std::string& where_is(const tensor_entry&) const { return where(); }
 
   //! Null where there is no such tensor.
   virtual const tensor_entry* find(const std::string& name) const = 0;
