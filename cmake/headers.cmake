@@ -93,6 +93,7 @@ set(espalier_core_headers
   include/espalier/tree_policy/cost_aware/cost_aware_options.hpp
   include/espalier/tree_policy/cost_aware/draft_pauses.hpp
   include/espalier/tree_policy/cost_aware/round_budget.hpp
+  include/espalier/tree_policy/cost_aware/run_acceptance.hpp
   include/espalier/tree_policy/cost_aware/text_budget.hpp
   include/espalier/tree_policy/cost_aware_draws.hpp
   include/espalier/tree_policy/delayed.hpp

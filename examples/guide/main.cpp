@@ -203,6 +203,17 @@ std::string write_by_costs() {
   return {tokens.begin(), tokens.end()};
 }
 
+std::string write_runs_by_costs() {
+  copying_backend target{8, {}};
+  token_kv cache(1024);
+  // [runs]
+  const cost_model target_alone = measure_costs(target, cache);
+  auto look_up = make_decoder(prompt_lookup(), cost_aware({}, target_alone), greedy(), cache, target);
+  // [runs]
+  const auto tokens = look_up.generate(prompt, {.max_tokens = 100});
+  return {tokens.begin(), tokens.end()};
+}
+
 int main() {
   no_drafter none;
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024));
@@ -215,7 +226,7 @@ int main() {
   std::printf("\n%s\n%.2f tokens a target pass\n\n%s\n", sampled.c_str(), sampling.tokens_per_round(),
               sample_one_path().c_str());
   return written == expected && write_with_two() == expected && write_by_costs() == expected &&
-                 sample(7, sampling) == sampled
+                 write_runs_by_costs() == expected && sample(7, sampling) == sampled
              ? 0
              : 1;
 }

@@ -32,7 +32,7 @@ struct block_drafter : drafter {
 static_assert(espalier::BlockDrafter<block_drafter>);
 
 struct sequence_drafter : drafter {
-  std::span<const espalier::token_id> propose_run(std::int32_t max_tokens);
+  espalier::token_run propose_run(std::int32_t max_tokens);
 };
 static_assert(espalier::SequenceDrafter<sequence_drafter>);
 

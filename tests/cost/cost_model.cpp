@@ -32,6 +32,14 @@ TEST_CASE("a round costs its passes") {
   CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 100) == 1035.5 + 2 + 4 + 3);
 }
 
+TEST_CASE("without a draft, drafting costs nothing, and the target what it does") {
+  const cost_model costs = made_up_model().without_draft();
+  CHECK(costs.round(std::vector<std::int32_t>{1, 3, 2}, 6, 0) == 1035);
+  CHECK(costs.target == "target");
+  CHECK(costs.hardware == "none");
+  CHECK(costs.draft.empty());
+}
+
 TEST_CASE("a tree costs a draft pass a level, over the nodes that have children") {
   const cost_model costs = made_up_model();
   tree<> drawn(16);

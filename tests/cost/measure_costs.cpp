@@ -91,6 +91,20 @@ TEST_CASE("what passes take is found by rows and context") {
   CHECK(pair.kv.size(0) == 0);
 }
 
+TEST_CASE("a target is measured alone, for drafters without a model") {
+  measured_pair pair;
+  const cost_model costs =
+      measure_costs<pass_clock>(pair.target, pair.kv, {.target = "large", .hardware = "a clock", .seconds = 0});
+  CHECK(costs.target == "large");
+  CHECK(costs.draft.empty());
+  CHECK(pair.draft.passes == 0);
+  CHECK(costs.opening == 0);
+  for (const std::int32_t rows : {1, 2, 5, 64, 256}) {
+    CHECK(costs.target_pass(rows, 500) == Approx(1e-3 + rows * (20e-6 + 100e-9 * 500)));
+    CHECK(costs.draft_pass(rows, 500) == 0);
+  }
+}
+
 TEST_CASE("measuring spends the time that it is given") {
   measured_pair pair;
   pass_clock::elapsed = {};

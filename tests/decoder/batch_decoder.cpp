@@ -148,6 +148,11 @@ TEST_CASE("drafters without models, several drafters of a text, and none") {
     auto decode = make_batch_decoder(prompt_lookup(), chain(), greedy(), m.kv, m.target, {.max_texts = 3});
     require_alone(decode, requests, expected);
   }
+  SECTION("runs, as far as they pay for all together") {
+    two_models<> m = models_for(3);
+    auto decode = make_batch_decoder(prompt_lookup(), cost_aware(), greedy(), m.kv, m.target, {.max_texts = 3});
+    require_alone(decode, requests, expected);
+  }
   SECTION("a cascade") {
     two_models<> m = models_for(3);
     joint drafter(m.drafter(), prompt_lookup());

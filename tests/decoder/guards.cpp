@@ -158,8 +158,8 @@ TEST_CASE("a drafted token outside the vocabulary reaches neither draft nor targ
     void commit(tree_view, verdict) {}
     void reserve(std::int32_t) {}
     std::int32_t capacity() const { return 1 << 20; }
-    std::span<const token_id> propose_run(std::int32_t n) {
-      return std::span<const token_id>(run).first(std::min(static_cast<std::size_t>(n), run.size()));
+    token_run propose_run(std::int32_t n) {
+      return {std::span<const token_id>(run).first(std::min(static_cast<std::size_t>(n), run.size()))};
     }
   };
   struct watched {

@@ -32,9 +32,9 @@ struct fixed_run {
   }
   void reserve(std::int32_t n) { reserved = std::max(n, reserved); }
   std::int32_t capacity() const { return longest; }
-  std::span<const espalier::token_id> propose_run(std::int32_t most) {
+  espalier::token_run propose_run(std::int32_t most) {
     ++asked;
-    return std::span<const espalier::token_id>(run).first(std::min(run.size(), static_cast<std::size_t>(most)));
+    return {std::span<const espalier::token_id>(run).first(std::min(run.size(), static_cast<std::size_t>(most)))};
   }
 };
 
@@ -52,7 +52,7 @@ struct fixed_reader : fixed_run {
     read_rows = 0;
     fixed_run::begin(context);
   }
-  std::span<const espalier::token_id> propose_run(std::int32_t most) {
+  espalier::token_run propose_run(std::int32_t most) {
     right = right && read_rows == static_cast<std::int32_t>(text.size()) - 1;
     return fixed_run::propose_run(most);
   }

@@ -55,7 +55,7 @@ text_type most_frequent(const text_type& text, const std::vector<text_type>& cor
 
 text_type run_of(ngram drafter, const text_type& text, std::int32_t most) {
   drafter.begin(text);
-  const auto run = drafter.propose_run(most);
+  const auto run = drafter.propose_run(most).tokens;
   return {run.begin(), run.end()};
 }
 
@@ -101,12 +101,12 @@ TEST_CASE("ngram: a corpus may come while a text is followed, and does not run i
   ngram drafter;
   drafter.begin(text_type{5, 6, 5});
   drafter.learn(text_type{5, 7, 5, 7, 5});
-  auto run = drafter.propose_run(1);
+  auto run = drafter.propose_run(1).tokens;
   CHECK(text_type(run.begin(), run.end()) == text_type{7});
   drafter.begin(text_type{9, 8});  // 5 9 was never seen
-  CHECK(drafter.propose_run(1).empty());
+  CHECK(drafter.propose_run(1).tokens.empty());
   drafter.begin(text_type{9, 5});
-  run = drafter.propose_run(3);
+  run = drafter.propose_run(3).tokens;
   CHECK(text_type(run.begin(), run.end()) == text_type{7, 5, 7});
 }
 
@@ -117,7 +117,19 @@ TEST_CASE("ngram: empty texts, texts of one token, no tokens asked for") {
   CHECK(run_of(ngram(), {3, 3}, 0).empty());
   CHECK(run_of(ngram(), {3, 3}, -1).empty());
   ngram never_begun;
-  CHECK(never_begun.propose_run(3).empty());
+  CHECK(never_begun.propose_run(3).tokens.empty());
+}
+
+TEST_CASE("ngram: the match is the context of the run's first token") {
+  const auto match_of = [](const text_type& text) {
+    ngram drafter;
+    drafter.begin(text);
+    return drafter.propose_run(4).match;
+  };
+  CHECK(match_of({1, 2, 3}) == 0);
+  CHECK(match_of({1, 2, 3, 1}) == 1);
+  CHECK(match_of({1, 2, 3, 4, 1, 2}) == 2);
+  CHECK(match_of({1, 2, 3, 4, 5, 1, 2, 3, 4}) == 3);
 }
 
 TEST_CASE("ngram: text and corpus share the capacity") {
@@ -171,7 +183,7 @@ TEST_CASE("ngram: no allocation after construction, whatever the text") {
   drafter.reserve(64);
   drafter.begin(std::span<const token_id>(text).first(1500));
   for (int round = 0; round < 800; ++round) {
-    proposed += drafter.propose_run(10).size();
+    proposed += drafter.propose_run(10).tokens.size();
     drafter.commit(root, {root_node, static_cast<token_id>(round % 7)});
   }
   drafter.begin(text);

@@ -38,7 +38,7 @@ text_type look_up(const text_type& text, const prompt_lookup_options& o, std::in
 
 text_type run_of(prompt_lookup drafter, const text_type& text, std::int32_t most) {
   drafter.begin(text);
-  const auto run = drafter.propose_run(most);
+  const auto run = drafter.propose_run(most).tokens;
   return {run.begin(), run.end()};
 }
 
@@ -70,6 +70,21 @@ TEST_CASE("prompt_lookup: the longest match first, the latest of these, and on b
   CHECK(run_of(prompt_lookup({.min_ngram = 2}), {1, 2, 3, 1}, 3).empty());
 }
 
+TEST_CASE("prompt_lookup: the match is counted beyond the n-gram that is looked for, up to 32 tokens") {
+  const auto match_of = [](prompt_lookup drafter, const text_type& text) {
+    drafter.begin(text);
+    return drafter.propose_run(1).match;
+  };
+  CHECK(match_of(prompt_lookup(), {1, 2, 3}) == 0);
+  CHECK(match_of(prompt_lookup(), {1, 2, 3, 1}) == 1);
+  CHECK(match_of(prompt_lookup(), {1, 2, 3, 4, 5, 1, 9, 2, 3, 4, 5}) == 4);
+  CHECK(match_of(prompt_lookup({.max_ngram = 1}), {1, 2, 3, 4, 5, 1, 9, 2, 3, 4, 5}) == 4);
+  // It ends where the text begins, also of a text that repeats itself.
+  CHECK(match_of(prompt_lookup(), {2, 3, 9, 2, 3}) == 2);
+  CHECK(match_of(prompt_lookup(), {7, 7, 7, 7, 7, 7}) == 5);
+  CHECK(match_of(prompt_lookup(), text_type(100, 7)) == 32);
+}
+
 TEST_CASE("prompt_lookup: empty texts, texts of one token, no tokens asked for") {
   CHECK(run_of(prompt_lookup(), {}, 5).empty());
   CHECK(run_of(prompt_lookup(), {3}, 5).empty());
@@ -77,7 +92,7 @@ TEST_CASE("prompt_lookup: empty texts, texts of one token, no tokens asked for")
   CHECK(run_of(prompt_lookup(), {3, 3}, 0).empty());
   CHECK(run_of(prompt_lookup(), {3, 3}, -1).empty());
   prompt_lookup never_begun;
-  CHECK(never_begun.propose_run(3).empty());
+  CHECK(never_begun.propose_run(3).tokens.empty());
 }
 
 TEST_CASE("prompt_lookup: beyond its capacity nothing is drafted, until a shorter text begins") {
@@ -86,12 +101,12 @@ TEST_CASE("prompt_lookup: beyond its capacity nothing is drafted, until a shorte
   CHECK(run_of(drafter, {1, 1, 1, 1}, 5).size() == 2);
   CHECK(run_of(drafter, {1, 1, 1, 1, 1, 1}, 5).empty());
   drafter.begin(text_type{1, 1, 1, 1, 1, 1, 1, 1});
-  CHECK(drafter.propose_run(5).empty());
+  CHECK(drafter.propose_run(5).tokens.empty());
   tree<> root(0);
   drafter.commit(root, {root_node, 1});
-  CHECK(drafter.propose_run(5).empty());
+  CHECK(drafter.propose_run(5).tokens.empty());
   drafter.begin(text_type{1, 1, 1});
-  CHECK(drafter.propose_run(5).size() == 3);
+  CHECK(drafter.propose_run(5).tokens.size() == 3);
 }
 
 TEST_CASE("prompt_lookup: options out of range are errors that name them") {
@@ -148,7 +163,7 @@ TEST_CASE("prompt_lookup: no allocation after construction, whatever the text") 
   drafter.reserve(64);
   drafter.begin(text);
   for (int round = 0; round < 1200; ++round) {
-    proposed += drafter.propose_run(10).size();
+    proposed += drafter.propose_run(10).tokens.size();
     drafter.commit(root, {root_node, static_cast<token_id>(round % 7)});
   }
   drafter.begin(std::span<const token_id>(text).first(1000));

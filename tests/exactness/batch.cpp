@@ -11,6 +11,7 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -52,8 +53,12 @@ struct plan {
 
 std::int64_t outcomes = 0;
 
-template <class PolicyT, class VerifierT>
-void check(PolicyT policy, VerifierT verifier) {
+const auto from_model = [](auto& draft, auto& kv) { return autoregressive(draft, kv); };
+const auto from_text = [](auto&, auto&) { return prompt_lookup(); };
+
+// make(draft, draft_kv): the drafter.
+template <class PolicyT, class VerifierT, class MakeT = decltype(from_model)>
+void check(PolicyT policy, VerifierT verifier, const MakeT& make = from_model) {
   constexpr std::int32_t vocab = 2;
   constexpr int n = 3;
   const tiny_model::row_function p = irregular(100, vocab, 0, 0), q = irregular(200, vocab, 0, 0);
@@ -70,7 +75,7 @@ void check(PolicyT policy, VerifierT verifier) {
     const auto chance_of = [&](text_id, const text&) -> enumerating_chance& { return chance; };
     do {
       token_kv kv(16, commit_mode::compact, 2), draft_kv(16, commit_mode::compact, 2);
-      autoregressive drafter(draft, draft_kv);
+      auto drafter = make(draft, draft_kv);
       auto decode = make_batch_decoder(drafter, policy, verifier, kv, target,
                                        {.text = {.sampling = {.temperature = 1}}, .max_texts = 2});
       const auto of = [&](text_id id) {
@@ -120,6 +125,8 @@ TEST_CASE("two texts that share rounds are each the target's, and independent of
   check(dyspec_greedy({.budget = 2}), residual_walk());
   check(sampled_chain({.length = 2}), block_verification());
   check(cost_aware({.budget = 2, .draft_cost = 0.01, .row_cost = 0.001}), target_only());
+  check(cost_aware({.budget = 3, .draft_cost = 0, .row_cost = 0.001}), target_only(), from_text);
+  check(cost_aware({.budget = 3, .draft_cost = 0, .row_cost = 0.1}), target_only(), from_text);
   check(cost_aware_draws({.budget = 2, .draft_cost = 0.01, .row_cost = 0.001}), residual_walk());
   check(cost_aware_draws({.budget = 2, .draft_cost = 0.3, .row_cost = 0.1}), traversal_without_replacement());
   std::cout << "two texts of a batch decoder: " << outcomes << " outcomes, 0 failing\n";

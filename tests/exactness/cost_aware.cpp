@@ -15,9 +15,11 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/testing/lossless.hpp"
+#include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
 #include "exactness/redrawn.hpp"
@@ -205,6 +207,101 @@ TEST_CASE("cost_aware_draws writes the target's distribution in every state, wit
   check_rounds<cost_aware_draws>("cost_aware_draws", 3);
   CHECK(went_on > 10);
   check_decoder<cost_aware_draws>();
+}
+
+namespace {
+
+// Runs of three tokens at most.
+struct text_runs : prompt_lookup {
+  token_run propose_run(std::int32_t n) { return prompt_lookup::propose_run((std::min)(n, 3)); }
+};
+
+// A policy that begins a text with what it learnt before.
+template <class PolicyT>
+struct experienced : PolicyT {
+  PolicyT before;
+  explicit experienced(const PolicyT& policy) : PolicyT(policy), before(policy) {}
+  void reset() { static_cast<PolicyT&>(*this) = before; }
+};
+
+// Rounds whose runs, of several matches, are right or wrong.
+void teach(cost_aware& policy, bool right, int rounds) {
+  struct known_run : text_runs {
+    std::int32_t match = 0;
+    token_run propose_run(std::int32_t) {
+      static const token_id run[] = {1, 1, 1};
+      return {run, match};
+    }
+  } drafter;
+  philox_chance chance(1, 0, 0);
+  for (int i = 0; i < rounds; ++i) {
+    drafter.match = i % 5;
+    tree<> t(policy.max_nodes());
+    t.reset(0);
+    espalier::grow(policy, t, drafter, chance);
+    policy.observe(t, {right ? t.size() - 1 : root_node, right ? 1 : 0});
+  }
+}
+
+// Texts of three tokens in rounds of a decoder that looks up what to draft, whose prompts repeat: every outcome. The
+// policy begins the text with what it has learnt.
+template <class PolicyT>
+void check_runs(const PolicyT& policy, std::int64_t& outcomes, std::set<std::int32_t>& sizes) {
+  for (const tiny_model& w : tiny_models()) {
+    if (w.vocab < 2 || w.vocab > 3) continue;
+    INFO(w.name);
+    for (const std::vector<token_id>& prompt : {std::vector<token_id>{0, 1, 0, 1, 0}, {1, 1, 1}, {0, 1, 1, 0}}) {
+      const auto n_prompt = prompt.size();
+      const auto target_row = [&](std::span<const token_id> text, std::span<double> logits) {
+        const std::vector<double> p = w.target(text.subspan(n_prompt));
+        for (std::size_t t = 0; t < p.size(); ++t)
+          logits[t] = std::log(p[t]);
+      };
+      text_distribution expected;
+      continue_with(w.target, {}, 1.0, 3, expected);
+      for_each_verifier<PolicyT>([&](auto verifier) {
+        token_kv kv(32);
+        text_backend target(w.vocab, target_row);
+        auto decode = make_decoder(text_runs(), experienced<PolicyT>(policy), verifier, kv, target,
+                                   {.text = {.sampling = {.temperature = 1}}});
+        text_distribution emitted, law;
+        enumerating_chance chance;
+        do {
+          decode.begin(prompt, {.max_tokens = 6});
+          for (int round = 0; round < 2; ++round) {
+            decode.step_with(chance);
+            sizes.insert(decode.last_round().tree.n_nodes - 1);
+          }
+          const auto written = decode.current().written();
+          emitted[{written.begin(), written.end()}] += chance.probability();
+          ++outcomes;
+        } while (chance.next());
+        for (const auto& [text, probability] : emitted)
+          continue_with(w.target, text, probability, 3, law);
+        REQUIRE(largest_difference(law, expected).size() < 1e-12);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cost_aware over runs writes the target's distribution, whatever it has learnt, as does adaptive_chain") {
+  std::int64_t outcomes = 0;
+  std::set<std::int32_t> sizes;
+  for (const double row_cost : {0.001, 0.05, 0.25}) {
+    const cost_aware fresh({.budget = 4, .draft_cost = 0, .row_cost = row_cost});
+    cost_aware hopeful = fresh, hopeless = fresh;
+    teach(hopeful, true, 60);
+    teach(hopeless, false, 60);
+    check_runs(fresh, outcomes, sizes);
+    check_runs(hopeful, outcomes, sizes);
+    check_runs(hopeless, outcomes, sizes);
+  }
+  CHECK(sizes.size() == 4);  // from nothing to all of a run
+  check_runs(adaptive_chain({.length = 2}), outcomes, sizes);
+  std::cout << "cost_aware and adaptive_chain over runs: " << outcomes << " outcomes, 0 failing\n";
+  CHECK(outcomes > 5000);
 }
 
 TEST_CASE("cost-aware draws that are not kept are biased") {

@@ -179,7 +179,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
             "--verifier names 2 verifiers, which goes with --compare"},
            {"--device abacus", "--device must be one of cpu, cuda, but is"},
            {"--drafter crystal-ball", "--drafter must be one of model, block, prompt-lookup, ngram, but is"},
-           {"--drafter ngram --method dynatree", "--drafter ngram does not have: it goes with plain, chain."},
+           {"--drafter ngram --method dynatree", "--drafter ngram does not have: it goes with plain, chain, adaptive-chain, cost-aware."},
            {"--drafter prompt-lookup --draft.top-p 0.5",
             "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
            {"--drafter block --model " + without_block,

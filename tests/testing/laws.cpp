@@ -168,6 +168,13 @@ struct short_lookup : prompt_lookup {
   auto propose_run(std::int32_t n) { return prompt_lookup::propose_run(n > 4 ? n - 1 : n); }
 };
 
+// Tells of what it was asked before instead of the match.
+struct counting_lookup : prompt_lookup {
+  using prompt_lookup::prompt_lookup;
+  std::int32_t asked = 0;
+  token_run propose_run(std::int32_t n) { return {prompt_lookup::propose_run(n).tokens, ++asked}; }
+};
+
 }  // namespace
 
 TEST_CASE("a policy that asks twice, keeps too much or does not save what it learns is caught") {
@@ -244,9 +251,10 @@ TEST_CASE("drafters that mishear a verdict, or propose another run, are caught")
   const auto look_up = [](const std::vector<token_id>& text, std::int32_t n) {
     prompt_lookup right;
     right.begin(text);
-    const auto run = right.propose_run(n);
+    const auto run = right.propose_run(n).tokens;
     return std::vector<token_id>(run.begin(), run.end());
   };
   CHECK_NOTHROW(testing::check_sequence_drafter([] { return prompt_lookup(); }, look_up));
   CHECK(says(broken([&] { testing::check_sequence_drafter([] { return short_lookup(); }, look_up); }), "propose_run("));
+  CHECK(says(broken([&] { testing::check_sequence_drafter([] { return counting_lookup(); }, look_up); }), "match"));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "drafter/fixed_drafters.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/testing/row_drafter.hpp"
@@ -73,6 +74,30 @@ TEST_CASE("an adaptive chain ends with the first token that the draft is unsure 
   policy.observe(t, {4, 0});
   CHECK(policy.length() == 22);
   CHECK(grow(policy, drafter, chance, 2).size() == 3);
+}
+
+TEST_CASE("over runs an adaptive chain takes as much of each as its length says") {
+  fixed_run drafter{.run = {7, 8, 9, 7, 8, 9}};
+  adaptive_chain policy({.length = 3, .max_length = 8, .confidence = 1});
+  const auto round = [&](node_id accepted, std::int32_t limit = 64) {
+    const tree<> t = grown(policy, drafter, limit);
+    for (node_id u = 1; u < t.size(); ++u) {
+      REQUIRE(t.view().parent[u] == u - 1);
+      REQUIRE(t.view().token[u] == drafter.run[static_cast<std::size_t>(u) - 1]);
+      REQUIRE(t.view().log_prob[u] == 0.0F);
+    }
+    policy.observe(t, {accepted < 0 ? t.size() - 1 : accepted, 0});
+    return t.size() - 1;
+  };
+  CHECK(round(-1) == 3);
+  CHECK(round(-1, 2) == 2);  // all that there was room for
+  CHECK(round(-1) == 6);     // of 7
+  CHECK(policy.length() == 8);
+  CHECK(round(2) == 6);
+  CHECK(policy.length() == 7);
+  drafter.run.clear();
+  CHECK(round(0) == 0);
+  CHECK(policy.length() == 7);  // nothing was drafted
 }
 
 TEST_CASE("options of an adaptive chain out of range are errors that name them") {

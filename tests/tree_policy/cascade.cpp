@@ -25,6 +25,7 @@
 #include "espalier/testing/tree_policy_laws.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/verifier/target_only.hpp"
@@ -120,7 +121,7 @@ struct over_one {
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
     auto wanted = policy.take(tree, joint_answer<0, node_rows<NumberT>>{rows}, chance);
     while (!wanted.empty() && policy.part() == 1) {
-      const token_run answer{run.propose_run(tree.limit())};
+      const token_run answer = run.propose_run(tree.limit());
       wanted = policy.take(tree, joint_answer<1, token_run>{answer}, chance);
     }
     return wanted;
@@ -388,4 +389,24 @@ TEST_CASE("a chain in a cascade is as long as lately accepted of what it drafted
   espalier::grow(both, t, drafters, chance);
   both.observe(t, {root_node, 1});
   CHECK(both.policy<0>().length() == 8);
+}
+
+TEST_CASE("what another policy of a cascade adds does not count as cost_aware's own drafts") {
+  cost_aware alone;
+  cascade together(cost_aware(), chain({.length = 2}));
+  testing::row_drafter rows(8, rising);
+  joint drafters(testing::row_drafter(8, rising), fixed_run{.run = {6, 6}});
+  std::size_t deepest = 0;
+  for (int round = 0; round < 60; ++round) {
+    // The root is token 0: the model's tokens 1, 2, .. are right, those of the run never.
+    const tree<> own = grown(alone, rows), merged = grown(together, drafters);
+    REQUIRE(merged.size() == own.size() + 2);
+    node_id end = root_node;
+    for (node_id next; (next = own.view().find_child(end, own.view().depth[end] + 1)) != no_node;)
+      end = next;
+    deepest = (std::max)(deepest, static_cast<std::size_t>(own.view().depth[end]));
+    alone.observe(own, {end, 0});
+    together.observe(merged, {end, 0});
+  }
+  CHECK(deepest >= 3);
 }

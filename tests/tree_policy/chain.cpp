@@ -60,9 +60,9 @@ struct reciting_drafter {
   void commit(tree_view, verdict) {}
   void reserve(std::int32_t) {}
   std::int32_t capacity() const { return 1 << 20; }
-  std::span<const token_id> propose_run(std::int32_t max_tokens) {
+  token_run propose_run(std::int32_t max_tokens) {
     asked = max_tokens;
-    return run;
+    return {run};
   }
 };
 

@@ -234,12 +234,13 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! A drafter that gives runs of tokens without probabilities: n-grams, prompt look-up.
 //!
 //! Minimal definition, besides Drafter
-//!   propose_run(max_tokens) -> span<const token_id>   possibly empty
+//!   propose_run(max_tokens) -> token_run   its tokens possibly none; the length of the match that it comes from, where
+//!                           the drafter knows it, lets policies tell good runs from bad ones
 //! Models
 //!   prompt_lookup, ngram
 template <class DrafterT>
 concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t max_tokens) {
-  { drafter.propose_run(max_tokens) } -> std::convertible_to<std::span<const token_id>>;
+  { drafter.propose_run(max_tokens) } -> std::same_as<token_run>;
 };
 
 //! Several drafters of one text, of which a JointPolicy names the one to ask.
@@ -304,7 +305,7 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
   } else if constexpr (BlockDrafter<DrafterT>) {
     return block_rows{detail::proposed_block(drafter, 0)};
   } else {
-    return token_run{drafter.propose_run(max_tokens)};
+    return drafter.propose_run(max_tokens);
   }
 }
 

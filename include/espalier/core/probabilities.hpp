@@ -64,6 +64,9 @@ block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
 //! What a SequenceDrafter answers: tokens that may follow the pending one, in order, without probabilities.
 struct token_run {
   std::span<const token_id> tokens;
+  //! Last tokens of the text after which the run has stood before; 0 where that is not known. The longer, the likelier
+  //! the text goes on as it did there.
+  std::int32_t match = 0;
 };
 
 }  // namespace espalier

@@ -58,6 +58,9 @@ struct cost_model {
     return seconds;
   }
 
+  //! The same where no draft model runs, as over prompt_lookup: drafting costs nothing.
+  cost_model without_draft() const { return {hardware, target, {}, cost_curve::linear(0, 0), target_pass}; }
+
   friend bool operator==(const cost_model&, const cost_model&) = default;
 };
 

@@ -19,9 +19,12 @@
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
@@ -58,6 +61,19 @@ inline std::vector<std::int32_t> measured_rows(std::int32_t most) {
   rows.push_back(most);
   return rows;
 }
+
+// Makes no passes: what a target is measured with alone.
+struct free_drafter {
+  std::int32_t vocab;
+
+  void begin(std::span<const token_id>) {}
+  void commit(tree_view, verdict) {}
+  void reserve(std::int32_t) {}
+  std::int32_t capacity() const { return (std::numeric_limits<std::int32_t>::max)(); }
+  std::int32_t vocab_size() const { return vocab; }
+  void propose(tree_view, std::span<const node_id>) {}
+  node_rows<float> rows() const { return {}; }
+};
 
 // Passes of a drafter and a target in turns.
 template <class DrafterT, class BackendT, class KVStoreT, class ClockT>
@@ -289,6 +305,21 @@ template <class ClockT = std::chrono::steady_clock, StepDrafter DrafterT, class 
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model
 measure_costs(DrafterT& drafter, BackendT& target, KVStoreT& kv, const measure_options& options = {}) {
   return measure_costs<ClockT>(drafter, target, kv, options, [](double, std::string_view) {});
+}
+
+//! The same of a target alone, for drafters without a model: cost_model::without_draft.
+template <class ClockT = std::chrono::steady_clock, class BackendT, class KVStoreT, class ProgressT>
+requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,
+                                                                                   const measure_options& options,
+                                                                                   ProgressT&& progress) {
+  detail::free_drafter drafter{target.vocab_size()};
+  return measure_costs<ClockT>(drafter, target, kv, options, progress).without_draft();
+}
+
+template <class ClockT = std::chrono::steady_clock, class BackendT, class KVStoreT>
+requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model
+measure_costs(BackendT& target, KVStoreT& kv, const measure_options& options = {}) {
+  return measure_costs<ClockT>(target, kv, options, [](double, std::string_view) {});
 }
 
 }  // namespace espalier

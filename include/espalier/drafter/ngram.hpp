@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -30,7 +31,7 @@ struct ngram_options {
 
 //! Drafts the most frequent continuation, one token after the other: of the last n - 1 tokens, or where these were
 //! never followed by anything, of fewer. Counts are of the text it follows and of what learn() was given. Of equally
-//! frequent tokens the lower one is drafted.
+//! frequent tokens the lower one is drafted. The run's match is the context of its first token.
 //!
 //! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin the same for what is
 //!             not the beginning of the text before. No allocation after construction, which takes 7.3 MB for the
@@ -77,13 +78,15 @@ class ngram {
   }
 
   //! Valid until the text changes.
-  std::span<const token_id> propose_run(std::int32_t max_tokens) {
+  token_run propose_run(std::int32_t max_tokens) {
     const std::int32_t size = index_.size(), most = (std::min)(max_tokens, index_.room());
-    std::int32_t n = 0;
-    while (n < most && propose_at(size + n))
+    if (most <= 0) return {};
+    const std::int32_t match = propose_at(size);
+    if (match == 0) return {};
+    std::int32_t n = 1;
+    while (n < most && propose_at(size + n) > 0)
       ++n;
-    return n == 0 ? std::span<const token_id>()
-                  : std::span<const token_id>(&index_.token(size), static_cast<std::size_t>(n));
+    return {{&index_.token(size), static_cast<std::size_t>(n)}, match};
   }
 
  private:
@@ -126,16 +129,17 @@ class ngram {
     }
   }
 
-  // Writes the token after those before `end`, if any of the contexts has been followed by one.
-  bool propose_at(std::int32_t end) {
+  // Writes the token after those before `end`, if any of the contexts has been followed by one; returns the length of
+  // that context, 0 where there is none.
+  std::int32_t propose_at(std::int32_t end) {
     for (std::int32_t length = (std::min)(options_.order - 1, end - index_.first()); length >= options_.min_order - 1;
          --length) {
       const entry& context = index_.find(length, end - 1);
       if (context.place < 0 || context.best < 0) continue;
       index_.token(end) = index_.token(index_.entry(length + 1, context.best).place);
-      return true;
+      return length;
     }
-    return false;
+    return 0;
   }
 
   ngram_options options_;

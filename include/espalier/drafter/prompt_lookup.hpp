@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -30,9 +31,9 @@ struct prompt_lookup_options {
 
 //! Drafts what followed the end of the text where it stood before: the longest n-gram at the end that occurs earlier,
 //! at its latest place. What reaches the end of the text goes on with itself, so that a text that repeats is followed
-//! on.
+//! on. The run's match is counted beyond that n-gram, up to longest_match tokens.
 //!
-//! Complexity  propose_run: O(max_ngram + tokens); commit: O(max_ngram^2) a token, expected, however long the text;
+//! Complexity  propose_run: O(longest_match + tokens); commit: O(max_ngram^2) a token, expected, however long the text;
 //!             begin the same for what is not the beginning of the text before. No allocation after construction, which
 //!             takes 2.6 MB for the default options, in proportion to capacity
 //! Law         Drafter's; begin() forgets all of the text before that the new one does not begin with
@@ -41,6 +42,8 @@ struct prompt_lookup_options {
 //!             that has a whole run after it; so does transformers (n-grams of 2 by default)
 class prompt_lookup {
  public:
+  static constexpr std::int32_t longest_match = 32;
+
   explicit prompt_lookup(prompt_lookup_options options = {})
       : options_(require_options(options)),
         index_(options.max_ngram, options.capacity),
@@ -59,7 +62,7 @@ class prompt_lookup {
   }
 
   //! Valid until the text changes.
-  std::span<const token_id> propose_run(std::int32_t max_tokens) {
+  token_run propose_run(std::int32_t max_tokens) {
     const std::int32_t size = index_.size(), n = (std::min)(max_tokens, index_.room());
     if (n <= 0) return {};
     for (std::int32_t length = (std::min)(options_.max_ngram, size); length >= options_.min_ngram; --length) {
@@ -67,7 +70,7 @@ class prompt_lookup {
       if (place < 0) continue;
       for (std::int32_t i = 0; i < n; ++i)
         index_.token(size + i) = index_.token(place + 1 + i);
-      return {&index_.token(size), static_cast<std::size_t>(n)};
+      return {{&index_.token(size), static_cast<std::size_t>(n)}, match_at(place, length)};
     }
     return {};
   }
@@ -80,6 +83,14 @@ class prompt_lookup {
   std::int32_t& earlier(std::int32_t length, std::int32_t last) {
     return earlier_[static_cast<std::size_t>(last) * static_cast<std::size_t>(options_.max_ngram) +
                     static_cast<std::size_t>(length - 1)];
+  }
+
+  // How many tokens up to this earlier place are those at the end of the text, of which `known` are.
+  std::int32_t match_at(std::int32_t place, std::int32_t known) {
+    const std::int32_t most = (std::min)(longest_match, place + 1), ahead = index_.size() - 1 - place;
+    while (known < most && index_.token(place - known) == index_.token(place - known + ahead))
+      ++known;
+    return known;
   }
 
   void learn(std::int32_t last) {

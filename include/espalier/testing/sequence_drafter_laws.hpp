@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/random_tree.hpp"
@@ -30,16 +31,22 @@ class sequence_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
+  // Returns the match that the drafter tells of.
   template <class DrafterT>
-  void require_run(DrafterT& drafter, const text_type& text, const char* when) {
+  std::int32_t require_run(DrafterT& drafter, const text_type& text, const char* when) {
+    std::int32_t match = 0;
     for (const std::int32_t n : {7, 0, 1, 30}) {
-      const auto run = drafter.propose_run(n);
+      const token_run run = drafter.propose_run(n);
       const text_type expected = expected_(text, n);
-      require_law(text_type(run.begin(), run.end()) == expected, "propose_run(", n, ") ", when, ", a text of ",
-                  text.size(), " tokens, is not what it should be: it has ", run.size(), " tokens, and should have ",
-                  expected.size(), ".");
+      require_law(text_type(run.tokens.begin(), run.tokens.end()) == expected, "propose_run(", n, ") ", when,
+                  ", a text of ", text.size(), " tokens, is not what it should be: it has ", run.tokens.size(),
+                  " tokens, and should have ", expected.size(), ".");
+      require_law(run.match >= 0, "propose_run(", n, ") ", when, " tells of a match of ", run.match,
+                  " tokens; it must be 0 or more.");
+      match = run.match;
       if (n == 30 && !expected.empty()) ++n_runs_;
     }
+    return match;
   }
 
   void follows_texts(std::uint32_t seed) {
@@ -62,7 +69,7 @@ class sequence_drafter_laws {
         text.insert(text.end(), more.begin(), more.end());
       }
       drafter.begin(text);
-      require_run(drafter, text, "after begin()");
+      std::int32_t match = require_run(drafter, text, "after begin()");
       for (int round = 0; round < 6; ++round) {
         if (random() % 3 == 0) require_run(drafter, text, "in a round that is given up");
         const tree<> t = random_tree(static_cast<std::int32_t>(1 + random() % 9),
@@ -75,12 +82,14 @@ class sequence_drafter_laws {
           if (u != root_node) text.push_back(t.view().token[u]);
         }
         text.push_back(token);
-        require_run(drafter, text, "after commit()");
+        match = require_run(drafter, text, "after commit()");
       }
       auto fresh = make_();
       fresh.reserve(40);
       fresh.begin(text);
-      require_run(fresh, text, "of a fresh drafter");
+      const std::int32_t expected = require_run(fresh, text, "of a fresh drafter");
+      require_law(match == expected, "propose_run(30) after commit(), a text of ", text.size(),
+                  " tokens, tells of a match of ", match, " tokens, and a fresh drafter of one of ", expected, ".");
     }
   }
 

@@ -9,6 +9,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -29,9 +30,10 @@ struct adaptive_chain_options {
 };
 
 //! Drafts the most probable tokens, one after the other, until the draft is unsure: two more at most once all that was
-//! drafted has been accepted, one fewer, but at least one, once it has not.
+//! drafted has been accepted, one fewer, but at least one, once it has not. From a SequenceDrafter, as much of the run
+//! as that length says, with a log-probability of 0.
 //!
-//! Complexity  a draft pass of one row for each drafted token
+//! Complexity  a draft pass of one row for each drafted token; from a SequenceDrafter one call
 //! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
 //!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version
@@ -69,6 +71,16 @@ class adaptive_chain {
     if (!(probability > 0)) return {};
     ++drafted_;
     return probability < options_.confidence ? std::span<const node_id>() : wanted(tree);
+  }
+
+  template <class TreeT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, token_run run, ChanceT&) {
+    for (const token_id token : run.tokens) {
+      if (drafted_ == length_ || tree.full()) break;
+      u_ = tree.append(u_, token, 0.0F);
+      ++drafted_;
+    }
+    return {};
   }
 
   void observe(tree_view tree, verdict v) {

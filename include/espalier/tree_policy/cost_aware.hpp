@@ -14,6 +14,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -23,6 +24,7 @@
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "espalier/tree_policy/cost_aware/draft_pauses.hpp"
 #include "espalier/tree_policy/cost_aware/round_budget.hpp"
+#include "espalier/tree_policy/cost_aware/run_acceptance.hpp"
 #include "espalier/tree_policy/cost_aware/text_budget.hpp"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
 #include "espalier/tree_policy/growth/provisional.hpp"
@@ -40,15 +42,19 @@ namespace espalier {
 //!   best one now. For that, each asked node is taken to begin a path on which tokens are accepted as often as best
 //!   children lately were. The whole path is looked at, since it may pay where its first token does not: the time of
 //!   the target's pass rises in steps.
-//! - Whether to ask at all: draft_pauses decides, by what the draft has gained in this text. It is never asked where
-//!   not even a chain of which all is accepted would gain time.
+//! - Over a SequenceDrafter: how much of its run to keep. The n tokens whose expected number that are accepted, less
+//!   the price of their rows, is most; run_acceptance says how likely that is. A run costs nothing to ask for, so it is
+//!   asked for in every round, and no pause is needed: what the text writes is compared with the run in any case.
+//! - Whether to ask a model at all: draft_pauses decides, by what the draft has gained in this text. It is never asked
+//!   where not even a chain of which all is accepted would gain time. Over a SequenceDrafter that is to be a question
+//!   of rows alone: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
 //!
-//! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; no allocation
-//!             once warm
-//! Law         the tree depends on nothing but the options, the costs, the draft's rows, the text's length, the room
-//!             that is left, the verdicts of the text's earlier rounds, and the budget that it shares, if it does. A
-//!             parent is at least as likely to be
-//!             accepted as its children, so what is chosen is a tree
+//! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; over a run
+//!             O(budget); no allocation once warm
+//! Law         the tree depends on nothing but the options, the costs, the draft's rows (or its run, and the length of
+//!             the match), the text's length, the room that is left, the verdicts of the text's earlier rounds, and
+//!             the budget that it shares, if it does. A parent is at least as likely to be accepted as its children,
+//!             so what is chosen is a tree
 //! Errors      option_error for options out of range
 //! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
 class cost_aware {
@@ -60,6 +66,7 @@ class cost_aware {
   cost_aware(cost_aware_options options, cost_model costs)
       : options_(require_options(options)),
         budget_(std::move(costs), options.budget, options.max_depth),
+        runs_(options.budget),
         asked_(options.budget, options.budget, options.budget),
         reach_(static_cast<std::size_t>(options.budget)) {
     best_.reserve(static_cast<std::size_t>(options.budget) + 1);
@@ -77,6 +84,7 @@ class cost_aware {
     share_ = usual_share;
     first_child_.reset();
     other_child_.reset();
+    runs_.reset();
   }
 
   template <class ArchiveT>
@@ -85,6 +93,7 @@ class cost_aware {
     pauses_.serialize(archive);
     first_child_.serialize(archive);
     other_child_.serialize(archive);
+    runs_.serialize(archive);
     archive(share_);
   }
 
@@ -106,6 +115,7 @@ class cost_aware {
     n_worth_ = 0;
     depth_ = 1;
     reach_[0] = 1;
+    runs_.begin_round();
     asked_.start();
     if (!asks_) asked_.next_level();
     return wanted(tree);
@@ -118,9 +128,21 @@ class cost_aware {
     return choose(tree, rows, chance);
   }
 
+  template <class TreeT, class ChanceT>
+  std::span<const node_id> take(TreeT& tree, token_run run, ChanceT&) {
+    asks_ = false;  // no draft was asked
+    const std::int32_t n = runs_.worth(run, limit_, [this](std::int32_t rows) { return now().of_rows(rows); });
+    node_id u = root_node;
+    for (const token_id token : run.tokens.first(static_cast<std::size_t>(n)))
+      u = tree.append(u, token, 0.0F);
+    now().add_rows(n);
+    return {};
+  }
+
   template <class TreeT, class NumberT, class ChanceT>
   void consider(TreeT&, const node_rows<NumberT>& rows, ChanceT&) {
     const auto level = asked_.level();
+    budget_.ask(static_cast<std::int32_t>(level.size()));
     for (std::size_t i = 0; i < level.size(); ++i)
       consider_children(level[i], reach_[i], rows.row(level[i]), depth_);
     gains_ = {};
@@ -146,19 +168,10 @@ class cost_aware {
 
   void observe(tree_view tree, verdict v) {
     pauses_.keep();
-    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
-    node_id taken = tree.find_child(v.accepted, v.token);
-    for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
-      acceptance_calibration* rank = &first_child_;
-      for (const node_id child : tree.draws(u)) {
-        if (rank == &first_child_) {
-          share_ += share_weight * ((child == taken ? 1 : 0) - share_);
-          now().add_first_child(child == taken);
-        }
-        rank->observe(std::exp(static_cast<double>(tree.log_prob[child])), child == taken);
-        rank = &other_child_;
-      }
-    }
+    if (runs_.is_known())
+      runs_.observe(tree, v);
+    else
+      observe_children(tree, v);
     const double gain = budget_.end(tree.n_nodes - 1, tree.depth[v.accepted] + 1);
     if (asks_) pauses_->observe(v.accepted != root_node, gain);
   }
@@ -181,17 +194,35 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
+  // Learns from the children of the accepted nodes, those excepted that another policy of a cascade has added.
+  void observe_children(tree_view tree, verdict v) {
+    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
+    node_id taken = tree.find_child(v.accepted, v.token);
+    for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
+      acceptance_calibration* rank = &first_child_;
+      for (const node_id child : tree.draws(u)) {
+        if (child >= n_drafted_) break;
+        if (rank == &first_child_) {
+          share_ += share_weight * ((child == taken ? 1 : 0) - share_);
+          now().add_first_child(child == taken);
+        }
+        rank->observe(std::exp(static_cast<double>(tree.log_prob[child])), child == taken);
+        rank = &other_child_;
+      }
+    }
+  }
+
   template <class TreeT>
   std::span<const node_id> wanted(TreeT& tree) {
     const auto level = asked_.level();
-    if (!level.empty()) {
-      budget_.ask(static_cast<std::int32_t>(level.size()));
-    } else if (asks_) {
+    if (!level.empty()) return level;
+    if (asks_) {
       // A trial needs a token to learn from.
       if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
       asked_.rebuild(tree, std::span(best_).first(n_worth_));
     }
-    if (level.empty()) now().add_rows(tree.size() - 1);
+    n_drafted_ = tree.size();
+    now().add_rows(n_drafted_ - 1);
     return level;
   }
 
@@ -292,6 +323,7 @@ class cost_aware {
   // target's most probable token, too; the others as often as the draft says.
   acceptance_calibration first_child_{{0.9, 1.0}};
   acceptance_calibration other_child_{{0.0, 1.0}};
+  run_acceptance runs_;
   asked_nodes asked_;
   double share_ = usual_share;           // of best children accepted lately, of those whose parents were accepted
   std::vector<double> reach_;            // [budget] of the nodes of the level
@@ -302,6 +334,7 @@ class cost_aware {
   round_budget::gains gains_{};          // of further levels, and how many nodes are asked about for them
   std::array<std::size_t, round_budget::max_ahead> n_asked_{};
   std::int32_t limit_ = 0;
+  node_id n_drafted_ = 0;   // nodes of this round's tree
   std::int32_t depth_ = 1;  // of the children of the level
   bool asks_ = false;       // in this round
 };

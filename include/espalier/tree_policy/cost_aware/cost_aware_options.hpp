@@ -13,8 +13,8 @@ namespace espalier {
 //! round, that is, a pass of the target over one row.
 struct cost_aware_options {
   std::int32_t budget = 32;     //!< drafted tokens a round at most
-  std::int32_t max_depth = 16;  //!< levels below the root
-  double draft_cost = 0.1;      //!< of a draft pass of one row
+  std::int32_t max_depth = 16;  //!< levels below the root that a model is asked for; runs have no levels
+  double draft_cost = 0.1;      //!< of a draft pass of one row; 0 where no model drafts
   double row_cost = 0.05;       //!< of each further row, as a share of what its pass costs with one row
 
   static constexpr void describe(auto see) {
