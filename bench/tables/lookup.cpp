@@ -27,7 +27,7 @@
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "markdown_table.hpp"
-#include "model_folder.hpp"
+#include "model_set.hpp"
 #include "prompt_set.hpp"
 #include "table_arguments.hpp"
 #include "timed_texts.hpp"
@@ -83,11 +83,11 @@ struct kind {
 struct method {
   std::string name;
   bool is_static;
-  std::function<espalier::statistics(models::model_folder&, const kind&, std::size_t prompt, int n_tokens)> write;
+  std::function<espalier::statistics(models::model_set&, const kind&, std::size_t prompt, int n_tokens)> write;
 };
 
 template <class BackendT, class DrafterT, class PolicyT>
-espalier::statistics write_over(BackendT&& target, const models::model_folder& models, const tokens& prompt,
+espalier::statistics write_over(BackendT&& target, const models::model_set& models, const tokens& prompt,
                                 float temperature, int n_tokens, DrafterT drafter, PolicyT policy, tokens* text) {
   espalier::contiguous_kv kv = models.make_cache(models.target);
   auto decode = espalier::make_decoder(drafter, policy, espalier::target_only(), kv, target,
@@ -102,7 +102,7 @@ espalier::statistics write_over(BackendT&& target, const models::model_folder& m
 template <class MakeT, class PolicyT>
 method over(std::string name, bool is_static, MakeT make, PolicyT policy) {
   return {
-      std::move(name), is_static, [=](models::model_folder& models, const kind& of, std::size_t p, int n_tokens) {
+      std::move(name), is_static, [=](models::model_set& models, const kind& of, std::size_t p, int n_tokens) {
         if (of.dictated.empty()) {
           return write_over(models.target, models, of.prompts[p], of.temperature, n_tokens, make(), policy(), nullptr);
         }
@@ -130,7 +130,7 @@ std::vector<method> methods_of(const espalier::cost_model& costs) {
 
 // Prompts of all domains; what the target writes after them, at temperature 1, is copied but for a token here and
 // there.
-std::vector<kind> kinds_of(models::model_folder& models, const arguments& a) {
+std::vector<kind> kinds_of(models::model_set& models, const arguments& a) {
   std::vector<kind> kinds{{"free, temperature 1", 1}, {"greedy", 0}, {"copied with changes", 0}};
   std::mt19937 random(11);
   for (const bench::prompt_domain& domain : bench::read_prompt_domains(a.prompts, models, a.domains, 2 * a.tokens)) {
@@ -155,7 +155,7 @@ std::vector<kind> kinds_of(models::model_folder& models, const arguments& a) {
 }
 
 // The mean of several measurements: what else a machine does changes from second to second.
-espalier::cost_model costs_of(models::model_folder& models, int times) {
+espalier::cost_model costs_of(models::model_set& models, int times) {
   std::vector<espalier::cost_model> all;
   for (int i = 0; i < times; ++i) {
     bench::progress(fmt::format("measuring costs, {} of {}", i + 1, times));
@@ -255,7 +255,7 @@ class report {
 };
 
 int run(const arguments& a) {
-  auto models = models::model_folder::load(a.models, {.threads = a.threads, .max_rows = 320});
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   const std::vector<kind> kinds = kinds_of(models, a);
   const espalier::cost_model costs = costs_of(models, a.quick ? 1 : report::n_costs);
   const std::vector<method> methods = methods_of(costs);

@@ -39,6 +39,10 @@ void add_text(CLI::App& app, arguments& result) {
   f.add(group, "--prompts", "FILE", "a file of them, one a line in JSON: a string, or an object with text or tokens",
         [&](const std::string& text) { result.prompts_file = text; });
   models::add_model_paths(f, group, result.models);
+  app.add_flag("--chat", result.chat, "talk: read lines, and answer each")->group(group);
+  f.add(group, "--system", "TEXT", "said to a model that chats before anything else [as its file has it]",
+        [&](const std::string& text) { result.system = text; });
+  app.add_flag("--raw", result.raw, "go on from prompts as they are, with models that chat, too")->group(group);
   f.add_option(group, "", option_of(&espalier::stop_conditions::max_tokens), result.max_tokens);
   f.add(group, "--stop", "TEXT", "stop after this text; may be given several times", [&](const std::string& text) {
     if (text.empty()) throw usage_error("--stop must not be empty.");
@@ -72,8 +76,8 @@ void add_method(CLI::App& app, arguments& result) {
   constexpr auto group = "Method";
   flags f(app);
   add_parts(f, "--method", espalier::tree_policies,
-            "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; best-first or "
-            "chain where --drafter asks for it; to compare all]",
+            "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; best-first over a "
+            "block; cost-aware over --draft and over text; to compare all]",
             result.methods);
   f.add_option(group, "", option_of(&arguments::drafter), result.drafter);
   f.add_option(group, "", option_of(&arguments::device), result.device);
@@ -165,6 +169,12 @@ void refuse_options_of_others(const CLI::App& app, const arguments& result) {
   refuse_unused(drafter_kind::ngram, result.ngram);
 }
 
+// What drafts where no flag says so: the model beside the target, the block draft beside it, or the text itself.
+drafter_kind drafter_beside(const models::model_paths& paths) {
+  if (!paths.draft.empty()) return drafter_kind::model;
+  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
+}
+
 // Which verifiers fit which methods: methods that share them on one line, the default first.
 std::string verifiers_in_words() {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, methods
@@ -222,6 +232,12 @@ void check(const arguments& result) {
   }
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
+  if (result.chat && (result.compare || result.json || result.show_tree || result.raw || !result.prompts.empty() ||
+                      !result.prompts_file.empty() || !result.svg.empty() || !result.dot.empty())) {
+    throw usage_error(
+        "--chat reads what is said, and streams answers: prompts, --raw, --compare, --json and pictures "
+        "do not go with it.");
+  }
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }
@@ -276,6 +292,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
+  if (app.get_option("--drafter")->count() == 0) result.drafter = drafter_beside(result.models.resolved());
   check(result);
   refuse_options_of_others(app, result);
   set_method_options(app, options, result);

@@ -55,6 +55,9 @@ struct arguments {
   std::vector<std::string> prompts;  //!< --prompt
   std::string prompts_file;
   models::model_paths models;
+  bool chat = false;
+  bool raw = false;    //!< prompts begin a text, of models that chat, too
+  std::string system;  //!< said before a chat
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
 

@@ -171,6 +171,7 @@ bool compare(models::model_set& models, const arguments& arguments, std::ostream
       }
       for (contestant& c : all) {
         statistics& sum = c.runs.back();
+        models.forget_texts();  // each method reads the prompt
         written_text written;
         if (shows && &c == &shown) {
           exhibit text(out, prompts[i], models.text);

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "arguments.hpp"
+#include "chat.hpp"
 #include "compare.hpp"
 #include "methods.hpp"
 #include "pairings.hpp"
@@ -35,6 +36,10 @@ int run(int argc, const char* const* argv) {
     return 0;
   }
   models::model_set models = load_models(arguments);
+  if (arguments.chat) {
+    generate::chat(models, arguments, std::cin, std::cout);
+    return 0;
+  }
   if (arguments.compare) return generate::compare(models, arguments, std::cout) ? 0 : 1;
   generate::write_text(models, arguments, std::cout);
   return 0;

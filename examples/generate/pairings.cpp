@@ -83,8 +83,9 @@ std::vector<std::string> methods_for(const std::string& verifier) {
 // The methods that are meant where none is named: to compare all, else the best for the temperature.
 std::vector<std::string> default_methods(const arguments& arguments) {
   if (arguments.compare) return methods_over(arguments.drafter, arguments.device);
-  if (is_sequence(arguments.drafter)) return {"chain"};
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
+  // What suits models that come together is known; what suits others, passes tell that are measured.
+  if (is_sequence(arguments.drafter) || !arguments.models.draft.empty()) return {"cost-aware"};
   return {arguments.target.text.sampling.temperature > 0 ? "delayed" : "dynatree"};
 }
 

@@ -15,6 +15,7 @@
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "espalier/selector/selector_file.hpp"
+#include "pairings.hpp"
 #include "terminal.hpp"
 #include "write_with.hpp"
 
@@ -72,7 +73,8 @@ typename PartT::type policy_of(const PartT& part, const assignment& work) {
                                     work.models.target.vocab_size(), file.origin.verifier});
     return policy_type(part.options, std::move(file.selector), detail::costs_of(work));
   } else if constexpr (std::is_constructible_v<policy_type, decltype(part.options), espalier::cost_model>) {
-    return policy_type(part.options, detail::costs_of(work));
+    const espalier::cost_model& costs = detail::costs_of(work);
+    return policy_type(part.options, is_sequence(work.arguments.drafter) ? costs.without_draft() : costs);
   } else {
     return part.make();
   }

@@ -9,6 +9,7 @@
 
 #include "../models/prompts_file.hpp"
 #include "arguments.hpp"
+#include "chat_prompt.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace generate {
@@ -42,7 +43,7 @@ inline std::vector<models::prompt> collect_prompts(const arguments& arguments, c
   }
   for (models::prompt& p : prompts) {
     if (p.tokens.empty()) {
-      p.tokens = tokenizer.encode_prompt(p.text);
+      p.tokens = prompt_tokens(arguments, tokenizer, p.text);
     } else {
       p.text = tokenizer.decode(p.tokens);
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <string_view>
 
 #include "espalier/core/utf8.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace generate {
 
@@ -31,6 +34,12 @@ class text_stream {
     waiting_.erase(0, waiting_.size() - rest.size());
     last_ = from;
     out_.flush();
+  }
+
+  //! What a round has written: its last token is the target's.
+  void push_round(const espalier::round_record& r, const espalier::tokenizer& tokenizer) {
+    for (std::size_t i = 0; i < r.committed.size(); ++i)
+      push(tokenizer.piece(r.committed[i]), i + 1 == r.committed.size() ? author::target : author::draft);
   }
 
   //! The text is over: shows what still waits, and leaves colour.

@@ -45,13 +45,6 @@ std::string round_in_words(const round_record& r) {
   return fmt::format("Round {}: {} of {} drafted tokens accepted", r.index, r.accepted(), drafted);
 }
 
-void stream_round(const round_record& r, const espalier::tokenizer& tokenizer, text_stream& stream) {
-  for (std::size_t i = 0; i < r.committed.size(); ++i) {
-    const bool own = i + 1 == r.committed.size();
-    stream.push(tokenizer.piece(r.committed[i]), own ? author::target : author::draft);
-  }
-}
-
 std::string table(const pairing& parts, const statistics& s, const std::string& end_in_words) {
   const double total = s.seconds.total();
   std::string text = fmt::format("{} tokens by {} with {} in {} rounds{}\n", s.tokens, parts.method, parts.verifier,
@@ -134,7 +127,7 @@ void write_text(models::model_set& models, const arguments& arguments, std::ostr
     const auto watch = [&](const round_record& r) {
       all(r);
       drawn(r);
-      if (streams) stream_round(r, models.text, stream);
+      if (streams) stream.push_round(r, models.text);
       if (arguments.show_tree) {
         out << round_in_words(r) << "\n";
         espalier::write_tree(out, r.tree, r.decision, text_of,

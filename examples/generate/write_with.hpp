@@ -18,7 +18,7 @@ template <class DrafterT, class PolicyT>
 written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& work) {
   models::model_set& models = work.models;
   chosen_verifier<PolicyT::sampling> verifier(work.verifier);
-  espalier::contiguous_kv kv = models.make_cache(models.target, work.arguments.commit);
+  espalier::contiguous_kv& kv = models.target_cache(work.arguments.commit);
   auto decode = espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target);
   return write_by(decode, work);
 }

@@ -29,6 +29,7 @@ struct model_set {
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::block_draft_model> block{};
+  std::optional<espalier::contiguous_kv> target_kv{}, draft_kv{};  //!< of target_cache() and draft_cache()
 
   //! options.max_rows: the longest forward pass of either, a tree and its pending token.
   static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
@@ -71,6 +72,15 @@ struct model_set {
     return *draft;
   }
 
+  //! The cache of texts that one model writes one after the other: what a text has in common with the one before it is
+  //! not computed again. forget_texts() empties both.
+  espalier::contiguous_kv& target_cache(espalier::commit_mode mode) { return kept(target_kv, target, mode); }
+  espalier::contiguous_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, draft_model(), mode); }
+  void forget_texts() {
+    for (auto* kv : {&target_kv, &draft_kv})
+      if (*kv) (*kv)->truncate(0, 0);
+  }
+
   //! Tokens that all models can follow.
   int context() const {
     return draft ? (std::min)(target.max_positions(), draft->max_positions()) : target.max_positions();
@@ -80,6 +90,13 @@ struct model_set {
   espalier::contiguous_kv make_cache(const espalier::llama_backend& model,
                                      espalier::commit_mode mode = espalier::commit_mode::compact) const {
     return {model.config().n_layers, model.config().kv_size(), 1, context(), mode};
+  }
+
+ private:
+  espalier::contiguous_kv& kept(std::optional<espalier::contiguous_kv>& kv, const espalier::llama_backend& model,
+                                espalier::commit_mode mode) {
+    if (!kv) kv = make_cache(model, mode);
+    return *kv;
   }
 };
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "chat.hpp"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat_prompt.hpp"
+#include "methods.hpp"
+#include "pairings.hpp"
+#include "terminal.hpp"
+#include "text_stream.hpp"
+
+namespace generate {
+
+void chat(models::model_set& models, const arguments& asked, std::istream& in, std::ostream& out) {
+  const espalier::chat_template form = espalier::chat_template::of(models.text);
+  const pairing parts = pairings(asked).front();
+  const bool colour = wants_colour();
+  if (is_terminal()) {
+    out << fmt::format("{} drafts, {} verifies. /new begins another chat, the end of the input (Ctrl-D) ends it.\n",
+                       parts.method, parts.verifier);
+  }
+  std::vector<espalier::chat_message> messages = opening(asked);
+  std::string line;
+  while (out << (is_terminal() ? "\n> " : "") << std::flush && std::getline(in, line)) {
+    if (line.empty()) continue;
+    if (line == "/new") {
+      messages = opening(asked);
+      continue;
+    }
+    messages.push_back({"user", line});
+    const std::vector<espalier::token_id> prompt = form.tokens(models.text, messages);
+    if (static_cast<int>(prompt.size()) >= models.context()) {
+      messages.pop_back();
+      out << fmt::format(
+          "With this the chat has {} tokens, but the model follows {}: say less, or begin another with "
+          "/new.\n",
+          prompt.size(), models.context() - 1);
+      continue;
+    }
+    text_stream stream(out, colour);
+    const auto show = [&](const espalier::round_record& r) { stream.push_round(r, models.text); };
+    const written_text answer = write(models, asked, parts.method, parts.verifier, prompt, show);
+    stream.finish();
+    messages.push_back({"assistant", models.text.decode(answer.tokens)});
+    out << "\n";
+    if (is_terminal()) {
+      const espalier::statistics& s = answer.statistics;
+      out << fmt::format("[{} tokens, {:.1f} a second, {:.2f} a round]\n", s.tokens, s.throughput(),
+                         s.tokens_per_round());
+    }
+  }
+}
+
+}  // namespace generate

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/model/tokenizer/chat_message.hpp"
+#include "espalier/model/tokenizer/chat_template.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
+
+namespace generate {
+
+//! What stands before the first thing that a user says.
+inline std::vector<espalier::chat_message> opening(const arguments& arguments) {
+  if (arguments.system.empty()) return {};
+  return {{"system", arguments.system}};
+}
+
+//! The tokens of a prompt: what a user says, of a model that was trained to chat; with --raw, and of other models, the
+//! beginning of a text.
+//!
+//! Errors      espalier::model_error for a chat template of a form that is not known; espalier::input_error
+inline std::vector<espalier::token_id> prompt_tokens(const arguments& arguments, const espalier::tokenizer& tokenizer,
+                                                     const std::string& text) {
+  if (arguments.raw || tokenizer.chat_template_text().empty()) return tokenizer.encode_prompt(text);
+  std::vector<espalier::chat_message> messages = opening(arguments);
+  messages.push_back({"user", text});
+  return espalier::chat_template::of(tokenizer).tokens(tokenizer, messages);
+}
+
+}  // namespace generate
