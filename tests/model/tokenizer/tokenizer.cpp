@@ -221,8 +221,8 @@ TEST_CASE("what a chat template writes is a special token to it, whatever the fi
     const auto has = [&](const std::vector<token_id>& tokens) {
       return std::count(tokens.begin(), tokens.end(), text.find(mark)) > 0;
     };
-    CHECK(has(without.encode("a" + mark)));
-    CHECK(!has(text.encode("a" + mark)));
+    CHECK(has(without.encode("a " + mark)));  // the normaliser makes it begin with a space
+    CHECK(!has(text.encode("a " + mark)));
     CHECK(has(text.encode_trusted("a" + mark)));
     CHECK(text.piece(text.find(mark)) == mark);
   }
