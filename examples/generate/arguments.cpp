@@ -39,7 +39,10 @@ void add_text(CLI::App& app, arguments& result) {
   f.add(group, "--prompts", "FILE", "a file of them, one a line in JSON: a string, or an object with text or tokens",
         [&](const std::string& text) { result.prompts_file = text; });
   models::add_model_paths(f, group, result.models);
-  app.add_flag("--chat", result.chat, "talk: read lines, and answer each")->group(group);
+  f.add(group, "--block", "PATH", "a model that drafts all depths in one pass [block in the folder of --model]",
+        [&](const std::string& text) { result.models.block = text; });
+  app.add_flag("--chat", result.chat, "talk, with a model that was trained to: read lines, and answer each")
+      ->group(group);
   f.add(group, "--system", "TEXT", "said to a model that chats before anything else [as its file has it]",
         [&](const std::string& text) { result.system = text; });
   app.add_flag("--raw", result.raw, "go on from prompts as they are, with models that chat, too")->group(group);
@@ -238,6 +241,7 @@ void check(const arguments& result) {
         "--chat reads what is said, and streams answers: prompts, --raw, --compare, --json and pictures "
         "do not go with it.");
   }
+  if (result.raw && !result.system.empty()) throw usage_error("--system says something in a chat, which --raw is not.");
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }

@@ -17,6 +17,9 @@
 namespace generate {
 
 void chat(models::model_set& models, const arguments& asked, std::istream& in, std::ostream& out) {
+  if (models.text.chat_template_text().empty())
+    throw usage_error("--chat needs a model that was trained to chat: " + models.text.where() +
+                      " has no chat template.");
   const espalier::chat_template form = espalier::chat_template::of(models.text);
   const pairing parts = pairings(asked).front();
   const bool colour = wants_colour();

@@ -161,7 +161,7 @@ inline std::string sentence(const CLI::ParseError& error, const std::string& las
   return what + (what.empty() || what.back() == '.' ? "" : ".");
 }
 
-//! The flags that say where models lie.
+//! The flags that say where models lie; not of a block draft.
 inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
   const auto add = [&](const std::string& flag, std::string& path, const std::string& about) {
     f.add(group, flag, "PATH", about, [&path](const std::string& text) { path = text; });
@@ -169,7 +169,6 @@ inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
   add("--model", paths.model,
       "a model, or a folder with target, draft, block and a tokenizer" + bracketed(paths.model));
   add("--draft", paths.draft, "a smaller model that drafts [draft in the folder of --model]");
-  add("--block", paths.block, "a model that drafts all depths in one pass [block in the folder of --model]");
 }
 
 }  // namespace models

@@ -44,7 +44,8 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   app.set_help_flag();
   models::flags f(app);
   models::add_model_paths(f, "Models", result.models);
-  add_text(f, "Models", "--model-name", "NAME", "what clients call the model [the folder's name]", result.model_name);
+  add_text(f, "Models", "--model-name", "NAME", "what clients call the model [the name of its file or folder]",
+           result.model_name);
   f.add_option("Models", "", espalier::option_of(&arguments::threads), result.threads);
   f.add_options("Texts", "", result.engine);
   add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",

@@ -51,6 +51,7 @@ int run(int argc, const char* const* argv) {
   }
   models::model_set models = models::model_set::load(
       arguments.models, {.threads = arguments.threads, .max_rows = serve::engine::max_rows(arguments.engine)});
+  const espalier::chat_template chat = arguments.chat(models.text);
   serve::metrics counts;
   serve::engine engine(models, arguments.engine, counts);
   const serve::request_rules rules{
@@ -58,7 +59,7 @@ int run(int argc, const char* const* argv) {
       .context = models.context(),
       .vocab_size = models.target.vocab_size(),
       .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
-      .chat = arguments.chat(models.text)};
+      .chat = chat};
   serve::http_server server(engine, counts, models.text, rules, arguments.http);
   watch_signals();
   bool was_ended = false;

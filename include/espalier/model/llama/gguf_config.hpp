@@ -151,6 +151,11 @@ class gguf_config_reader {
       scaling.original_positions = integer_or("rope.scaling.original_context_length", c_.max_positions, 1, most);
       scaling.amplitude = rope_scaling::yarn_amplitude(scaling.factor);
       scaling.amplitude *= number_or("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+      scaling.fast_turns = number_or("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+      scaling.slow_turns = number_or("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
+      for (const char* other : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+        if (number_or(other, 1.0, -1e6, 1e6) != 1.0) data_.refuse(key(other), "1");
+      }
     } else if (type != "none") {
       data_.refuse(type_key, "none, linear or yarn");
     }

@@ -23,7 +23,8 @@ namespace espalier {
 //!
 //! Model files bring a template in the language Jinja. It is not run: its form is recognised by the marks that it
 //! writes, and must be one of ChatML, Llama 2, Llama 3, Gemma, Mistral, Zephyr and Phi. So marks and what is said are
-//! told apart, and what is said is never trusted.
+//! told apart, and what is said is never trusted: where marks are special tokens, nobody can write one. Llama 2, the first
+//! Mistral, some of Zephyr's kind and labels have marks of plain text, which a user can write, too.
 //!
 //!     const auto chat = espalier::chat_template::of(tokenizer);
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, messages);
@@ -58,7 +59,7 @@ class chat_template {
   //! The text that ends what the assistant says: a special token, or, of a template with labels, a text to stop at.
   const std::string& end_of_turn() const { return form_.end_of_turn; }
 
-  //! The tokens of the prompt, and before them begin_of_text, where the template does not write it itself.
+  //! The tokens of the prompt; before those of labels begin_of_text, which templates of files write themselves.
   //!
   //! Errors      as prompt
   std::vector<token_id> tokens(const tokenizer& text, std::span<const chat_message> messages) const {

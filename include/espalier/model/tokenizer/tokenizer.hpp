@@ -29,8 +29,10 @@ namespace espalier {
 //! Text to tokens and back, as a model's own files say: a byte-pair encoding of Hugging Face's tokenizer.json or of a
 //! GGUF file, or a SentencePiece model.
 //!
-//! Special tokens, such as <|im_end|>, and what else a chat template writes, are found only in text that is trusted.
-//! In any other text they are the characters that they are written with: nobody can end a turn by writing so.
+//! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are found only in text that is trusted.
+//! In any other text they are the characters that they are written with: nobody can end a turn by writing so. Marks that
+//! are no tokens of their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a
+//! SentencePiece model calls user-defined: it finds them everywhere.
 //!
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
@@ -154,11 +156,13 @@ class tokenizer {
       for (detail::added_token& token : of.take_those_in(parts_.chat_template)) {
         token.is_mark = true;
         token.spelled.clear();
+        parts_.pieces[static_cast<std::size_t>(token.id)].clear();
         parts_.added.add(std::move(token));
       }
     };
     mark_those_of(parts_.added);
     if (auto* const encoder = std::get_if<detail::byte_pair_encoder>(&parts_.encoder)) mark_those_of(encoder->added);
+    parts_.add_named_ends();
   }
 
   static std::string clean(std::string_view text) {

@@ -100,6 +100,12 @@ class chat_form_reader {
   }
 
   bool has(std::string_view what) const { return text_.find(what) != std::string_view::npos; }
+  int count(std::string_view what) const {
+    int n = 0;
+    for (std::size_t at = text_.find(what); at != std::string_view::npos; at = text_.find(what, at + what.size()))
+      ++n;
+    return n;
+  }
   bool trims() const { return has("trim") || has(".strip()"); }
   std::string begin_if_written() const { return has("bos_token") ? std::string(begin_) : std::string(); }
 
@@ -175,7 +181,8 @@ class chat_form_reader {
     form_.user = {literal_with("[INST]"), literal_with("[/INST]")};
     const bool spaced =
         has("' ' + message") || has("\" \" + message") || has("' ' ~ message") || has("\" \" ~ message");
-    form_.assistant = {spaced ? " " : "", std::string(end_), trims()};
+    const bool parts_turns = has("eos_token + ' '") || has("eos_token + \" \"");
+    form_.assistant = {spaced ? " " : "", std::string(end_) + (parts_turns ? " " : ""), trims()};
     form_.end_of_turn = std::string(end_);
     form_.alternates = true;
     const bool in_last = has("loop.last and system_message");
@@ -189,8 +196,10 @@ class chat_form_reader {
     form_.begin = begin_if_written();
     form_.end_of_turn = has("<|end|>") ? "<|end|>" : std::string(end_);
     const std::string after = form_.end_of_turn + "\n";
-    form_.system = {"<|system|>\n", after};
-    form_.user = {"<|user|>\n", after};
+    // Of some models only what the assistant says is ended by a token: Tulu, OLMo 2, Falcon 3.
+    const bool ends_all = has("<|end|>") || count("eos_token") >= 3;
+    form_.system = {"<|system|>\n", ends_all ? after : "\n"};
+    form_.user = {"<|user|>\n", ends_all ? after : "\n"};
     form_.assistant = {"<|assistant|>\n", after};
     form_.reply = form_.assistant.before;
     if (!has("system")) form_.system_goes = chat_form::system_place::nowhere;

@@ -20,6 +20,7 @@ struct text_prefix {
   when before = when::never;
   std::string text{};               // unless the text begins with it
   std::string spelled_space = " ";  // what a space becomes, before that
+  bool doubles = false;             // also before a text that begins with it
 };
 
 // The tokens of a text between added tokens: it is normalised, cut into words, and each word merged.
@@ -51,7 +52,7 @@ struct byte_pair_encoder {
     if (prefix.spelled_space != " ") text = spelled = replaced(text, " ", prefix.spelled_space);
     const bool wants =
         prefix.before == text_prefix::when::always || (prefix.before == text_prefix::when::first && is_first);
-    if (wants && text.substr(0, prefix.text.size()) != prefix.text) {
+    if (wants && (prefix.doubles || text.substr(0, prefix.text.size()) != prefix.text)) {
       spelled = prefix.text + std::string(text);
       text = spelled;
     }

@@ -134,11 +134,11 @@ class regex_translation {
     if (c == '(' && look(1) == '*') refuse("(*");
     if (c == '(' && look(1) == '?') {
       for (const std::string_view known : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?i)"})
-        if (pattern_.substr(at_, known.size()) == known) return copy(known.size());
+        if (pattern_.substr(at_, known.size()) == known && (known != "(?i)" || at_ == 0)) return copy(known.size());
       refuse("a group that begins with " + std::string(pattern_.substr(at_, 3)));
     }
     if (c == '{' && look(1) == ',') refuse("{,");
-    if (c == '}' && look(1) == '+') refuse("}+");
+    if (c == '}' && (look(1) == '+' || look(1) == '?')) refuse(std::string("}") + look(1));
     copy(1);
   }
 

@@ -171,7 +171,7 @@ class tokenizer_gguf {
     add_scored_merges(ranks_of(scores));
     normalise_.add_replacement(" ", std::string(space_mark));
     if (from_.flag_or("tokenizer.ggml.add_space_prefix", true))
-      prefix_ = {text_prefix::when::always, std::string(space_mark)};
+      prefix_ = {text_prefix::when::always, std::string(space_mark), " ", true};
   }
 
   // Equal scores have equal ranks.

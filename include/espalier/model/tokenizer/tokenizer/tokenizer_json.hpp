@@ -180,7 +180,7 @@ class tokenizer_json {
         raise<model_error>(read.where(), ": \"", token.text,
                            "\" has single_word, which is not supported: it must be false.");
       }
-      piece_of(token.id) = token.is_mark ? std::string() : token.text;
+      piece_of(token.id) = token.is_mark ? std::string() : model_.is_byte_level ? token.text : spelled(token.text);
       if (token.is_mark) marks_.push_back(token.id);
       if (token.is_mark || !read.flag_or("normalized", true)) {
         raw_.add(std::move(token));
