@@ -278,11 +278,18 @@ class batch_decoder {
         served_.fail(p, std::current_exception());
       }
     }
-    if (!arrived.failure || t.readers.empty()) return;
-    for (const ticket::participant& r : t.readers) {
-      if (r.is_there()) served_.fail(*r.at, arrived.failure);
-    }
-    served_.lose_rows();
+    if (!arrived.failure) return;
+    // A round behind this one may have failed, too: of several failures the first alone is told.
+    bool any = false;
+    const auto hold_readers = [&](const ticket& of) {
+      for (const ticket::participant& r : of.readers) {
+        if (r.is_there()) served_.fail(*r.at, arrived.failure);
+        any = true;
+      }
+    };
+    hold_readers(t);
+    if (rounds_.n_under_way() > 0) hold_readers(under_way_[1 - next_ticket_]);
+    if (any) served_.lose_rows();
   }
 
   template <class PieceT>
