@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,8 +47,11 @@ void chat(models::model_set& models, const arguments& asked, std::istream& in, s
     }
     text_stream stream(out, colour);
     const auto show = [&](const espalier::round_record& r) { stream.push_round(r, models.text); };
-    const written_text answer = write(models, asked, parts.method, parts.verifier, prompt, show);
+    written_text answer = write(models, asked, parts.method, parts.verifier, prompt, show);
     stream.finish();
+    const std::vector<espalier::token_id>& ends = models.text.ends_of_text();
+    if (!answer.tokens.empty() && std::binary_search(ends.begin(), ends.end(), answer.tokens.back()))
+      answer.tokens.pop_back();
     messages.push_back({"assistant", models.text.decode(answer.tokens)});
     out << "\n";
     if (is_terminal()) {

@@ -156,7 +156,6 @@ class tokenizer {
       for (detail::added_token& token : of.take_those_in(parts_.chat_template)) {
         token.is_mark = true;
         token.spelled.clear();
-        parts_.pieces[static_cast<std::size_t>(token.id)].clear();
         parts_.added.add(std::move(token));
       }
     };
