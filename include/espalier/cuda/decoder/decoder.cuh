@@ -195,7 +195,7 @@ class decoder {
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
     const std::int32_t place = 0;
     rounds_.ensure(place, (std::min)(longest, rounds_.context()));
-    rounds_.enqueue(std::span(&place, 1), longest, rounds_.plan(1, text_.size()));
+    rounds_.enqueue(std::span(&place, 1), longest, rounds_.plan(1, text_.size(), false));
   }
 
   template <class PieceT>
