@@ -18,7 +18,7 @@
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "on_device.hpp"
 #include "text_task.hpp"
 
@@ -52,9 +52,9 @@ struct device_models {
   }
 
   static std::int32_t context_of(const models::model_paths& paths) {
-    const std::int32_t context = espalier::model_config::load(paths.model).max_positions;
+    const std::int32_t context = espalier::model_files::open(paths.model).config.max_positions;
     if (paths.draft.empty()) return context;
-    return (std::min)(context, espalier::model_config::load(paths.draft).max_positions);
+    return (std::min)(context, espalier::model_files::open(paths.draft).config.max_positions);
   }
 
   backend load(const std::string& path, const std::vector<int>& hidden_layers) const {

@@ -11,6 +11,7 @@
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
 
@@ -36,7 +37,7 @@ struct model_set {
     const model_paths paths = given.resolved();
     espalier::llama_options target_options = options, draft_options = options;
     // What selectors read.
-    target_options.hidden_layers.push_back(espalier::model_config::load(paths.model).n_layers - 1);
+    target_options.hidden_layers.push_back(espalier::model_files::open(paths.model).config.n_layers - 1);
     if (!paths.block.empty()) {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
@@ -44,7 +45,7 @@ struct model_set {
     model_set models{paths, espalier::tokenizer::load(given.model),
                      espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
-      draft_options.hidden_layers.push_back(espalier::model_config::load(paths.draft).n_layers - 1);
+      draft_options.hidden_layers.push_back(espalier::model_files::open(paths.draft).config.n_layers - 1);
       models.draft = espalier::llama_backend::load(paths.draft, draft_options);
       if (models.target.vocab_size() != models.draft->vocab_size()) {
         espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ",

@@ -230,17 +230,21 @@ TEST_CASE("What a pass breaks holds its texts at their last tokens, and all go o
 
 namespace {
 
-// A model of the host that throws in one of its passes.
+// A model of the host that throws in so many of its passes.
 struct failing_host : text_backend<espalier_test::text_model> {
   int* passes;
-  int fail_at;
+  int first, n;
 
-  failing_host(int& counted, int fail)
-      : text_backend<espalier_test::text_model>(37, target_model), passes(&counted), fail_at(fail) {}
+  failing_host(int& counted, int first_failure, int n_failures)
+      : text_backend<espalier_test::text_model>(37, target_model),
+        passes(&counted),
+        first(first_failure),
+        n(n_failures) {}
 
   template <class KVStoreT>
   vocab_rows<float> forward(KVStoreT& kv, forward_batch_view batch) {
-    if ((*passes)++ == fail_at) raise<error>("the model is gone.");
+    const int pass = (*passes)++;
+    if (pass >= first && pass < first + n) raise<error>("the model is gone.");
     return text_backend<espalier_test::text_model>::forward(kv, batch);
   }
 };
@@ -249,10 +253,11 @@ struct failing_host : text_backend<espalier_test::text_model> {
 
 TEST_CASE("What a model of the host throws while it reads a prompt is told at once, and of nobody else's text") {
   const auto fail_at = GENERATE(range(0, 14));
-  CAPTURE(fail_at);
+  const auto n_failures = GENERATE(1, 2);
+  CAPTURE(fail_at, n_failures);
   const auto texts = some_texts(4, 0.9F);
   int passes = 0;
-  device::on_host target(failing_host(passes, fail_at), {.max_rows = 16, .max_columns = 64});
+  device::on_host target(failing_host(passes, fail_at, n_failures), {.max_rows = 16, .max_columns = 64});
   device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
   auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
                                            {.max_texts = 3, .prompt_rows = 8});
@@ -278,11 +283,36 @@ TEST_CASE("What a model of the host throws while it reads a prompt is told at on
   }
   CHECK(decode.idle());
   CHECK(failures > 0);
-  CHECK(failures <= 3);
+  CHECK(failures <= 3 * n_failures);
   const std::size_t order[] = {3, 1, 2};
   for (std::size_t i = 0; i < ids.size(); ++i)
     CHECK(written[ids[i]] ==
           tokens_of(host_text(part<plain>{"plain", ""}, part<target_only>{"target-only", ""}, texts[order[i]])));
+}
+
+TEST_CASE("A text that is only read has ended when the model of the host has read it, and not before") {
+  const auto fail_at = GENERATE(range(2, 10));
+  CAPTURE(fail_at);
+  const auto texts = some_texts(4, 0.9F);
+  int passes = 0;
+  device::on_host target(failing_host(passes, fail_at, 100), {.max_rows = 16, .max_columns = 64});
+  device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
+  auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
+                                           {.max_texts = 3, .prompt_rows = 8});
+  add(decode, texts[1]);
+  text_id read = -1;
+  bool has_ended = false, was_held = false;
+  for (int step = 0; (!decode.idle() || step < 3) && step < 100; ++step) {
+    if (step == 2) read = decode.add(texts[3].prompt, {.max_tokens = 0});
+    for (const text_event& e : decode.step()) {
+      if (e.id != read) continue;
+      was_held = was_held || static_cast<bool>(e.error);
+      has_ended = has_ended || !e.error;
+    }
+  }
+  // Fifteen rows, in passes of eight at most, the first of which is the third of all or a later one.
+  CHECK(has_ended != was_held);
+  if (fail_at < 4) CHECK(was_held);
 }
 
 TEST_CASE("Prompts are read in the passes of other texts' rounds, which do not wait for them") {

@@ -194,7 +194,7 @@ TEST_CASE("an index that lies about its files is refused by name") {
   };
   const model_files files = with_index(R"({"weight_map": {"a": "one.safetensors"}})");
   REQUIRE(files.tensors->find("a"));
-  CHECK(files.tensors->where(*files.tensors->find("a")) == at.path + "/one.safetensors");
+  CHECK(files.tensors->where_is(*files.tensors->find("a")) == at.path + "/one.safetensors");
   CHECK_FALSE(files.tensors->find("b"));
   CHECK_THROWS_WITH(with_index("{}"), ContainsSubstring("index.json has no object \"weight_map\""));
   CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": 1}})"), ContainsSubstring("\"a\" does not name a file"));

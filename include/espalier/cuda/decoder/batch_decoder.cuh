@@ -225,6 +225,7 @@ class batch_decoder {
     t.texts.clear(), t.readers.clear();
     for (const prompt_chunk& c : chunks_) {
       t.readers.push_back({&at(c), at(c).turn});
+      t.readers.back().ends = c.first + c.n >= at(c).text->value.written.size() - 1;
       longest = (std::max)(longest, c.first + c.n);
     }
     t.n_rows = plan.n_rows + plan.n_prompt_rows;
@@ -248,7 +249,7 @@ class batch_decoder {
       return false;
     }
     for (const prompt_chunk& c : chunks_)
-      served_.attempt(at(c), [&] { served_.has_read(at(c), c.n); });
+      served_.attempt(at(c), [&] { served_.has_read(at(c), c.n, true); });
     next_ticket_ = 1 - next_ticket_;
     return true;
   }
@@ -278,7 +279,12 @@ class batch_decoder {
         served_.fail(p, std::current_exception());
       }
     }
-    if (!arrived.failure) return;
+    if (!arrived.failure) {
+      for (const ticket::participant& r : t.readers) {
+        if (r.ends && r.is_there()) served_.end_if_read(*r.at);
+      }
+      return;
+    }
     // A round behind this one may have failed, too: of several failures the first alone is told.
     bool any = false;
     const auto hold_readers = [&](const ticket& of) {

@@ -137,20 +137,28 @@ class served_texts {
     });
   }
 
-  // The next n tokens of a prompt were read, or are about to be, in the stream's order.
-  void has_read(place& p, std::int32_t n) {
+  // The next n tokens of a prompt were read, or are about to be, in the stream's order. A text that was only to be read
+  // has ended then, or with the round that is about to.
+  void has_read(place& p, std::int32_t n, bool with_round = false) {
     const text& t = p.text->value.written;
     if (n > 0) rounds_->remember(p.number, t.tokens(), p.n_read, p.n_read + n);
     p.reads = p.reads || n > 0;
     p.n_read += n;
     record_.prompt_rows += n;
     if (p.n_read < t.size() - 1) return;
-    if (t.left() == 0) {
-      end_unwritten(p);
-    } else {
-      follow(p, 0);
-      p.in_step = true;
-    }
+    if (t.left() > 0) follow(p, 0);
+    p.in_step = true;
+    if (!with_round) end_if_read(p);
+  }
+
+  // Of a text that was only to be read all has been.
+  void end_if_read(place& p) {
+    entry& e = *p.text;
+    if (!p.in_step || e.value.written.left() > 0) return;
+    e.value.written.end();
+    events_.push_back({e.id, {.state = e.value.written.state()}, {}});
+    leave(p);
+    texts_.end(e);
   }
 
   // A model has failed in a pass that read prompts: what caches hold of them is not to be trusted, nor what others have
@@ -240,15 +248,6 @@ class served_texts {
     if (other.text == nullptr || other.in_step) return false;
     const auto own = p.text->value.written.tokens(), its = other.text->value.written.tokens();
     return std::mismatch(own.begin(), own.end(), its.begin(), its.end()).first - own.begin() > p.n_read + 1;
-  }
-
-  // A text that was only to be read.
-  void end_unwritten(place& p) {
-    entry& e = *p.text;
-    e.value.written.end();
-    events_.push_back({e.id, {.state = e.value.written.state()}, {}});
-    leave(p);
-    texts_.end(e);
   }
 
   RoundsT* rounds_;

@@ -51,6 +51,7 @@ struct round_ticket {
   struct participant {
     text_place* at;
     std::uint64_t turn;
+    bool ends = false;  // its prompt, with this pass
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
