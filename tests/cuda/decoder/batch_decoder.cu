@@ -277,7 +277,7 @@ TEST_CASE("What a model of the host throws while it reads a prompt is told at on
       CHECK(message_of<error>([&] { std::rethrow_exception(e.error); }) == "the model is gone.");
     }
     // The first text's prompt of 15 rows is read in two passes of its own, one a step.
-    if (fail_at == step && step < 2) CHECK(held == std::vector<text_id>{ids[0]});
+    if (n_failures == 1 && fail_at == step && step < 2) CHECK(held == std::vector<text_id>{ids[0]});
     for (const text_id id : held)
       decode.resume(id);
   }
