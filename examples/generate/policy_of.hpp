@@ -31,7 +31,7 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
       if (is_terminal()) std::cerr << "\r\x1b[K" << line << std::flush;
     };
     auto measured = models::measure_model_costs(
-        work.models, {.seconds = 1.5},
+        work.models, {.most_rows = 64, .seconds = 1.5},
         [&](double share, std::string_view what) { show(fmt::format("Measuring: {:.0f} %, {}", 100 * share, what)); });
     show("");
     return measured;
