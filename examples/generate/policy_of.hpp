@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "../models/model_costs.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -30,8 +32,13 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
     const auto show = [](const std::string& line) {
       if (is_terminal()) std::cerr << "\r\x1b[K" << line << std::flush;
     };
+    // Reading its way to the end of a long context takes a model minutes.
+    const bool is_long = work.models.context() > 2048;
     auto measured = models::measure_model_costs(
-        work.models, {.most_rows = 64, .seconds = 1.5},
+        work.models,
+        {.most_rows = 64,
+         .contexts = is_long ? std::vector<std::int32_t>{16, 512, 1536} : std::vector<std::int32_t>{},
+         .seconds = 1.5},
         [&](double share, std::string_view what) { show(fmt::format("Measuring: {:.0f} %, {}", 100 * share, what)); });
     show("");
     return measured;
