@@ -59,7 +59,7 @@ TEST_CASE("every method writes plain decoding's text from every drafter", "[gene
     CHECK(object.at("methods").at(1).at("statistics").at("accepted") > 0);
   }
   CHECK(written(prompt + "--drafter block").at("method") == "best-first");
-  CHECK(written(prompt + "--drafter ngram").at("method") == "chain");
+  CHECK(written(prompt + "--drafter ngram").at("method") == "cost-aware");
   // Drawn trees over a block, at a temperature; and a block whose probabilities flags have shaped.
   CHECK(written(prompt + "--drafter block --method delayed --temperature 1").at("verifier") == "traversal");
   CHECK(text_of(written(prompt + "--drafter block --draft.top-k 3")) == expected);
