@@ -97,10 +97,14 @@ TEST_CASE("what is no GGUF file of a known version is refused") {
 }
 
 TEST_CASE("a GGUF file that is cut anywhere is refused") {
-  const std::string whole = small().text();
-  for (std::size_t n = 0; n < whole.size(); ++n) {
-    INFO(n);
-    CHECK_THROWS_AS(gguf_writer::open(whole.substr(0, n)), model_error);
+  gguf_writer::file_text empty;
+  empty.add_tensor("empty", {0}, {});
+  for (const std::string& whole : {small().text(), empty.text()}) {
+    CHECK_NOTHROW(gguf_writer::open(whole));
+    for (std::size_t n = 0; n < whole.size(); ++n) {
+      INFO(n);
+      CHECK_THROWS_AS(gguf_writer::open(whole.substr(0, n)), model_error);
+    }
   }
 }
 

@@ -150,7 +150,7 @@ class gguf_file : public tensor_source {
         raise<model_error>(where(), ": tensor \"", name, "\" begins at byte ", entry.offset,
                            ", which is no multiple of the alignment, ", alignment, ".");
       }
-      if (entry.offset > room || entry.bytes > room - entry.offset) {
+      if (begin > file_.size() || entry.offset > room || entry.bytes > room - entry.offset) {
         raise<model_error>(where(), ": tensor \"", name, "\" has ", entry.bytes, " bytes from byte ", entry.offset,
                            " on, but the file has ", room, " bytes of tensors: it is cut short or damaged.");
       }

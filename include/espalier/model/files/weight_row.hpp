@@ -132,7 +132,7 @@ struct weight_row {
   void decode(float* to) const {
     switch (type) {
       case weight_type::f32:
-        std::memcpy(to, bytes.data(), bytes.size());
+        if (n > 0) std::memcpy(to, bytes.data(), bytes.size());
         break;
       case weight_type::f16:
         for (int i = 0; i < n; ++i)
