@@ -33,3 +33,16 @@ TEST_CASE("A dense mask, by hand: prefix 2, six rows, a column that nobody sees"
     }
   }
 }
+
+TEST_CASE("A dense mask of a layer: its rows lie behind those of the layers before") {
+  forward_batch batch;
+  batch.begin_sequence(0, 2, 5);
+  for (int row = 0; row < 2; ++row) {  // nodes 3 and 4, children of node 1
+    const mask_row mask = batch.add_row(7 + row, 4, 3 + row, true);
+    for (const int column : {0, 1, 3 + row})
+      mask.set(column);
+  }
+  std::vector<std::uint8_t> bytes(14);
+  io::write_dense_mask(batch.view(), 7, std::span(bytes));
+  CHECK(bytes == std::vector<std::uint8_t>{1, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 1});
+}

@@ -12,7 +12,8 @@ namespace espalier::interop {
 //! and columns count from the sequence's first.
 //!
 //! Shapes      words [n_rows][n_words]
-//! Pre         row i is in scratch slot i, as in every batch of one tree: with a chain before it or without
+//! Pre         but for sees: row i is in scratch slot i, as in every batch of a whole tree, with a chain before it or
+//!             without
 struct sequence_mask {
   const std::uint32_t* words = nullptr;
   std::int32_t n_words = 0;
@@ -31,7 +32,7 @@ struct sequence_mask {
     const std::int32_t column = slot - prefix;
     if (column < 0) return true;
     if (row >= n_rows) return column == 0;
-    return column < n_rows && (word(row, column / 32) >> (column % 32) & 1U) != 0;
+    return (word(row, column / 32) >> (column % 32) & 1U) != 0;
   }
 
   //! The row of the parent, the last one before it that the row sees, or -1. Complexity O(row / 32).
