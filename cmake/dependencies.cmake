@@ -118,7 +118,6 @@ macro(espalier_find_fmt)
     SHA256 1250e4cc58bf06ee631567523f48848dc4596133e163f02615c97f78bab6c811)
 endmacro()
 
-# SentencePiece has no CMake package: pkg-config finds it, and both ways end in sentencepiece::sentencepiece.
 # llama.cpp, as the target llama: by its CMake package (name its folder in CMAKE_PREFIX_PATH), else by pkg-config. What needs it
 # is left out where it is not: `./run with-llama-cpp` builds it.
 set(ESPALIER_GGUF "" CACHE FILEPATH "A GGUF model for the tests and benchmarks over llama.cpp")
@@ -142,6 +141,52 @@ function(espalier_find_llama_cpp)
   endif()
 endfunction()
 
+# LibTorch, as the target torch: in torch_folder, which Python's package torch is, or else the system's (libtorch-dev). Its own CMake
+# package would look for every part of the CUDA toolkit that it was built with. What needs it is left out where it is not.
+function(espalier_find_torch)
+  if(TARGET torch)
+    return()
+  endif()
+  if(NOT torch_folder)
+    find_program(espalier_python NAMES python3 python)
+    if(espalier_python)
+      execute_process(COMMAND "${espalier_python}" -c "import os, torch; print(os.path.dirname(torch.__file__))"
+        OUTPUT_VARIABLE torch_folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+    set(torch_folder "${torch_folder}" CACHE PATH "The folder of Python's package torch: headers in include, libraries in lib" FORCE)
+  endif()
+  find_path(espalier_torch_include torch/script.h HINTS "${torch_folder}/include")
+  foreach(library IN ITEMS c10 torch_cpu c10_cuda torch_cuda)
+    find_library(espalier_${library} ${library} HINTS "${torch_folder}/lib")
+  endforeach()
+  if(NOT espalier_torch_include OR NOT espalier_c10 OR NOT espalier_torch_cpu)
+    get_property(said GLOBAL PROPERTY espalier_no_torch)
+    if(NOT said)
+      set_property(GLOBAL PROPERTY espalier_no_torch TRUE)
+      message(STATUS "LibTorch was not found: what needs it is left out (apt install libtorch-dev, or pip install torch; "
+        "-Dtorch_folder=DIR names the folder of the latter)")
+    endif()
+    return()
+  endif()
+  add_library(torch INTERFACE IMPORTED GLOBAL)
+  if(NOT espalier_torch_include STREQUAL "/usr/include")
+    target_include_directories(torch SYSTEM INTERFACE "${espalier_torch_include}")
+  endif()
+  target_link_libraries(torch INTERFACE "${espalier_c10}" "${espalier_torch_cpu}")
+  find_library(espalier_glog glog)
+  if(espalier_glog AND NOT torch_folder)
+    target_link_libraries(torch INTERFACE "${espalier_glog}")  # Debian's LibTorch writes its log with it
+  endif()
+  if(torch_folder)
+    target_link_options(torch INTERFACE "-Wl,-rpath,${torch_folder}/lib")
+  endif()
+  if(espalier_c10_cuda AND espalier_torch_cuda)
+    target_link_libraries(torch INTERFACE "${espalier_c10_cuda}" -Wl,--no-as-needed "${espalier_torch_cuda}" -Wl,--as-needed)
+    set_property(GLOBAL PROPERTY espalier_torch_has_cuda TRUE)
+  endif()
+endfunction()
+
+# SentencePiece has no CMake package: pkg-config finds it, and both ways end in sentencepiece::sentencepiece.
 function(espalier_find_sentencepiece)
   if(TARGET sentencepiece::sentencepiece)
     return()

@@ -6,6 +6,7 @@ set(espalier_core_headers
   include/espalier/espalier.hpp
   include/espalier/version.hpp
   include/espalier/config.hpp
+  include/espalier/core/batch_check.hpp
   include/espalier/core/byte_reader.hpp
   include/espalier/core/byte_writer.hpp
   include/espalier/core/chance.hpp
@@ -244,7 +245,6 @@ set(espalier_files_headers
 set(espalier_llama_headers
   include/espalier/model/llama/attention.hpp
   include/espalier/model/llama/attention_tasks.hpp
-  include/espalier/model/llama/batch_check.hpp
   include/espalier/model/llama/block_draft_config.hpp
   include/espalier/model/llama/block_draft_heads.hpp
   include/espalier/model/llama/block_draft_model.hpp
@@ -281,6 +281,15 @@ set(espalier_llama_cpp_headers
   include/espalier/model/llama_cpp/llama_cpp_model.hpp
   include/espalier/model/llama_cpp/remote_thread.hpp
   include/espalier/model/llama_cpp/server_answer.hpp
+)
+
+# espalier::torch: adds LibTorch to files.
+set(espalier_torch_headers
+  include/espalier/model/torch/torch_backend.hpp
+  include/espalier/model/torch/torch_error.hpp
+  include/espalier/model/torch/torch_module.hpp
+  include/espalier/model/torch/torch_options.hpp
+  include/espalier/model/torch/torch_shape.hpp
 )
 
 # espalier::tokenizer: adds PCRE2, utf8proc and SentencePiece to files.
@@ -451,4 +460,9 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/model/llama/persistent_pass/pass_product.cuh
   include/espalier/cuda/model/llama/rotate.cuh
   include/espalier/cuda/model/llama/row_upload.cuh
+)
+
+# espalier::cuda_torch: adds LibTorch to cuda.
+set(espalier_cuda_torch_headers
+  include/espalier/cuda/model/torch/torch_backend.cuh
 )

@@ -6,10 +6,12 @@
 # espalier::files          JSON and safetensors files: nlohmann-json
 # espalier::llama          the library's own transformer on the host: files, threads
 # espalier::llama_cpp      models that llama.cpp runs: llama.cpp
+# espalier::torch          modules of PyTorch: LibTorch, files
 # espalier::tokenizer      tokenizers and chat templates of model files: PCRE2, utf8proc, SentencePiece, files
 # espalier::cuda           the round on the device: CUDA runtime, CUB
 # espalier::cuda_registry  the registry on the device: cuda, espalier
 # espalier::cuda_llama     the library's own transformer on the device: cuBLASLt, cuda, llama
+# espalier::cuda_torch     modules of PyTorch on the device: cuda, torch
 #
 # They are defined without looking for what they need, so that whoever does not use them needs nothing. A target that knows another
 # one links it, and the components of an installed package follow the same lines: espalier-config.cmake.in.
@@ -34,6 +36,7 @@ espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
 espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
+espalier_target(espalier_torch "${espalier_torch_headers}" EXPORT_NAME torch LINK espalier::files torch)
 espalier_target(espalier_tokenizer "${espalier_tokenizer_headers}" EXPORT_NAME tokenizer
   LINK espalier::files PCRE2::8BIT utf8proc::utf8proc sentencepiece::sentencepiece)
 espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::core CUDA::cudart)
@@ -43,3 +46,5 @@ espalier_target(espalier_cuda_registry "${espalier_cuda_registry_headers}" EXPOR
   LINK espalier::cuda espalier::espalier)
 espalier_target(espalier_cuda_llama "${espalier_cuda_llama_headers}" EXPORT_NAME cuda_llama
   LINK espalier::cuda espalier::llama CUDA::cublasLt)
+espalier_target(espalier_cuda_torch "${espalier_cuda_torch_headers}" EXPORT_NAME cuda_torch
+  LINK espalier::cuda espalier::torch)

@@ -23,6 +23,7 @@
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/batch_check.hpp"
 #include "espalier/core/byte_reader.hpp"
 #include "espalier/core/byte_writer.hpp"
 #include "espalier/core/chance.hpp"

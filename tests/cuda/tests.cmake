@@ -31,3 +31,6 @@ espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/h
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu decoder/shared_rows.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)
+
+# On a real device alone: LibTorch does not know the emulated one.
+set(espalier_cuda_torch_source model/torch/torch_backend.cu)

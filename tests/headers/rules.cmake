@@ -9,9 +9,9 @@ endmacro()
 
 set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
   ${espalier_views_headers}
-  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_tokenizer_headers}
-  ${espalier_cuda_headers} ${espalier_cuda_registry_headers}
-  ${espalier_cuda_llama_headers})
+  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_torch_headers}
+  ${espalier_tokenizer_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers} ${espalier_cuda_llama_headers}
+  ${espalier_cuda_torch_headers})
 
 # The lists and the folder agree.
 file(GLOB_RECURSE present RELATIVE "${ROOT}" "${ROOT}/include/*.hpp" "${ROOT}/include/*.cuh")
@@ -145,8 +145,8 @@ set(tested_elsewhere
     model/llama/block_draft_heads.hpp model/llama/block_draft_request.hpp model/llama/block_draft_target.hpp
     model/llama/block_draft_tensors.hpp model/llama/block_draft_weights.hpp"
   "model/llama/elementwise.cpp: model/llama/simd.hpp"
-  "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp model/llama/batch_check.hpp
-    model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
+  "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp
+    core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
   "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
@@ -156,6 +156,8 @@ set(tested_elsewhere
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
+  "model/torch/torch_backend.cpp: model/torch/torch_error.hpp model/torch/torch_module.hpp
+    model/torch/torch_options.hpp model/torch/torch_shape.hpp"
   "model/tokenizer/chat_template.cpp: model/tokenizer/chat_message.hpp"
   "model/tokenizer/tokenizer.cpp: model/tokenizer/prompt_piece.hpp"
   "report/pictures.cpp: report/dot.hpp report/svg.hpp report/terminal.hpp report/xml_escaped.hpp"
@@ -303,11 +305,16 @@ foreach(header IN LISTS present)
     if(line MATCHES "<boost/" AND NOT header IN_LIST espalier_registry_headers)
       breach("${header} includes Boost, but is not a header of espalier::espalier")
     endif()
-    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers AND NOT header IN_LIST espalier_tokenizer_headers)
-      breach("${header} includes nlohmann-json, but is not a header of espalier::files or espalier::tokenizer")
+    if(line MATCHES "<nlohmann/" AND NOT header IN_LIST espalier_files_headers AND NOT header IN_LIST espalier_tokenizer_headers
+        AND NOT header IN_LIST espalier_torch_headers)
+      breach("${header} includes nlohmann-json, but is of no target that links it")
     endif()
     if(line MATCHES "<(llama|ggml|gguf)[a-z-]*[.]h>" AND NOT header IN_LIST espalier_llama_cpp_headers)
       breach("${header} includes llama.cpp, but is not a header of espalier::llama_cpp")
+    endif()
+    if(line MATCHES "<(torch|ATen|c10)/" AND NOT header IN_LIST espalier_torch_headers
+        AND NOT header IN_LIST espalier_cuda_torch_headers)
+      breach("${header} includes LibTorch, but is not a header of espalier::torch or espalier::cuda_torch")
     endif()
     if(line MATCHES "<(pcre2|utf8proc|sentencepiece)" AND NOT header IN_LIST espalier_tokenizer_headers)
       breach("${header} includes what only espalier::tokenizer links: ${line}")

@@ -21,7 +21,7 @@
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
-#include "espalier/model/llama/batch_check.hpp"
+#include "espalier/core/batch_check.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"

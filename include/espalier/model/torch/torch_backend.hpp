@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <torch/script.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/backend.hpp"
+#include "espalier/core/batch_check.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/torch/torch_module.hpp"
+#include "espalier/model/torch/torch_options.hpp"
+
+namespace espalier {
+
+//! The passes of a model of PyTorch on the host, as target or as draft, over the library's own cache.
+//!
+//!     torch_backend target(torch_module::load("smollm2.pt"));
+//!     const torch_shape& shape = target.module().shape();
+//!     contiguous_kv cache(shape.n_layers, shape.row_size, 1, 2048);
+//!     auto decode = make_decoder(prompt_lookup(), chain(), greedy(), cache, target);
+//!
+//! Shapes      logits [n_outputs][vocab_size]
+//! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) beside it; the cache is
+//!             shown, not copied
+//! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
+//! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
+//!             cache of another shape, or a batch that contradicts itself; torch_error where the module fails
+//! Pre         one forward at a time
+class torch_backend {
+ public:
+  explicit torch_backend(torch_module module, const torch_options& options = {})
+      : module_(std::move(module)), limits_(detail::limited(options, module_.shape())) {
+    if (!module_.device().is_cpu()) {
+      raise<option_error>("this backend is the host's, but the module of PyTorch is on ", module_.device().str(), ".");
+    }
+  }
+
+  std::int32_t vocab_size() const { return module_.shape().vocab_size; }
+  std::int32_t max_rows() const { return limits_.max_rows; }
+  std::int32_t max_positions() const { return limits_.max_positions; }
+  const torch_module& module() const { return module_; }
+
+  logits_view forward(contiguous_kv& kv, const forward_batch_view& batch) {
+    const torch_shape& shape = module_.shape();
+    detail::check_batch(batch, {max_rows(), vocab_size(), max_positions(), kv.capacity()});
+    detail::check_store(kv, batch, shape.n_layers, shape.row_size);
+    const c10::InferenceMode no_gradients;
+    std::vector<at::Tensor> parts;
+    std::span<const std::int32_t> outputs = batch.outputs;
+    for (const batch_sequence& s : batch.sequences) {
+      const auto n = static_cast<std::size_t>(std::ranges::lower_bound(outputs, s.row_end) - outputs.begin());
+      parts.push_back(pass(kv, batch, s, outputs.first(n)));
+      outputs = outputs.subspan(n);
+    }
+    if (!parts.empty()) logits_ = parts.size() == 1 ? parts[0] : at::cat(parts);
+    logits_ = logits_.to(at::kFloat).contiguous();
+    return {logits_.data_ptr<float>(), static_cast<std::int32_t>(batch.outputs.size()), shape.vocab_size};
+  }
+
+ private:
+  at::Tensor pass(contiguous_kv& kv, const forward_batch_view& batch, const batch_sequence& s,
+                  std::span<const std::int32_t> outputs) {
+    const auto first = static_cast<std::size_t>(s.row_begin), n = static_cast<std::size_t>(s.row_end - s.row_begin);
+    return module_(indices(batch.tokens.subspan(first, n)), indices(batch.positions.subspan(first, n)),
+                   indices(batch.slots.subspan(first, n)), seen(batch, s), indices(outputs) - s.row_begin,
+                   rows_of(kv, &contiguous_kv::key, s.sequence), rows_of(kv, &contiguous_kv::value, s.sequence));
+  }
+
+  static at::Tensor indices(std::span<const std::int32_t> numbers) {
+    const auto n = static_cast<std::int64_t>(numbers.size());
+    return at::from_blob(const_cast<std::int32_t*>(numbers.data()), {n}, at::kInt).to(at::kLong);
+  }
+
+  // [rows][columns], up to the last slot that any row sees.
+  static at::Tensor seen(const forward_batch_view& batch, const batch_sequence& s) {
+    std::int32_t columns = s.prefix;
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
+      for (std::size_t w = 0; w < mask.size(); ++w)
+        columns = (std::max)(
+            columns, s.prefix + static_cast<std::int32_t>(32 * w + static_cast<std::size_t>(std::bit_width(mask[w]))));
+    }
+    at::Tensor seen = at::zeros({s.row_end - s.row_begin, columns}, at::kBool);
+    seen.narrow(1, 0, s.prefix).fill_(true);
+    bool* to = seen.data_ptr<bool>();
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row, to += columns) {
+      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
+      for (std::int32_t c = s.prefix; c < columns; ++c) {
+        const std::int32_t bit = c - s.prefix;
+        to[c] = (mask[static_cast<std::size_t>(bit / 32)] >> (bit % 32) & 1U) != 0;
+      }
+    }
+    return seen;
+  }
+
+  // [layers][capacity][row_size] of a sequence, its memory in the cache.
+  static at::Tensor rows_of(contiguous_kv& kv, float* (contiguous_kv::*row)(int, int, int), int sequence) {
+    float* const data = (kv.*row)(0, sequence, 0);
+    const std::int64_t next_layer = kv.n_layers() > 1 ? (kv.*row)(1, sequence, 0) - data : 0;
+    return at::from_blob(data, {kv.n_layers(), kv.capacity(), kv.row_size()}, {next_layer, kv.row_size(), 1},
+                         at::kFloat);
+  }
+
+  torch_module module_;
+  torch_options limits_;
+  at::Tensor logits_ = at::empty({0, 0});  // until the next pass
+};
+
+static_assert(Backend<torch_backend, contiguous_kv>);
+
+}  // namespace espalier
