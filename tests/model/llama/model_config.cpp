@@ -73,6 +73,9 @@ TEST_CASE("Qwen configs are Llama's with biases, or with norms of queries and ke
   CHECK(parse(qwen).query_key_norm);
   CHECK_FALSE(parse(qwen).query_bias);
   CHECK(parse(qwen).query_size() == 64);
+  nlohmann::json unsaid = qwen;
+  unsaid.erase("head_dim");
+  CHECK(parse(unsaid).head_dim == 128);
   refused(qwen, "layer_types", {"full_attention", "sliding_attention"}, "a list of \"full_attention\", one for each");
   qwen["layer_types"] = {"full_attention", "full_attention"};
   CHECK(parse(qwen).window_of(1) == 0);

@@ -125,8 +125,10 @@ struct model_config {
       raise<model_error>(json.where(), ": \"num_attention_heads\" is ", n_heads,
                          ", but must be a multiple of \"num_key_value_heads\", ", n_kv_heads, ".");
     }
-    head_dim =
-        json.has("head_dim") || gemma ? json.integer_or("head_dim", 256, 1, 1 << 12) : head_dim_by_division(json);
+    // Where a file does not say it: transformers' number for the family.
+    const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
+    head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
+                                                  : head_dim_by_division(json);
     norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", 1e-6, 0.0, 1.0));
     tied_embeddings = json.flag_or("tie_word_embeddings", gemma);
     query_key_norm = is("qwen3") || is("gemma3_text");
