@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""What transformers writes on the questions of bench_tables_real_models: plain and assisted generation, greedy.
+
+    pip install torch transformers
+    python real_models_transformers.py FOLDER [--assistant FOLDER] [--threads N] [--json FILE]
+
+FOLDER is the model of Hugging Face. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
+smaller model of the same vocabulary. Methods take turns on each question. Prints a table: tokens a second, the mean of the
+kinds' ratios to plain generation, and the texts that differ from plain generation's.
+"""
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+import torch
+import transformers
+
+PROMPTS = pathlib.Path(__file__).parents[2] / "examples/models/smollm2/prompts.jsonl"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="folder of the model, or its name on the hub")
+    parser.add_argument("--assistant", help="folder of a smaller model of the same vocabulary")
+    parser.add_argument("--prompts", default=PROMPTS, help="questions, JSON lines with domain and text")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens a text [96]")
+    parser.add_argument("--most", type=int, default=0, help="questions of each kind; 0: all [0]")
+    parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's choice [0]")
+    parser.add_argument("--json", help="write the figures to this file, too")
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    transformers.logging.set_verbosity_error()
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    tokenizer = transformers.AutoTokenizer.from_pretrained(given.model)
+    model = load(given.model, dtype=torch.float32).eval()
+    methods = {"plain": {}, "prompt look-up, 10": {"prompt_lookup_num_tokens": 10}}
+    if given.assistant:
+        methods["assistant"] = {"assistant_model": load(given.assistant, dtype=torch.float32).eval()}
+
+    kinds = {}
+    for line in open(given.prompts, encoding="utf-8"):
+        prompt = json.loads(line)
+        questions = kinds.setdefault(prompt["domain"], [])
+        if not given.most or len(questions) < given.most:
+            questions.append(prompt["text"])
+
+    seconds = {name: {kind: 0.0 for kind in kinds} for name in methods}
+    written = {name: {kind: 0 for kind in kinds} for name in methods}
+    differ = dict.fromkeys(methods, 0)
+    n_texts = sum(map(len, kinds.values()))
+    done = 0
+    for kind, questions in kinds.items():
+        for question in questions:
+            tokens = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
+                                                   return_tensors="pt", return_dict=True)
+            expected = None
+            for name, options in methods.items():
+                start = time.perf_counter()
+                with torch.inference_mode():
+                    text = model.generate(**tokens, do_sample=False, max_new_tokens=given.tokens, **options)[0]
+                seconds[name][kind] += time.perf_counter() - start
+                text = text[tokens["input_ids"].shape[1]:].tolist()[:given.tokens]
+                written[name][kind] += len(text)
+                expected = text if expected is None else expected
+                differ[name] += text != expected
+            done += 1
+            print(f"\r{done} of {n_texts} questions", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+    report = []
+    for name in methods:
+        rate = {kind: written[name][kind] / seconds[name][kind] for kind in kinds}
+        ratio = {kind: rate[kind] / (written["plain"][kind] / seconds["plain"][kind]) for kind in kinds}
+        report.append({"method": name, "tokens_a_second": sum(written[name].values()) / sum(seconds[name].values()),
+                       "ratio": sum(ratio.values()) / len(ratio), "ratio_by_kind": ratio, "texts_that_differ": differ[name],
+                       "texts": n_texts})
+    print("| transformers " + transformers.__version__ + " | tokens a second | of plain | " + " | ".join(kinds) +
+          " | texts that differ |")
+    print("|---" * (len(kinds) + 4) + "|")
+    for row in report:
+        print(f"| {row['method']} | {row['tokens_a_second']:.1f} | {row['ratio']:.2f} | " +
+              " | ".join(f"{row['ratio_by_kind'][kind]:.2f}" for kind in kinds) +
+              f" | {row['texts_that_differ']} of {n_texts} |")
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump({"model": given.model, "transformers": transformers.__version__, "torch": torch.__version__,
+                       "threads": torch.get_num_threads(), "tokens": given.tokens, "methods": report}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
