@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "espalier/cost/cost_model.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "model_costs.hpp"
 #include "model_set.hpp"
 #include "report_file.hpp"
@@ -23,6 +24,8 @@ inline espalier::cost_model pair_costs(models::model_set& models, const std::str
       models, {.most_rows = 64, .seconds = 20},
       [](double share, std::string_view what) { progress(fmt::format("measuring: {:.0f} %, {}", 100 * share, what)); });
   progress("");
+  costs.target = espalier::model_identity(models.paths.model);
+  costs.draft = espalier::model_identity(models.paths.draft);
   return costs;
 }
 

@@ -3,20 +3,19 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "../models/model_costs.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "espalier/selector/selector_file.hpp"
+#include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "pairings.hpp"
 #include "terminal.hpp"
 #include "write_with.hpp"
@@ -30,15 +29,10 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
   static const espalier::cost_model costs = [&] {
     if (!work.arguments.costs.empty()) return models::read_model_costs(work.models, work.arguments.costs);
     const auto show = [](const std::string& line) {
-      if (is_terminal()) std::cerr << "\r\x1b[K" << line << std::flush;
+      if (stderr_is_terminal()) std::cerr << "\r\x1b[K" << line << std::flush;
     };
-    // Reading its way to the end of a long context takes a model minutes.
-    const bool is_long = work.models.context() > 2048;
     auto measured = models::measure_model_costs(
-        work.models,
-        {.most_rows = 64,
-         .contexts = is_long ? std::vector<std::int32_t>{16, 512, 1536} : std::vector<std::int32_t>{},
-         .seconds = 1.5},
+        work.models, {.most_rows = espalier::cost_aware_options{}.budget + 1, .seconds = 2},
         [&](double share, std::string_view what) { show(fmt::format("Measuring: {:.0f} %, {}", 100 * share, what)); });
     show("");
     return measured;

@@ -21,6 +21,15 @@ inline bool is_terminal() {
 #endif
 }
 
+//! Whether stderr is one, where it can be shown how far something is.
+inline bool stderr_is_terminal() {
+#if defined(_WIN32)
+  return _isatty(2) != 0;
+#else
+  return isatty(STDERR_FILENO) != 0;
+#endif
+}
+
 //! Colours are for terminals, and not where NO_COLOR is set and not empty (no-color.org).
 inline bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "espalier/core/token.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
+#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -15,8 +22,23 @@
 
 namespace models {
 
-//! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. progress
-//! as measure_costs'.
+namespace detail {
+
+// How many tokens of a text a model reads in so many seconds, about; the cache is empty before and after.
+inline std::int32_t tokens_read_in(double seconds, espalier::llama_backend& model, espalier::contiguous_kv& kv) {
+  const std::vector<espalier::token_id> text(espalier::prefill::default_chunk);
+  espalier::stopwatch watch;
+  espalier::prefill().run(model, kv, 0, text, 0, [](std::int32_t, std::int32_t) {});
+  const double share = seconds / watch.lap();
+  kv.truncate(0, 0);
+  return static_cast<std::int32_t>((std::min)(share * static_cast<double>(text.size()), 1e6));
+}
+
+}  // namespace detail
+
+//! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. Unless
+//! options.contexts says after how many tokens, at most half of the time goes by reading up to there. The costs
+//! do not name the models. progress as measure_costs'.
 //!
 //! Errors      measure_costs'
 template <class ProgressT>
@@ -24,12 +46,15 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
                                          const ProgressT& progress,
                                          const espalier::sampling_options& draft_sampling = {.temperature = 1.0F}) {
   espalier::contiguous_kv target_kv = models.make_cache(models.target);
-  options.target = espalier::model_identity(models.paths.model);
   options.hardware = espalier::hardware_name(models.target.n_threads());
+  if (options.contexts.empty()) {
+    progress(0.0, std::string_view("how fast the target reads"));
+    const std::int32_t reach = (std::max)(32, detail::tokens_read_in(options.seconds / 2, models.target, target_kv));
+    if (reach < models.context() / 2) options.contexts = {16, reach};
+  }
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
   espalier::contiguous_kv draft_kv = models.make_cache(*models.draft);
   espalier::autoregressive drafter(*models.draft, draft_kv, draft_sampling);
-  options.draft = espalier::model_identity(models.paths.draft);
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
 }
 

@@ -117,6 +117,16 @@ TEST_CASE("measuring spends the time that it is given") {
   CHECK(pass_clock::elapsed < std::chrono::seconds(33));
 }
 
+TEST_CASE("slow models are measured in few passes") {
+  measured_pair pair;
+  pair.target.base = 1'000'000'000;
+  pass_clock::elapsed = {};
+  const cost_model costs = pair.measure({.most_rows = 8, .contexts = {4, 16}, .seconds = 2});
+  // 6 sizes and plain rounds after both contexts in two turns, and the prompt: once each.
+  CHECK(pair.target.passes == 2 * 2 * (6 + 1) + 1);
+  CHECK(costs.target_pass(8, 16) == Approx(1 + 8 * (20e-6 + 100e-9 * 16)));
+}
+
 TEST_CASE("progress rises to 1 and says what is measured") {
   measured_pair pair;
   double last = 0;

@@ -40,7 +40,7 @@ struct measure_options {
   std::int32_t most_rows = 256;            //!< largest pass; no larger than models and caches take
   //! Tokens before a pass. None: three from a few tokens to as many as the models take, but at most 4096.
   std::vector<std::int32_t> contexts{};
-  double seconds = 4;         //!< to spend; longer where that is not enough for two turns of each pass
+  double seconds = 4;         //!< to spend; longer where that is not enough for each pass
   std::int32_t sequence = 0;  //!< of the target's cache
 
   static constexpr void describe(auto see) {
@@ -114,16 +114,19 @@ class pass_timer {
   }
 
   // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
-  // One of the same kind comes before them, for what it leaves in the caches.
-  void drafting_rounds(std::int32_t rows, int n_rounds) {
-    for (int i = 0; i <= n_rounds; ++i) {
+  // One of the same kind comes before them, for what it leaves in the caches. No more begin when they have taken
+  // `seconds`; if the one before them has, it counts.
+  void drafting_rounds(std::int32_t rows, int n_rounds, double seconds) {
+    double spent = 0;
+    for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
       tree_.reset(current().back());
       for (std::int32_t u = 0; u < rows; ++u)
         tree_.append(root_node, token_at(u), 0.0F);
       const cost_sample opening = sample(1, propose(root_node, 1));
       const cost_sample draft = sample(rows, propose(1, rows));
       const cost_sample target = sample(rows, forward(rows));
-      if (i == 0) continue;
+      spent += opening.seconds + draft.seconds + target.seconds;
+      if (i == 0 && spent < seconds) continue;
       first_draft_.push_back(opening);
       later_draft_.push_back(draft);
       drafted_.push_back(target);
@@ -131,10 +134,13 @@ class pass_timer {
   }
 
   // The same of rounds in which only the target runs.
-  void plain_rounds(int n_rounds) {
-    forward(1);
-    for (int i = 0; i < n_rounds; ++i)
-      plain_.push_back(sample(1, forward(1)));
+  void plain_rounds(int n_rounds, double seconds) {
+    double spent = 0;
+    for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
+      const cost_sample target = sample(1, forward(1));
+      spent += target.seconds;
+      if (i > 0 || spent >= seconds) plain_.push_back(target);
+    }
   }
 
   // What was measured, without names. What plain rounds save of the target's pass, over all contexts together, counts
@@ -232,7 +238,8 @@ class pass_timer {
 //! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each size how much of the
 //! time is spent, from 0 to 1, and what comes next.
 //!
-//! Complexity  options.seconds; longer where eight turns take longer, of which every fourth has all sizes
+//! Complexity  options.seconds; longer where reading the longest context, a pass of each size and another of each below
+//!             16 rows take longer, after each context
 //! Law         medians, made monotone: cost_curve's
 //! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; what drafter and backend throw
@@ -272,7 +279,10 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::vector<std::int32_t> rows = detail::measured_rows(most_rows);
   std::reverse(rows.begin(), rows.end());
   detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, options.sequence, most_rows);
-  constexpr int least_turns = 8;
+  constexpr int least_turns = 2;
+  constexpr int most_rounds = 6;
+  // Of one size in one turn.
+  const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
   const auto start = ClockT::now();
   const auto done = [&](int turn) {
     const double spent = std::chrono::duration<double>(ClockT::now() - start).count();
@@ -287,9 +297,9 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
         if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
                                               detail::in_words(context) + " tokens"));
-        timer.drafting_rounds(n, n < 16 ? 6 : 1);
+        timer.drafting_rounds(n, n < 16 ? most_rounds : 1, round_seconds);
       }
-      timer.plain_rounds(6);
+      timer.plain_rounds(most_rounds, round_seconds);
     }
   }
   kv.truncate(options.sequence, 0);
