@@ -101,6 +101,18 @@ TEST_CASE("the number of threads does not change a bit") {
   CHECK(llama_driver::plainly(one, kv_one, tokens) == llama_driver::plainly(three, kv_three, tokens));
 }
 
+TEST_CASE("two over the same weights do not disturb one another") {
+  std::mt19937 random(5);
+  auto one = wide_backend();
+  llama_backend other(one.config(), one.weights(), {.threads = 1, .max_rows = 8});
+  CHECK(other.weights() == one.weights());
+  auto kv = llama_driver::cache_for(one, 64), other_kv = llama_driver::cache_for(other, 64);
+  for (int i = 0; i < 3; ++i) {
+    const auto tokens = llama_driver::random_tokens(random, 8, one.vocab_size());
+    CHECK(llama_driver::plainly(one, kv, tokens) == llama_driver::plainly(other, other_kv, tokens));
+  }
+}
+
 TEST_CASE("a chunk of a prompt gives bitwise what its tokens give one by one, up to max_rows") {
   std::mt19937 random(4);
   auto backend = wide_backend({.max_rows = 200});

@@ -66,8 +66,13 @@ class basic_llama_backend {
   }
 
   basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
+      : basic_llama_backend(config, std::make_shared<const model_weights<MatrixT>>(std::move(weights)), options) {}
+
+  //! Over the weights of another one, which are held once.
+  basic_llama_backend(const model_config& config, std::shared_ptr<const model_weights<MatrixT>> weights,
+                      const llama_options& options)
       : config_(config),
-        weights_(std::make_shared<const model_weights<MatrixT>>(std::move(weights))),
+        weights_(std::move(weights)),
         max_rows_(require_options(options).max_rows),
         max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
         hidden_layers_(options.hidden_layers),
@@ -94,7 +99,7 @@ class basic_llama_backend {
   const std::vector<int>& hidden_layers() const { return hidden_layers_; }
   int n_threads() const { return team_->n_threads(); }
   std::size_t weight_bytes() const { return weights_->bytes(); }
-  //! For a draft model that borrows the embedding and the output matrix.
+  //! For a block draft, which borrows the embedding and the output matrix, and for a second one over the same weights.
   std::shared_ptr<const model_weights<MatrixT>> weights() const { return weights_; }
 
   template <HostKVStore KVStoreT>
