@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 
 #include "espalier/core/error.hpp"
 
@@ -21,8 +24,16 @@ struct model_paths {
     namespace files = std::filesystem;
     model_paths each = *this;
     for (const std::string* path : {&model, &draft, &block}) {
-      if (!path->empty() && !files::exists(*path))
+      if (path->empty()) continue;
+      if (!files::exists(*path))
         espalier::raise<espalier::model_error>("there is no ", *path, ", where a model is looked for.");
+      if (files::is_directory(*path) && path != &model && !files::exists(*path + "/config.json"))
+        espalier::raise<espalier::model_error>("the folder ", *path, " holds no model: it has no config.json.");
+      if (!files::is_directory(*path) && !begins_as_gguf(*path)) {
+        espalier::raise<espalier::model_error>(
+            *path, " is no GGUF file: it does not begin as one. A model is a GGUF file, or a folder with a ",
+            "config.json and its weights in safetensors files.");
+      }
     }
     if (files::is_directory(model) && !files::exists(model + "/target") && !files::exists(model + "/config.json")) {
       espalier::raise<espalier::model_error>("the folder ", model, " holds no model: neither a folder target nor a ",
@@ -33,6 +44,13 @@ struct model_paths {
     if (draft.empty() && files::is_directory(model + "/draft")) each.draft = model + "/draft";
     if (block.empty() && files::is_directory(model + "/block")) each.block = model + "/block";
     return each;
+  }
+
+ private:
+  static bool begins_as_gguf(const std::string& path) {
+    std::array<char, 4> bytes{};
+    std::ifstream(path, std::ios::binary).read(bytes.data(), bytes.size());
+    return std::string_view(bytes.data(), bytes.size()) == "GGUF";
   }
 };
 

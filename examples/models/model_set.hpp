@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
@@ -42,16 +44,22 @@ struct model_set {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
-    model_set models{paths, espalier::tokenizer::load(given.model),
-                     espalier::llama_backend::load(paths.model, target_options)};
+    model_set models{paths, tokenizer_of(given.model), espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
       draft_options.hidden_layers.push_back(espalier::model_files::open(paths.draft).config.n_layers - 1);
-      models.draft = espalier::llama_backend::load(paths.draft, draft_options);
+      // A model that drafts for itself is loaded once.
+      const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
+      if (is_target) {
+        models.draft.emplace(models.target.config(), models.target.weights(), draft_options);
+      } else {
+        models.draft = espalier::llama_backend::load(paths.draft, draft_options);
+      }
       if (models.target.vocab_size() != models.draft->vocab_size()) {
         espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ",
                                                models.target.vocab_size(), " and the draft ", paths.draft, " one of ",
                                                models.draft->vocab_size(), "; they must be the same.");
       }
+      if (!is_target && has_tokenizer(paths.draft)) models.require_tokens(tokenizer_of(paths.draft));
     }
     if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
     if (models.text.size() > models.target.vocab_size()) {
@@ -94,6 +102,30 @@ struct model_set {
   }
 
  private:
+  static espalier::tokenizer tokenizer_of(const std::string& path) {
+    if (!std::filesystem::is_regular_file(path)) return espalier::tokenizer::load(path);
+    return espalier::tokenizer::from_gguf(espalier::gguf_file(path).metadata());
+  }
+
+  static bool has_tokenizer(const std::string& path) {
+    if (std::filesystem::is_regular_file(path))
+      return espalier::gguf_file(path).metadata().has("tokenizer.ggml.tokens");
+    return std::filesystem::exists(path + "/tokenizer.json") || std::filesystem::exists(path + "/tokenizer.model");
+  }
+
+  // What drafts must mean the same by its tokens. Models that were trained on may have renamed a few.
+  void require_tokens(const espalier::tokenizer& of_draft) const {
+    const int n = (std::min)(text.size(), of_draft.size());
+    int n_others = 0;
+    for (int token = 0; token < n; ++token)
+      n_others += text.piece(token) != of_draft.piece(token) ? 1 : 0;
+    if (n_others > n / 100) {
+      espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
+                                             paths.model, ": of ", n, " tokens ", n_others,
+                                             " are other texts; they must be the same.");
+    }
+  }
+
   espalier::contiguous_kv& kept(std::optional<espalier::contiguous_kv>& kv, const espalier::llama_backend& model,
                                 espalier::commit_mode mode) {
     if (!kv) kv = make_cache(model, mode);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+// A GGUF file of one's own: with and without a draft, as a chat, and files that cannot be used.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "models/model_set.hpp"
+#include "program.hpp"
+#include "tiny_gguf.hpp"
+#include "written.hpp"
+
+namespace {
+
+// The program without CUDA, which takes a tenth of a second to load.
+nlohmann::json writes(const std::string& arguments) {
+  return written("--threads 1 --max-tokens 40 " + arguments, GENERATE_ON_HOST);
+}
+
+outcome said(const std::string& arguments, const std::string& before = "") {
+  return run("--threads 1 --max-tokens 12 " + arguments, before, GENERATE_ON_HOST);
+}
+
+}  // namespace
+
+TEST_CASE("a GGUF file alone writes from what was written before", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' ";
+  const auto plain = writes(model + "--method plain --prompt 'Hello.'");
+  const auto usual = writes(model + "--prompt 'Hello.'");
+  CHECK(usual.at("method") == "cost-aware");
+  CHECK(plain.at("texts").at(0).at("tokens").size() > 10);
+  CHECK(usual.at("texts").at(0).at("tokens") == plain.at("texts").at(0).at("tokens"));
+  // A model that chats is asked; --raw goes on.
+  CHECK(text_of(writes(model + "--method plain --raw --prompt 'Hello.'")) != text_of(plain));
+  const auto chain = writes(model + "--method chain --length 3 --raw --prompt 'ababababababababababababab'");
+  CHECK(chain.at("statistics").at("drafted") > 0);
+  CHECK(chain.at("texts").at(0).at("prompt") == "ababababababababababababab");
+}
+
+TEST_CASE("a file is read as what it is, whatever its name", "[generate][gguf]") {
+  const std::string usual = tiny_gguf().write("tiny.gguf"), other = tiny_gguf().write("sha256-0123");
+  const std::string after = "' --method plain --prompt 'Hello.'";
+  CHECK(text_of(writes("--model '" + other + after)) == text_of(writes("--model '" + usual + after)));
+}
+
+TEST_CASE("one model as target and draft is loaded once, and drafts what it accepts", "[generate][gguf]") {
+  const std::string path = tiny_gguf().write("tiny.gguf");
+  models::model_set twice = models::model_set::load({path, scratch() + "/./tiny.gguf"}, {.threads = 1});
+  CHECK(twice.draft_model().weights() == twice.target.weights());
+  const std::string model = "--model '" + path + "' ";
+  const auto written = writes(model + "--draft '" + path + "' --method chain --length 4 --prompt 'Hello.'");
+  const auto& statistics = written.at("statistics");
+  CHECK(statistics.at("drafted") > 0);
+  CHECK(statistics.at("accepted") == statistics.at("drafted"));
+  CHECK(text_of(written) == text_of(writes(model + "--method plain --prompt 'Hello.'")));
+}
+
+TEST_CASE("another model drafts, of the same texts by token", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' ";
+  const std::string draft = "--draft '" + tiny_gguf{.seed = 2}.write("draft.gguf") + "' ";
+  const std::string nameless = "--draft '" + tiny_gguf{.has_tokenizer = false}.write("nameless.gguf") + "' ";
+  const std::string plain = text_of(writes(model + "--method plain --prompt 'Hello.'"));
+  CHECK(text_of(writes(model + draft + "--method dynatree --prompt 'Hello.'")) == plain);
+  CHECK(text_of(writes(model + nameless + "--method dynatree --prompt 'Hello.'")) == plain);
+}
+
+TEST_CASE("a chat answers line by line until the input ends", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' --method chain --chat";
+  const outcome two = said(model, "printf 'Hello.\\nAnd then?\\n' |");
+  REQUIRE(two.err == "");
+  CHECK(two.status == 0);
+  const outcome again = said(model, "printf 'Hello.\\n/new\\nHello.\\n' |");
+  const outcome one = said(model, "printf 'Hello.\\n' |");
+  CHECK(one.out.size() > 4);
+  CHECK(two.out.compare(0, one.out.size(), one.out) == 0);
+  CHECK(two.out.size() > one.out.size());
+  CHECK(again.out == one.out + one.out);
+  CHECK(said(model, "</dev/null ").out == "");
+}
+
+TEST_CASE("a model that cannot be used is named, with what can", "[generate][gguf]") {
+  const std::string whole = tiny_gguf().text(), model = "'" + tiny_gguf().write("tiny.gguf") + "'";
+  struct fault {
+    std::string arguments;
+    std::vector<std::string> message;
+  };
+  for (const fault& f : std::vector<fault>{
+           {"--model '" + tiny_gguf::put("notes.txt", "Some text.") + "'",
+            {"notes.txt is no GGUF file", "a folder with a config.json"}},
+           {"--model " + model + " --draft '" + tiny_gguf::put("draft.bin", "PK") + "'", {"draft.bin is no GGUF file"}},
+           {"--model " + model + " --draft '" + scratch() + "'", {"the folder " + scratch() + " holds no model"}},
+           {"--model '" + tiny_gguf::put("head.gguf", whole.substr(0, 700)) + "'",
+            {"head.gguf is cut short or damaged"}},
+           {"--model '" + tiny_gguf::put("cut.gguf", whole.substr(0, whole.size() - 1000)) + "'",
+            {"cut.gguf", "blk.1.ffn_down.weight"}},
+           {"--model '" + tiny_gguf{.architecture = "mamba"}.write("mamba.gguf") + "'",
+            {"mamba.gguf", "\"mamba\", but must be one of llama"}},
+           {"--model '" + tiny_gguf{.has_tokenizer = false}.write("nameless.gguf") + "'",
+            {"nameless.gguf", "\"tokenizer.ggml.tokens\""}},
+           {"--model " + model + " --draft '" + tiny_gguf{.spare_tokens = 5}.write("larger.gguf") + "'",
+            {"tiny.gguf has a vocabulary of 258", "larger.gguf one of 263", "they must be the same"}},
+           {"--model " + model + " --draft '" + tiny_gguf{.first_byte = 7}.write("other.gguf") + "'",
+            {"other.gguf has another vocabulary than the target", "tiny.gguf", "of 258 tokens 256 are other texts"}},
+           {"--chat --model '" + tiny_gguf{.chats = false}.write("silent.gguf") + "'",
+            {"silent.gguf has no chat template"}},
+       }) {
+    INFO(f.arguments);
+    const outcome result = said(f.arguments, "</dev/null ");
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK(result.out == "");
+    for (const std::string& part : f.message)
+      CHECK(contains(result.err, part));
+    CHECK(result.err.compare(0, 10, "generate: ") == 0);
+  }
+}
