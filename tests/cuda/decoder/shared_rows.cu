@@ -196,7 +196,7 @@ TEST_CASE("A text whose drafts are accepted gets more rows than one whose drafts
 }
 
 TEST_CASE("Levels that are drawn side by side share what one of them gains") {
-  constexpr std::int32_t capacity = 32;
+  constexpr std::int32_t capacity = 64;
   device_sequences sequences(2, capacity);
   // One text is drawn in eight paths, the other in one.
   tree<> wide(capacity), narrow(capacity);
@@ -222,6 +222,13 @@ TEST_CASE("Levels that are drawn side by side share what one of them gains") {
   };
   CHECK(limit(0) + limit(1) == 6);
   CHECK(limit(1) > limit(0));
+  // With room for all that may be drawn, nothing is held back, whatever was drawn before.
+  sequences.set(0, root.view(), 10), sequences.set(1, root.view(), 10);
+  const auto room = GENERATE(2 * capacity, 2 * capacity + 5);
+  shared.share(texts, room + 2, expected.data(), 1, 1, nullptr);
+  words = words_of(texts, 2);
+  CHECK(limit(0) == capacity);
+  CHECK(limit(1) == capacity);
 }
 
 TEST_CASE("A round has as many rows as pay") {

@@ -41,12 +41,14 @@ struct share_memory {
   std::int32_t before[gain_bins + 1];  // in those before it
   warp_sums sums;
   std::int32_t roots;
-  tree_share all;  // the rows of all texts as if they were one's
+  std::int32_t limits;  // of all trees, together
+  tree_share all;       // the rows of all texts as if they were one's
   std::int32_t even;
 };
 
 // One block: the rows that gain most, `n_rows` of all lanes, roots included; of equal bins those of the first lanes.
-// Where rows are shared before trees are drawn, each lane's limit is its share, with what is left divided evenly.
+// Where rows are shared before trees are drawn, each lane's limit is its share, with what is left divided evenly; where
+// there is room for all that trees may be, it stays as it is.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     share_rows(text_batch texts, share_arrays arrays, std::int32_t n_rows) {
@@ -61,10 +63,10 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
     }
   };
   m.rows[thread] = 0;
-  if (thread == 0) m.roots = 0;
+  if (thread == 0) m.roots = m.limits = 0;
   __syncthreads();
-  each_lane([&](const text_in_batch&, const GainsT& gains) {
-    if (thread % 32 == 0) atomicAdd(&m.roots, 1);
+  each_lane([&](const text_in_batch& here, const GainsT& gains) {
+    if (thread % 32 == 0) atomicAdd(&m.roots, 1), atomicAdd(&m.limits, here.tree.size->limit);
     gains.each([&](std::int32_t bin, std::int32_t n) { atomicAdd(&m.rows[bin], n); });
   });
   __syncthreads();
@@ -113,7 +115,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
       arrays.shares[here.place] = {all.bin, n};
       if constexpr (std::is_same_v<GainsT, level_gains>) {
         const std::int32_t most = has.bin + n + m.even;
-        if (most < here.tree.size->limit) here.tree.size->limit = most;
+        if (m.limits > drafted && most < here.tree.size->limit) here.tree.size->limit = most;
       }
     }
     taken += wanted.all;
