@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -13,6 +15,8 @@
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
 #include "espalier/cuda/backend/on_host.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
@@ -288,6 +292,123 @@ TEST_CASE("What a model of the host throws while it reads a prompt is told at on
   for (std::size_t i = 0; i < ids.size(); ++i)
     CHECK(written[ids[i]] ==
           tokens_of(host_text(part<plain>{"plain", ""}, part<target_only>{"target-only", ""}, texts[order[i]])));
+}
+
+TEST_CASE("What a round has thrown is told of its own texts, whether rounds are replayed or not") {
+  const auto fail_at = GENERATE(range(0, 14));
+  CAPTURE(fail_at);
+  const auto texts = some_texts(4, 0.9F);
+  // Of each step the texts that it told of, and whether they failed.
+  using news = std::vector<std::pair<text_id, bool>>;
+  const auto told_with = [&](bool replay) {
+    int passes = 0;
+    device::on_host target(failing_host(passes, fail_at, 1), {.max_rows = 16, .max_columns = 64});
+    device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
+    auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
+                                             {.max_texts = 3, .prompt_rows = 8}, replay);
+    add(decode, texts[0]);
+    std::vector<news> all;
+    for (int step = 0; (!decode.idle() || step < 6) && step < 300; ++step) {
+      if (step == 3 || step == 5) add(decode, texts[step == 3 ? 1 : 2]);
+      all.emplace_back();
+      for (const text_event& e : decode.step())
+        all.back().emplace_back(e.id, static_cast<bool>(e.error));
+      for (const auto& [id, failed] : all.back()) {
+        if (failed) decode.resume(id);
+      }
+    }
+    return all;
+  };
+  const std::vector<news> found = told_with(false);
+  CHECK(found == told_with(true));
+  // The first text is alone in the first rounds, in the last of which the second one's prompt is read.
+  if (fail_at < 4) {
+    for (const auto& [id, failed] : found[static_cast<std::size_t>(fail_at)])
+      CHECK((id == 0 && failed));
+  }
+}
+
+namespace {
+
+// A model of the device that does nothing in one of its passes but keep that it has failed.
+struct failing_device : device_text_backend {
+  failing_device(espalier_test::text_model model, std::int32_t max_rows)
+      : device_text_backend(37, model, max_rows), failed_(37 * static_cast<std::size_t>(max_rows)) {}
+  int passes = 0, fail_at = -1;
+  std::exception_ptr failure;
+
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    if (passes++ != fail_at) return device_text_backend::forward(kv, batch, stream);
+    failed_.fill_bytes(0xFF, stream);
+    failure = std::make_exception_ptr(error("the model is gone."));
+    return {failed_.data(), batch.n_outputs, vocab_size()};
+  }
+
+  void raise_failure() {
+    if (const std::exception_ptr raised = std::exchange(failure, nullptr)) std::rethrow_exception(raised);
+  }
+
+ private:
+  device::device_array<float> failed_;
+};
+
+}  // namespace
+
+TEST_CASE("No text begins with rows that a pass has failed to compute, whoever shares pages") {
+  const bool of_draft = GENERATE(false, true);
+  const int fail_at = GENERATE(range(0, 10)) + (of_draft ? 18 : 0);  // while prompts are read
+  CAPTURE(of_draft, fail_at);
+  // The words depend on the draft, too.
+  const part<sampled_chain, sampled_chain_options> policy{"sampled-chain", "", {.length = 4}};
+  const part<block_verification> verifier{"block-verification", ""};
+  std::vector<setting> texts = some_texts(4, 0.7F);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    texts[i].context = texts[i].draft_context = 60;
+    texts[i].prompt.assign(i == 0 ? 3 : 28 + i, 0);
+    for (std::size_t j = 0; j < texts[i].prompt.size(); ++j)
+      texts[i].prompt[j] = static_cast<token_id>(j < 26 ? 1 + j * 5 % 13 : 1 + (j + i) % 7);
+    texts[i].stop.max_tokens = i == 0 ? 30 : 6;
+  }
+  failing_device target(target_model, 4 * chain_rows + 12), draft(draft_model, 4 * chain_rows + 12);
+  (of_draft ? draft : target).fail_at = fail_at;
+  device::paged_kv<float> kv(1, 1, 4, 60, 4, 200), draft_kv(1, 1, 4, 60, 4, 200);
+  for (const auto* store : {&kv, &draft_kv})  // no row is there by chance
+    device::require(cudaMemset(store->view().data, 0x3F, 200 * 4 * 2 * sizeof(float)), "cudaMemset");
+  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(policy),
+                                           verifier.make(), kv, target, {.max_texts = 4, .prompt_rows = 12}, false);
+  std::map<text_id, std::size_t> asked{{add(decode, texts[0]), 0}};
+  const auto ask = [&](std::size_t i) { return asked[add(decode, texts[i], 1)] = i; };
+  const auto cancel = [&](text_id id) {
+    if (asked.erase(id) > 0) decode.cancel(id);
+  };
+  int failures = 0;
+  for (int step = 0; (!decode.idle() || step < 3) && step < 300; ++step) {
+    // While the first is written, the others' prompts are read; one of them is gone before that is over.
+    for (std::size_t i = 1; step == 1 && i < texts.size(); ++i)
+      ask(i);
+    if (step == 2) cancel(1);
+    std::vector<text_id> held;
+    for (const text_event& e : decode.step()) {
+      if (e.error) held.push_back(e.id);
+    }
+    failures += static_cast<int>(held.size());
+    for (const text_id id : held) {
+      if (!decode.current(id).written().empty()) {
+        decode.resume(id);
+        continue;
+      }
+      ask(asked.at(id));  // another one has its prompt
+      cancel(id);
+    }
+  }
+  CHECK(decode.idle());
+  CHECK(failures > 0);
+  for (const auto& [id, i] : asked) {
+    INFO("text " << i << ", number " << id);
+    const auto written = decode.current(id).written();
+    CHECK(std::vector<token_id>(written.begin(), written.end()) == tokens_of(host_text(policy, verifier, texts[i])));
+  }
 }
 
 TEST_CASE("A text that is only read has ended when the model of the host has read it, and not before") {

@@ -50,8 +50,7 @@ struct on_host_options {
 //!             this
 //! Law         the host backend's; logits of double are rounded to float
 //! Errors      option_error; input_error for more than max_rows rows. What the host's backend or cache raises leaves
-//!             NaN logits behind, so that nothing is committed, and is thrown by the next call of forward() or
-//!             raise_failure()
+//!             NaN logits behind, so that nothing is committed, and is thrown by raise_failure()
 //! Pre         one stream; the host leaves backend and cache alone while work is under way; outputs are not more than
 //!             rows
 template <class BackendT>
@@ -78,7 +77,6 @@ class on_host {
   requires espalier::Backend<backend_type, std::remove_reference_t<KVStoreT>> vocab_rows<float> forward(
       on_host_kv<KVStoreT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
     state& s = *state_;
-    s.failure.raise();
     if ((std::max)({batch.n_rows, batch.n_outputs, batch.n_sequences}) > s.max_rows) {
       raise<input_error>("a batch has ", (std::max)(batch.n_rows, batch.n_outputs),
                          " rows, but the backend was built for at most ", s.max_rows, " (option max_rows).");

@@ -224,8 +224,7 @@ class batch_decoder {
     ticket& t = under_way_[next_ticket_];
     t.texts.clear(), t.readers.clear();
     for (const prompt_chunk& c : chunks_) {
-      t.readers.push_back({&at(c), at(c).turn});
-      t.readers.back().ends = c.first + c.n >= at(c).text->value.written.size() - 1;
+      t.readers.push_back({&at(c), at(c).turn, c.first + c.n});
       longest = (std::max)(longest, c.first + c.n);
     }
     t.n_rows = plan.n_rows + plan.n_prompt_rows;
@@ -249,7 +248,7 @@ class batch_decoder {
       return false;
     }
     for (const prompt_chunk& c : chunks_)
-      served_.attempt(at(c), [&] { served_.has_read(at(c), c.n, true); });
+      served_.attempt(at(c), [&] { served_.reads_on(at(c), c.n); });
     next_ticket_ = 1 - next_ticket_;
     return true;
   }
@@ -279,23 +278,13 @@ class batch_decoder {
         served_.fail(p, std::current_exception());
       }
     }
-    if (!arrived.failure) {
-      for (const ticket::participant& r : t.readers) {
-        if (r.ends && r.is_there()) served_.end_if_read(*r.at);
-      }
-      return;
+    for (const ticket::participant& r : t.readers) {
+      if (!r.is_there()) continue;
+      arrived.failure ? served_.fail(*r.at, arrived.failure) : served_.has_read(*r.at, r.n_read);
     }
-    // A round behind this one may have failed, too: of several failures the first alone is told.
-    bool any = false;
-    const auto hold_readers = [&](const ticket& of) {
-      for (const ticket::participant& r : of.readers) {
-        if (r.is_there()) served_.fail(*r.at, arrived.failure);
-        any = true;
-      }
-    };
-    hold_readers(t);
-    if (rounds_.n_under_way() > 0) hold_readers(under_way_[1 - next_ticket_]);
-    if (any) served_.lose_rows();
+    // Of several failures the first alone is told: whether the pass behind this one has read its prompts is not known.
+    if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty())
+      served_.give_up();
   }
 
   template <class PieceT>

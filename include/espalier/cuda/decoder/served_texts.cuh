@@ -77,7 +77,7 @@ class served_texts {
     texts_.hold(e);
   }
 
-  // What is under way is given up: all texts go on from where the host has them.
+  // What is under way is given up: all texts go on from where the host has them, with rows that it knows to be there.
   void give_up() {
     rounds_->give_up();
     for (place& p : places_.all())
@@ -118,55 +118,53 @@ class served_texts {
 
   // The prompts of texts that have just come, in turn, as far as so many rows go, in passes of their own.
   void read_prompts(std::int32_t rows) {
-    each_chunk(rows, places_.all().size(), [&](place& p, std::int32_t n) {
+    const auto is_known = [](const place& p) { return p.n_read == p.n_known; };  // or else it waits for its round
+    each_chunk(rows, places_.all().size(), is_known, [&](place& p, std::int32_t n) {
       if (n > 0) rounds_->read(p.number, p.n_read, p.n_read + n);
-      has_read(p, n);
       record_.target_rows += n;
+      reads_on(p, n);
+      has_read(p, p.n_read);
     });
   }
 
-  // The same as chunks of a round's pass: has_read() is to be called for each once the round is under way.
+  // The same as chunks of a round's pass: reads_on() is to be called for each once the round is under way, and
+  // has_read() when it has come over.
   void plan_chunks(std::int32_t rows, std::vector<prompt_chunk>& chunks) {
     const auto most = static_cast<std::size_t>(rounds_->max_chunks(rows));
-    each_chunk(rows, most, [&](place& p, std::int32_t n) {
+    const auto any = [](const place&) { return true; };
+    each_chunk(rows, most, any, [&](place& p, std::int32_t n) {
       if (n > 0) {
         chunks.push_back({.place = p.number, .first = p.n_read, .n = n});
       } else {
-        has_read(p, 0);
+        reads_on(p, 0);
+        has_read(p, p.n_read);
       }
     });
   }
 
-  // The next n tokens of a prompt were read, or are about to be, in the stream's order. A text that was only to be read
-  // has ended then, or with the round that is about to.
-  void has_read(place& p, std::int32_t n, bool with_round = false) {
+  // The next n tokens of a prompt are about to be read, in the stream's order: rounds may begin once all are.
+  void reads_on(place& p, std::int32_t n) {
     const text& t = p.text->value.written;
-    if (n > 0) rounds_->remember(p.number, t.tokens(), p.n_read, p.n_read + n);
     p.reads = p.reads || n > 0;
     p.n_read += n;
     record_.prompt_rows += n;
     if (p.n_read < t.size() - 1) return;
     if (t.left() > 0) follow(p, 0);
     p.in_step = true;
-    if (!with_round) end_if_read(p);
   }
 
-  // Of a text that was only to be read all has been.
-  void end_if_read(place& p) {
+  // The first n_read tokens of a text have been read: no sooner does another text begin with their rows. A text that
+  // was only to be read has ended then.
+  void has_read(place& p, std::int32_t n_read) {
     entry& e = *p.text;
-    if (!p.in_step || e.value.written.left() > 0) return;
-    e.value.written.end();
-    events_.push_back({e.id, {.state = e.value.written.state()}, {}});
+    text& t = e.value.written;
+    if (p.n_known < n_read) rounds_->remember(p.number, t.tokens(), p.n_known, n_read);
+    p.n_known = n_read;
+    if (n_read < t.size() - 1 || t.left() > 0) return;
+    t.end();
+    events_.push_back({e.id, {.state = t.state()}, {}});
     leave(p);
     texts_.end(e);
-  }
-
-  // A model has failed in a pass that read prompts: what caches hold of them is not to be trusted, nor what others have
-  // begun with since.
-  void lose_rows() {
-    give_up();
-    for (place& p : places_.all())
-      rounds_->forget_rows(p.number);
   }
 
   // The draft's cache follows the text from here on, of which it has the first n_known tokens.
@@ -212,17 +210,17 @@ class served_texts {
     p.holds_rows = false;
   }
 
-  // Calls take(place, n) for texts that have not begun, in turn: the next n tokens of each, `rows` in all and of `most`
-  // texts at most, for which both caches have room. A text that begins like one before it waits, and then begins with
-  // its rows.
-  template <class FunctionT>
-  void each_chunk(std::int32_t rows, std::size_t most, const FunctionT& take) {
+  // Calls take(place, n) for those texts that have not begun and are wanted(place), in turn: the next n tokens of each,
+  // `rows` in all and of `most` texts at most, for which both caches have room. A text that begins like one before it
+  // waits, and then begins with its rows.
+  template <class WantedT, class FunctionT>
+  void each_chunk(std::int32_t rows, std::size_t most, const WantedT& wanted, const FunctionT& take) {
     readers_.assign(places_.in_turn().begin(), places_.in_turn().end());
     std::vector<place*>& now = reading_;
     now.clear();
     for (place* p : readers_) {
       if (rows == 0 || now.size() == most) return;
-      if (p->text == nullptr || p->in_step) continue;
+      if (p->text == nullptr || p->in_step || !wanted(*p)) continue;
       attempt(*p, [&] {
         const text& t = p->text->value.written;
         const std::int32_t goal = t.size() - 1;
@@ -231,8 +229,14 @@ class served_texts {
           rounds_->learn(p->number, p->text->value.policy.learnt);
         }
         p->is_new = false;
-        if (!p->reads) p->n_read = rounds_->adopt(p->number, t.tokens().first(static_cast<std::size_t>(goal)));
-        if (!p->reads && std::any_of(now.begin(), now.end(), [&](place* q) { return waits_for(*p, *q); })) return;
+        if (!p->reads) {
+          p->n_read = p->n_known = rounds_->adopt(p->number, t.tokens().first(static_cast<std::size_t>(goal)));
+          const auto is_read = [&](const place* q) { return q->n_read > q->n_known && has_more_of(*q, *p); };
+          const auto is_to_be_read = [&](const place* q) { return !q->in_step && has_more_of(*q, *p); };
+          const auto in_turn = places_.in_turn();
+          if (std::any_of(in_turn.begin(), in_turn.end(), is_read)) return;
+          if (std::any_of(now.begin(), now.end(), is_to_be_read)) return;
+        }
         const std::int32_t n = (std::min)(rows, goal - p->n_read);
         if (!ensure(*p, p->n_read + n + 1)) return;
         rows -= n;
@@ -242,12 +246,13 @@ class served_texts {
     }
   }
 
-  // Whether what another text is about to read is more of this one than there is.
-  bool waits_for(const place& p, const place& other) const {
+  // Whether a text that is being read has more of another one's beginning than that one has found.
+  bool has_more_of(const place& reader, const place& p) const {
     if constexpr (!RoundsT::shares_rows) return false;
-    if (other.text == nullptr || other.in_step) return false;
-    const auto own = p.text->value.written.tokens(), its = other.text->value.written.tokens();
-    return std::mismatch(own.begin(), own.end(), its.begin(), its.end()).first - own.begin() > p.n_read + 1;
+    if (reader.text == nullptr) return false;
+    const auto its = reader.text->value.written.tokens(), own = p.text->value.written.tokens();
+    const auto common = std::mismatch(own.begin(), own.end(), its.begin(), its.end()).first - own.begin();
+    return common > p.n_read + 1 && common > reader.n_known;
   }
 
   RoundsT* rounds_;

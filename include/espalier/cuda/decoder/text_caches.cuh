@@ -116,11 +116,6 @@ class text_caches {
       }
     });
   }
-  // No text begins with what the cache has at this place.
-  void forget_rows(std::int32_t place) {
-    release(place);
-    if constexpr (PrefixKVStore<kv_type> && !SharingKVStore<kv_type>) kv_.remember(sequence(place), 0, {});
-  }
 
   // The drafter follows the text, of which it knows the first n_known tokens.
   void begin_draft(std::int32_t place, std::span<const token_id> tokens, std::int32_t n_known) {

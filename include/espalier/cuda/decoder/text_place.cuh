@@ -27,7 +27,8 @@ struct text_place {
 
   std::int32_t number = 0;
   entry* text = nullptr;         // none: the place is free
-  std::int32_t n_read = 0;       // leading tokens of the text in the target's cache
+  std::int32_t n_read = 0;       // leading tokens of the text in the target's cache, or about to be
+  std::int32_t n_known = 0;      // of these, those that the host knows to be there
   std::int32_t n_drafted = 0;    // and of those that the host has, in the draft's
   std::int32_t n_under_way = 0;  // rounds of this text
   bool is_new = false;           // the device does not have the text yet
@@ -39,7 +40,7 @@ struct text_place {
 
   // The device has another text than the host, or none.
   void lose_step() {
-    n_read = n_drafted = n_under_way = 0;
+    n_read = n_known = n_drafted = n_under_way = 0;
     ++turn;
     is_new = true;
     reads = in_step = drafted = false;
@@ -51,7 +52,7 @@ struct round_ticket {
   struct participant {
     text_place* at;
     std::uint64_t turn;
-    bool ends = false;  // its prompt, with this pass
+    std::int32_t n_read = 0;  // tokens of its prompt, with those of this pass
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;

@@ -17,6 +17,7 @@
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/drafter/autoregressive/draft_batch.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
@@ -82,6 +83,10 @@ class autoregressive {
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
       kv_.truncate(sequence_ + place, first);  // to be written anew
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
+      if constexpr (FailingBackend<backend_type>) {  // rows that were not computed are not to be found
+        require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        backend_.raise_failure();
+      }
       kv_.remember(sequence_ + place, first, needed.subspan(static_cast<std::size_t>(first)));
     } else {
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
