@@ -120,9 +120,25 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
                                                  {.max_texts = max_texts, .prompt_rows = 6});
         told written;
         std::vector<text_id> ids;
-        // Two join later, one of them in the middle of the others' rounds.
-        for (std::size_t i = 0; i < 4; ++i)
-          ids.push_back(add(decode, texts[i]));
+        // Two join later, one of them in the middle of the others' rounds. One has options of its own.
+        PolicyT own = policy;
+        for (std::size_t i = 0; i < 4; ++i) {
+          const setting& s = texts[i];
+          if constexpr (device::TextwisePolicy<device::device_policy<typename PolicyT::type>>) {
+            if (i == 2) {
+              own.options.max_depth = 2;
+              const bool fills = [&] {
+                if constexpr (requires { own.options.fill; }) return own.options.fill;
+                return false;
+              }();
+              if (!fills) own.options.budget = 5;
+              if constexpr (requires { own.options.base_depth; }) own.options.base_depth = 2;
+              ids.push_back(decode.add(s.prompt, s.stop, s.options.text, 0, own.options));
+              continue;
+            }
+          }
+          ids.push_back(add(decode, s));
+        }
         for (int step = 0; step < 3; ++step)
           take(decode, written);
         ids.push_back(add(decode, texts[4], 1));
@@ -130,7 +146,7 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
           take(decode, written);
         for (std::size_t i = 0; i < texts.size(); ++i) {
           INFO("text " << i);
-          const auto expected = host_text(policy, verifier, texts[i]);
+          const auto expected = host_text(i == 2 ? own : policy, verifier, texts[i]);
           CHECK(written[ids[i]] == tokens_of(expected));
           CHECK(decode.current(ids[i]).state() == expected.end);
         }

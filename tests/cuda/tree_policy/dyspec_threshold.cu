@@ -53,4 +53,11 @@ TEST_CASE("Options of dyspec_threshold on the device are checked") {
   CHECK_THROWS_AS(gpu::dyspec_threshold({.max_depth = 65}), option_error);
   CHECK_THROWS_AS(gpu::dyspec_threshold({.threshold = 2}), option_error);
   CHECK(gpu::dyspec_threshold({.budget = 33}).max_nodes() == 33);
+  // Of a text: trees no larger than the policy's.
+  const gpu::dyspec_threshold some({.budget = 33, .max_depth = 6, .threshold = 0.1});
+  CHECK(some.learnt_with({.budget = 8, .max_depth = 2, .threshold = 0.3}).size() == some.learnt_bytes());
+  CHECK_THROWS_AS(some.learnt_with({.budget = 34, .max_depth = 6, .threshold = 0.1}), option_error);
+  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 7, .threshold = 0.1}), option_error);
+  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.05}), option_error);
+  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.1, .fill = true}), option_error);
 }

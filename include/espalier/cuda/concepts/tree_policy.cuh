@@ -73,7 +73,7 @@ concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStre
 //!   learnt_bytes() -> size_t   of a text, a multiple of 4
 //!   learnt() -> byte*          on the device, [places][learnt_bytes()]: values without addresses
 //! Models
-//!   dynatree
+//!   dynatree, dyspec_threshold
 template <class PolicyT>
 concept LearningPolicy = requires(const PolicyT& policy) {
   { policy.learnt_bytes() } -> std::convertible_to<std::size_t>;
@@ -85,7 +85,7 @@ concept LearningPolicy = requires(const PolicyT& policy) {
 //!
 //! Errors      option_error for options that launches are not made for: trees must be no larger than with the policy's
 //! Models
-//!   dynatree
+//!   dynatree, dyspec_threshold
 template <class PolicyT>
 concept TextwisePolicy = LearningPolicy<PolicyT> &&
     requires(const PolicyT& policy, const typename PolicyT::options_type& options) {

@@ -41,14 +41,15 @@ namespace detail {
 // A level of dyspec_threshold, for grow_level, in the memory of the device: all draws of its nodes, which are made
 // while the tree stays as it is.
 //
-// Shapes      children, reach: [places][entries][budget]; before [budget + 1]: -1, 0, 1, ..
+// Shapes      children, reach: [places][entries][budget]; before [budget + 1]: -1, 0, 1, ..; by_place [places]
 struct threshold_step {
   child_lists children;
   double* reach;     // the probability that a draw from the child is looked at
   draw_queue nodes;  // those that were asked about
   const std::int32_t* before;
-  dyspec_threshold_options options;
+  const dyspec_threshold_options* by_place;
   std::int32_t n_entries;
+  dyspec_threshold_options options{};  // of one text
 
   __device__ threshold_step of(std::int32_t place) const {
     threshold_step own = *this;
@@ -57,14 +58,15 @@ struct threshold_step {
     own.children.log_probs += first;
     own.reach += first;
     own.nodes = nodes.of(place);
+    own.options = by_place[place];
     return own;
   }
 
   __device__ std::int32_t budget() const { return options.budget; }
   __device__ std::int32_t n_draws(std::int32_t, node_id u) const { return nodes.last[u] + 1; }
-  __device__ bool expands(const tree_writer&, node_id node, std::ptrdiff_t at) const {
+  __device__ bool expands(const tree_writer& tree, node_id node, std::ptrdiff_t at) const {
     nodes.push(node, -1);
-    return options.needs(reach[at]);
+    return tree.depth[node] < options.max_depth && options.needs(reach[at]);
   }
   __device__ void ask(node_id node, std::ptrdiff_t at) const { nodes.push(node, reach[at]); }
 
@@ -115,6 +117,11 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   if (who.rank() == 0) step.nodes.push(u, reach > 0 ? reach : -1);
 }
 
+template <class OptionsT>
+ESPALIER_KERNEL void set_options(OptionsT* to, OptionsT options) {
+  *to = options;
+}
+
 }  // namespace detail
 
 //! espalier::dyspec_threshold on the device, filled or not: the same tree from the same rows and random numbers.
@@ -150,6 +157,32 @@ class dyspec_threshold {
     reach_ = device_array<double>(asked_.size() * static_cast<std::size_t>(options_.budget));
     tokens_ = device_array<token_id>(reach_.size());
     log_probs_ = device_array<float>(reach_.size());
+    by_place_ = device_array<dyspec_threshold_options>(
+        std::span<const dyspec_threshold_options>(std::vector<dyspec_threshold_options>(texts, options_)));
+  }
+
+  //! A text begins with the policy's own options.
+  void reset(std::int32_t place, cudaStream_t stream) const {
+    launch("set_options", detail::set_options<dyspec_threshold_options>, {}, stream, by_place_.data() + place,
+           options_);
+  }
+
+  std::size_t learnt_bytes() const { return sizeof(dyspec_threshold_options); }
+  std::byte* learnt() const { return reinterpret_cast<std::byte*>(by_place_.data()); }
+
+  using options_type = dyspec_threshold_options;
+  //! What a text begins with that has other options, with which trees are no larger.
+  //!
+  //! Errors      option_error for options out of range, or beyond the policy's; for another `fill`, and where it is set
+  //!             for another budget
+  std::vector<std::byte> learnt_with(const dyspec_threshold_options& options) const {
+    (void)require_options(options);
+    require_option("budget of a text", options.budget, options_.fill ? options_.budget : 1, options_.budget);
+    require_option("max_depth of a text", options.max_depth, 1, options_.max_depth);
+    require_option("threshold of a text", options.threshold, options_.threshold, 1.0);
+    require_option("fill of a text", options.fill ? 1 : 0, options_.fill ? 1 : 0, options_.fill ? 1 : 0);
+    const auto bytes = std::as_bytes(std::span(&options, 1));
+    return {bytes.begin(), bytes.end()};
   }
 
   node_list begin(const text_batch&, cudaStream_t) {
@@ -164,7 +197,7 @@ class dyspec_threshold {
                                       reach_.data(),
                                       nodes,
                                       before_.data(),
-                                      options_,
+                                      by_place_.data(),
                                       asked.n};
     const detail::row_tuning tuning = detail::row_tuning_here(rows.rows.vocab);
     launch("draw_level", detail::draw_level<text_rows>, tuning.shape(asked.n, sizeof(team::memory), texts.n), stream,
@@ -206,6 +239,7 @@ class dyspec_threshold {
   device_array<double> reach_;         // [texts][nodes asked about][budget]
   device_array<token_id> tokens_;      // likewise
   device_array<float> log_probs_;
+  device_array<dyspec_threshold_options> by_place_;  // [texts]
 };
 
 }  // namespace espalier::cuda
