@@ -64,17 +64,17 @@ class tree {
   }
 
   //! Draws the tree can ever hold.
-  int capacity() const {
+  std::int32_t capacity() const {
     if constexpr (is_static) return Capacity;
     return capacity_;
   }
   //! Draws it may hold this round.
-  int limit() const { return size_.limit; }
+  std::int32_t limit() const { return size_.limit; }
   bool full() const { return size_.n_draws >= size_.limit; }
   //! Draws that there is still room for; of `most` in all.
   std::int32_t left(std::int32_t most = INT32_MAX) const { return size_.left(most); }
   //! Nodes, root included.
-  int size() const { return size_.n_nodes; }
+  std::int32_t size() const { return size_.n_nodes; }
 
   //! Valid until the tree dies; shows the nodes that are there now, not later ones.
   tree_view view() const {

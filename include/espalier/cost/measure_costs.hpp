@@ -267,8 +267,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   const std::int32_t longest = room - most_rows - 1;
   std::vector<std::int32_t> contexts = options.contexts;
   if (contexts.empty()) {
-    const std::int32_t last = (std::min)(longest, 4096);
-    contexts = {(std::min)(last, 16), (std::max)(1, last / 3), last};
+    const std::int32_t last = (std::min)(longest, std::int32_t{4096});
+    contexts = {(std::min)(last, std::int32_t{16}), (std::max)(std::int32_t{1}, last / 3), last};
   }
   for (const std::int32_t context : contexts)
     require_option("contexts", context, 1, longest);

@@ -204,7 +204,7 @@ class batch_places {
     const std::int32_t unread = p.served.unread(t);
     // What a store has dropped of the last round is no prompt.
     const std::int32_t of_prompt = unread > max_nodes ? unread : 0;
-    p.n_prompt_rows = writes ? (std::max)(unread, 1) : p.served.left(t);
+    p.n_prompt_rows = writes ? (std::max)(unread, std::int32_t{1}) : p.served.left(t);
     if (writes && of_prompt <= prompt_rows) {
       const std::int32_t n = unread + 1 + (p.drafts ? max_nodes : 0);
       if (n > rows) return;

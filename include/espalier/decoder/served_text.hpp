@@ -271,7 +271,7 @@ class served_text {
   }
 
   // A step does not finish: no scratch is left, and the drafter will follow the text anew.
-  void give_up(const text_type& t) {
+  void give_up([[maybe_unused]] const text_type& t) {
     drafter_in_step_ = false;
 #if ESPALIER_EXCEPTIONS
     try {

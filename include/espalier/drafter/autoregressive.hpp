@@ -239,9 +239,7 @@ class autoregressive {
 
  private:
   std::int32_t words() const { return mask_words(max_nodes_); }
-  std::size_t offset(std::int32_t row) const {
-    return static_cast<std::size_t>(row) * static_cast<std::size_t>(vocab_size());
-  }
+  std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
   mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words(), words()}; }
 
   // Of the cache, what it holds of the text's beginning, n tokens at most: another part may have used it.
@@ -287,7 +285,9 @@ class autoregressive {
   }
 
   // Of the text's last tokens, whose rows of logits are wanted, those among the next n to be read.
-  std::int32_t outputs_of_next(std::int32_t n) const { return std::clamp(n_outputs_ - n_to_read_ + n, 0, n); }
+  std::int32_t outputs_of_next(std::int32_t n) const {
+    return std::clamp<std::int32_t>(n_outputs_ - n_to_read_ + n, 0, n);
+  }
 
   std::int32_t add_nodes(forward_batch& batch, std::span<const node_id> nodes) {
     const auto n = static_cast<std::int32_t>(nodes.size());

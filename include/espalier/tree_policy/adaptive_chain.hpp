@@ -86,7 +86,7 @@ class adaptive_chain {
   void observe(tree_view tree, verdict v) {
     if (drafted_ == 0) return;
     const bool all = tree.depth[v.accepted] >= drafted_;
-    length_ = all ? (std::min)(length_ + 2, options_.max_length) : (std::max)(length_ - 1, 1);
+    length_ = all ? (std::min)(length_ + 2, options_.max_length) : (std::max)(length_ - 1, std::int32_t{1});
   }
 
  private:

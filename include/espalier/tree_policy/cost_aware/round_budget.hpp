@@ -155,7 +155,7 @@ class round_budget {
   double seconds_of(std::span<const std::int32_t> asked, std::int32_t rows) const {
     double seconds = 0;
     for (std::size_t level = 0; level < asked.size(); ++level)
-      seconds += seconds_of_level(level) * asked[level] / (std::max)(asked_[level], 1);
+      seconds += seconds_of_level(level) * asked[level] / (std::max)(asked_[level], std::int32_t{1});
     if (rows > 0) {
       const double more = costs_.target_pass(n_roots_ + n_rows_, context_) - costs_.target_pass(n_roots_, context_);
       seconds += more * rows / (std::max)(n_rows_, rows);

@@ -106,7 +106,7 @@ class dynatree_rule {
       now_.high_confidence = larger(now_.high_confidence - 0.05, smaller(0.5, options_.high_confidence));
       now_.deep_probability = larger(now_.deep_probability - 0.05, smaller(0.3, options_.deep_probability));
     } else if (mean < 0.6) {
-      now_.base_depth = larger(now_.base_depth - 1, smaller(2, options_.base_depth));
+      now_.base_depth = larger(now_.base_depth - 1, smaller(std::int32_t{2}, options_.base_depth));
       now_.high_confidence = smaller(now_.high_confidence + 0.05, larger(0.95, options_.high_confidence));
       now_.deep_probability = smaller(now_.deep_probability + 0.05, larger(0.8, options_.deep_probability));
     }

@@ -75,7 +75,8 @@ class pair_select {
   };
 
   static constexpr std::int32_t mantissa_bits = 4;
-  static constexpr std::size_t most_ranks = (std::max)(ExactVocab, max_window + (std::size_t{64} << mantissa_bits));
+  static constexpr std::size_t most_ranks =
+      std::max<std::size_t>(ExactVocab, max_window + (std::size_t{64} << mantissa_bits));
 
   // A token's rank is its place among the sorted.
   void rank_exactly(std::span<const NumberT> p, std::span<const NumberT> a, std::span<const NumberT> b) {
@@ -96,7 +97,7 @@ class pair_select {
   // Ranks 0 to max_window - 1 are kept free for the window. After them come, by their leading bits: keys above 0, the
   // largest first; then all small keys, with one rank; then keys below 0, the most negative last.
   void rank_by_leading_bits(std::span<const NumberT> p, std::span<const NumberT> a, std::span<const NumberT> b) {
-    const auto exponents = (std::min)(static_cast<std::int32_t>(std::bit_width(p.size())), 30) - 2;
+    const auto exponents = std::min<std::int32_t>(static_cast<std::int32_t>(std::bit_width(p.size())), 30) - 2;
     const std::int32_t codes = exponents << mantissa_bits;
     const std::int32_t smallest = (128 - exponents) << mantissa_bits;  // of the bits of a large key that count
     const std::int32_t small_rank = max_window + codes;
