@@ -128,6 +128,15 @@ TEST_CASE("slopes that fall do not make more cost less") {
   CHECK(curve(6, 0) > curve(4, 0));
 }
 
+TEST_CASE("further texts cost the reading of their contexts") {
+  const auto curve = cost_curve::of_grid({1, 5}, {0, 100}, {1, 2, 3, 6});
+  CHECK(curve.of_texts(1, 5, 100) == curve(5, 100));
+  CHECK(curve.of_texts(4, 5, 100) == Approx(6 + 3 * 1));
+  CHECK(curve.of_texts(4, 5, 50) == Approx(4.5 + 3 * 0.5));
+  CHECK(curve.of_texts(4, 5, 0) == Approx(3));
+  CHECK(curve.of_texts(0, 0, 100) == 0);
+}
+
 TEST_CASE("one number of rows, one context") {
   const cost_curve one = cost_curve::fit(std::vector<cost_sample>{{4, 100, 0.5}});
   for (const std::int32_t rows : {1, 4, 400}) {

@@ -101,6 +101,13 @@ class cost_curve {
            c.beyond * between(context_slopes_[r.from], context_slopes_[r.to], r.share);
   }
 
+  //! The same where the rows are of n texts, each with a context of its own: a further text costs what its context adds
+  //! to a pass of one row.
+  double of_texts(std::int32_t n_texts, std::int32_t rows, std::int32_t context) const {
+    const double seconds = (*this)(rows, context);
+    return n_texts > 1 ? seconds + (n_texts - 1) * ((*this)(1, context) - (*this)(1, 0)) : seconds;
+  }
+
   std::span<const std::int32_t> rows() const { return rows_; }
   std::span<const std::int32_t> contexts() const { return contexts_; }
   std::span<const double> seconds() const { return seconds_; }

@@ -114,6 +114,22 @@ TEST_CASE("texts pay together for the passes that they share") {
   CHECK(budget.seconds_of(first, 3) > 3 * budget.seconds_of(second, 1));
 }
 
+TEST_CASE("each further text costs the reading of its own context") {
+  // After 100 tokens a pass takes a second more, however many rows it has.
+  const auto curve = [](double row) { return cost_curve::of_grid({1, 9}, {0, 100}, {1, 2, 1 + 8 * row, 2 + 8 * row}); };
+  round_budget budget(cost_model{{}, {}, {}, curve(0.5), curve(0.25)}, 8);
+  budget.begin(4, 100);
+  const double plain_seconds = 2 + 3 * 0.25 + 3, rate = 4 / plain_seconds;
+  CHECK(budget.round_seconds() == Approx(plain_seconds));
+  CHECK(budget.of_rows(1) == Approx(2 * rate * 0.25));
+  CHECK(budget.of_pass(1) == Approx(2 * rate * (2 + 3 * 0.5 + 3) / 4));
+  CHECK(budget.of_nodes(2) == Approx(2 * rate * 0.5));
+  budget.add_nodes(0, 2);  // of two texts
+  CHECK(budget.round_seconds() == Approx(plain_seconds + 2.5 + 1));
+  budget.begin(1, 100);
+  CHECK(budget.round_seconds() == 2);
+}
+
 TEST_CASE("the price of a row is that beside as many others as texts lately had") {
   const cost_model costs{{}, {}, {}, cost_curve::linear(0.1, 0), cost_curve::of_grid({1, 16, 17}, {0}, {1, 1, 9})};
   round_budget budget(costs, 8);

@@ -42,10 +42,10 @@ class round_size {
     if (!costs_ || all <= lanes || !has_seen_) return all;
     double draft = costs_->opening;
     for (const std::int32_t asked : asked_)
-      draft += costs_->draft_pass(asked * lanes, context);
+      draft += costs_->draft_pass.of_texts(lanes, asked * lanes, context);
     const auto rate = [&](std::int32_t i) {
       const std::int32_t rows = (std::min)(lanes << i, all);
-      const double seconds = costs_->target_pass(rows + other_rows, context) + (i > 0 ? draft : 0.0);
+      const double seconds = costs_->target_pass.of_texts(lanes, rows + other_rows, context) + (i > 0 ? draft : 0.0);
       return (1 + (i > 0 ? gains_[static_cast<std::size_t>(i)] : 0.0)) / (std::max)(seconds, 1e-12);
     };
     std::int32_t best = 1;

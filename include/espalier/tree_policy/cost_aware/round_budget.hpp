@@ -21,9 +21,9 @@ namespace espalier {
 //! raise the rate, and with it the price. The rate is never taken to be less than that of plain decoding, which can be
 //! had at any time.
 //!
-//! Many texts share what a pass costs. A row's price is what it adds to a pass that has the others' rows, as many as
-//! they lately had. A further draft pass is made if all that texts expect to gain from it is more than it costs; then
-//! those ask that gain.
+//! Many texts share what a pass costs, but each has a context of its own to be read (cost_curve::of_texts). A row's
+//! price is what it adds to a pass that has the others' rows, as many as they lately had. A further draft pass is made
+//! if all that texts expect to gain from it is more than it costs; then those ask that gain.
 //!
 //! Complexity  begin: O(budget) looks at curves, O(1) for all else; no allocation after construction
 //! Law         times are the cost model's alone: no clock is read
@@ -88,7 +88,9 @@ class round_budget {
   double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
 
   //! A text's part of a further draft pass over n of its nodes, where all texts want as many.
-  double of_pass(std::int32_t n) const { return rate_ * costs_.draft_pass(n * n_texts_, context_) / n_texts_; }
+  double of_pass(std::int32_t n) const {
+    return rate_ * costs_.draft_pass.of_texts(n_texts_, n * n_texts_, context_) / n_texts_;
+  }
   //! What n nodes of a text add to a pass that is made for one of them and for the other texts.
   double of_nodes(std::int32_t n) const {
     return rate_ * (costs_.draft_pass(n_texts_ - 1 + n, context_) - costs_.draft_pass(n_texts_, context_));
@@ -102,12 +104,12 @@ class round_budget {
   //! tokens of it, where n texts are written and this one goes on for `left` tokens more. What is gained a token is
   //! what chains would gain whose tokens are accepted as often as first children lately were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
-    const double plain = rate_of(n_texts, context);
+    const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;
     for (std::int32_t m = 1; m < static_cast<std::int32_t>((std::min)(max_ahead, rows_.size())); ++m) {
       tokens += level *= share_;
       const double seconds =
-          costs_.target_pass(n_texts * (1 + m), context) + costs_.opening + m * costs_.draft_pass(n_texts, context);
+          costs_.target_pass.of_texts(n_texts, n_texts * (1 + m), context) + costs_.opening + m * draft;
       rate = (std::max)(rate, n_texts * tokens / (std::max)(seconds, least_seconds));
     }
     return left * (1 - plain / rate) > plain * costs_.draft_pass(unread, 0);
@@ -129,7 +131,8 @@ class round_budget {
     double most = 0;
     levels_ = 0;
     for (std::size_t m = 0; m < max_ahead; ++m) {
-      const double passes = static_cast<double>(m + 1) * rate_ * costs_.draft_pass(offered_[m].n_texts, context_);
+      const std::int32_t n = offered_[m].n_texts;
+      const double passes = static_cast<double>(m + 1) * rate_ * costs_.draft_pass.of_texts(n, n, context_);
       if (offered_[m].gain - passes > most) most = offered_[m].gain - passes, levels_ = m + 1;
     }
     offered_ = {};
@@ -182,7 +185,7 @@ class round_budget {
 
   //! What the cost model says of this round.
   double round_seconds() const {
-    double seconds = costs_.target_pass(n_roots_ + n_rows_, context_);
+    double seconds = costs_.target_pass.of_texts(n_texts_, n_roots_ + n_rows_, context_);
     for (std::size_t level = 0; level < asked_.size(); ++level)
       seconds += seconds_of_level(level);
     return seconds;
@@ -203,17 +206,19 @@ class round_budget {
 
   // Tokens a second of plain decoding.
   double rate_of(std::int32_t n_texts, std::int32_t context) const {
-    return n_texts / (std::max)(costs_.target_pass(n_texts, context), least_seconds);
+    return n_texts / (std::max)(costs_.target_pass.of_texts(n_texts, n_texts, context), least_seconds);
   }
 
   // The first level opens the round.
   double seconds_of_level(std::size_t level) const {
-    return costs_.draft_pass(asked_[level], context_) + (level == 0 && asked_[0] > 0 ? costs_.opening : 0.0);
+    const std::int32_t n_texts = (std::min)(asked_[level], n_texts_);
+    return costs_.draft_pass.of_texts(n_texts, asked_[level], context_) +
+           (level == 0 && asked_[0] > 0 ? costs_.opening : 0.0);
   }
 
   // The shortest chains that gain time in k texts, if all of them are accepted.
   std::int32_t least_chain(std::int32_t k) const {
-    const double root = costs_.target_pass(n_roots_, context_), pass = costs_.draft_pass(k, context_);
+    const double root = costs_.target_pass(n_roots_, context_), pass = costs_.draft_pass.of_texts(k, k, context_);
     const auto budget = static_cast<std::int32_t>(rows_.size()) - 1;
     double rows = 0;
     for (std::int32_t i = 1; i <= budget; ++i) {
