@@ -36,7 +36,13 @@ espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
 espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
-espalier_target(espalier_torch "${espalier_torch_headers}" EXPORT_NAME torch LINK espalier::files torch)
+# Here LibTorch is what espalier_find_torch() finds, or what the project around this one has found; installed, it is Torch's package.
+add_library(espalier_libtorch INTERFACE)
+if(TARGET torch)
+  target_link_libraries(espalier_libtorch INTERFACE torch)
+endif()
+espalier_target(espalier_torch "${espalier_torch_headers}" EXPORT_NAME torch
+  LINK espalier::files "$<BUILD_INTERFACE:espalier_libtorch>" "$<INSTALL_INTERFACE:torch>")
 espalier_target(espalier_tokenizer "${espalier_tokenizer_headers}" EXPORT_NAME tokenizer
   LINK espalier::files PCRE2::8BIT utf8proc::utf8proc sentencepiece::sentencepiece)
 espalier_target(espalier_cuda "${espalier_cuda_headers}" EXPORT_NAME cuda LINK espalier::core CUDA::cudart)

@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
   }
   try {
     const std::vector<token_id> prompt(std::istream_iterator<token_id>(std::cin), {});
+    if (!std::cin.eof())
+      espalier::raise<espalier::input_error>("the prompt has something that is no token after ", prompt.size(),
+                                             " tokens.");
     torch_backend target(torch_module::load(argv[1]));
     contiguous_kv cache = cache_for(target);
     if (argc == 3) {

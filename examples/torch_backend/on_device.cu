@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The same on a GPU: torch_on_device TARGET.pt [DRAFT.pt] < tokens, of files that export.py wrote with --device cuda.
 // Without a draft, plain decoding.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -27,8 +28,12 @@ struct torch_model {
   device::contiguous_kv<float> kv;
 
   explicit torch_model(const std::string& path)
-      : backend(espalier::torch_module::load(path, at::Device(at::kCUDA, 0)), {.max_positions = 2048}),
-        kv(backend.cache()) {}
+      : backend(with_limit(espalier::torch_module::load(path, at::kCUDA))), kv(backend.cache()) {}
+
+  static device::torch_backend with_limit(espalier::torch_module module) {
+    const int positions = std::min(2048, module.shape().max_positions);
+    return device::torch_backend(std::move(module), {.max_positions = positions});
+  }
 };
 
 template <class DrafterT, class PolicyT>
@@ -50,6 +55,9 @@ int main(int argc, char** argv) {
   }
   try {
     const std::vector<espalier::token_id> prompt(std::istream_iterator<espalier::token_id>(std::cin), {});
+    if (!std::cin.eof())
+      espalier::raise<espalier::input_error>("the prompt has something that is no token after ", prompt.size(),
+                                             " tokens.");
     torch_model target(argv[1]);
     if (argc == 3) {
       torch_model draft(argv[2]);

@@ -30,18 +30,18 @@ ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
 //!
 //! Shapes      out [n_rows][columns], columns are the cache slots of the row's own sequence; hidden beyond them
 //! Complexity  O(n_rows * columns)
-//! Errors      input_error where a sequence has more slots than columns, or out is too small
+//! Errors      input_error where a row sees a slot beyond the columns, or out is too small
 template <class ElementT>
 void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std::span<ElementT> out) {
   detail::require_room("a dense mask", out.size(), static_cast<std::int64_t>(batch.n_rows()) * columns);
   std::size_t i = 0;
   for (const batch_sequence& s : batch.sequences) {
     const sequence_mask mask(s, batch.mask.data());
-    if (mask.n_slots() > columns) {
-      raise<input_error>("a dense mask of ", columns, " columns cannot show the ", mask.n_slots(),
-                         " slots of sequence ", s.sequence, ".");
-    }
     for (std::int32_t row = 0; row < mask.n_rows; ++row) {
+      if (mask.prefix + mask.n_columns(row) > columns) {
+        raise<input_error>("a dense mask of ", columns, " columns cannot show the ", mask.prefix + mask.n_columns(row),
+                           " slots of sequence ", s.sequence, ".");
+      }
       for (std::int32_t c = 0; c < columns; ++c)
         out[i++] = dense_mask_element<ElementT>(mask.sees(row, c));
     }

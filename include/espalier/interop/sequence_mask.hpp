@@ -12,8 +12,8 @@ namespace espalier::interop {
 //! and columns count from the sequence's first.
 //!
 //! Shapes      words [n_rows][n_words]
-//! Pre         but for sees: row i is in scratch slot i, as in every batch of a whole tree, with a chain before it or
-//!             without
+//! Pre         but for sees and n_columns: row i is in scratch slot i, as in every batch of a whole tree, with a chain
+//!             before it or without
 struct sequence_mask {
   const std::uint32_t* words = nullptr;
   std::int32_t n_words = 0;
@@ -23,7 +23,7 @@ struct sequence_mask {
   ESPALIER_HOST_DEVICE sequence_mask(const batch_sequence& s, const std::uint32_t* mask)
       : words(mask + s.mask_begin), n_words(s.mask_words), n_rows(s.row_end - s.row_begin), prefix(s.prefix) {}
 
-  //! Cache slots that the sequence has in this pass.
+  //! Cache slots that the sequence has with this pass.
   ESPALIER_HOST_DEVICE std::int32_t n_slots() const { return prefix + n_rows; }
 
   //! Whether the row sees the cache slot. Rows that are not there, padding, see what is committed and the first row, so
@@ -40,19 +40,31 @@ struct sequence_mask {
     for (std::int32_t w = row / 32; w >= 0; --w) {
       std::uint32_t bits = word(row, w);
       if (w == row / 32) bits &= (1U << (row % 32)) - 1U;
-      if (bits == 0) continue;
-      std::int32_t highest = 0;
-      for (std::int32_t step = 16; step > 0; step /= 2) {
-        if (bits >> (highest + step) != 0) highest += step;
-      }
-      return w * 32 + highest;
+      if (bits != 0) return w * 32 + highest_bit(bits);
     }
     return -1;
+  }
+
+  //! Columns up to the last one that the row sees. Complexity O(n_words).
+  ESPALIER_HOST_DEVICE std::int32_t n_columns(std::int32_t row) const {
+    for (std::int32_t w = n_words - 1; w >= 0; --w) {
+      if (word(row, w) != 0) return w * 32 + highest_bit(word(row, w)) + 1;
+    }
+    return 0;
   }
 
   //! 32 columns of a row; none where the row or the word is not there.
   ESPALIER_HOST_DEVICE std::uint32_t word(std::int32_t row, std::int32_t w) const {
     return row < n_rows && w < n_words ? words[static_cast<std::int64_t>(row) * n_words + w] : 0U;
+  }
+
+ private:
+  ESPALIER_HOST_DEVICE static std::int32_t highest_bit(std::uint32_t bits) {
+    std::int32_t highest = 0;
+    for (std::int32_t step = 16; step > 0; step /= 2) {
+      if (bits >> (highest + step) != 0) highest += step;
+    }
+    return highest;
   }
 };
 

@@ -101,8 +101,8 @@ TEST_CASE("a tree that a module drafts layer by layer writes plain decoding's te
   const auto expected = plainly.generate(prompt, stop);
   const std::vector<token_id> text(expected.begin(), expected.end());
   int rounds = 0;
-  auto by_trees = make_decoder(autoregressive(tiny(), cache_for(target, 64)), dynatree({.budget = 16}),
-                               greedy(), cache, target);
+  auto by_trees =
+      make_decoder(autoregressive(tiny(), cache_for(target, 64)), dynatree({.budget = 16}), greedy(), cache, target);
   const auto written = by_trees.generate(prompt, stop, [&](const round_record&) { ++rounds; });
   CHECK(std::vector<token_id>(written.begin(), written.end()) == text);
   CHECK(rounds <= 20);
@@ -147,6 +147,9 @@ TEST_CASE("files that hold no module are refused by name") {
   const torch::jit::Module module = torch::jit::load(folder + "/model.pt");
   module.save(path.string());  // without its shape
   CHECK_THROWS_WITH(torch_module::load(path.string()), Catch::Matchers::Contains("does not say its vocab_size"));
+  module.save(path.string(),
+              {{"espalier.json", R"({"vocab_size": 4294967368, "n_layers": 2, "row_size": 16, "max_positions": 64})"}});
+  CHECK_THROWS_WITH(torch_module::load(path.string()), Catch::Matchers::Contains("vocab_size is 4294967368"));
   CHECK_THROWS_AS(torch_module(module, {.vocab_size = 72, .n_layers = 2, .row_size = 0, .max_positions = 64}, at::kCPU),
                   option_error);
   std::filesystem::remove(path);

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "espalier/concepts/backend.hpp"
+#include "espalier/core/batch_check.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
-#include "espalier/core/batch_check.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"

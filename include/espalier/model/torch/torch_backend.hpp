@@ -4,7 +4,6 @@
 #include <torch/script.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,6 +14,7 @@
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/interop/sequence_mask.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/torch/torch_module.hpp"
 #include "espalier/model/torch/torch_options.hpp"
@@ -53,16 +53,18 @@ class torch_backend {
     const torch_shape& shape = module_.shape();
     detail::check_batch(batch, {max_rows(), vocab_size(), max_positions(), kv.capacity()});
     detail::check_store(kv, batch, shape.n_layers, shape.row_size);
-    const c10::InferenceMode no_gradients;
-    std::vector<at::Tensor> parts;
-    std::span<const std::int32_t> outputs = batch.outputs;
-    for (const batch_sequence& s : batch.sequences) {
-      const auto n = static_cast<std::size_t>(std::ranges::lower_bound(outputs, s.row_end) - outputs.begin());
-      parts.push_back(pass(kv, batch, s, outputs.first(n)));
-      outputs = outputs.subspan(n);
-    }
-    if (!parts.empty()) logits_ = parts.size() == 1 ? parts[0] : at::cat(parts);
-    logits_ = logits_.to(at::kFloat).contiguous();
+    detail::asking_torch(batch.n_rows(), [&] {
+      const c10::InferenceMode no_gradients;
+      std::vector<at::Tensor> parts;
+      std::span<const std::int32_t> outputs = batch.outputs;
+      for (const batch_sequence& s : batch.sequences) {
+        const auto n = static_cast<std::size_t>(std::ranges::lower_bound(outputs, s.row_end) - outputs.begin());
+        parts.push_back(pass(kv, batch, s, outputs.first(n)));
+        outputs = outputs.subspan(n);
+      }
+      if (!parts.empty()) logits_ = parts.size() == 1 ? parts[0] : at::cat(parts);
+      logits_ = logits_.to(at::kFloat).contiguous();
+    });
     return {logits_.data_ptr<float>(), static_cast<std::int32_t>(batch.outputs.size()), shape.vocab_size};
   }
 
@@ -82,22 +84,15 @@ class torch_backend {
 
   // [rows][columns], up to the last slot that any row sees.
   static at::Tensor seen(const forward_batch_view& batch, const batch_sequence& s) {
-    std::int32_t columns = s.prefix;
-    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
-      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
-      for (std::size_t w = 0; w < mask.size(); ++w)
-        columns = (std::max)(
-            columns, s.prefix + static_cast<std::int32_t>(32 * w + static_cast<std::size_t>(std::bit_width(mask[w]))));
-    }
-    at::Tensor seen = at::zeros({s.row_end - s.row_begin, columns}, at::kBool);
-    seen.narrow(1, 0, s.prefix).fill_(true);
+    const interop::sequence_mask mask(s, batch.mask.data());
+    std::int32_t columns = 0;
+    for (std::int32_t row = 0; row < mask.n_rows; ++row)
+      columns = (std::max)(columns, s.prefix + mask.n_columns(row));
+    const at::Tensor seen = at::empty({mask.n_rows, columns}, at::kBool);
     bool* to = seen.data_ptr<bool>();
-    for (std::int32_t row = s.row_begin; row < s.row_end; ++row, to += columns) {
-      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
-      for (std::int32_t c = s.prefix; c < columns; ++c) {
-        const std::int32_t bit = c - s.prefix;
-        to[c] = (mask[static_cast<std::size_t>(bit / 32)] >> (bit % 32) & 1U) != 0;
-      }
+    for (std::int32_t row = 0; row < mask.n_rows; ++row) {
+      for (std::int32_t slot = 0; slot < columns; ++slot)
+        *to++ = mask.sees(row, slot);
     }
     return seen;
   }

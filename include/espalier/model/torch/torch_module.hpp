@@ -18,10 +18,26 @@ namespace espalier {
 
 namespace detail {
 
-// What PyTorch says, without the stack of its own functions.
-inline std::string first_line(const std::exception& error) {
+// What PyTorch says, without the stacks of Python's and its own functions.
+inline std::string said_by_torch(const std::exception& error) {
   const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
+  const std::size_t last = text.rfind("Error: ");
+  const std::size_t from = last == std::string::npos ? 0 : last + 7;
+  return text.substr(from, text.find('\n', from) - from);
+}
+
+// Runs what asks PyTorch for a pass of so many rows.
+//
+// Errors: the library's as they are; torch_error for all others
+template <class FunctionT>
+decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
+  try {
+    return ask();
+  } catch (const error&) {
+    throw;
+  } catch (const std::exception& failure) {
+    raise<torch_error>("PyTorch could not make a pass over ", n_rows, " rows: ", said_by_torch(failure));
+  }
 }
 
 }  // namespace detail
@@ -33,8 +49,9 @@ inline std::string first_line(const std::exception& error) {
 //! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and gives the logits
 //! of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
 //!
-//! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool, columns above every slot; outputs [n]
-//!             int64; keys, values [n_layers][capacity][row_size], capacity >= columns; logits [n][vocab_size]
+//! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
+//!             [n_layers][capacity][row_size], slots below capacity, columns at most; the slots of rows that are looked
+//!             at lie below columns, those of padding rows, which a GPU has, may not. logits [n][vocab_size]
 //! Errors      load: model_error that names the file; the call: torch_error with PyTorch's words, or for logits of
 //!             another shape
 class torch_module {
@@ -46,15 +63,17 @@ class torch_module {
     try {
       loaded = torch::jit::load(path, device, beside);
     } catch (const std::exception& error) {
-      raise<model_error>(path, " is no TorchScript module that this PyTorch can load: ", detail::first_line(error));
+      raise<model_error>(path, " is no TorchScript module that this PyTorch can load: ", detail::said_by_torch(error));
     }
+    if (!loaded.find_method("forward")) raise<model_error>(path, ": its module has no method named forward.");
     return {std::move(loaded), shape_from(beside.at("espalier.json"), path), device};
   }
 
+  //! Of a module that was made otherwise; it goes to the device.
   torch_module(torch::jit::Module module, const torch_shape& shape, at::Device device)
       : module_(std::move(module)), shape_(require_options(shape)), device_(device) {
+    module_.to(device_);
     module_.eval();
-    if (!module_.find_method("forward")) raise<model_error>("the module of PyTorch has no method named forward.");
   }
 
   const torch_shape& shape() const { return shape_; }
@@ -63,12 +82,9 @@ class torch_module {
   at::Tensor operator()(const at::Tensor& tokens, const at::Tensor& positions, const at::Tensor& slots,
                         const at::Tensor& seen, const at::Tensor& outputs, const at::Tensor& keys,
                         const at::Tensor& values) {
-    at::Tensor logits;
-    try {
-      logits = module_.forward({tokens, positions, slots, seen, outputs, keys, values}).toTensor();
-    } catch (const std::exception& error) {
-      raise<torch_error>("PyTorch could not make a pass over ", tokens.size(0), " rows: ", last_line(error));
-    }
+    const at::Tensor logits = detail::asking_torch(tokens.size(0), [&] {
+      return module_.forward({tokens, positions, slots, seen, outputs, keys, values}).toTensor();
+    });
     if (logits.dim() != 2 || logits.size(0) != outputs.size(0) || logits.size(1) != shape_.vocab_size) {
       raise<torch_error>("the module of PyTorch gave logits of another shape than [", outputs.size(0), "][",
                          shape_.vocab_size, "].");
@@ -77,14 +93,6 @@ class torch_module {
   }
 
  private:
-  // An error inside a module says where it happened, and in its last line what.
-  static std::string last_line(const std::exception& error) {
-    std::string text = error.what();
-    text = text.substr(0, text.find("Exception raised from"));
-    text.erase(text.find_last_not_of(" \n") + 1);
-    return text.substr(text.find_last_of('\n') + 1);
-  }
-
   static torch_shape shape_from(const std::string& text, const std::string& path) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     torch_shape shape;
@@ -93,7 +101,10 @@ class torch_module {
         raise<model_error>(path, " does not say its ", name,
                            ": it must have been saved with a file espalier.json that does (export.py writes one).");
       }
-      to = json[name].get<std::int32_t>();
+      const auto number = json[name].get<std::int64_t>();
+      if (number < 1 || number > 1 << 30)
+        raise<model_error>(path, " says that its ", name, " is ", number, ", but it must be 1 to ", 1 << 30, ".");
+      to = static_cast<std::int32_t>(number);
     };
     read("vocab_size", shape.vocab_size);
     read("n_layers", shape.n_layers);

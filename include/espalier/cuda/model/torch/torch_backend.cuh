@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/script.h>
@@ -28,18 +29,22 @@ namespace espalier::cuda {
 //! Shapes      forward -> [n_outputs][vocab_size] float on the device, valid until the next call
 //! Complexity  one call of the module; its mask takes one launch beside it
 //! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
-//! Errors      option_error for a module elsewhere than on a GPU; input_error for a cache of another shape, of several
-//!             texts, or without a slot beyond the longest text; torch_error where the module fails
-//! Pre         decoders are made with replay = false: PyTorch's allocator would have to be told of a capture
+//! Errors      option_error for a module elsewhere than on a GPU, and where a graph captures the pass, of which PyTorch's
+//!             allocator would have to be told: make decoders with replay = false; input_error for a cache of another
+//!             shape, of several texts, or without a slot beyond the longest text; torch_error where the module fails
+//! Pre         the cache is of cache(), or holds numbers: attention multiplies what it does not see by zero
 class torch_backend {
  public:
   using number = float;
 
   explicit torch_backend(torch_module module, const torch_options& options = {})
-      : module_(std::move(module)), limits_(espalier::detail::limited(options, module_.shape())) {
+      : module_(std::move(module)),
+        limits_(espalier::detail::limited(options, module_.shape())),
+        device_(module_.device()) {
     if (!module_.device().is_cuda()) {
       raise<option_error>("this backend is a GPU's, but the module of PyTorch is on ", module_.device().str(), ".");
     }
+    if (!device_.has_index()) device_ = at::Device(at::kCUDA, c10::cuda::current_device());
   }
 
   //! A cache for one text, with a slot beyond the longest, where padding rows write.
@@ -69,8 +74,19 @@ class torch_backend {
       raise<input_error>("the cache has ", kv.capacity(), " slots, but needs one more than the longest text, ",
                          max_positions(), " tokens (option max_positions), where padding rows write.");
     }
+    cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
+    require(cudaStreamIsCapturing(stream, &captures), "cudaStreamIsCapturing");
+    if (captures != cudaStreamCaptureStatusNone) {
+      raise<option_error>("a graph cannot capture the passes of PyTorch: make the decoder with replay = false.");
+    }
+    espalier::detail::asking_torch(batch.n_rows, [&] { pass(kv, batch, stream); });
+    return {logits_.data_ptr<float>(), batch.n_outputs, shape.vocab_size};
+  }
+
+ private:
+  void pass(contiguous_kv<float>& kv, const forward_batch_view& batch, cudaStream_t stream) {
     const c10::InferenceMode no_gradients;
-    const c10::cuda::CUDAStreamGuard in(c10::cuda::getStreamFromExternal(stream, module_.device().index()));
+    const c10::cuda::CUDAStreamGuard in(c10::cuda::getStreamFromExternal(stream, device_.index()));
     // Padding rows write their keys and values to the last slot, which no text reaches.
     const at::Tensor slots = indices(batch.slots, batch.n_rows);
     const at::Tensor places = at::where(slots < 0, std::int64_t{kv.capacity()} - 1, slots);
@@ -83,13 +99,9 @@ class torch_backend {
                       outputs, rows_at(kv, view.key(0, 0, 0)), rows_at(kv, view.value(0, 0, 0)))
                   .to(at::kFloat)
                   .contiguous();
-    return {logits_.data_ptr<float>(), batch.n_outputs, shape.vocab_size};
   }
 
- private:
-  at::TensorOptions options(at::ScalarType number) const {
-    return at::TensorOptions().dtype(number).device(module_.device());
-  }
+  at::TensorOptions options(at::ScalarType number) const { return at::TensorOptions().dtype(number).device(device_); }
 
   at::Tensor indices(const std::int32_t* data, std::int64_t n) const {
     return at::from_blob(const_cast<std::int32_t*>(data), {n}, options(at::kInt)).to(at::kLong);
@@ -105,6 +117,7 @@ class torch_backend {
 
   torch_module module_;
   torch_options limits_;
+  at::Device device_;
   at::Tensor logits_;
 };
 
