@@ -21,11 +21,14 @@ struct prompt_domain {
 };
 
 //! Reads prompts by domain, in the order of the file; all of them are one domain where the file names none.
+//! encode(text) makes tokens of a text.
 //!
 //! Errors      input_error for a file that cannot be read, a domain that it does not have or that has several
 //!             temperatures, or a prompt after which `max_tokens` more tokens do not fit the models
-inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_set& models,
-                                                      const std::vector<std::string>& wanted, int max_tokens) {
+template <class EncodeT>
+std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_set& models,
+                                               const std::vector<std::string>& wanted, int max_tokens,
+                                               const EncodeT& encode) {
   std::vector<prompt_domain> domains;
   const auto find = [&](const std::string& name) {
     return std::find_if(domains.begin(), domains.end(), [&](const prompt_domain& d) { return d.name == name; });
@@ -38,7 +41,7 @@ inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, c
       espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": the domain ", name,
                                              " has prompts of several temperatures; it must have one.");
     }
-    auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    auto tokens = prompt.tokens.empty() ? encode(prompt.text) : prompt.tokens;
     if (static_cast<int>(tokens.size()) + max_tokens > models.context()) {
       espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": ", tokens.size(), " tokens and ",
                                              max_tokens, " more do not fit the models' context of ", models.context(),
@@ -50,6 +53,13 @@ inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, c
     if (find(name) == domains.end()) espalier::raise<espalier::input_error>(path, " has no domain ", name, ".");
   }
   return domains;
+}
+
+//! The same of texts that are gone on from as they are.
+inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_set& models,
+                                                      const std::vector<std::string>& wanted, int max_tokens) {
+  return read_prompt_domains(path, models, wanted, max_tokens,
+                             [&](const std::string& text) { return models.text.encode_prompt(text); });
 }
 
 //! Takes the first n prompts of each domain away, to choose settings by; what is left is measured.

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSL-1.0
+// A model that people use, on questions of six kinds: every method that generate knows over every drafter, greedy and
+// sampled, and llama.cpp's plain decoding of the same file where it is built in.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/hana/for_each.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../../examples/generate/arguments.hpp"
+#include "../../examples/generate/chat_prompt.hpp"
+#include "../../examples/generate/methods.hpp"
+#include "../../examples/generate/pairings.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/cost/hardware_name.hpp"
+#include "prompt_set.hpp"
+#include "real_models_report.hpp"
+#include "report_file.hpp"
+#include "table_arguments.hpp"
+#include "timed_texts.hpp"
+
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+#include <filesystem>
+
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/model/llama_cpp/llama_cpp_backend.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/verifier/target_only.hpp"
+#endif
+
+namespace {
+
+using tokens = std::vector<espalier::token_id>;
+
+struct arguments : bench::table_arguments {
+  arguments() {
+    models.model.clear();
+    prompts = ESPALIER_BENCH_MODELS "/smollm2/prompts.jsonl";
+  }
+
+  int tokens = 96;
+  int measure = 4;
+  int repeats = 1;
+  std::vector<std::string> methods;
+  std::string plot;
+  bool quick = false;
+};
+
+struct contestant {
+  bench::named_method named{};
+  std::int32_t rows = 0;  // of its longest pass
+  std::function<generate::written_text(models::model_set&, std::span<const espalier::token_id>)> write{};
+};
+
+contestant by(std::string name, const generate::arguments& how, const generate::pairing& parts) {
+  bench::method_group group = bench::method_group::tree;
+  if (parts.method == "plain") group = bench::method_group::plain;
+  if (parts.method.ends_with("chain")) group = bench::method_group::chain;
+  if (parts.method.starts_with("cost-aware")) group = bench::method_group::cost_aware;
+  return {{std::move(name), group},
+          generate::longest_pass(how, parts.method),
+          [=](models::model_set& models, std::span<const espalier::token_id> prompt) {
+            models.forget_texts();
+            return generate::write(models, how, parts.method, parts.verifier, prompt,
+                                   [](const espalier::round_record&) {});
+          }};
+}
+
+// Sets the number that makes a method's trees larger, of those that are tried in several sizes. False for others.
+bool resize(generate::arguments& how, std::string_view method, std::int32_t size) {
+  bool found = false;
+  boost::hana::for_each(how.policies, [&](auto& part) {
+    if (part.name != method) return;
+    using options = std::remove_cvref_t<decltype(part.options)>;
+    if constexpr (std::is_same_v<options, espalier::chain_options>) {
+      part.options.length = size;
+      found = true;
+    } else if constexpr (std::is_same_v<options, espalier::best_first_options>) {
+      part.options.budget = size;
+      found = true;
+    }
+  });
+  return found;
+}
+
+// Plain decoding first, and every method over every drafter that there is.
+std::vector<contestant> contestants(const arguments& a, const models::model_paths& paths, float temperature) {
+  generate::arguments how;
+  how.models = paths;
+  how.max_tokens = a.tokens;
+  how.target.text.sampling.temperature = temperature;
+  how.compare = true;
+  std::vector<contestant> list{by("plain", how, {"plain", generate::default_verifier("plain", temperature > 0)})};
+  const auto add = [&](generate::drafter_kind drafter, std::string_view name) {
+    how.drafter = drafter;
+    for (const generate::pairing& parts : generate::pairings(how)) {
+      const bool is_wanted =
+          a.methods.empty() || std::find(a.methods.begin(), a.methods.end(), parts.method) != a.methods.end();
+      if (parts.method == "plain" || !is_wanted) continue;
+      generate::arguments sized = how;
+      if (!resize(sized, parts.method, 1)) {
+        list.push_back(by(fmt::format("{}, {}", parts.method, name), how, parts));
+        continue;
+      }
+      for (const std::int32_t size : {2, 4, 8, 16}) {
+        resize(sized, parts.method, size);
+        list.push_back(by(fmt::format("{} {}, {}", parts.method, size, name), sized, parts));
+      }
+    }
+  };
+  add(generate::drafter_kind::prompt_lookup, "look-up");
+  add(generate::drafter_kind::ngram, "n-grams");
+  if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
+  if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
+  return list;
+}
+
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+// llama.cpp's passes over the same file, and nothing drafted.
+class other_engine {
+ public:
+  other_engine(const models::model_set& models, int capacity)
+      : model_(models.paths.model, {.threads = models.target.n_threads()}), kv_(model_, {.capacity = capacity}) {}
+
+  generate::written_text write(const espalier::tokenizer& text, std::span<const espalier::token_id> prompt,
+                               const espalier::decoder_options& how, int max_tokens) {
+    kv_.truncate(0, 0);
+    espalier::llama_cpp_backend backend(model_);
+    auto decode =
+        espalier::make_decoder(espalier::no_drafter(), espalier::plain(), espalier::target_only(), kv_, backend, how);
+    espalier::stop_conditions stop{.max_tokens = max_tokens, .tokens = text.ends_of_text()};
+    generate::written_text result;
+    const auto written = decode.generate(prompt, stop, std::ref(result.statistics));
+    result.tokens.assign(written.begin(), written.end());
+    return result;
+  }
+
+ private:
+  espalier::llama_cpp_model model_;
+  espalier::llama_cpp_kv kv_;
+};
+
+contestant llama_cpp(const std::shared_ptr<other_engine>& engine, int max_tokens, float temperature) {
+  contestant plain;
+  plain.named = {"llama.cpp, plain", bench::method_group::other_engine};
+  plain.write = [=](models::model_set& models, std::span<const espalier::token_id> prompt) {
+    return engine->write(models.text, prompt, {.text = {.sampling = {.temperature = temperature}}}, max_tokens);
+  };
+  return plain;
+}
+#endif
+
+bench::real_model_texts measure(const std::string& name, const std::vector<contestant>& list, models::model_set& models,
+                                const std::vector<bench::prompt_domain>& kinds, const arguments& a, bool draws) {
+  tokens expected;
+  std::vector<std::set<std::pair<std::size_t, std::size_t>>> differing(list.size());
+  bench::timed_texts texts(list.size(), kinds, a.repeats, name.c_str(),
+                           [&](std::size_t m, std::size_t k, std::size_t p) {
+                             const generate::written_text written = list[m].write(models, kinds[k].prompts[p]);
+                             // Each run of a prompt begins with plain decoding: what it wrote is what all must write.
+                             if (m == 0) expected = written.tokens;
+                             if (written.tokens != expected) differing[m].emplace(k, p);
+                             return written.statistics;
+                           });
+  bench::real_model_texts result{name, std::move(texts)};
+  for (std::size_t m = 0; m < list.size() && !draws; ++m)
+    result.differing.push_back(differing[m].size());
+  return result;
+}
+
+int run(const arguments& a) {
+  if (a.models.model.empty()) {
+    espalier::raise<espalier::input_error>(
+        "no model is named; --model names a GGUF file or a folder. ./run bench bench_tables_real_models fetches "
+        "SmolLM2-135M-Instruct and names it.");
+  }
+  for (const std::string& method : a.methods)
+    (void)generate::find_method(method);
+  constexpr float temperatures[] = {0, 0.7F};
+  const models::model_paths paths = a.models.resolved();
+  std::vector<std::vector<contestant>> lists;
+  std::int32_t rows = 0;
+  for (const float temperature : temperatures) {
+    lists.push_back(contestants(a, paths, temperature));
+    for (const contestant& c : lists.back())
+      rows = std::max(rows, c.rows);
+  }
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = rows});
+  const generate::arguments asked;
+  auto kinds = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens + rows, [&](const std::string& text) {
+    return generate::prompt_tokens(asked, models.text, text);
+  });
+  for (bench::prompt_domain& kind : kinds)
+    kind.prompts.resize(std::min(kind.prompts.size(), static_cast<std::size_t>(a.measure)));
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+  if (std::filesystem::is_regular_file(models.paths.model)) {
+    const auto engine = std::make_shared<other_engine>(models, std::min(models.context(), 4096));
+    for (std::size_t i = 0; i < lists.size(); ++i)
+      lists[i].push_back(llama_cpp(engine, a.tokens, temperatures[i]));
+  }
+#endif
+  std::vector<bench::real_model_texts> regimes;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const std::string name = i == 0 ? "greedy" : fmt::format("temperature {:.1f}", temperatures[i]);
+    regimes.push_back(measure(name, lists[i], models, kinds, a, i > 0));
+  }
+  std::vector<bench::named_method> methods;
+  for (const contestant& c : lists.front())
+    methods.push_back(c.named);
+  const auto drafting = [](const char* what, const std::string& path) {
+    return path.empty() ? std::string() : fmt::format(", {} `{}`", what, path);
+  };
+  const bench::real_models_report report(
+      fmt::format("`{}`, {:.0f} MB of weights as held{}{}; {}. {} prompts a kind at most, up to {} tokens each or to "
+                  "the end of the answer, {} runs of each, of which the one of median duration counts.",
+                  models.paths.model, static_cast<double>(models.target.weight_bytes()) / 1e6,
+                  drafting("draft", models.paths.draft), drafting("block draft", models.paths.block),
+                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats),
+      methods, kinds, regimes);
+  bench::deliver(report, a, a.plot);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::program program(
+      "bench_tables_real_models",
+      "A model that people use, on questions of six kinds: every method over prompt look-up, n-grams\n"
+      "and what --draft and --block name, greedy and at temperature 0.7.");
+  arguments a;
+  a.add_to(program);
+  program.add("--tokens", a.tokens, "tokens of a text at most", 2);
+  program.add("--measure", a.measure, "prompts of each kind at most");
+  program.add("--repeats", a.repeats, "runs of each method after each prompt; the one of median duration counts");
+  program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
+  program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
+  program.add("--quick", a.quick, "one prompt a kind, 32 tokens");
+  return program.run(argc, argv, [&] {
+    if (a.quick) a.measure = 1, a.tokens = 32, a.repeats = 1;
+    return run(a);
+  });
+}
