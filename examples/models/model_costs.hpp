@@ -5,19 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
-#include <optional>
+#include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "espalier/core/token.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
-#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/forward/prefill.hpp"
+#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/cost_file.hpp"
+#include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_set.hpp"
@@ -26,22 +24,25 @@ namespace models {
 
 namespace detail {
 
-// Seconds that a model takes to read a token of a text, about; the cache is empty before and after.
-inline double reading_seconds(espalier::llama_backend& model, espalier::contiguous_kv& kv) {
-  const std::vector<espalier::token_id> text(
-      static_cast<std::size_t>((std::min)(espalier::prefill::default_chunk, kv.capacity())));
-  espalier::stopwatch watch;
-  espalier::prefill().run(model, kv, 0, text, 0, [](std::int32_t, std::int32_t) {});
-  const double seconds = watch.lap() / static_cast<double>(text.size());
-  kv.truncate(0, 0);
-  return seconds;
+// Rows of a text that no model has read: what their numbers are does not change what passes after them cost.
+inline void fill(espalier::contiguous_kv& kv, const espalier::model_config& config, std::int32_t n) {
+  const std::int32_t first = kv.append(0, n);
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    for (std::int32_t i = 0; i < n; ++i) {
+      std::fill_n(kv.key(layer, 0, first + i), config.kv_size(), 0.0F);
+      std::fill_n(kv.value(layer, 0, first + i), config.kv_size(), 0.0F);
+    }
+  }
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  kv.commit(0, rows);
 }
 
 }  // namespace detail
 
-//! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. Unless
-//! options.contexts says after how many tokens, about half of the time goes by reading at most: twice by the draft,
-//! which reads a long text anew in each turn. The costs do not name the models. progress as measure_costs'.
+//! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. Where
+//! options.contexts does not say after how many tokens, after few and after half of what the models take, at most 1536.
+//! The costs do not name the models. progress as measure_costs'.
 //!
 //! Errors      measure_costs'
 template <class ProgressT>
@@ -49,19 +50,15 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
                                          const ProgressT& progress,
                                          const espalier::sampling_options& draft_sampling = {.temperature = 1.0F}) {
   espalier::contiguous_kv target_kv = models.make_cache(models.target);
-  std::optional<espalier::contiguous_kv> draft_kv;
-  if (models.draft) draft_kv = models.make_cache(*models.draft);
   options.hardware = espalier::hardware_name(models.target.n_threads());
-  if (options.contexts.empty()) {
-    progress(0.0, std::string_view("how fast the models read"));
-    double token = detail::reading_seconds(models.target, target_kv);
-    if (models.draft) token += 2 * detail::reading_seconds(*models.draft, *draft_kv);
-    const double reach = (std::max)(32.0, options.seconds / 2 / token);
-    const std::int32_t longest = models.context() - (std::min)(options.most_rows, models.context() / 2 - 1) - 1;
-    if (reach < (std::min)(4096, longest)) options.contexts = {16, static_cast<std::int32_t>(reach)};
-  }
+  const std::int32_t half = (std::min)(models.context() / 2, 1536);
+  if (options.contexts.empty()) options.contexts = {(std::min)(16, half), half};
+  // Reading so far takes a large target longer than all that is measured.
+  const std::int32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  detail::fill(target_kv, models.target.config(), std::clamp(longest, 0, models.context()));
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
-  espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
+  espalier::contiguous_kv draft_kv = models.make_cache(*models.draft);
+  espalier::autoregressive drafter(*models.draft, draft_kv, draft_sampling);
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -125,6 +126,19 @@ TEST_CASE("slow models are measured in few passes") {
   // 6 sizes and plain rounds after both contexts in two turns, and the prompt: once each.
   CHECK(pair.target.passes == 2 * 2 * (6 + 1) + 1);
   CHECK(costs.target_pass(8, 16) == Approx(1 + 8 * (20e-6 + 100e-9 * 16)));
+}
+
+TEST_CASE("what the cache holds is not computed again") {
+  measured_pair pair;
+  pair.target.base = 1'000'000'000;
+  std::vector<std::int32_t> rows(500);
+  std::iota(rows.begin(), rows.end(), 0);
+  pair.kv.append(0, 500);
+  pair.kv.commit(0, rows);
+  const cost_model costs = pair.measure({.most_rows = 8, .contexts = {4, 500}, .seconds = 2});
+  CHECK(pair.target.passes == 2 * 2 * (6 + 1));
+  CHECK(costs.target_pass(8, 500) == Approx(1 + 8 * (20e-6 + 100e-9 * 500)));
+  CHECK(pair.kv.size(0) == 0);
 }
 
 TEST_CASE("progress rises to 1 and says what is measured") {

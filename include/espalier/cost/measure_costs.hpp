@@ -235,7 +235,8 @@ class pass_timer {
 //!                                            [](double share, std::string_view what) { show(share, what); });
 //!
 //! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
-//! afterwards, and the sequence of the cache is empty. progress(share, what) hears before each size how much of the
+//! afterwards, and the sequence of the cache is empty; what that held before stands for the beginning of the text, and
+//! is not computed again. progress(share, what) hears before each size how much of the
 //! time is spent, from 0 to 1, and what comes next.
 //!
 //! Complexity  options.seconds; longer where reading the longest context, a pass of each size and another of each below
