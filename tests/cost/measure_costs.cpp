@@ -118,13 +118,21 @@ TEST_CASE("measuring spends the time that it is given") {
   CHECK(pass_clock::elapsed < std::chrono::seconds(33));
 }
 
+TEST_CASE("the two largest passes differ enough to tell what a row costs") {
+  measured_pair pair;
+  const cost_model costs = pair.measure({.most_rows = 33, .contexts = {10}, .seconds = 1});
+  const auto rows = costs.target_pass.rows();
+  CHECK(std::vector<std::int32_t>(rows.begin(), rows.end()) ==
+        std::vector<std::int32_t>{1, 2, 3, 4, 6, 8, 12, 16, 24, 33});
+}
+
 TEST_CASE("slow models are measured in few passes") {
   measured_pair pair;
   pair.target.base = 1'000'000'000;
   pass_clock::elapsed = {};
   const cost_model costs = pair.measure({.most_rows = 8, .contexts = {4, 16}, .seconds = 2});
-  // 6 sizes and plain rounds after both contexts in two turns, and the prompt: once each.
-  CHECK(pair.target.passes == 2 * 2 * (6 + 1) + 1);
+  // The prompt, a first pass, and 4 sizes and plain rounds after both contexts in two turns: once each.
+  CHECK(pair.target.passes == 1 + 1 + 2 * 2 * (4 + 1));
   CHECK(costs.target_pass(8, 16) == Approx(1 + 8 * (20e-6 + 100e-9 * 16)));
 }
 
@@ -136,7 +144,7 @@ TEST_CASE("what the cache holds is not computed again") {
   pair.kv.append(0, 500);
   pair.kv.commit(0, rows);
   const cost_model costs = pair.measure({.most_rows = 8, .contexts = {4, 500}, .seconds = 2});
-  CHECK(pair.target.passes == 2 * 2 * (6 + 1));
+  CHECK(pair.target.passes == 1 + 2 * 2 * (4 + 1));
   CHECK(costs.target_pass(8, 500) == Approx(1 + 8 * (20e-6 + 100e-9 * 500)));
   CHECK(pair.kv.size(0) == 0);
 }
@@ -175,7 +183,7 @@ TEST_CASE("no pass is larger than models and caches take") {
 
 TEST_CASE("contexts may be chosen") {
   measured_pair pair;
-  const cost_model costs = pair.measure({.most_rows = 6, .contexts = {50, 10, 50}, .seconds = 0});
+  const cost_model costs = pair.measure({.most_rows = 6, .contexts = {50, 10, 50}, .seconds = 1});
   CHECK(std::vector<std::int32_t>(costs.draft_pass.contexts().begin(), costs.draft_pass.contexts().end()) ==
         std::vector<std::int32_t>{10, 50});
   CHECK(std::vector<std::int32_t>(costs.draft_pass.rows().begin(), costs.draft_pass.rows().end()) ==

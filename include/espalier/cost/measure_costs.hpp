@@ -51,12 +51,16 @@ struct measure_options {
 
 namespace detail {
 
-// Numbers of rows to measure: powers of two and the middles between them, and the largest.
-inline std::vector<std::int32_t> measured_rows(std::int32_t most) {
+// Numbers of rows to measure: powers of two, the middles between them if wanted, and the largest, without those that are
+// near it: the last two tell what a row beyond them costs.
+inline std::vector<std::int32_t> measured_rows(std::int32_t most, bool with_middles) {
   std::vector<std::int32_t> rows;
+  const auto add = [&](std::int32_t n) {
+    if (n + n / 8 < most) rows.push_back(n);
+  };
   for (std::int32_t n = 1; n < most; n *= 2) {
-    rows.push_back(n);
-    if (n > 1 && n + n / 2 < most) rows.push_back(n + n / 2);
+    add(n);
+    if (with_middles && n > 1) add(n + n / 2);
   }
   rows.push_back(most);
   return rows;
@@ -112,6 +116,9 @@ class pass_timer {
     tree_.reset(text.back());
     propose(root_node, 1);
   }
+
+  // Of one pass of the target.
+  double seconds_of(std::int32_t rows) { return sample(rows, forward(rows)).seconds; }
 
   // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
   // One of the same kind comes before them, for what it leaves in the caches. No more begin when they have taken
@@ -239,8 +246,8 @@ class pass_timer {
 //! is not computed again. progress(share, what) hears before each size how much of the
 //! time is spent, from 0 to 1, and what comes next.
 //!
-//! Complexity  options.seconds; longer where reading the longest context, a pass of each size and another of each below
-//!             16 rows take longer, after each context
+//! Complexity  options.seconds; longer where reading the longest context, and two passes of each size after each context,
+//!             take longer. Sizes are powers of two, and where passes are fast the middles between them
 //! Law         medians, made monotone: cost_curve's
 //! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; what drafter and backend throw
@@ -276,15 +283,19 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::sort(contexts.begin(), contexts.end(), std::greater<>());
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
 
-  // The largest first: what they leave in the caches matters least to one that is nearly as large.
-  std::vector<std::int32_t> rows = detail::measured_rows(most_rows);
-  std::reverse(rows.begin(), rows.end());
   detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, options.sequence, most_rows);
   constexpr int least_turns = 2;
   constexpr int most_rounds = 6;
+  const auto start = ClockT::now();
+  progress(0.0, std::string_view("a first pass"));
+  timer.follow(contexts.front());
+  // Where passes are slow, few sizes that are measured often tell more than many.
+  const bool is_slow = timer.seconds_of(most_rows) > options.seconds / 50;
+  // The largest first: what they leave in the caches matters least to one that is nearly as large.
+  std::vector<std::int32_t> rows = detail::measured_rows(most_rows, !is_slow);
+  std::reverse(rows.begin(), rows.end());
   // Of one size in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
-  const auto start = ClockT::now();
   const auto done = [&](int turn) {
     const double spent = std::chrono::duration<double>(ClockT::now() - start).count();
     return (std::min)(static_cast<double>(turn) / least_turns, spent < options.seconds ? spent / options.seconds : 1.0);
@@ -293,12 +304,13 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
-        // Large passes take most of the time and vary least: they come less often, and what is in the caches matters
-        // little to them.
-        if (turn % (n < 16 ? 1 : n < 64 ? 2 : 4) != 0) continue;
+        // Of fast models large passes take most of the time and vary least: they come less often, and what is in the
+        // caches matters little to them.
+        const bool comes_often = is_slow || n < 16;
+        if (!comes_often && turn % (n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
                                               detail::in_words(context) + " tokens"));
-        timer.drafting_rounds(n, n < 16 ? most_rounds : 1, round_seconds);
+        timer.drafting_rounds(n, comes_often ? most_rounds : 1, round_seconds);
       }
       timer.plain_rounds(most_rounds, round_seconds);
     }
