@@ -32,7 +32,7 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
       if (stderr_is_terminal()) std::cerr << "\r\x1b[K" << line << std::flush;
     };
     auto measured = models::measure_model_costs(
-        work.models, {.most_rows = espalier::cost_aware_options{}.budget + 1, .seconds = 3},
+        work.models, {.most_rows = espalier::cost_aware_options{}.budget + 1, .seconds = 2},
         [&](double share, std::string_view what) { show(fmt::format("Measuring: {:.0f} %, {}", 100 * share, what)); });
     show("");
     return measured;
