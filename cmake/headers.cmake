@@ -6,6 +6,7 @@ set(espalier_core_headers
   include/espalier/espalier.hpp
   include/espalier/version.hpp
   include/espalier/config.hpp
+  include/espalier/core/arena.hpp
   include/espalier/core/batch_check.hpp
   include/espalier/core/byte_reader.hpp
   include/espalier/core/byte_writer.hpp
@@ -15,7 +16,9 @@ set(espalier_core_headers
   include/espalier/core/forward_batch.hpp
   include/espalier/core/forward_batch_view.hpp
   include/espalier/core/known_value.hpp
+  include/espalier/core/list.hpp
   include/espalier/core/mask_blocks.hpp
+  include/espalier/core/message_text.hpp
   include/espalier/core/option.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
@@ -24,7 +27,9 @@ set(espalier_core_headers
   include/espalier/core/row_view.hpp
   include/espalier/core/sampling_options.hpp
   include/espalier/core/script_chance.hpp
+  include/espalier/core/static_capacity.hpp
   include/espalier/core/status.hpp
+  include/espalier/core/stopwatch.hpp
   include/espalier/core/sums.hpp
   include/espalier/core/token.hpp
   include/espalier/core/tree.hpp
@@ -32,6 +37,7 @@ set(espalier_core_headers
   include/espalier/core/tree_order.hpp
   include/espalier/core/tree_view.hpp
   include/espalier/core/tree_writer.hpp
+  include/espalier/core/unset_numbers.hpp
   include/espalier/core/utf8.hpp
   include/espalier/core/verdict.hpp
   include/espalier/core/weights.hpp
@@ -75,6 +81,7 @@ set(espalier_core_headers
   include/espalier/drafter/lookup/ngram_index.hpp
   include/espalier/drafter/ngram.hpp
   include/espalier/drafter/no_drafter.hpp
+  include/espalier/drafter/nodes/draft_bytes.hpp
   include/espalier/drafter/nodes/renumber.hpp
   include/espalier/drafter/nodes/require_askable.hpp
   include/espalier/drafter/prompt_lookup.hpp
@@ -150,11 +157,11 @@ set(espalier_core_headers
   include/espalier/decoder/round_rows.hpp
   include/espalier/decoder/saved_text.hpp
   include/espalier/decoder/served_text.hpp
+  include/espalier/decoder/static_decoder.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/shared_budget.hpp
   include/espalier/decoder/step_record.hpp
   include/espalier/decoder/stop.hpp
-  include/espalier/decoder/stopwatch.hpp
   include/espalier/decoder/text.hpp
   include/espalier/decoder/text_cache.hpp
   include/espalier/decoder/text_event.hpp

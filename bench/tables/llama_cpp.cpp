@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "../program.hpp"
+#include "espalier/core/stopwatch.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! The only home of macros. Each one but ESPALIER_CHECKS is an annotation: no definition changes with it.
+//! The only home of macros. Each one but ESPALIER_CHECKS and ESPALIER_HOSTED is an annotation: no definition changes
+//! with it.
 
 //! EXEC_CHECK_DISABLE goes before templates that call what their arguments bring along, functions of the host where
 //! these are arguments of the host: nvcc need not warn of it.
@@ -44,6 +45,15 @@
 #else
 #define ESPALIER_EXCEPTIONS 0
 #endif
+#endif
+
+//! 0 for a machine without an operating system: lists take memory from a static_decoder and never from a heap; there is
+//! no clock, no source of random seeds, and nowhere to write to. The same in all of a program.
+#if !defined(ESPALIER_HOSTED)
+#define ESPALIER_HOSTED 1
+#endif
+#if !ESPALIER_HOSTED && ESPALIER_EXCEPTIONS
+#error "ESPALIER_HOSTED is 0: compile with -fno-exceptions"
 #endif
 
 //! 1 to check laws that take time to check: that trees are what the policy's regime says. The same in all of a program.

@@ -131,7 +131,9 @@ set(tested_elsewhere
   "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/fresh_seed.hpp decoder/text_options.hpp"
   "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
   "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp"
-  "decoder/statistics.cpp: decoder/observer.hpp decoder/round.hpp decoder/stopwatch.hpp"
+  "decoder/statistics.cpp: core/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
+  "embedded/static_decoder.cpp: core/arena.hpp core/list.hpp core/message_text.hpp core/static_capacity.hpp
+    core/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"
   "drafter/autoregressive.cpp: drafter/nodes/require_askable.hpp"
   "drafter/factorised.cpp: drafter/nodes/renumber.hpp"

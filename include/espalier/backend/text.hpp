@@ -6,10 +6,10 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 
@@ -67,8 +67,8 @@ class text_backend {
  private:
   std::int32_t vocab_size_;
   ModelT model_;
-  std::vector<token_id> text_;
-  std::vector<number> logits_;
+  detail::list<token_id> text_;
+  detail::list<number> logits_;
 };
 
 }  // namespace espalier

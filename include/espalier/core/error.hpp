@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
-#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -11,6 +8,14 @@
 #include <type_traits>
 
 #include "espalier/config.hpp"
+
+#if ESPALIER_HOSTED
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#else
+#include "espalier/core/message_text.hpp"
+#endif
 
 namespace espalier {
 
@@ -39,18 +44,27 @@ struct numeric_error : error {
   using error::error;
 };
 
-//! Called with the message where exceptions are disabled; must not return. Replaceable by the user.
+//! Called with the message where exceptions are disabled; must not return. Replaceable by the user. The first one writes
+//! the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
 using error_handler_type = void (*)(const char* message);
 
 inline error_handler_type& error_handler() {
   static error_handler_type handler = [](const char* message) {
+#if ESPALIER_HOSTED
     std::fprintf(stderr, "espalier: %s\n", message);
     std::abort();
+#else
+    (void)message;
+    __builtin_trap();
+#endif
   };
   return handler;
 }
 
 namespace detail {
+
+#if ESPALIER_HOSTED
+using message_type = std::string;
 
 template <class NumberT>
 requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
@@ -66,6 +80,17 @@ requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
     return text;
   }
 }
+#else
+using message_type = message_text;
+
+template <class NumberT>
+auto in_words(NumberT value) {
+  if constexpr (std::is_floating_point_v<NumberT>)
+    return static_cast<double>(value);
+  else
+    return value;
+}
+#endif
 
 // A piece of a message, text or a number, of one type: errors are raised in many places, and each is little code so.
 class message_piece {
@@ -73,6 +98,9 @@ class message_piece {
   message_piece(const char* text) : text_(text) {}
   message_piece(std::string_view text) : text_(text) {}
   message_piece(const std::string& text) : text_(text) {}
+#if !ESPALIER_HOSTED
+  message_piece(const message_text& text) : text_(text) {}
+#endif
   message_piece(bool value) : text_(value ? "true" : "false") {}
   message_piece(float value) : kind_(kind::float_number), number_(static_cast<double>(value)) {}
   message_piece(double value) : kind_(kind::double_number), number_(value) {}
@@ -80,7 +108,7 @@ class message_piece {
   requires std::is_integral_v<NumberT> message_piece(NumberT value)
       : kind_(std::is_signed_v<NumberT> ? kind::integer : kind::natural), integer_(static_cast<long long>(value)) {}
 
-  void append_to(std::string& message) const {
+  void append_to(message_type& message) const {
     switch (kind_) {
       case kind::text:
         message += text_;
@@ -109,8 +137,8 @@ class message_piece {
   double number_ = 0;
 };
 
-inline std::string joined(std::span<const message_piece> pieces) {
-  std::string message;
+inline message_type joined(std::span<const message_piece> pieces) {
+  message_type message;
   for (const message_piece& piece : pieces)
     piece.append_to(message);
   return message;
@@ -118,12 +146,16 @@ inline std::string joined(std::span<const message_piece> pieces) {
 
 template <class ErrorT>
 [[noreturn]] void raise_joined(std::span<const message_piece> pieces) {
-  const std::string message = joined(pieces);
+  const message_type message = joined(pieces);
 #if ESPALIER_EXCEPTIONS
   throw ErrorT(message);
 #else
   error_handler()(message.c_str());
+#if ESPALIER_HOSTED
   std::abort();
+#else
+  __builtin_trap();
+#endif
 #endif
 }
 

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_mask.hpp"
 #include "espalier/core/tree_order.hpp"
@@ -24,6 +25,14 @@ class forward_batch {
     tokens_.reserve(n), positions_.reserve(n), slots_.reserve(n), outputs_.reserve(n);
     mask_.reserve(n * static_cast<std::size_t>(mask_words(columns)));
     sequences_.reserve(static_cast<std::size_t>(sequences));
+  }
+
+  //! What reserve() takes of an arena.
+  static constexpr std::size_t bytes(std::int32_t rows, std::int32_t columns) {
+    const auto n = static_cast<std::size_t>(rows);
+    return 4 * arena::bytes_of<std::int32_t>(n) +
+           arena::bytes_of<std::uint32_t>(n * static_cast<std::size_t>(mask_words(columns))) +
+           arena::bytes_of<batch_sequence>(1);
   }
 
   void clear() {
@@ -93,12 +102,12 @@ class forward_batch {
     return {mask_.data() + s.mask_begin + static_cast<std::ptrdiff_t>(row - s.row_begin) * s.mask_words, s.mask_words};
   }
 
-  std::vector<token_id> tokens_;
-  std::vector<std::int32_t> positions_;
-  std::vector<std::int32_t> slots_;
-  std::vector<std::int32_t> outputs_;
-  std::vector<std::uint32_t> mask_;
-  std::vector<batch_sequence> sequences_;
+  detail::list<token_id> tokens_;
+  detail::list<std::int32_t> positions_;
+  detail::list<std::int32_t> slots_;
+  detail::list<std::int32_t> outputs_;
+  detail::list<std::uint32_t> mask_;
+  detail::list<batch_sequence> sequences_;
 };
 
 }  // namespace espalier

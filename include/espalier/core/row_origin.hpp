@@ -47,7 +47,7 @@ struct row_origin {
 
 namespace detail {
 
-inline std::string in_words(row_origin row) {
+inline message_type in_words(row_origin row) {
   const char *before = "in row ", *after = "";
   switch (row.at) {
     case row_origin::place::row:

@@ -11,6 +11,7 @@ enum class status {
   stop_string,   //!< the text ends with a stop string
   length,        //!< the requested number of tokens is written
   context_full,  //!< the cache has no slot left for another token
+  failed,        //!< of a static_decoder, which has no errors: its message() tells why
 };
 
 //! The status as a word, for people.
@@ -28,6 +29,8 @@ constexpr const char* to_string(status s) {
       return "length";
     case status::context_full:
       return "context full";
+    case status::failed:
+      return "failed";
   }
   return "unknown";
 }

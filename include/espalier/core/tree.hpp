@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/tree_writer.hpp"
@@ -31,7 +32,7 @@ class tree {
   template <class T, int Extra>
   using storage = typename std::conditional_t<
       is_static, std::type_identity<std::array<T, static_cast<std::size_t>(is_static ? Capacity + Extra : 0)>>,
-      std::type_identity<std::vector<T>>>::type;
+      std::type_identity<detail::list<T>>>::type;
 
  public:
   tree() requires is_static { reset(0); }
@@ -45,6 +46,12 @@ class tree {
     first_draw_.resize(nodes), last_draw_.resize(nodes);
     next_draw_.resize(draws), drawn_node_.resize(draws);
     reset(0);
+  }
+
+  //! What the constructor takes of an arena.
+  static constexpr std::size_t bytes(std::int32_t capacity) {
+    const auto draws = static_cast<std::size_t>(capacity);
+    return 7 * arena::bytes_of<std::int32_t>(draws + 1) + 2 * arena::bytes_of<std::int32_t>(draws);
   }
 
   //! Starts a new round: the root alone. At most `limit` draws are taken (the capacity, if that is less).

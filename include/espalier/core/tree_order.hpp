@@ -4,9 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/known_value.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
@@ -45,6 +46,11 @@ class tree_order {
         by_size_(at(capacity)),
         count_(at(capacity) + 1) {}
 
+  //! What the constructor takes of an arena.
+  static constexpr std::size_t bytes(std::int32_t capacity) {
+    return 7 * arena::bytes_of<std::int32_t>(at(capacity)) + arena::bytes_of<std::int32_t>(at(capacity) + 1);
+  }
+
   void compute(tree_view tree, node_order order) {
     n_ = tree.n_nodes;
     switch (order) {
@@ -77,7 +83,7 @@ class tree_order {
   std::span<const std::int32_t> rows() const { return {rows_.data(), at(n_)}; }
 
  private:
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+  static constexpr std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   // Subtree sizes, each node counting itself.
   void measure(tree_view tree) {
@@ -142,12 +148,12 @@ class tree_order {
   }
 
   std::int32_t n_ = 0;
-  std::vector<node_id> nodes_;
-  std::vector<std::int32_t> rows_;
-  std::vector<node_id> head_, tail_, next_;
-  std::vector<std::int32_t> size_;
-  std::vector<node_id> by_size_;
-  std::vector<std::int32_t> count_;
+  detail::list<node_id> nodes_;
+  detail::list<std::int32_t> rows_;
+  detail::list<node_id> head_, tail_, next_;
+  detail::list<std::int32_t> size_;
+  detail::list<node_id> by_size_;
+  detail::list<std::int32_t> count_;
 };
 
 }  // namespace espalier

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "espalier/config.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
@@ -31,7 +31,7 @@ ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t 
 }
 
 //! Appends what a verdict commits to the text before it.
-inline void append_committed(std::vector<token_id>& text, tree_view tree, verdict v) {
+inline void append_committed(detail::list<token_id>& text, tree_view tree, verdict v) {
   const std::size_t old = text.size();
   text.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1, v.token);
   for (node_id u = v.accepted; u != root_node; u = tree.parent[u])

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -11,19 +12,24 @@
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/tree.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
+#include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
-#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/forward/checked_forward.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 
 namespace espalier {
@@ -70,6 +76,21 @@ class decoder {
     batch_.reserve(rows, rows);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
     if constexpr (ReservingVerifier<VerifierT>) verifier_.reserve(max_nodes_, backend_.vocab_size());
+    if constexpr (ESPALIER_HOSTED == 0) {  // no memory is taken later
+      text_.written.reserve(context_);
+      target_.sample(options_.text.sampling, backend_.vocab_size());
+    }
+  }
+
+  //! What the parts that it owns, its drafter and the decoder take of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.chunk + nodes;
+    const std::size_t drafter = arena::bytes_of_part<drafter_type>(c);
+    return drafter + arena::bytes_of_part<TreePolicyT>(c) + arena::bytes_of_part<VerifierT>(c) +
+           arena::bytes_of_part<KVStoreT>(c) + arena::bytes_of_part<BackendT>(c) + tree<>::bytes(nodes) +
+           round_rows::bytes(nodes + 1, rows) + prefill::bytes(c.chunk) + forward_batch::bytes(rows, rows) +
+           lazy_rows<number>::bytes(c.target, nodes + 1, c.vocabulary) +
+           arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + 1);
   }
 
   //! Starts a text. What the caches of target and draft hold of its beginning is used again.
@@ -77,6 +98,7 @@ class decoder {
   //! Errors      as text::begin(); option_error for sampling options out of range. The text before then still stands
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     detail::require_sampling<VerifierT>(options.sampling);
+    if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // it may not fit
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
     text_.policy_in_step = false;
@@ -130,7 +152,7 @@ class decoder {
     if (!current().running()) return false;
     detail::require_pieces<PieceT>(current());
     watch_.lap();
-    step_guard guard{*this};
+    [[maybe_unused]] guard_type guard{*this};
     served_.prepare(text_);
     read_draft();
     batch_.clear();
@@ -166,6 +188,9 @@ class decoder {
     return generate(prompt, std::move(stop), [](const round_record&) {});
   }
 
+  //! After a step that was left by a jump, where there are no exceptions: the text stands at its last committed token.
+  void give_up() { served_.give_up(text_); }
+
   const text& current() const { return text_.written; }
   //! Valid until the next step or text.
   const round_record& last_round() const { return served_.record(); }
@@ -177,9 +202,15 @@ class decoder {
     decoder& self;
     bool finished = false;
     ~step_guard() {
-      if (!finished) self.served_.give_up(self.text_);
+      if (!finished) self.give_up();
     }
   };
+  // A jump passes no destructor.
+  struct no_guard {
+    decoder& self;
+    bool finished = false;
+  };
+  using guard_type = std::conditional_t<ESPALIER_EXCEPTIONS != 0, step_guard, no_guard>;
 
   void begin_text() {
     served_.begin(text_);

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
@@ -79,9 +79,9 @@ class log_probs {
  private:
   std::int32_t k_ = -1;
   top_tokens<NumberT> top_;
-  std::vector<ranked_token<NumberT>> found_;  // [k]
-  std::vector<scored_token> tokens_;
-  std::vector<token_log_prob> best_;  // [n][k]
+  detail::list<ranked_token<NumberT>> found_;  // [k]
+  detail::list<scored_token> tokens_;
+  detail::list<token_log_prob> best_;  // [n][k]
 };
 
 }  // namespace espalier

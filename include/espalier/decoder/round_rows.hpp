@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -23,6 +24,11 @@ class round_rows {
   round_rows(std::int32_t max_nodes, std::int32_t max_rows) : order_(max_nodes) {
     kept_.reserve(static_cast<std::size_t>(max_rows));
     in_batch_.reserve(static_cast<std::size_t>(max_rows));
+  }
+
+  //! What the constructor takes of an arena.
+  static constexpr std::size_t bytes(std::int32_t max_nodes, std::int32_t max_rows) {
+    return tree_order::bytes(max_nodes) + 2 * arena::bytes_of<std::int32_t>(static_cast<std::size_t>(max_rows));
   }
 
   //! Adds them to a batch, of a sequence whose scratch begins at slot `prefix`.
@@ -68,8 +74,8 @@ class round_rows {
   std::int32_t scratch_row(node_id u) const { return n_pending_ - 1 + logits_rows()[static_cast<std::size_t>(u)]; }
 
   tree_order order_;
-  std::vector<std::int32_t> kept_;
-  std::vector<std::int32_t> in_batch_;
+  detail::list<std::int32_t> kept_;
+  detail::list<std::int32_t> in_batch_;
   std::int32_t n_pending_ = 0;
   std::int32_t first_row_ = 0;
   std::int32_t first_output_ = 0;

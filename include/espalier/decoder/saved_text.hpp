@@ -85,6 +85,7 @@ struct saved_text {
     written.move_to(context, vocab_size);
   }
 
+#if ESPALIER_HOSTED
   //! Appends itself to `bytes`.
   void write(std::vector<std::byte>& bytes) const {
     byte_writer archive(bytes, what, version);
@@ -127,6 +128,7 @@ struct saved_text {
     archive(policy_in_step);
     if constexpr (SavedPolicy<PolicyT>) policy.serialize(archive);
   }
+#endif
 };
 
 }  // namespace espalier

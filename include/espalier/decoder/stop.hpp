@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
 
@@ -18,14 +20,20 @@ namespace espalier {
 struct stop_conditions {
   std::int32_t max_tokens =
       (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most; 0 reads the prompt alone
-  std::vector<token_id> tokens{};                  //!< end after any of these
+#if ESPALIER_HOSTED
+  std::vector<token_id> tokens{};      //!< end after any of these
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
   bool show_string = true;             //!< whether round_record::shown ends with the stop string or before it
+#else
+  std::span<const token_id> tokens{};  //!< end after any of these, which stay where they are while the text is written
+#endif
 
   static constexpr void describe(auto see) {
     see(option{"max_tokens", &stop_conditions::max_tokens, "tokens to write at most", 0});
   }
 };
+
+#if ESPALIER_HOSTED
 
 //! Finds stop strings in a text that arrives in pieces, also where one spans several pieces, and holds back what may be
 //! the beginning of one. Pieces are tried first and kept or taken back together, as a round is.
@@ -39,6 +47,7 @@ class stop_string_search {
     begin(strings, show_string);
   }
 
+  void begin(const stop_conditions& stop) { begin(stop.strings, stop.show_string); }
   //! Another text, and what to look for in it. Memory is used again.
   void begin(const std::vector<std::string>& strings, bool show_string) {
     strings_ = strings;
@@ -133,5 +142,23 @@ class stop_string_search {
   std::string shown_;
   std::size_t kept_ = 0;  // bytes that are held back
 };
+
+#else
+
+//! There are no stop strings, and no bytes are kept.
+class stop_string_search {
+ public:
+  void begin(const stop_conditions&) {}
+  void reserve() {}
+  bool empty() const { return true; }
+  bool push(std::string_view) { return false; }
+  void keep(bool = false) {}
+  void take_back() {}
+  std::string_view shown() const { return {}; }
+  std::string_view held_back() const { return {}; }
+  void show_first(std::string_view) {}
+};
+
+#endif
 
 }  // namespace espalier

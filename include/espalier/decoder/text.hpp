@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
@@ -39,6 +39,8 @@ class text {
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options, std::int32_t context,
              std::int32_t vocab_size) {
     require_options(options);
+    if (ESPALIER_HOSTED == 0 && options.log_probs >= 0)
+      raise<option_error>("option log_probs is ", options.log_probs, ", but must be -1 where there is no heap.");
     read_prompt(prompt, std::move(stop), context, vocab_size);
     options_ = options;
     if (!options_.seed) options_.seed = fresh_seed();
@@ -50,10 +52,10 @@ class text {
   //!
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop, std::int32_t context, std::int32_t vocab_size) {
-    std::vector<token_id> prompt(tokens_);
+    detail::list<token_id> prompt(tokens_);
     prompt.insert(prompt.end(), more.begin(), more.end());
     const std::int32_t before = scores_prompt() ? n_scored_ : size();
-    const std::string unseen = search_.held_back();
+    const auto unseen = search_.held_back();
     read_prompt(prompt, std::move(stop), context, vocab_size);
     search_.show_first(unseen);
     n_scored_ = asks_to_score() ? before : prompt_size_;
@@ -134,6 +136,7 @@ class text {
   //! Ends a text of which nothing is to be written.
   void end() { state_ = status::length; }
 
+#if ESPALIER_HOSTED
   //! All but the context: see move_to().
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
@@ -150,9 +153,16 @@ class text {
       require_options(options_);
       require_options(options_.sampling);
       require_options(stop_);
-      search_.begin(stop_.strings, stop_.show_string);
+      search_.begin(stop_);
     }
     search_.serialize(archive);
+  }
+#endif
+
+  //! Takes memory for a text of this context now.
+  void reserve(std::int32_t context) {
+    context_ = context;
+    reserve();
   }
 
  private:
@@ -167,7 +177,7 @@ class text {
     }
     require_tokens("prompt", prompt, vocab_size);
     require_tokens("stop tokens", stop.tokens, vocab_size);
-    search_.begin(stop.strings, stop.show_string);
+    search_.begin(stop);
     stop_ = std::move(stop);
     context_ = context;
     put(prompt);
@@ -192,7 +202,9 @@ class text {
     search_.reserve();
   }
 
-  bool asks_to_score() const { return options_.prompt_log_probs && options_.log_probs >= 0; }
+  bool asks_to_score() const {
+    return options_.prompt_log_probs && options_.log_probs >= 0;
+  }
 
   static void require_tokens(std::string_view what, std::span<const token_id> tokens, std::int32_t vocab_size) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -212,7 +224,7 @@ class text {
     return room() <= n ? status::context_full : status::running;
   }
 
-  std::vector<token_id> tokens_;
+  detail::list<token_id> tokens_;
   std::int32_t prompt_size_ = 0;
   std::int32_t n_scored_ = 0;
   text_options options_;

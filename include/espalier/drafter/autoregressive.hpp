@@ -2,14 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
@@ -19,8 +16,11 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/require_token.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/unset_numbers.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/drafter/nodes/draft_bytes.hpp"
 #include "espalier/drafter/nodes/renumber.hpp"
 #include "espalier/drafter/nodes/require_askable.hpp"
 #include "espalier/forward/checked_forward.hpp"
@@ -81,7 +81,7 @@ class autoregressive {
     const auto vocab = static_cast<std::size_t>(vocab_size());
     require_scratch(kv_, max_nodes);
     text_.reserve(std::min<std::size_t>(static_cast<std::size_t>(capacity()), 1U << 20) + nodes + 1);
-    rows_.reset(new number[kept_rows * vocab]);
+    rows_.resize(kept_rows * vocab);
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
     knows_previous_ = false;
     row_of_.resize(nodes, -1);
@@ -96,6 +96,11 @@ class autoregressive {
     // Takes its memory now.
     if constexpr (PrefixKVStore<kv_type>)
       kv_.remember(sequence_, static_cast<std::int32_t>(kv_.prefix(sequence_).size()), {});
+  }
+
+  //! What its parts and reserve() take of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return arena::bytes_of_part<BackendT>(c) + arena::bytes_of_part<KVStoreT>(c) + detail::draft_bytes<number>(c);
   }
 
   void begin(std::span<const token_id> context) {
@@ -181,9 +186,9 @@ class autoregressive {
   }
 
   auto forward(const pass_type& pass) {
-    const auto start = std::chrono::steady_clock::now();
+    stopwatch watch;
     const auto logits = checked_forward(backend_, kv_, pass.view());
-    forward_time_ += std::chrono::steady_clock::now() - start;
+    forward_seconds_ += watch.lap();
     return logits;
   }
 
@@ -235,7 +240,7 @@ class autoregressive {
   }
 
   //! Time spent in the draft model since construction.
-  double forward_seconds() const { return std::chrono::duration<double>(forward_time_).count(); }
+  double forward_seconds() const { return forward_seconds_; }
 
  private:
   std::int32_t words() const { return mask_words(max_nodes_); }
@@ -366,28 +371,23 @@ class autoregressive {
   std::int32_t sequence_;
   held_prefix held_;
   std::int32_t max_nodes_ = 0;
-  std::vector<token_id> text_;  // committed; the last token is pending
-  std::unique_ptr<number[]> rows_;
-  std::int32_t n_rows_ = 0;
-  std::int32_t n_columns_ = 0;  // scratch slots in use
+  detail::list<token_id> text_;  // committed; the last token is pending
+  detail::unset_numbers<number> rows_;
+  std::int32_t n_rows_ = 0, n_columns_ = 0;  // the latter: scratch slots in use
   bool keeps_states_ = false;
   bool knows_previous_ = false;  // the row after the last, and its state, are those of the token before the pending one
-  std::vector<float> hidden_;    // [rows][hidden_size] by row, where states are kept
-  std::vector<std::int32_t> row_of_;
-  std::vector<std::int32_t> column_of_;
-  std::vector<token_id> token_of_;  // [nodes] by column
-  std::vector<std::int32_t> renumbered_;
-  std::vector<std::uint32_t> masks_;
-  std::vector<std::int32_t> kept_;
-  // What is wanted and not known yet: text, or else nodes.
-  std::int32_t n_to_read_ = 0;
-  std::int32_t n_outputs_ = 0;  // rows of logits wanted at the text's end
+  detail::list<float> hidden_;   // [rows][hidden_size] by row, where states are kept
+  detail::list<std::int32_t> row_of_, column_of_, renumbered_, kept_;
+  detail::list<token_id> token_of_;  // [nodes] by column
+  detail::list<std::uint32_t> masks_;
+  // What is wanted and not known yet: text, and rows of logits at its end, or else nodes.
+  std::int32_t n_to_read_ = 0, n_outputs_ = 0;
   tree_view tree_{};
   std::span<const node_id> nodes_{};
   std::int32_t n_added_ = 0;  // rows, to the pass under way
   forward_batch batch_;
   prefill prefill_;
-  std::chrono::steady_clock::duration forward_time_{};
+  double forward_seconds_ = 0;
 };
 
 template <class BackendT, class KVStoreT>

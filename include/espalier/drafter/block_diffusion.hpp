@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,6 +12,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -58,7 +58,6 @@ class block_diffusion {
   using model_type = std::remove_reference_t<ModelT>;
   using context_type = decltype(std::declval<model_type&>().make_context());
   using request_type = typename model_type::request_type;
-  using clock = std::chrono::steady_clock;
 
  public:
   //! The blocks of many texts.
@@ -105,12 +104,12 @@ class block_diffusion {
   template <class BackendT>
   requires detail::ReadsStatesOf<model_type, context_type, BackendT>
   void read(const BackendT& backend, std::span<const std::int32_t> rows) {
-    const clock::time_point start = clock::now();
+    stopwatch watch;
     // A committed path may end beyond what the model can hold.
     const auto room = static_cast<std::size_t>((std::max)(std::int32_t{0}, capacity() - n_read_));
     model_.read(context_, backend, rows.first((std::min)(rows.size(), room)), n_read_);
     n_read_ += static_cast<std::int32_t>(rows.size());
-    forward_time_ += clock::now() - start;
+    forward_seconds_ += watch.lap();
   }
 
   auto propose_block() {
@@ -133,9 +132,9 @@ class block_diffusion {
     return length_ + 1;
   }
   int forward(const pass_type& pass) {
-    const clock::time_point start = clock::now();
+    stopwatch watch;
     model_.forward(pass.requests, pass.length);
-    forward_time_ += clock::now() - start;
+    forward_seconds_ += watch.lap();
     return 0;  // the model keeps the logits
   }
   void take(int, std::int32_t, std::int32_t) {}
@@ -147,7 +146,7 @@ class block_diffusion {
   }
 
   //! Time spent in the model since construction.
-  double forward_seconds() const { return std::chrono::duration<double>(forward_time_).count(); }
+  double forward_seconds() const { return forward_seconds_; }
 
  private:
   template <class OtherT>
@@ -178,7 +177,7 @@ class block_diffusion {
   bool wants_ = false;
   pass_type pass_;
   std::vector<token_id> text_;  // committed; the last token is pending
-  clock::duration forward_time_{};
+  double forward_seconds_ = 0;
 };
 
 template <class ModelT>

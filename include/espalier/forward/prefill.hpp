@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/forward/checked_forward.hpp"
@@ -39,8 +40,14 @@ class prefill {
     first_rows(chunk);
   }
 
+  //! What first_rows() takes of an arena.
+  static constexpr std::size_t bytes(std::int32_t n) {
+    return arena::bytes_of<std::int32_t>(static_cast<std::size_t>(n));
+  }
+
   //! [n] the numbers from 0 on: the rows of a pass. No allocation up to n == chunk.
   std::span<const std::int32_t> first_rows(std::int32_t n) {
+    rows_.reserve(static_cast<std::size_t>(n));
     while (std::ssize(rows_) < n)
       rows_.push_back(static_cast<std::int32_t>(rows_.size()));
     return std::span<const std::int32_t>(rows_).first(static_cast<std::size_t>(n));
@@ -126,7 +133,7 @@ class prefill {
 
   std::int32_t chunk_ = default_chunk;
   forward_batch batch_;
-  std::vector<std::int32_t> rows_;
+  detail::list<std::int32_t> rows_;
 };
 
 }  // namespace espalier

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/known_value.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/token_ledger.hpp"
@@ -41,6 +43,11 @@ class slot_ledger {
     committed_.resize(static_cast<std::size_t>(n_sequences), 0);
     scratch_.resize(static_cast<std::size_t>(n_sequences), 0);
     tokens_ = token_ledger(n_sequences, capacity);
+  }
+
+  //! What one sequence takes of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return 2 * arena::bytes_of<std::int32_t>(1) + token_ledger::bytes(c);
   }
 
   std::int32_t size(std::int32_t sequence) const { return committed_[checked(sequence)]; }
@@ -125,8 +132,8 @@ class slot_ledger {
 
   std::int32_t capacity_;
   commit_mode mode_;
-  std::vector<std::int32_t> committed_;
-  std::vector<std::int32_t> scratch_;
+  detail::list<std::int32_t> committed_;
+  detail::list<std::int32_t> scratch_;
   token_ledger tokens_{0, 0};
 };
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
@@ -20,6 +22,11 @@ class token_kv {
   explicit token_kv(std::int32_t capacity, commit_mode mode = commit_mode::compact, std::int32_t n_sequences = 1)
       : ledger_(n_sequences, capacity, mode),
         tokens_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(capacity), -1) {}
+
+  //! What one sequence takes of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return slot_ledger::bytes(c) + arena::bytes_of<token_id>(static_cast<std::size_t>(c.context));
+  }
 
   std::int32_t size(std::int32_t sequence) const { return ledger_.size(sequence); }
   std::int32_t capacity() const { return ledger_.capacity(); }
@@ -49,7 +56,7 @@ class token_kv {
 
  private:
   slot_ledger ledger_;
-  std::vector<token_id> tokens_;
+  detail::list<token_id> tokens_;
 };
 
 }  // namespace espalier

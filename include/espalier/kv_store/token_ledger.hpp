@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/kv_shape.hpp"
+
+#if ESPALIER_HOSTED
+#include <atomic>
+#endif
 
 namespace espalier {
 
@@ -22,6 +27,12 @@ class token_ledger {
       : tokens_(static_cast<std::size_t>(n_sequences)),
         versions_(tokens_.size(), 0),
         capacity_(static_cast<std::size_t>(capacity)) {}
+
+  //! What one sequence takes of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return arena::bytes_of<detail::list<token_id>>(1) + arena::bytes_of<std::uint64_t>(1) +
+           arena::bytes_of<token_id>(static_cast<std::size_t>(c.context));
+  }
 
   //! Valid until the sequence changes.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_[checked(sequence)]; }
@@ -54,12 +65,16 @@ class token_ledger {
   std::size_t checked(std::int32_t sequence) const { return detail::require_sequence(sequence, tokens_.size()); }
 
   static std::uint64_t next_version() {
+#if ESPALIER_HOSTED
     static std::atomic<std::size_t> last{0};
+#else
+    static std::size_t last = 0;
+#endif
     return ++last;
   }
 
-  std::vector<std::vector<token_id>> tokens_;  // [n_sequences] of up to `capacity`
-  std::vector<std::uint64_t> versions_;        // [n_sequences]
+  detail::list<detail::list<token_id>> tokens_;  // [n_sequences] of up to `capacity`
+  detail::list<std::uint64_t> versions_;         // [n_sequences]
   std::size_t capacity_;
 };
 

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/unset_numbers.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
 
@@ -32,7 +33,13 @@ class lazy_rows {
   void reserve(std::int32_t nodes, std::int32_t vocab) {
     sampler_.reserve(vocab);
     made_.resize(static_cast<std::size_t>(nodes));
-    rows_.reset(new NumberT[static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab)]);
+    rows_.resize(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab));
+  }
+
+  //! What reserve() and sample() take of an arena.
+  static constexpr std::size_t bytes(const sampling_options& options, std::int32_t nodes, std::int32_t vocab) {
+    return sampler<NumberT>::bytes(options, vocab) + arena::bytes_of<char>(static_cast<std::size_t>(nodes)) +
+           arena::bytes_of<NumberT>(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab));
   }
 
   //! From now on rows are sampled with these options.
@@ -74,8 +81,8 @@ class lazy_rows {
   vocab_rows<NumberT> logits_;
   std::span<const std::int32_t> row_of_;
   std::int32_t sequence_ = 0;
-  std::vector<char> made_;
-  std::unique_ptr<NumberT[]> rows_;
+  detail::list<char> made_;
+  detail::unset_numbers<NumberT> rows_;
 };
 
 }  // namespace espalier

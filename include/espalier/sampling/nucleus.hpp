@@ -13,8 +13,9 @@
 #include <numeric>
 #include <span>
 #include <type_traits>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
@@ -106,6 +107,7 @@ class nucleus {
  public:
   // After it, find() does not allocate.
   void reserve() { copied_.resize(room); }
+  static constexpr std::size_t bytes() { return arena::bytes_of<NumberT>(room); }
 
   // Pre         total: the sum of the weights; 0 < mass < total
   row_cut<NumberT> find(std::span<const NumberT> weights, double mass, double total) {
@@ -274,7 +276,7 @@ class nucleus {
     return n + 1 < room ? n : room;
   }
 
-  std::vector<NumberT> copied_;
+  detail::list<NumberT> copied_;
   double mass_ = 0;
   bits_type low_ = 0;
   bits_type high_ = 0;

@@ -7,9 +7,10 @@
 #include <limits>
 #include <span>
 #include <type_traits>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/sampling_options.hpp"
@@ -47,12 +48,21 @@ class sampler {
   void reserve(std::int32_t vocab) {
     if (is_greedy()) return;
     const auto size = static_cast<std::size_t>(vocab);
-    const std::size_t k = top_of(size);
+    const std::size_t k = top_of(options_, size);
     if (k < size) {
       if (row_.size() < k) row_.resize(k);
       selection_.reserve(size, k);
     }
     if (options_.top_p < 1.0F) nucleus_.reserve();
+  }
+
+  //! What reserve() takes of an arena.
+  static constexpr std::size_t bytes(const sampling_options& options, std::int32_t vocab) {
+    if (options.temperature == 0.0F) return 0;
+    const auto size = static_cast<std::size_t>(vocab);
+    const std::size_t k = top_of(options, size);
+    return (k < size ? arena::bytes_of<NumberT>(k) + detail::token_selection<NumberT>::bytes(size, k) : 0) +
+           (options.top_p < 1.0F ? detail::nucleus<NumberT>::bytes() : 0);
   }
 
   //! Shapes      logits, out: [vocab]
@@ -63,7 +73,7 @@ class sampler {
       out[static_cast<std::size_t>(best)] = 1;
       return;
     }
-    const std::size_t k = top_of(logits.size());
+    const std::size_t k = top_of(options_, logits.size());
     if (k == logits.size()) {
       distribute(logits, max_logit(logits, row), out);
       return;
@@ -85,8 +95,8 @@ class sampler {
   static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
 
   // How many tokens top-k leaves.
-  std::size_t top_of(std::size_t vocab) const {
-    return options_.top_k > 0 ? (std::min)(static_cast<std::size_t>(options_.top_k), vocab) : vocab;
+  static constexpr std::size_t top_of(const sampling_options& options, std::size_t vocab) {
+    return options.top_k > 0 ? (std::min)(static_cast<std::size_t>(options.top_k), vocab) : vocab;
   }
 
   // Temperature, top-p and min-p. The exponentials are relative to the largest, as min-p is.
@@ -120,7 +130,7 @@ class sampler {
 
   sampling_options options_;
   detail::token_selection<NumberT> selection_;
-  std::vector<NumberT> row_;  // of the k, by token
+  detail::list<NumberT> row_;  // of the k, by token
   detail::nucleus<NumberT> nucleus_;
 };
 

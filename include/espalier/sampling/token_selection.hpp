@@ -11,8 +11,9 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
 
@@ -84,15 +85,19 @@ class token_selection {
 
   // Makes room for rows of this length and as many numbers of them.
   void reserve(std::size_t vocab, std::size_t k) {
-    const std::size_t n_blocks = vocab / mass_block + 1;
-    const std::size_t words = (n_blocks * mass_block / token_group + group_word - 1) / group_word;
-    if (maxima_.size() < words * group_word) maxima_.resize(words * group_word);
-    const std::size_t room = 2 * (std::min)(k, vocab) + group_word * token_group;
+    const std::size_t n_maxima = maxima_of(vocab), room = room_for(vocab, k);
+    if (maxima_.size() < n_maxima) maxima_.resize(n_maxima);
     if (found_.size() < room) {
       found_.resize(room);
       sorted_.resize(room);
     }
     tail_.resize(mass_block);
+  }
+
+  // What reserve() takes of an arena.
+  static constexpr std::size_t bytes(std::size_t vocab, std::size_t k) {
+    return arena::bytes_of<NumberT>(maxima_of(vocab)) + 2 * arena::bytes_of<entry>(room_for(vocab, k)) +
+           arena::bytes_of<NumberT>(mass_block);
   }
 
   // Calls scan(block, maxima, n) for each block, which writes the maxima of its groups. Of the block's numbers n are
@@ -137,6 +142,14 @@ class token_selection {
 
  private:
   static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
+  static constexpr std::size_t maxima_of(std::size_t vocab) {
+    const std::size_t n_blocks = vocab / mass_block + 1;
+    return (n_blocks * mass_block / token_group + group_word - 1) / group_word * group_word;
+  }
+  static constexpr std::size_t room_for(std::size_t vocab, std::size_t k) {
+    return 2 * (std::min)(k, vocab) + group_word * token_group;
+  }
+
   static constexpr int digit = 8;
   static constexpr bits_type mask = (bits_type{1} << digit) - 1;
 
@@ -253,10 +266,10 @@ class token_selection {
     }
   }
 
-  std::vector<NumberT> maxima_;
-  std::vector<NumberT> tail_;  // of the last row, the block that it does not fill
-  std::vector<entry> found_;
-  std::vector<entry> sorted_;
+  detail::list<NumberT> maxima_;
+  detail::list<NumberT> tail_;  // of the last row, the block that it does not fill
+  detail::list<entry> found_;
+  detail::list<entry> sorted_;
   std::size_t n_ = 0;
 };
 

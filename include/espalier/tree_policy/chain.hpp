@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/log_prob.hpp"
@@ -54,6 +56,8 @@ class chain {
   explicit chain(chain_options options = {}) : options_(require_options(options)) {}
 
   std::int32_t max_nodes() const { return options_.length; }
+  //! It takes none of an arena, but over a block drafter, which a static_decoder can therefore not have.
+  static constexpr std::size_t bytes(const static_capacity&) { return 0; }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {

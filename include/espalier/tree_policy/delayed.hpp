@@ -5,14 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/log_prob.hpp"
@@ -99,9 +101,9 @@ class delayed_growth {
   }
 
   delayed_options shape_;
-  std::int32_t level_ = 0;       // tokens that the longest path has
-  std::vector<node_id> ends_;    // [paths] where each path stands
-  std::vector<node_id> wanted_;  // [paths]
+  std::int32_t level_ = 0;        // tokens that the longest path has
+  detail::list<node_id> ends_;    // [paths] where each path stands
+  detail::list<node_id> wanted_;  // [paths]
 };
 
 }  // namespace detail
@@ -122,6 +124,10 @@ class delayed {
   }
 
   std::int32_t max_nodes() const { return options_.max_nodes(); }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes));
+  }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {

@@ -5,13 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/log_prob.hpp"
@@ -45,6 +47,10 @@ class dyspec_greedy {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return arena::bytes_of<expandable>(2 * static_cast<std::size_t>(c.nodes) + 1);
+  }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
@@ -116,7 +122,7 @@ class dyspec_greedy {
   }
 
   dyspec_greedy_options options_;
-  std::vector<expandable> heap_;
+  detail::list<expandable> heap_;
   std::int64_t n_pushed_ = 0;
   node_id asked_ = no_node;  // the last one asked about
 };

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/verifier/traversal/traversed_node.hpp"
@@ -38,6 +40,11 @@ class basic_traversal {
   using memory = detail::traversed_state;
 
   void reserve(std::int32_t max_nodes, std::int32_t) { path_.resize(static_cast<std::size_t>(max_nodes) + 1); }
+
+  //! What reserve() takes of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return arena::bytes_of<memory>(static_cast<std::size_t>(c.nodes) + 1);
+  }
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
@@ -108,7 +115,7 @@ class basic_traversal {
     }
   }
 
-  std::vector<memory> path_;
+  detail::list<memory> path_;
 };
 
 //! For independent draws, with multiplicity.

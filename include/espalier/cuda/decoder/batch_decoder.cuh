@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -27,7 +28,6 @@
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/step_record.hpp"
-#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_event.hpp"
 #include "espalier/decoder/text_options.hpp"

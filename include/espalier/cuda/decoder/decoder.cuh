@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/core/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
@@ -18,7 +19,6 @@
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
-#include "espalier/decoder/stopwatch.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/forward/held_prefix.hpp"

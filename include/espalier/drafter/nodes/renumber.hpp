@@ -5,16 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier::detail {
 
 // Makes a list by node, -1 where there is nothing, one by the nodes of a tree that was built anew: see StepDrafter. The
 // spare list is as long, so that nothing is allocated.
-inline void renumber(std::vector<std::int32_t>& of_node, std::vector<std::int32_t>& spare,
+inline void renumber(detail::list<std::int32_t>& of_node, detail::list<std::int32_t>& spare,
                      std::span<const node_id> was) {
   std::fill(spare.begin(), spare.end(), -1);
   const auto room = static_cast<node_id>(spare.size());

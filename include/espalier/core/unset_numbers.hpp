@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+#include "espalier/config.hpp"
+#include "espalier/core/list.hpp"
+
+#if ESPALIER_HOSTED
+#include <memory>
+#endif
+
+namespace espalier::detail {
+
+// Room for numbers that are not set at first: where pages are taken when they are written, it costs only what is used.
+template <class NumberT>
+class unset_numbers {
+ public:
+#if ESPALIER_HOSTED
+  void resize(std::size_t n) {
+    numbers_.reset(new NumberT[n]);
+  }
+  NumberT* get() const {
+    return numbers_.get();
+  }
+
+ private:
+  std::unique_ptr<NumberT[]> numbers_;
+#else
+  void resize(std::size_t n) {
+    numbers_.reserve(n);
+    begin_ = numbers_.data();
+  }
+  NumberT* get() const {
+    return begin_;
+  }
+
+ private:
+  list<NumberT> numbers_;
+  NumberT* begin_ = nullptr;
+#endif
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/core/arena.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_mask.hpp"
+#include "espalier/forward/prefill.hpp"
+#include "espalier/sampling/sampler.hpp"
+
+namespace espalier::detail {
+
+// What reserve() of an autoregressive drafter takes of an arena, where states are not kept.
+template <class NumberT>
+constexpr std::size_t draft_bytes(const static_capacity& c) {
+  const auto nodes = static_cast<std::size_t>(c.nodes) + 1;
+  const std::int32_t rows = (std::max)(c.nodes, prefill::default_chunk);
+  return arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
+         arena::bytes_of<NumberT>(nodes * static_cast<std::size_t>(c.vocabulary)) +
+         5 * arena::bytes_of<std::int32_t>(nodes) +
+         arena::bytes_of<std::uint32_t>(nodes * static_cast<std::size_t>(mask_words(c.nodes))) +
+         forward_batch::bytes(rows, rows) + prefill::bytes(rows) + sampler<NumberT>::bytes(c.draft, c.vocabulary);
+}
+
+}  // namespace espalier::detail
