@@ -1,0 +1,12 @@
+# cmake -DEXPECTED=<program> -DGIVEN=<program> -P same_texts.cmake: both print the same but for lines that begin with #.
+cmake_minimum_required(VERSION 3.24)
+foreach(which EXPECTED GIVEN)
+  execute_process(COMMAND "${${which}}" RESULT_VARIABLE result OUTPUT_VARIABLE text)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${${which}} ends with ${result}:\n${text}")
+  endif()
+  string(REGEX REPLACE "#[^\n]*\n" "" ${which}_text "${text}")
+endforeach()
+if(EXPECTED_text STREQUAL "" OR NOT EXPECTED_text STREQUAL GIVEN_text)
+  message(FATAL_ERROR "Expected:\n${EXPECTED_text}\nGiven:\n${GIVEN_text}")
+endif()
