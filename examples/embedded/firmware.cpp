@@ -110,7 +110,7 @@ auto drafter_for() {
 }
 
 // A decoder of these parts, which are given by functions.
-template <auto PolicyOf, auto VerifierOf, sampling_options Sampling>
+template <auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
 struct composition {
   auto operator()() const {
     const decoder_options options{.text = {.sampling = Sampling, .seed = 42}, .prefill_chunk = 16};
@@ -137,7 +137,7 @@ void write_texts(const char* name, DecoderT& decode) {
 
 #if ESPALIER_HOSTED
 
-template <int Number, auto PolicyOf, auto VerifierOf, sampling_options Sampling>
+template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
 void write(const char* name) {
   if (!is_wanted(Number)) return;
   auto decode = composition<PolicyOf, VerifierOf, Sampling>()();
@@ -146,7 +146,7 @@ void write(const char* name) {
 
 #else
 
-template <sampling_options Sampling>
+template <const sampling_options& Sampling>
 constexpr static_capacity capacity{
     .nodes = 8,
     .context = context,
@@ -165,7 +165,7 @@ void expect(bool holds, const char* what) {
   print("\n");
 }
 
-template <int Number, auto PolicyOf, auto VerifierOf, sampling_options Sampling>
+template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
 void write(const char* name) {
   if (!is_wanted(Number)) return;
   static static_decoder<capacity<Sampling>, composition<PolicyOf, VerifierOf, Sampling>> decode;

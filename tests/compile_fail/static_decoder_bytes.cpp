@@ -1,4 +1,4 @@
-// expect: Needed = [0-9]+
+// expect: (Needed = |checked_bytes<)[0-9]+
 // SPDX-License-Identifier: BSL-1.0
 #define ESPALIER_HOSTED 0
 #define ESPALIER_EXCEPTIONS 0
@@ -24,6 +24,5 @@ struct factory {
                                   model());
   }
 };
-espalier::static_decoder<espalier::static_capacity{.context = 16, .vocabulary = 4, .chunk = 64, .bytes = bytes},
-                         factory>
-    decode;
+constexpr espalier::static_capacity room{.context = 16, .vocabulary = 4, .chunk = 64, .bytes = bytes};
+espalier::static_decoder<room, factory> decode;

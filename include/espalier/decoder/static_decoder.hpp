@@ -35,13 +35,14 @@ namespace espalier {
 //!                             target, {.prefill_chunk = 16});
 //!       }
 //!     };
-//!     static static_decoder<static_capacity{.nodes = 4, .context = 64, .vocabulary = 16}, factory> decode;
+//!     constexpr static_capacity room{.nodes = 4, .context = 64, .vocabulary = 16};
+//!     static static_decoder<room, factory> decode;
 //!
 //! What would be an error is a status here: failed, until a text begins or goes on. One thread at a time uses any
 //! static_decoder of a program.
 //!
 //! Law         texts are those of the decoder that it holds
-template <static_capacity Capacity, class FactoryT>
+template <const static_capacity& Capacity, class FactoryT>
 class static_decoder {
   using decoder_type = std::invoke_result_t<FactoryT&>;
   static_assert(ESPALIER_HOSTED == 0 || sizeof(FactoryT) == 0,
