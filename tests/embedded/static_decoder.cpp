@@ -22,6 +22,7 @@
 #include "espalier/decoder/static_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/nodes/draft_bytes.hpp"
+#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -95,7 +96,8 @@ struct cyclic_model {
   float logits[80 * vocab] = {};
 
   std::int32_t vocab_size() const { return vocab; }
-  vocab_rows<float> forward(token_kv&, forward_batch_view batch) {
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT&, forward_batch_view batch) {
     if (n_passes++ == failing_pass) return {};
     std::int32_t n = 0;
     for (const std::int32_t row : batch.outputs) {
@@ -157,6 +159,26 @@ void a_text_is_written() {
   expect(decode.state() == status::stop_token, "a stop token ends a text");
 }
 
+struct factory_with_rows {
+  auto operator()() const {
+    return make_decoder(autoregressive(draft, contiguous_kv(2, 3, 1, 32)), chain({.length = 4}), greedy(),
+                        contiguous_kv(2, 3, 1, 32), target, {.prefill_chunk = 16});
+  }
+};
+
+constexpr static_capacity room_for_rows{.nodes = 4, .context = 32, .vocabulary = vocab, .cache_row = 6};
+
+void caches_may_hold_rows() {
+  static static_decoder<room_for_rows, factory_with_rows> decode;
+  expect(decode.used() == decode.bytes, "caches take what was computed");
+  expect(decode.bytes == static_decoder<room, factory<4>>::bytes + 2 * (2 * 6 - 1) * 32 * sizeof(float), "rows are in");
+  const token_id prompt[] = {1, 2, 3};
+  decode.begin(prompt, {.max_tokens = 20});
+  while (decode.step()) {
+  }
+  expect(decode.state() == status::length && is_right(decode, 20), "a text over rows");
+}
+
 void what_fails_is_a_status() {
   static static_decoder<room, factory<4>> decode;
   const token_id prompt[] = {1, 2, 3}, unknown[] = {1, 8};
@@ -215,6 +237,7 @@ int main() {
   numbers_are_written();
   lists_take_memory_of_an_arena();
   a_text_is_written();
+  caches_may_hold_rows();
   what_fails_is_a_status();
   what_is_too_large_is_not_built();
   a_clock_may_be_given();

@@ -6,6 +6,8 @@
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/core/arena.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/memory/serialize_rows.hpp"
@@ -26,6 +28,12 @@ class contiguous_kv {
     const std::size_t floats = shape_.numbers(n_sequences, capacity, sizeof(float));
     block_ = detail::float_block(floats, true);
     data_ = block_.take(floats);
+  }
+
+  //! What one sequence takes of an arena.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return slot_ledger::bytes(c) +
+           arena::bytes_of<float>(2 * static_cast<std::size_t>(c.cache_row) * static_cast<std::size_t>(c.context));
   }
 
   int n_layers() const { return shape_.n_layers; }

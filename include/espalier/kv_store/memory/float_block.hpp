@@ -6,7 +6,11 @@
 #include <new>
 #include <utility>
 
-#if defined(__linux__)
+#include "espalier/config.hpp"
+
+#if !ESPALIER_HOSTED
+#include "espalier/core/unset_numbers.hpp"
+#elif defined(__linux__)
 #include <sys/mman.h>
 #endif
 
@@ -15,6 +19,8 @@ namespace espalier::detail {
 // One block of floats, handed out in pieces that begin on cache lines. Measured by a dry run first: without memory,
 // take() only counts. Where the system has huge pages, `huge` asks for them, except for the last part that does not
 // fill one.
+#if ESPALIER_HOSTED
+
 class float_block {
  public:
   float_block() = default;
@@ -56,5 +62,26 @@ class float_block {
   float* data_ = nullptr;
   std::size_t used_ = 0;
 };
+
+#else
+
+// Of an arena, one piece after the other.
+class float_block {
+ public:
+  float_block() = default;
+  explicit float_block(std::size_t floats, bool) { numbers_.resize(floats); }
+
+  float* take(std::size_t floats) {
+    const std::size_t first = used_;
+    used_ += floats;
+    return numbers_.get() + first;
+  }
+
+ private:
+  unset_numbers<float> numbers_;
+  std::size_t used_ = 0;
+};
+
+#endif
 
 }  // namespace espalier::detail
