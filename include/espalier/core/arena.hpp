@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/static_capacity.hpp"
 
@@ -29,7 +30,7 @@ class arena {
     } else if constexpr (requires { PartT::bytes(c); }) {
       return PartT::bytes(c);
     } else {
-      static_assert(std::is_trivially_copyable_v<PartT>,
+      static_assert(ESPALIER_HOSTED || std::is_trivially_copyable_v<PartT>,
                     "a part of a static_decoder that has lists must tell how much memory they take: static constexpr "
                     "std::size_t bytes(const static_capacity&)");
       return 0;
