@@ -68,7 +68,7 @@ std::string grow_over_block(HostT host, DeviceT device, const row_table<float>& 
 TEST_CASE("Chains of the device are the host's") {
   const auto length = GENERATE(1, 5, 20);
   const auto limit = GENERATE(1 << 20, 3, 0);
-  const auto vocab = GENERATE(2, 70, 9000);
+  const auto vocab = GENERATE(2, 70, 3000);
   const auto table = random_table(30, vocab, static_cast<std::uint32_t>(length));
   CAPTURE(length, limit, vocab);
   chain host({.length = length});
@@ -87,7 +87,7 @@ TEST_CASE("A chain of a row of zeros ends there") {
 TEST_CASE("Chains over a block are the host's") {
   const auto length = GENERATE(1, 4, 30);
   const auto limit = GENERATE(1 << 20, 3, 0);
-  const auto vocab = GENERATE(1, 300, 20000);
+  const auto vocab = GENERATE(1, 300, 5000);
   const auto logits = random_logits(7, vocab == 1 ? 1 : vocab, 7);
   CAPTURE(length, limit, vocab);
   auto possible = logits;

@@ -253,7 +253,7 @@ void check_trees(const model& m, std::int32_t text, std::int32_t nodes, double l
 }  // namespace
 
 TEST_CASE("A node's row is the same alone, in a tree in every order, and after its ancestors were committed") {
-  const std::int32_t text = GENERATE(1, 63, 64, 500, 700);
+  const std::int32_t text = GENERATE(1, 63, 64, 500);
   for (const double lean : {0.0, 0.9})
     check_trees<__nv_bfloat16>({.group = 4, .kv_heads = 1}, text, 40, lean, manners.size());
   check_trees<__half>({.group = 3, .kv_heads = 2, .dim = 128}, text, 12, 0.5, manners.size());
