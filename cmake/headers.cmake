@@ -239,11 +239,13 @@ set(espalier_files_headers
   include/espalier/model/files/gguf_file.hpp
   include/espalier/model/files/gguf_metadata.hpp
   include/espalier/model/files/json_reader.hpp
+  include/espalier/model/files/rounded_row.hpp
   include/espalier/model/files/safetensors_file.hpp
   include/espalier/model/files/safetensors_shards.hpp
   include/espalier/model/files/tensor_reader.hpp
   include/espalier/model/files/tensor_source.hpp
   include/espalier/model/files/weight_row.hpp
+  include/espalier/model/files/weight_storage.hpp
   include/espalier/model/files/weight_type.hpp
   include/espalier/selector/selector_file.hpp
 )

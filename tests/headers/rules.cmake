@@ -142,6 +142,7 @@ set(tested_elsewhere
   "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"
   "kv_store/contiguous.cpp: kv_store/memory/float_block.hpp kv_store/memory/kv_shape.hpp kv_store/slot_ledger.hpp"
   "model/files/cost_file.cpp: model/llama/model_identity.hpp"
+  "model/files/rounded_row.cpp: model/files/weight_storage.hpp"
   "model/files/weight_row.cpp: model/files/weight_type.hpp"
   "model/llama/block_draft_model.cpp: model/llama/block_draft_config.hpp model/llama/block_draft_context.hpp
     model/llama/block_draft_heads.hpp model/llama/block_draft_request.hpp model/llama/block_draft_target.hpp

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_type.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+// The nearest F16, halves to even.
+inline std::uint16_t f16_from_float(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return sign | 0x7E00U;
+  if (magnitude >= 0x477FF000U) return sign | 0x7C00U;
+  if (magnitude < 0x38800000U) {  // below the smallest normal number: a multiple of 2^-24
+    const float steps = std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24F);
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(steps));
+  }
+  const std::uint32_t rounded = magnitude + 0xFFFU + (magnitude >> 13 & 1U);
+  return static_cast<std::uint16_t>(sign | (rounded - (112U << 23)) >> 13);
+}
+
+inline std::uint16_t bf16_from_float(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+
+}  // namespace detail
+
+//! Puts rows into another type, one after the other.
+class rounded_row {
+ public:
+  //! The row in another type; valid until the next. Blocks are rounded as ggml does it: the number of greatest magnitude
+  //! gets the integer of greatest magnitude.
+  //!
+  //! Errors      model_error for a number that is not finite, except to f32
+  //! Pre         type is f32, bf16, q8_0 or q4_0, and its blocks divide row.n
+  weight_row operator()(const weight_row& row, weight_type type) {
+    values_.resize(static_cast<std::size_t>(row.n));
+    row.decode(values_.data());
+    if (type == weight_type::f32) return weight_row::of(values_.data(), row.n);
+    for (const float value : values_) {
+      if (!std::isfinite(value))
+        raise<model_error>("a weight is ", value, ", which cannot be rounded to ", name_of(type), ".");
+    }
+    bytes_.resize(row_bytes(type, row.n));
+    std::byte* to = bytes_.data();
+    for (int i = 0; i < row.n; i += block_weights(type), to += block_bytes(type)) {
+      const float* x = values_.data() + i;
+      if (type == weight_type::bf16) {
+        put(to, detail::bf16_from_float(*x));
+      } else if (type == weight_type::q8_0) {
+        round_q8_0(x, to);
+      } else {
+        round_q4_0(x, to);
+      }
+    }
+    return {type, bytes_, row.n};
+  }
+
+ private:
+  static void put(std::byte* to, std::uint16_t value) { std::memcpy(to, &value, sizeof value); }
+
+  static float greatest(const float* x) {
+    return *std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+  }
+
+  static void round_q8_0(const float* x, std::byte* to) {
+    const float scale = std::fabs(greatest(x)) / 127.0F, inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
+    put(to, detail::f16_from_float(scale));
+    for (int i = 0; i < 32; ++i)
+      to[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(x[i] * inverse)));
+  }
+
+  static void round_q4_0(const float* x, std::byte* to) {
+    const float scale = greatest(x) / -8.0F, inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
+    put(to, detail::f16_from_float(scale));
+    const auto code = [&](int i) {
+      return static_cast<std::byte>(std::min(15, static_cast<int>(x[i] * inverse + 8.5F)));
+    };
+    for (int i = 0; i < 16; ++i)
+      to[2 + i] = code(i) | code(i + 16) << 4;
+  }
+
+  std::vector<float> values_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+
+#include "espalier/core/known_value.hpp"
+#include "espalier/model/files/weight_type.hpp"
+
+namespace espalier {
+
+//! How a model holds the weights of its matrices.
+enum class weight_storage { as_stored, f32, bf16, q8_0, q4_0 };
+
+template <>
+inline constexpr std::array known_values<weight_storage> = {
+    known_value<weight_storage>{weight_storage::as_stored, "as-stored", "as the file has them"},
+    known_value<weight_storage>{weight_storage::f32, "f32", "as floats: the most memory, and the least work"},
+    known_value<weight_storage>{weight_storage::bf16, "bf16", "floats rounded to 16 bits"},
+    known_value<weight_storage>{weight_storage::q8_0, "q8-0", "floats rounded to 8 bits with a scale for each 32"},
+    known_value<weight_storage>{weight_storage::q4_0, "q4-0", "floats rounded to 4 bits with a scale for each 32"}};
+
+//! The type that rows of n weights are held in. Only floats are rounded, to fewer bytes, and where blocks divide a row:
+//! what is quantised stays so, or becomes F32.
+constexpr weight_type held_type(weight_type type, int n, weight_storage storage) {
+  constexpr weight_type to[] = {weight_type::f32, weight_type::f32, weight_type::bf16, weight_type::q8_0,
+                                weight_type::q4_0};
+  const weight_type held = to[static_cast<int>(storage)];
+  if (storage == weight_storage::as_stored || storage == weight_storage::f32) {
+    return storage == weight_storage::f32 ? held : type;
+  }
+  const bool smaller = block_bytes(held) < block_weights(held) * block_bytes(type);
+  const bool floats = type == weight_type::f32 || type == weight_type::f16 || type == weight_type::bf16;
+  return floats && smaller && n % block_weights(held) == 0 ? held : type;
+}
+
+}  // namespace espalier
