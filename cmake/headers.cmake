@@ -252,6 +252,7 @@ set(espalier_files_headers
 
 # espalier::llama: adds threads to files.
 set(espalier_llama_headers
+  include/espalier/model/llama/activation_rows.hpp
   include/espalier/model/llama/attention.hpp
   include/espalier/model/llama/attention_tasks.hpp
   include/espalier/model/llama/block_draft_config.hpp
@@ -262,23 +263,31 @@ set(espalier_llama_headers
   include/espalier/model/llama/block_draft_target.hpp
   include/espalier/model/llama/block_draft_tensors.hpp
   include/espalier/model/llama/block_draft_weights.hpp
+  include/espalier/model/llama/code_product.hpp
   include/espalier/model/llama/elementwise.hpp
+  include/espalier/model/llama/float_panel.hpp
   include/espalier/model/llama/gguf_config.hpp
   include/espalier/model/llama/host_kv_store.hpp
+  include/espalier/model/llama/integer_product.hpp
   include/espalier/model/llama/key_turner.hpp
   include/espalier/model/llama/llama_backend.hpp
-  include/espalier/model/llama/matrix_product.hpp
+  include/espalier/model/llama/matrix_arithmetic.hpp
+  include/espalier/model/llama/matrix_rows.hpp
   include/espalier/model/llama/model_config.hpp
   include/espalier/model/llama/model_files.hpp
   include/espalier/model/llama/model_identity.hpp
   include/espalier/model/llama/model_tensors.hpp
   include/espalier/model/llama/model_weights.hpp
-  include/espalier/model/llama/packed_matrix.hpp
+  include/espalier/model/llama/panel_layout.hpp
+  include/espalier/model/llama/panel_part.hpp
+  include/espalier/model/llama/product_team.hpp
   include/espalier/model/llama/rope_scaling.hpp
   include/espalier/model/llama/rotary_table.hpp
   include/espalier/model/llama/simd.hpp
   include/espalier/model/llama/tensor_names.hpp
   include/espalier/model/llama/thread_team.hpp
+  include/espalier/model/llama/weight_matrix.hpp
+  include/espalier/model/llama/weight_rows.hpp
 )
 
 # espalier::llama_cpp: adds llama.cpp to core.

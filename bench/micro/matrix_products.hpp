@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/llama/matrix_product.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
 
 #if defined(ESPALIER_BENCH_OPENBLAS)
 #include <cblas.h>

@@ -100,6 +100,8 @@ void add_method(CLI::App& app, arguments& result) {
   f.add_option(group, "", option_of(&arguments::seed), result.seed);
   f.add_options(group, "", result.target);
   f.add_option(group, "", option_of(&arguments::threads), result.threads);
+  f.add_option(group, "", option_of(&arguments::arithmetic), result.arithmetic);
+  f.add_option(group, "", option_of(&arguments::weights), result.weights);
 }
 
 // An option of a method, and how the text of a flag is read into it.

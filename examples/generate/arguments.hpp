@@ -15,6 +15,8 @@
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
+#include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -67,6 +69,8 @@ struct arguments {
   device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
+  espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
+  espalier::weight_storage weights = espalier::weight_storage::as_stored;
 
   espalier::prompt_lookup_options prompt_lookup;
   espalier::ngram_options ngram;
@@ -97,6 +101,8 @@ struct arguments {
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
+    see(option{"arithmetic", &arguments::arithmetic, "products with quantised weights, on cpu"});
+    see(option{"weights", &arguments::weights, "how matrices are held, on cpu"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

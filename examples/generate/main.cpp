@@ -20,7 +20,10 @@ models::model_set load_models(const generate::arguments& arguments) {
     generate::check_method(arguments, method, verifier);
     rows = (std::max)(rows, generate::longest_pass(arguments, method));
   }
-  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads, .max_rows = rows});
+  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads,
+                                                           .max_rows = rows,
+                                                           .arithmetic = arguments.arithmetic,
+                                                           .weights = arguments.weights});
   if (arguments.drafter == generate::drafter_kind::block && !models.block) {
     throw generate::usage_error("--drafter block needs a block draft, but " + arguments.models.model +
                                 " has none beside it; --block names one.");

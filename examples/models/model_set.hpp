@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,9 +11,11 @@
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
@@ -38,15 +41,19 @@ struct model_set {
   static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
     const model_paths paths = given.resolved();
     espalier::llama_options target_options = options, draft_options = options;
+    const espalier::model_config config = espalier::model_files::open(paths.model).config;
     // What selectors read.
-    target_options.hidden_layers.push_back(espalier::model_files::open(paths.model).config.n_layers - 1);
+    target_options.hidden_layers.push_back(config.n_layers - 1);
+    widen_if_small(target_options, config);
     if (!paths.block.empty()) {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
     model_set models{paths, tokenizer_of(given.model), espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
-      draft_options.hidden_layers.push_back(espalier::model_files::open(paths.draft).config.n_layers - 1);
+      const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
+      draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
+      widen_if_small(draft_options, draft_config);
       // A model that drafts for itself is loaded once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
       if (is_target) {
@@ -123,6 +130,16 @@ struct model_set {
       espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
                                              paths.model, ": of ", n, " tokens ", n_others,
                                              " are other texts; they must be the same.");
+    }
+  }
+
+  // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and more
+  // take less time so, and the logits are the same.
+  static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
+    const bool small = static_cast<std::int64_t>(config.vocab_size) * config.hidden_size < 1 << 22;
+    if (small && options.weights == espalier::weight_storage::as_stored &&
+        options.arithmetic == espalier::matrix_arithmetic::exact) {
+      options.weights = espalier::weight_storage::f32;
     }
   }
 

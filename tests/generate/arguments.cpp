@@ -64,10 +64,11 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
                  "traversal-distinct, target-only, "
                  "residual-walk\n"));
   CHECK(contains(help.out, "drafted tokens of the first round, 1 to max-length [20]\n"));
-  for (const char* name : {"--prompt ",   "--prompts ", "--model ",     "--max-tokens ", "--stop ",   "--method ",
-                           "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ", "--threads ",
-                           "--compare ",  "--repeats ", "--show-tree ", "--ascii ",      "--svg ",    "--dot ",
-                           "--round ",    "--json ",    "heavy-path",   "truncate"}) {
+  for (const char* name :
+       {"--prompt ",   "--prompts ", "--model ",     "--max-tokens ", "--stop ",    "--method ",
+        "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ",  "--threads ",
+        "--compare ",  "--repeats ", "--show-tree ", "--ascii ",      "--svg ",     "--dot ",
+        "--round ",    "--json ",    "heavy-path",   "truncate",      "--weights ", "--arithmetic "}) {
     INFO(name);
     CHECK(contains(help.out, name));
   }
@@ -178,6 +179,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--verifier naive,block-verification --method sampled-chain",
             "--verifier names 2 verifiers, which goes with --compare"},
            {"--device abacus", "--device must be one of cpu, cuda, but is"},
+           {"--arithmetic fuzzy", "--arithmetic must be one of exact, integer, but is"},
            {"--drafter crystal-ball", "--drafter must be one of model, block, prompt-lookup, ngram, but is"},
            {"--drafter ngram --method dynatree",
             "--drafter ngram does not have: it goes with plain, chain, adaptive-chain, cost-aware."},

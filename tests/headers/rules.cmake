@@ -158,7 +158,9 @@ set(tested_elsewhere
   "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
-  "model/llama/packed_matrix.cpp: model/llama/matrix_product.hpp"
+  "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
+  "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
+    model/llama/integer_product.hpp model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
   "model/torch/torch_backend.cpp: model/torch/torch_error.hpp model/torch/torch_module.hpp
     model/torch/torch_options.hpp model/torch/torch_shape.hpp"
   "model/tokenizer/chat_template.cpp: model/tokenizer/chat_message.hpp"

@@ -30,7 +30,8 @@ using espalier::token_id;
 class remembered_model {
  public:
   remembered_model(const std::string& folder, std::span<const token_id> prompt)
-      : model_(espalier::llama_backend::load(folder, {.threads = 1, .max_rows = most_rows})),
+      : model_(espalier::llama_backend::load(
+            folder, {.threads = 1, .max_rows = most_rows, .weights = espalier::weight_storage::f32})),
         kv_(model_.config().n_layers, model_.config().kv_size(), 1, static_cast<int>(prompt.size()) + most_rows),
         prompt_size_(prompt.size()),
         unknown_(most_rows - 1),

@@ -31,7 +31,8 @@ struct machinery {
 };
 
 llama_backend load(const std::string& part, int threads, int max_rows) {
-  return llama_backend::load(std::string(MODELS_FOLDER "/") + part, {.threads = threads, .max_rows = max_rows});
+  return llama_backend::load(std::string(MODELS_FOLDER "/") + part,
+                             {.threads = threads, .max_rows = max_rows, .weights = weight_storage::f32});
 }
 
 template <class PolicyT, class VerifierT>

@@ -32,7 +32,7 @@ const std::vector<token_id> prompt{1, 676, 938, 4002, 4045, 1121, 339, 328};  //
 
 llama_backend load(const std::string& part) {
   return llama_backend::load(std::string(MODELS_FOLDER "/") + part,
-                             {.threads = 1, .max_rows = 64, .max_positions = 420});
+                             {.threads = 1, .max_rows = 64, .max_positions = 420, .weights = weight_storage::f32});
 }
 
 sink_window_kv<key_turner> window_of(const llama_backend& model) {

@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/model/llama/packed_matrix.hpp"
 #include "model/llama/model_writer.hpp"
 
 namespace {
 
 using namespace espalier;
 using Catch::Matchers::ContainsSubstring;
-using weights_type = model_weights<packed_matrix>;
+using weights_type = model_weights;
 
 model_config config() {
   model_config c = model_writer::wide_config();

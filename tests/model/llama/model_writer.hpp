@@ -99,7 +99,7 @@ inline espalier::model_config wide_config() {
 inline espalier::llama_backend backend(const espalier::model_config& config, const file_text& file,
                                        const espalier::llama_options& options = {}) {
   espalier::safetensors_file opened = open(file.text());
-  return {config, espalier::model_weights<espalier::packed_matrix>::load(config, opened), options};
+  return {config, espalier::model_weights::load(config, opened), options};
 }
 
 }  // namespace model_writer

@@ -27,9 +27,12 @@
 #include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_weights.hpp"
+#include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
 
@@ -49,21 +52,19 @@ namespace espalier {
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
 //!             outside the vocabulary. NaN weights give NaN logits
 //! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
-template <MatrixProduct MatrixT>
-class basic_block_draft_model {
+class block_draft_model {
  public:
   using context_type = block_draft_context;
   using request_type = block_draft_request;
 
-  static basic_block_draft_model load(const std::string& folder, const basic_llama_backend<MatrixT>& target) {
+  static block_draft_model load(const std::string& folder, const llama_backend& target) {
     const block_draft_config config = block_draft_config::load(folder);
     detail::check_block_draft_target(config, target);
     safetensors_file file(folder + "/model.safetensors");
-    return basic_block_draft_model(config, block_draft_weights<MatrixT>::load(config, file), target);
+    return block_draft_model(config, block_draft_weights::load(config, file), target);
   }
 
-  basic_block_draft_model(const block_draft_config& config, block_draft_weights<MatrixT> weights,
-                          const basic_llama_backend<MatrixT>& target)
+  block_draft_model(const block_draft_config& config, block_draft_weights weights, const llama_backend& target)
       : config_(config),
         weights_(std::move(weights)),
         target_(target.weights()),
@@ -85,6 +86,7 @@ class basic_block_draft_model {
   void reserve(int n_texts) {
     if (n_texts <= n_texts_) return;
     n_texts_ = n_texts, buffers_ = {};
+    products_ = {*team_, most_rows(), 0, matrix_arithmetic::exact};
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
@@ -173,7 +175,7 @@ class basic_block_draft_model {
   }
 
  private:
-  using layer_type = typename block_draft_weights<MatrixT>::layer_type;
+  using layer_type = block_draft_weights::layer_type;
 
   static constexpr int read_rows = 64;  // of one pass
 
@@ -188,8 +190,10 @@ class basic_block_draft_model {
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
+  int most_rows() const { return (std::max)(read_rows, n_texts_ * (config_.block_length + 1)); }
+
   void place_buffers() {
-    const int most = (std::max)(read_rows, n_texts_ * (config_.block_length + 1));
+    const int most = most_rows();
     const auto rows = [&](int n, int size) { return buffers_.take(static_cast<std::size_t>(at(n, size))); };
     features_ = rows(read_rows, features_width());
     pending_ = rows(n_texts_, config_.hidden_size);
@@ -311,7 +315,7 @@ class basic_block_draft_model {
   void begin_rows(int thread, int n) {
     multiply(thread, weights_.pending, pending_, static_cast<int>(requests_.size()), root_, false,
              weights_.layers.front().query);
-    const auto [begin, end] = outputs_of(thread, weights_.pending);
+    const auto [begin, end] = products_.outputs_of(thread, weights_.pending);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       const request_type& r = requests_[i];
       float* root = root_ + at(static_cast<int>(i), config_.hidden_size);
@@ -336,15 +340,9 @@ class basic_block_draft_model {
                      to + at(to_row, config_.hidden_size));
   }
 
-  std::pair<int, int> outputs_of(int thread, const MatrixT& matrix) const {
-    return team_->share(thread, matrix.outputs(), MatrixT::granule);
-  }
-
-  void multiply(int thread, const MatrixT& matrix, const float* x, int rows, float* y, bool accumulate,
-                const MatrixT& next) const {
-    const auto [begin, end] = outputs_of(thread, matrix);
-    matrix.multiply(x, matrix.inputs(), rows, y, matrix.outputs(), begin, end, accumulate,
-                    next.weights_of(outputs_of(thread, next).first));
+  void multiply(int thread, const weight_matrix& matrix, const float* x, int rows, float* y, bool accumulate,
+                const weight_matrix& next) {
+    products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next);
   }
 
   void attend(int thread, int layer, const forward_batch_view& batch) {
@@ -361,7 +359,7 @@ class basic_block_draft_model {
   void activate(int thread, const layer_type& layer, int n) {
     multiply(thread, layer.up, normed_, n, up_, false, layer.gate);
     multiply(thread, layer.gate, normed_, n, gate_, false, layer.down);
-    const auto [begin, end] = outputs_of(thread, layer.up);
+    const auto [begin, end] = products_.outputs_of(thread, layer.up);
     for (int row = 0; row < n; ++row) {
       const std::ptrdiff_t first = at(row, config_.intermediate_size) + begin;
       detail::silu_times(gate_ + first, up_ + first, end - begin);
@@ -369,12 +367,13 @@ class basic_block_draft_model {
   }
 
   block_draft_config config_;
-  block_draft_weights<MatrixT> weights_;
-  std::shared_ptr<const model_weights<MatrixT>> target_;
+  block_draft_weights weights_;
+  std::shared_ptr<const model_weights> target_;
   int max_positions_;
   detail::rotary_table rotary_;
   thread_team* team_;
   std::vector<detail::attention_worker> workers_;
+  detail::product_team products_;
   std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
   int n_texts_ = 0;                     // of a pass
   std::vector<read_row> reads_;         // of a pass over what is unread
@@ -394,7 +393,5 @@ class basic_block_draft_model {
   float* up_ = nullptr;         // [rows][intermediate_size]
   std::vector<float> logits_;   // [places][block_length][vocab_size]
 };
-
-using block_draft_model = basic_block_draft_model<packed_matrix>;
 
 }  // namespace espalier

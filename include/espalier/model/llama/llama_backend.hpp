@@ -20,16 +20,20 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_weights.hpp"
-#include "espalier/model/llama/packed_matrix.hpp"
+#include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
 
@@ -38,15 +42,22 @@ struct llama_options {
   int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and what is pending
   int max_positions = 0;             //!< 0: as many as the model has
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< of quantised weights
+  weight_storage weights = weight_storage::as_stored;       //!< of matrices
 
   static constexpr void describe(auto see) {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"arithmetic", &llama_options::arithmetic, "products with quantised weights"});
+    see(option{"weights", &llama_options::weights, "how matrices are held"});
   }
 };
 
-//! A transformer on the host, in F32: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX,
-//! from GGUF files and Hugging Face folders.
+//! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
+//! GGUF files and Hugging Face folders. Weights are held as their file has them, quantised or not, or as option
+//! `weights` says; all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that
+//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs at most a
+//! hundredth of a nat a token (docs/benchmarks.md) and is two to three times as fast.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; no
@@ -57,20 +68,19 @@ struct llama_options {
 //!             rows, a token outside the vocabulary, a position beyond the last, or a batch that contradicts itself;
 //!             nothing has happened then. NaN weights give NaN logits.
 //! Pre         one forward at a time
-template <MatrixProduct MatrixT>
-class basic_llama_backend {
+class llama_backend {
  public:
-  static basic_llama_backend load(const std::string& path, const llama_options& options = {}) {
+  static llama_backend load(const std::string& path, const llama_options& options = {}) {
     const model_files files = model_files::open(path);
-    return basic_llama_backend(files.config, model_weights<MatrixT>::load(files.config, *files.tensors), options);
+    return llama_backend(files.config,
+                         model_weights::load(files.config, *files.tensors, require_options(options).weights), options);
   }
 
-  basic_llama_backend(const model_config& config, model_weights<MatrixT> weights, const llama_options& options)
-      : basic_llama_backend(config, std::make_shared<const model_weights<MatrixT>>(std::move(weights)), options) {}
+  llama_backend(const model_config& config, model_weights weights, const llama_options& options)
+      : llama_backend(config, std::make_shared<const model_weights>(std::move(weights)), options) {}
 
   //! Over the weights of another one, which are held once.
-  basic_llama_backend(const model_config& config, std::shared_ptr<const model_weights<MatrixT>> weights,
-                      const llama_options& options)
+  llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
       : config_(config),
         weights_(std::move(weights)),
         max_rows_(require_options(options).max_rows),
@@ -86,7 +96,9 @@ class basic_llama_backend {
     workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
     const int heads = config_.n_heads + 2 * config_.n_kv_heads;
     whole_heads_ =
-        heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % MatrixT::granule == 0;
+        heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % weight_matrix::granule == 0;
+    products_ = {*team_, max_rows_, std::max({config_.hidden_size, config_.query_size(), config_.intermediate_size}),
+                 options.arithmetic};
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
@@ -100,7 +112,7 @@ class basic_llama_backend {
   int n_threads() const { return team_->n_threads(); }
   std::size_t weight_bytes() const { return weights_->bytes(); }
   //! For a block draft, which borrows the embedding and the output matrix, and for a second one over the same weights.
-  std::shared_ptr<const model_weights<MatrixT>> weights() const { return weights_; }
+  std::shared_ptr<const model_weights> weights() const { return weights_; }
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
@@ -134,9 +146,9 @@ class basic_llama_backend {
   }
 
  private:
-  using layer_type = typename model_weights<MatrixT>::layer_type;
-  using norm_type = typename model_weights<MatrixT>::norm_type;
-  using linear_type = typename model_weights<MatrixT>::linear_type;
+  using layer_type = model_weights::layer_type;
+  using norm_type = model_weights::norm_type;
+  using linear_type = model_weights::linear_type;
 
   static int checked_positions(const llama_options& options, const model_config& config) {
     require_option("max_positions", options.max_positions, 0, config.max_positions);
@@ -185,7 +197,8 @@ class basic_llama_backend {
       const float* mlp_input = nullptr;
       if (config_.parallel_residual) mlp_input = normalise(thread, layer.mlp_norm, n, mlp_normed_);
       const float* input = normalise(thread, layer.attention_norm, n, normed_);
-      multiply(thread, layer.query_key_value, input, n, projected_, layer.attention_out);
+      multiply(thread, layer.query_key_value, products_.prepare(thread, layer.query_key_value.matrix, input, n),
+               projected_, layer.attention_out);
       if (!whole_heads_) team_->barrier();
       rotate(thread, layer, i, kv, batch);
       team_->barrier();
@@ -210,8 +223,9 @@ class basic_llama_backend {
       normalise(weights_->final_norm, batch.outputs[static_cast<std::size_t>(i)], normed_ + at(i, config_.hidden_size));
     }
     team_->barrier();
-    multiply(thread, weights_->head, normed_, n_outputs, logits_, weights_->layers.front().query_key_value);
-    const auto [begin, end] = outputs_of(thread, weights_->head);
+    multiply(thread, weights_->head, products_.prepare(thread, weights_->head.matrix, normed_, n_outputs), logits_,
+             weights_->layers.front().query_key_value);
+    const auto [begin, end] = products_.outputs_of(thread, weights_->head.matrix);
     for (int i = 0; i < n_outputs && config_.logit_cap > 0.0F; ++i)
       detail::soft_cap(logits_ + at(i, config_.vocab_size) + begin, end - begin, config_.logit_cap);
   }
@@ -242,26 +256,21 @@ class basic_llama_backend {
     return to;
   }
 
-  std::pair<int, int> outputs_of(int thread, const linear_type& part) const {
-    return team_->share(thread, part.matrix.outputs(), MatrixT::granule);
-  }
-
-  void multiply(int thread, const linear_type& part, const float* x, int rows, float* y,
-                const linear_type& next) const {
+  // y = W x + bias
+  void multiply(int thread, const linear_type& part, const detail::matrix_rows& x, float* y, const linear_type& next) {
     const int outputs = part.matrix.outputs();
-    const auto [begin, end] = outputs_of(thread, part);
-    for (int row = 0; row < rows && part.bias; ++row) {
+    const auto [begin, end] = products_.outputs_of(thread, part.matrix);
+    for (int row = 0; row < x.rows && part.bias; ++row) {
       std::copy(part.bias + begin, part.bias + end, y + at(row, outputs) + begin);
     }
-    part.matrix.multiply(x, part.matrix.inputs(), rows, y, outputs, begin, end, part.bias != nullptr,
-                         next.matrix.weights_of(outputs_of(thread, next).first));
+    products_.multiply(thread, part.matrix, x, y, part.bias != nullptr, next.matrix);
   }
 
   // stream += W x + bias, or its norm.
   void add_output(int thread, const linear_type& part, const float* norm, const float* x, int rows,
                   const linear_type& next) {
     if (!norm) return add_product(thread, part, x, rows, next);
-    multiply(thread, part, x, rows, normed_, next);
+    multiply(thread, part, products_.prepare(thread, part.matrix, x, rows), normed_, next);
     team_->barrier();
     const int width = config_.hidden_size;
     const auto [first, last] = team_->share(thread, rows);
@@ -273,16 +282,16 @@ class basic_llama_backend {
   }
 
   // stream += W x + bias
-  void add_product(int thread, const linear_type& part, const float* x, int rows, const linear_type& next) const {
+  void add_product(int thread, const linear_type& part, const float* x, int rows, const linear_type& next) {
     const int outputs = part.matrix.outputs();
-    const auto [begin, end] = outputs_of(thread, part);
+    const auto [begin, end] = products_.outputs_of(thread, part.matrix);
     for (int row = 0; row < rows && part.bias; ++row) {
       float* y = stream_ + at(row, outputs);
       for (int o = begin; o < end; ++o)
         y[o] += part.bias[o];
     }
-    part.matrix.multiply(x, part.matrix.inputs(), rows, stream_, outputs, begin, end, true,
-                         next.matrix.weights_of(outputs_of(thread, next).first));
+    products_.multiply(thread, part.matrix, products_.prepare(thread, part.matrix, x, rows), stream_, true,
+                       next.matrix);
   }
 
   // Rotates queries in place, and keys on their way into the cache. A thread takes the heads that it computed, where
@@ -339,9 +348,10 @@ class basic_llama_backend {
   // The first half of the MLP. A thread's columns of gate and up are the same, so it needs no other's.
   void activate(int thread, const layer_type& layer, const float* x, int n) {
     const int width = config_.intermediate_size;
-    const auto [begin, end] = outputs_of(thread, layer.up);
-    multiply(thread, layer.up, x, n, up_, config_.gated_mlp ? layer.gate : layer.down);
-    if (config_.gated_mlp) multiply(thread, layer.gate, x, n, gate_, layer.down);
+    const auto [begin, end] = products_.outputs_of(thread, layer.up.matrix);
+    const detail::matrix_rows rows = products_.prepare(thread, layer.up.matrix, x, n);
+    multiply(thread, layer.up, rows, up_, config_.gated_mlp ? layer.gate : layer.down);
+    if (config_.gated_mlp) multiply(thread, layer.gate, rows, gate_, layer.down);
     for (int row = 0; row < n; ++row) {
       const std::ptrdiff_t first = at(row, width) + begin;
       if (!config_.gated_mlp) {
@@ -363,7 +373,7 @@ class basic_llama_backend {
   }
 
   model_config config_;
-  std::shared_ptr<const model_weights<MatrixT>> weights_;
+  std::shared_ptr<const model_weights> weights_;
   int max_rows_;
   int max_positions_;
   std::vector<int> hidden_layers_;
@@ -372,6 +382,7 @@ class basic_llama_backend {
   thread_team* team_ = nullptr;
   bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
   std::vector<detail::attention_worker> workers_;
+  detail::product_team products_;
 
   detail::float_block buffers_;
   float* stream_ = nullptr;      // [max_rows][hidden_size]
@@ -385,7 +396,5 @@ class basic_llama_backend {
   float* logits_ = nullptr;      // [max_rows][vocab_size], over projected_ and what follows it
   float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
 };
-
-using llama_backend = basic_llama_backend<packed_matrix>;
 
 }  // namespace espalier

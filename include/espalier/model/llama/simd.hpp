@@ -30,6 +30,8 @@ inline constexpr int simd_registers = 16;
 
 typedef float simd_float __attribute__((vector_size(simd_lanes * sizeof(float))));
 typedef std::int32_t simd_int __attribute__((vector_size(simd_lanes * sizeof(float))));
+typedef std::uint16_t simd_half __attribute__((vector_size(simd_lanes * sizeof(std::uint16_t))));
+typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
 
 [[gnu::always_inline]] inline simd_float simd_load(const float* from) {
   simd_float value;
@@ -74,25 +76,78 @@ typedef std::int32_t simd_int __attribute__((vector_size(simd_lanes * sizeof(flo
   return a > b ? a : b;
 }
 
-// Adds the lanes pairwise, in one fixed order.
-[[gnu::always_inline]] inline float simd_sum(simd_float value) {
-  float lane[simd_lanes];
-  simd_store(lane, value);
-  for (int width = simd_lanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i)
-      lane[i] += lane[i + width];
-  }
-  return lane[0];
+// Lane i gets what lane i + DistanceT has.
+template <int DistanceT, std::size_t... Is>
+[[gnu::always_inline]] inline simd_float simd_rotated(simd_float value, std::index_sequence<Is...>) {
+  return __builtin_shufflevector(value, value, static_cast<int>((Is + DistanceT) % simd_lanes)...);
 }
 
-[[gnu::always_inline]] inline float simd_greatest(simd_float value) {
-  float lane[simd_lanes];
-  simd_store(lane, value);
-  for (int width = simd_lanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i)
-      lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+// Adds the lanes pairwise, in one fixed order.
+template <int DistanceT = simd_lanes / 2>
+[[gnu::always_inline]] inline float simd_sum(simd_float value) {
+  if constexpr (DistanceT == 0) {
+    return value[0];
+  } else {
+    return simd_sum<DistanceT / 2>(value +
+                                   simd_rotated<DistanceT>(value, std::make_index_sequence<std::size_t{simd_lanes}>{}));
   }
-  return lane[0];
+}
+
+template <int DistanceT = simd_lanes / 2>
+[[gnu::always_inline]] inline float simd_greatest(simd_float value) {
+  if constexpr (DistanceT == 0) {
+    return value[0];
+  } else {
+    return simd_greatest<DistanceT / 2>(
+        simd_max(value, simd_rotated<DistanceT>(value, std::make_index_sequence<std::size_t{simd_lanes}>{})));
+  }
+}
+
+// BF16 in memory: the upper halves of floats.
+[[gnu::always_inline]] inline simd_float simd_from_bf16(const void* from) {
+  simd_half halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const simd_int bits = __builtin_convertvector(halves, simd_int) << 16;
+  simd_float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+[[gnu::always_inline]] inline simd_float simd_from_f16(const void* from) {
+#if defined(__AVX512F__)
+  __m256i halves;
+  std::memcpy(&halves, from, sizeof halves);
+  return static_cast<simd_float>(_mm512_maskz_cvtph_ps(0xFFFF, halves));
+#elif defined(__AVX__) && defined(__F16C__)
+  __m128i halves;
+  std::memcpy(&halves, from, sizeof halves);
+  return static_cast<simd_float>(_mm256_cvtph_ps(halves));
+#else
+  simd_half halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const simd_int bits = __builtin_convertvector(halves, simd_int), magnitude = bits & 0x7FFF, shifted = magnitude << 13;
+  simd_float value;
+  std::memcpy(&value, &shifted, sizeof value);
+  value *= 0x1p112F;  // the exponents begin elsewhere
+  simd_int result;
+  std::memcpy(&result, &value, sizeof result);
+  result = magnitude >= 0x7C00 ? shifted | 0x7F800000 : result;
+  result |= (bits & 0x8000) << 16;
+  std::memcpy(&value, &result, sizeof value);
+  return value;
+#endif
+}
+
+[[gnu::always_inline]] inline simd_float simd_from_int8(const void* from) {
+  simd_byte bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return __builtin_convertvector(__builtin_convertvector(bytes, simd_int), simd_float);
+}
+
+// Pre: integers from -128 to 127
+[[gnu::always_inline]] inline void simd_store_int8(std::int8_t* to, simd_float value) {
+  const simd_byte bytes = __builtin_convertvector(__builtin_convertvector(value, simd_int), simd_byte);
+  std::memcpy(to, &bytes, sizeof bytes);
 }
 
 // e^x within 2 units in the last place; 0 below -87.3, NaN stays NaN.

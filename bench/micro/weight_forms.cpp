@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The forms of a model's weights on the host: as floats, as the file has them and multiplied exactly, and multiplied in
+// integers.
+//
+//   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
+//
+// Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, and, on a text, the mean
+// loss. Passes are measured in turns, in processor time divided by the threads, so that other programs count little.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../program.hpp"
+#include "espalier/core/forward_batch.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
+
+namespace {
+
+using namespace espalier;
+
+struct settings {
+  std::string model = ESPALIER_BENCH_MODELS "/target";
+  std::string text;
+  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};
+  int rounds = 30;
+  int context = 64;
+  int tokens = 16384;
+  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+};
+
+double processor_milliseconds() {
+  return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+//! One form of the model, its cache, and what was measured.
+class form {
+ public:
+  static constexpr int window = 256;  // tokens of a pass over a text
+
+  form(const char* name, const settings& s, llama_options options) : name_(name) {
+    const double begin = processor_milliseconds();
+    options.threads = s.threads;
+    options.max_rows = std::max(window, *std::max_element(s.rows.begin(), s.rows.end()));
+    backend_ = std::make_unique<llama_backend>(llama_backend::load(s.model, options));
+    load_seconds_ = (processor_milliseconds() - begin) * 1e-3;
+    const int most = std::max(s.context + options.max_rows, window);
+    kv_ = std::make_unique<contiguous_kv>(backend_->config().n_layers, backend_->config().kv_size(), 1, most);
+  }
+
+  const char* name() const { return name_; }
+  double load_seconds() const { return load_seconds_; }
+  double megabytes() const { return static_cast<double>(backend_->weight_bytes()) * 1e-6; }
+
+  //! A pass over a chain of tokens after the cache, which keeps them only if asked to.
+  logits_view pass(std::span<const token_id> tokens, bool keep = false) {
+    const int n = static_cast<int>(tokens.size()), first = kv_->size(0);
+    batch_.clear();
+    batch_.begin_sequence(0, first, n);
+    kv_->append(0, n);
+    batch_.add_chain(tokens, first, n);
+    const logits_view logits = backend_->forward(*kv_, batch_.view());
+    std::vector<std::int32_t> kept(keep ? tokens.size() : 0);
+    std::iota(kept.begin(), kept.end(), 0);
+    kv_->commit(0, kept);
+    return logits;
+  }
+
+  void measure(int n, int threads) {
+    std::vector<token_id> tokens(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i)
+      tokens[static_cast<std::size_t>(i)] = (37 * i + 11) % backend_->vocab_size();
+    const double begin = processor_milliseconds();
+    pass(tokens);
+    times_[n].push_back((processor_milliseconds() - begin) / threads);
+  }
+  double milliseconds(int n) const { return median(times_.at(n)); }
+
+ private:
+  const char* name_;
+  std::unique_ptr<llama_backend> backend_;
+  std::unique_ptr<contiguous_kv> kv_;
+  forward_batch batch_;
+  double load_seconds_ = 0.0;
+  std::map<int, std::vector<double>> times_;
+};
+
+void measure_passes(std::vector<form>& forms, const settings& s) {
+  for (form& f : forms) {
+    std::vector<token_id> context(static_cast<std::size_t>(s.context), 5);
+    f.pass(context, true);
+  }
+  for (int round = 0; round < s.rounds; ++round) {
+    for (const int n : s.rows) {
+      for (form& f : forms)
+        f.measure(n, s.threads);
+    }
+  }
+  std::printf("\n%d threads, context %d, median of %d:\n\n| weights | MB | load, s |", s.threads, s.context, s.rounds);
+  for (const int n : s.rows)
+    std::printf(" %d rows, ms (of F32; of 1 row) |", n);
+  std::printf("\n|---|--:|--:|");
+  for (std::size_t i = 0; i < s.rows.size(); ++i)
+    std::printf("--:|");
+  std::printf("\n");
+  for (const form& f : forms) {
+    std::printf("| %s | %.1f | %.2f |", f.name(), f.megabytes(), f.load_seconds());
+    for (const int n : s.rows) {
+      std::printf(" %.2f (%.2f; %.2f) |", f.milliseconds(n), f.milliseconds(n) / forms[0].milliseconds(n),
+                  f.milliseconds(n) / f.milliseconds(s.rows[0]));
+    }
+    std::printf("\n");
+  }
+}
+
+//! The mean loss of each token of a window but its first, in nats, and how far those of the forms lie apart.
+void measure_loss(std::vector<form>& forms, const settings& s) {
+  std::ifstream file(s.text, std::ios::binary);
+  if (!file) raise<model_error>(s.text, " cannot be read.");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<token_id> tokens = tokenizer::load(s.model).encode(text.substr(0, std::size_t{8} * s.tokens));
+  tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(s.tokens)) / form::window * form::window);
+  std::vector<std::vector<double>> losses(forms.size());
+  std::size_t equal_rows = 0, rows = 0;
+  for (std::size_t first = 0; first < tokens.size(); first += form::window) {
+    const auto window = std::span<const token_id>(tokens).subspan(first, form::window);
+    const logits_view floats = forms[0].pass(window);
+    for (std::size_t f = 0; f < forms.size(); ++f) {
+      const logits_view logits = f == 0 ? floats : forms[f].pass(window);
+      for (int i = 0; i + 1 < form::window; ++i) {
+        const std::span<const float> row = logits.row(i);
+        if (f == 1) ++rows, equal_rows += std::memcmp(row.data(), floats.row(i).data(), row.size_bytes()) == 0;
+        const double most = *std::max_element(row.begin(), row.end());
+        double sum = 0.0;
+        for (const float logit : row)
+          sum += std::exp(static_cast<double>(logit) - most);
+        losses[f].push_back(most + std::log(sum) - static_cast<double>(row[static_cast<std::size_t>(window[i + 1])]));
+      }
+    }
+  }
+  std::printf("\n%zu tokens of %s, windows of %d; %zu of %zu rows of logits of %s are bitwise those of %s:\n\n",
+              tokens.size(), s.text.c_str(), form::window, equal_rows, rows, forms[1].name(), forms[0].name());
+  std::printf("| weights | loss, nats | more than F32 | standard error of that |\n|---|--:|--:|--:|\n");
+  for (std::size_t f = 0; f < forms.size(); ++f) {
+    const auto n = static_cast<double>(losses[f].size());
+    double sum = 0.0, more = 0.0, squares = 0.0;
+    for (std::size_t i = 0; i < losses[f].size(); ++i) {
+      const double difference = losses[f][i] - losses[0][i];
+      sum += losses[f][i], more += difference, squares += difference * difference;
+    }
+    std::printf("| %s | %.4f | %.5f | %.5f |\n", forms[f].name(), sum / n, more / n,
+                std::sqrt(std::max(0.0, squares / n - more * more / n / n) / n));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::program program("bench_micro_weight_forms", "The forms of a model's weights: time, memory and loss.");
+  settings s;
+  program.add("--model", s.model, "GGUF file or folder of a model; with --text, one with its tokenizer");
+  program.add("--rounds", s.rounds, "times that each pass is measured; the median counts");
+  program.add("--rows", s.rows, "rows of the passes", 1, 1024);
+  program.add("--context", s.context, "tokens before a pass", 1);
+  program.add("--threads", s.threads, "threads of a forward pass", 1, thread_team::most_threads);
+  program.add("--text", s.text, "file of held-out text to measure the loss on");
+  program.add("--tokens", s.tokens, "tokens of it", form::window);
+  return program.run(argc, argv, [&] {
+    std::vector<form> forms;
+    forms.emplace_back("F32", s, llama_options{.weights = weight_storage::f32});
+    forms.emplace_back("as stored, exact", s, llama_options{});
+    forms.emplace_back("as stored, integer", s, llama_options{.arithmetic = matrix_arithmetic::integer});
+    measure_passes(forms, s);
+    if (!s.text.empty()) measure_loss(forms, s);
+    return 0;
+  });
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "espalier/model/llama/simd.hpp"
+
+namespace espalier::detail {
+
+// 32 numbers of a row as integers from -127 to 127: number i is about scale * q[i].
+struct alignas(16) activation_block {
+  static constexpr int size = 32;
+
+  std::int8_t q[size];
+  float scale;          // the greatest magnitude / 127
+  float scaled_sum;     // scale * (the sum of q)
+  std::int32_t sum[2];  // of the first and the second half of q
+};
+static_assert(sizeof(activation_block) == 48);
+
+constexpr int activation_blocks(int inputs) {
+  return (inputs + activation_block::size - 1) / activation_block::size;
+}
+
+// The block of 32 numbers: each times 127 / the greatest magnitude, rounded to the nearest integer, halves to even. With
+// a number that is not finite the scale is not, and what comes of it is not a number.
+inline void quantise_block(const float* x, activation_block& to) {
+  constexpr int size = activation_block::size;
+  simd_float most{}, difference{};
+  for (int i = 0; i < size; i += simd_lanes) {
+    const simd_float value = simd_load(x + i);
+    most = simd_max(simd_max(value, -value), most);
+    difference += value - value;  // 0, or NaN where a number is not finite
+  }
+  const float greatest = simd_greatest(most);
+  const bool finite = simd_sum(difference) == 0.0F;
+  // Below that, 127 / greatest would not be finite; such numbers are as good as 0.
+  if (!finite || greatest <= 1e-30F) {
+    to = {{}, finite ? 0.0F : std::numeric_limits<float>::quiet_NaN(), 0.0F, {}};
+    return;
+  }
+  to.scale = greatest / 127.0F;
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const simd_float inverse = simd_broadcast(127.0F / greatest), magic = simd_broadcast(12582912.0F);
+  for (int half = 0; half < 2; ++half) {
+    simd_float sum{};  // of integers, which are exact in any order
+    for (int i = size / 2 * half; i < size / 2 * (half + 1); i += simd_lanes) {
+      const simd_float rounded = multiply_add(simd_load(x + i), inverse, magic) - magic;
+      simd_store_int8(to.q + i, rounded);
+      sum += rounded;
+    }
+    to.sum[half] = static_cast<std::int32_t>(simd_sum(sum));
+  }
+  to.scaled_sum = to.scale * static_cast<float>(to.sum[0] + to.sum[1]);
+}
+
+// Of the first n numbers, and of zeros after them.
+inline void quantise_block(const float* x, int n, activation_block& to) {
+  if (n >= activation_block::size) return quantise_block(x, to);
+  float padded[activation_block::size] = {};
+  std::memcpy(padded, x, static_cast<std::size_t>(n) * sizeof(float));
+  quantise_block(padded, to);
+}
+
+}  // namespace espalier::detail

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "espalier/model/llama/panel_part.hpp"
+#include "espalier/model/llama/simd.hpp"
+
+namespace espalier::detail {
+
+// The exact product of some rows and a part of a panel: each weight becomes the float that it means, in a register, and
+// serves all rows. Every element is one chain of multiply-adds over the inputs in ascending order, as in float_panel.
+class code_product {
+ public:
+  explicit code_product(const panel_part& part) : part_(part) {}
+
+  // sums[r][32] += the products of all of up to four rows, or of the first four or eight of more: of how many, is
+  // returned. With four or more it also writes the weights for the others, decoded [inputs][32].
+  int multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* sums, float* decoded) const {
+    if (rows >= 8) {
+      multiply_rows<8>(x, x_stride, sums, decoded);
+      return 8;
+    }
+    if (rows >= 4) {
+      multiply_rows<4>(x, x_stride, sums, decoded);
+      return 4;
+    }
+    if (rows >= 2) multiply_rows<2>(x, x_stride, sums, nullptr);
+    const int last = rows - 1;
+    if (rows != 2) multiply_rows<1>(x + last * x_stride, x_stride, sums + last * panel_layout::outputs, nullptr);
+    return rows;
+  }
+
+  // Writes the weights, [inputs][32].
+  void decode(float* to) const { multiply_rows<0>(nullptr, 0, nullptr, to); }
+
+ private:
+  // Floats from codes whose lowest bit is bit `at` of each lane: there they are the last bits of the mantissa of a power
+  // of two, 2^(23 - at), which an exact difference takes away again together with the code's zero.
+  struct code_bits {
+    simd_int mask, exponent;
+    simd_float zero;
+
+    code_bits(int at, int codes, int code_zero)
+        : mask(simd_int{} + (codes << at)),
+          exponent(simd_int{} + ((127 + 23 - at) << 23)),
+          zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + code_zero))) {}
+
+    // The product with the scale is rounded once, or, where it is exact, its sum with the offset.
+    [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
+      simd_int bits;
+      std::memcpy(&bits, from, sizeof bits);
+      bits = (bits & mask) | exponent;
+      simd_float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return multiply_add(value - zero, scale, offset);
+    }
+  };
+
+  template <int RowsT>
+  void multiply_rows(const float* x, std::ptrdiff_t x_stride, float* sums, float* decoded) const {
+    constexpr int width = 2 * simd_lanes;
+    const int codes_of_byte = part_.nibbles ? 15 : 255;
+    const code_bits bits[2] = {{8, codes_of_byte, part_.zero}, {part_.nibbles ? 12 : 8, codes_of_byte, part_.zero}};
+    for (int o = 0; o < panel_layout::outputs; o += width) {
+      simd_float sum[RowsT > 0 ? RowsT : 1][2];
+#pragma GCC unroll 8
+      for (int r = 0; r < RowsT; ++r) {
+        sum[r][0] = simd_load(sums + panel_layout::outputs * r + o);
+        sum[r][1] = simd_load(sums + panel_layout::outputs * r + o + simd_lanes);
+      }
+      int input = 0;
+      for (int b = 0; b < part_.n_blocks; ++b) {
+        const simd_float offset[2] = {simd_load(part_.offsets(b) + o), simd_load(part_.offsets(b) + o + simd_lanes)};
+        for (int half = 0; half < 2; ++half) {
+          const float* scales = part_.scales(b, half) + o;
+          const simd_float scale[2] = {simd_load(scales), simd_load(scales + simd_lanes)};
+          const std::byte* codes = part_.codes[b] + 4 * o + (part_.nibbles ? 0 : 512 * half);
+          for (int v = 0; v < 4; ++v, codes += panel_layout::vector_bytes) {
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; ++k, ++input) {
+              // Loads move byte k of each lane into the place of byte 1.
+              const simd_float low = bits[half].weight(codes + k - 1, scale[0], offset[0]);
+              const simd_float high = bits[half].weight(codes + k - 1 + 4 * simd_lanes, scale[1], offset[1]);
+              if constexpr (RowsT == 0 || RowsT >= 4) {
+                simd_store(decoded + panel_layout::outputs * input + o, low);
+                simd_store(decoded + panel_layout::outputs * input + o + simd_lanes, high);
+              }
+#pragma GCC unroll 8
+              for (int r = 0; r < RowsT; ++r) {
+                const simd_float value = simd_broadcast(x[r * x_stride + input]);
+                sum[r][0] = multiply_add(value, low, sum[r][0]);
+                sum[r][1] = multiply_add(value, high, sum[r][1]);
+              }
+            }
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < RowsT; ++r) {
+        simd_store(sums + panel_layout::outputs * r + o, sum[r][0]);
+        simd_store(sums + panel_layout::outputs * r + o + simd_lanes, sum[r][1]);
+      }
+    }
+  }
+
+  const panel_part& part_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "espalier/model/llama/activation_rows.hpp"
+#include "espalier/model/llama/panel_part.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace espalier::detail {
+
+// sums[r][32] += the products of rows of integers and a part of a panel.
+//
+// Of each block, or half of one that has a scale of its own, the products of integers are summed exactly. From block to
+// block, ascending, one chain of multiply-adds, each rounded once: sum = dot * (scale of weights * scale of activations)
+// + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So the numbers are the same on every
+// processor, and a row's do not depend on other rows.
+struct integer_product {
+  const panel_part& part;
+  const activation_block* x;  // [blocks][rows]
+  int rows;
+  float* sums;  // 64-byte aligned
+};
+
+// For any processor.
+inline void multiply_portably(const integer_product& p) {
+  const panel_part& part = p.part;
+  const activation_block* x = p.x;
+  for (int b = 0; b < part.n_blocks; ++b) {
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(part.codes[b]);
+    for (int row = 0; row < p.rows; ++row, ++x) {
+      float* sums = p.sums + panel_layout::outputs * row;
+      for (int lane = 0; lane < panel_layout::outputs; ++lane) {
+        std::int32_t dot = 0;
+        for (int i = 0; i < panel_layout::block; ++i) {
+          const int v = i / 4, at = 4 * lane + i % 4;
+          const int code =
+              !part.nibbles ? codes[128 * v + at] : (v < 4 ? codes[128 * v + at] & 15 : codes[128 * (v - 4) + at] >> 4);
+          dot += (code - part.zero) * x->q[i];
+          if (i == 31 || (i == 15 && part.halves == 2)) {
+            sums[lane] = std::fma(static_cast<float>(dot), part.scales(b, i / 16)[lane] * x->scale, sums[lane]);
+            dot = 0;
+          }
+        }
+        if (part.has_offset) sums[lane] = std::fma(part.offsets(b)[lane], x->scaled_sum, sums[lane]);
+      }
+    }
+  }
+}
+
+#if defined(__x86_64__)
+
+// For AVX2 and FMA: a product of integers is made of the magnitude of a weight and the activation with its sign, so that
+// the sum of two fits 16 bits.
+[[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
+  const panel_part& part = p.part;
+  const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero)),
+                ones = _mm256_set1_epi16(1);
+  for (int b = 0; b < part.n_blocks; ++b) {
+    for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
+      const auto* from = reinterpret_cast<const __m256i*>(part.codes[b] + 4 * lane);
+      __m256i q[8];
+      for (int v = 0; v < 4; ++v, from += 4) {
+        const __m256i first = _mm256_loadu_si256(from);
+        q[v] = part.nibbles ? _mm256_and_si256(first, low) : first;
+        q[v + 4] = part.nibbles ? _mm256_and_si256(_mm256_srli_epi16(first, 4), low) : _mm256_loadu_si256(from + 16);
+        q[v] = _mm256_sub_epi8(q[v], zero);
+        q[v + 4] = _mm256_sub_epi8(q[v + 4], zero);
+      }
+      const __m256 scale[2] = {_mm256_loadu_ps(part.scales(b, 0) + lane), _mm256_loadu_ps(part.scales(b, 1) + lane)};
+      const __m256 offset = _mm256_loadu_ps(part.offsets(b) + lane);
+      const activation_block* x = p.x + static_cast<std::ptrdiff_t>(b) * p.rows;
+      float* sums = p.sums + lane;
+      for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
+        __m256 sum = _mm256_loadu_ps(sums);
+        const __m256 factor = _mm256_set1_ps(x->scale);
+        __m256i dot = _mm256_setzero_si256();
+        for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 4
+          for (int v = 4 * half; v < 4 * half + 4; ++v) {
+            std::int32_t four;
+            std::memcpy(&four, x->q + 4 * v, 4);
+            const __m256i pairs =
+                _mm256_maddubs_epi16(_mm256_abs_epi8(q[v]), _mm256_sign_epi8(_mm256_set1_epi32(four), q[v]));
+            dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+          }
+          if (half == 1 || part.halves == 2) {
+            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale[half], factor), sum);
+            dot = _mm256_setzero_si256();
+          }
+        }
+        if (part.has_offset) sum = _mm256_fmadd_ps(offset, _mm256_set1_ps(x->scaled_sum), sum);
+        _mm256_storeu_ps(sums, sum);
+      }
+    }
+  }
+}
+
+// For AVX-512 (F, BW, VL) and its VNNI. GCC 12 warns of the forms of some instructions that leave lanes alone: here are
+// those that set them to zero, with a mask of all.
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni")]] inline void multiply_avx512(const integer_product& p) {
+  constexpr __mmask16 all = 0xFFFF;
+  const panel_part& part = p.part;
+  const __m512i low = _mm512_set1_epi8(15);
+  const activation_block* x = p.x;
+  for (int b = 0; b < part.n_blocks; ++b) {
+    const std::byte* codes = part.codes[b];
+    __m512i c[8][2];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {
+        const std::byte* from = codes + 128 * v + 64 * side;
+        c[v][side] = _mm512_loadu_si512(from);
+        if (part.nibbles) {
+          c[v + 4][side] = _mm512_and_si512(_mm512_srli_epi16(c[v][side], 4), low);
+          c[v][side] = _mm512_and_si512(c[v][side], low);
+        } else {
+          c[v + 4][side] = _mm512_loadu_si512(from + 512);
+        }
+      }
+    }
+    __m512 scale[2][2], offset[2];
+#pragma GCC unroll 2
+    for (int side = 0; side < 2; ++side) {
+      scale[0][side] = _mm512_load_ps(part.scales(b, 0) + 16 * side);
+      scale[1][side] = _mm512_load_ps(part.scales(b, 1) + 16 * side);
+      offset[side] = _mm512_load_ps(part.offsets(b) + 16 * side);
+    }
+    float* sums = p.sums;
+    for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
+      const __m512 factor = _mm512_set1_ps(x->scale);
+      __m512 sum[2] = {_mm512_load_ps(sums), _mm512_load_ps(sums + 16)};
+      __m512i dot[2];
+      dot[0] = dot[1] = _mm512_set1_epi32(-part.zero * (x->sum[0] + (part.halves == 1 ? x->sum[1] : 0)));
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) {
+        std::int32_t four;
+        std::memcpy(&four, x->q + 4 * v, 4);
+        const __m512i value = _mm512_set1_epi32(four);
+        dot[0] = _mm512_dpbusd_epi32(dot[0], c[v][0], value);
+        dot[1] = _mm512_dpbusd_epi32(dot[1], c[v][1], value);
+        if (v == 7 || (v == 3 && part.halves == 2)) {
+          sum[0] =
+              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(all, dot[0]), _mm512_mul_ps(scale[v / 4][0], factor), sum[0]);
+          sum[1] =
+              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(all, dot[1]), _mm512_mul_ps(scale[v / 4][1], factor), sum[1]);
+          dot[0] = dot[1] = _mm512_set1_epi32(-part.zero * x->sum[1]);
+        }
+      }
+      if (part.has_offset) {
+        const __m512 whole = _mm512_set1_ps(x->scaled_sum);
+        sum[0] = _mm512_fmadd_ps(offset[0], whole, sum[0]);
+        sum[1] = _mm512_fmadd_ps(offset[1], whole, sum[1]);
+      }
+      _mm512_store_ps(sums, sum[0]);
+      _mm512_store_ps(sums + 16, sum[1]);
+    }
+  }
+}
+
+#endif
+
+// What a product of integers is made with. All give the same numbers.
+enum class instruction_set : std::uint8_t { portable, avx2, avx512 };
+
+inline bool processor_has(instruction_set set) {
+#if defined(__x86_64__)
+  if (set == instruction_set::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (set == instruction_set::avx512) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  }
+#endif
+  return set == instruction_set::portable;
+}
+
+inline instruction_set best_instruction_set() {
+  if (processor_has(instruction_set::avx512)) return instruction_set::avx512;
+  return processor_has(instruction_set::avx2) ? instruction_set::avx2 : instruction_set::portable;
+}
+
+// Pre: the processor has the set.
+inline auto integer_product_with(instruction_set set) -> void (*)(const integer_product&) {
+#if defined(__x86_64__)
+  if (set == instruction_set::avx512) return &multiply_avx512;
+  if (set == instruction_set::avx2) return &multiply_avx2;
+#endif
+  (void)set;
+  return &multiply_portably;
+}
+
+}  // namespace espalier::detail

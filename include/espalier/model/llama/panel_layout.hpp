@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_type.hpp"
+
+namespace espalier::detail {
+
+constexpr bool has_steps(weight_type type) {
+  return type >= weight_type::q4_k;
+}
+
+// A panel holds the weights of 32 outputs, by blocks of 32 inputs, so that a vector of memory has the same inputs of
+// several outputs. It is the same for every processor. A weight's code is its integer plus `zero`: not negative.
+//
+//   header  in front of every eight blocks. K types: the F16 units of scales and of offsets, [2][32];
+//           i8_rows: F32 scales of rows [32]; others: nothing
+//   block   scales, then codes
+//   scales  K types: int8 steps of scales and of offsets, or, for q6_k, of the scales of both halves, [2][32];
+//           i8_rows: nothing; others: F16 scales [32] and, where there are any, offsets [32]
+//   codes   4 bits: [4][32][4], vector v has inputs 4 v to 4 v + 3 in low halves, 16 + 4 v to 16 + 4 v + 3 in high
+//           halves; 5, 6 and 8 bits: a byte each, [8][32][4], vector v has inputs 4 v to 4 v + 3
+//
+// F16 and BF16 have no blocks: [inputs][32].
+struct panel_layout {
+  static constexpr int outputs = 32, block = 32, header_blocks = 8;
+  static constexpr std::size_t vector_bytes = 128;
+
+  constexpr panel_layout(weight_type weights, int n)
+      : type(weights),
+        inputs(n),
+        blocks((n + block - 1) / block),
+        numbers(type < weight_type::i8_rows),
+        nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q4_k),
+        header_bytes(has_steps(type) || type == weight_type::i8_rows ? 128 : 0),
+        scale_bytes(type == weight_type::i8_rows            ? 0
+                    : !has_steps(type) && has_offsets(type) ? 128
+                                                            : 64),
+        block_bytes(scale_bytes + vector_bytes * (nibbles ? 4 : 8)) {}
+
+  constexpr std::size_t bytes() const {
+    if (numbers) return static_cast<std::size_t>(inputs) * outputs * 2;
+    return static_cast<std::size_t>((blocks + header_blocks - 1) / header_blocks) * header_bytes +
+           static_cast<std::size_t>(blocks) * block_bytes;
+  }
+
+  constexpr int zero() const {
+    if (has_offsets(type)) return 0;
+    if (type == weight_type::q4_0) return 8;
+    if (type == weight_type::q5_0) return 16;
+    return type == weight_type::q6_k ? 32 : 128;
+  }
+
+  std::size_t header_at(int b) const {
+    return static_cast<std::size_t>(b / header_blocks) * (header_bytes + header_blocks * block_bytes);
+  }
+  std::size_t block_at(int b) const {
+    return header_at(b) + header_bytes + static_cast<std::size_t>(b % header_blocks) * block_bytes;
+  }
+
+  // Writes a row of the panel's type.
+  void set_row(std::byte* panel, int lane, const weight_row& row) const {
+    if (numbers) {
+      for (int i = 0; i < inputs; ++i)
+        std::memcpy(panel + 2 * (i * outputs + lane), row.bytes.data() + 2 * i, 2);
+      return;
+    }
+    const int run = run_weights(type);
+    for (int first = 0; first < inputs; first += run) {
+      const weight_run weights = run_of(row, first);
+      const int b = first / block, half = first % block / run;
+      std::byte* at = panel + block_at(b);
+      set_scales(panel + header_at(b), at, lane, half, weights, row.scale);
+      at += scale_bytes + 4 * lane;
+      std::uint8_t codes[block];
+      for (int i = 0; i < run; ++i)
+        codes[i] = static_cast<std::uint8_t>(weights.q[i] + zero());
+      for (int i = 0; nibbles && i < 16; ++i)
+        codes[i] = static_cast<std::uint8_t>(codes[i] | codes[i + 16] << 4);
+      for (int i = 0; i < (nibbles ? 16 : run); i += 4)
+        std::memcpy(at + vector_bytes * static_cast<std::size_t>((run * half + i) / 4), codes + i, 4);
+    }
+  }
+
+  weight_type type;
+  int inputs, blocks;
+  bool numbers;  // F16 or BF16
+  bool nibbles;  // codes have 4 bits
+  std::size_t header_bytes, scale_bytes, block_bytes;
+
+ private:
+  weight_run run_of(const weight_row& row, int first) const {
+    if (type != weight_type::i8_rows) {
+      const int in_block = block_weights(type);
+      return unpack_run(type, row.bytes.data() + first / in_block * espalier::block_bytes(type),
+                        first % in_block / run_weights(type));
+    }
+    weight_run run;
+    std::memcpy(run.q, row.bytes.data() + first, static_cast<std::size_t>(std::min(block, inputs - first)));
+    return run;
+  }
+
+  void set_scales(std::byte* header, std::byte* scales, int lane, int half, const weight_run& run,
+                  float scale_of_row) const {
+    const auto put = [](std::byte* to, auto value) { std::memcpy(to, &value, sizeof value); };
+    if (type == weight_type::i8_rows) {
+      put(header + 4 * lane, scale_of_row);
+    } else if (has_steps(type)) {
+      put(header + 2 * lane, run.scale_unit);
+      put(header + 64 + 2 * lane, run.offset_unit);
+      put(scales + 32 * half + lane, run.scale_step);
+      if (has_offsets(type)) put(scales + 32 + lane, run.offset_step);
+    } else {
+      put(scales + 2 * lane, run.scale_unit);
+      if (has_offsets(type)) put(scales + 64 + 2 * lane, run.offset_unit);
+    }
+  }
+};
+
+}  // namespace espalier::detail

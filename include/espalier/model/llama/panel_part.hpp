@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_type.hpp"
+#include "espalier/model/llama/panel_layout.hpp"
+#include "espalier/model/llama/simd.hpp"
+
+namespace espalier::detail {
+
+// A few blocks of a panel of codes, whose scales and offsets have become floats: what every product with it reads.
+class panel_part {
+ public:
+  static constexpr int max_blocks = 4;
+  static constexpr int inputs = max_blocks * panel_layout::block;
+
+  // Blocks first_block to first_block + n - 1.
+  //
+  // Pre         not numbers; n <= max_blocks
+  panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n)
+      : n_blocks(n),
+        nibbles(layout.nibbles),
+        has_offset(has_offsets(layout.type)),
+        halves(layout.type == weight_type::q6_k ? 2 : 1),
+        zero(layout.zero()) {
+    for (int b = 0; b < n; ++b) {
+      const std::byte *header = panel + layout.header_at(first_block + b),
+                      *block = panel + layout.block_at(first_block + b);
+      codes[b] = block + layout.scale_bytes;
+      // The hardware does not foresee far enough where several rows share a block.
+      constexpr std::size_t distance = 1 << 13;
+      for (std::size_t byte = 0; byte < layout.block_bytes; byte += 64)
+        __builtin_prefetch(block + distance + byte, 0, 2);
+      for (int lane = 0; lane < panel_layout::outputs; lane += simd_lanes)
+        prepare_lanes(layout.type, header, block, lane, b);
+    }
+  }
+
+  // Of a block, the scales of its first or second half: [32].
+  const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
+  const float* offsets(int b) const { return offset_[b]; }
+
+  const std::byte* codes[max_blocks];
+  int n_blocks;
+  bool nibbles;
+  bool has_offset;
+  int halves;  // of a block, that have scales of their own: 1 or 2
+  int zero;    // that was added to integers
+
+ private:
+  void prepare_lanes(weight_type type, const std::byte* header, const std::byte* block, int lane, int b) {
+    // Added to a product it leaves every bit as it is.
+    simd_float offset = simd_broadcast(-0.0F);
+    if (type == weight_type::i8_rows) {
+      std::memcpy(scale_[b][0] + lane, header + 4 * lane, sizeof(simd_float));
+    } else if (has_steps(type)) {
+      const simd_float unit = simd_from_f16(header + 2 * lane);
+      simd_store(scale_[b][0] + lane, unit * simd_from_int8(block + lane));
+      if (type == weight_type::q6_k) {
+        simd_store(scale_[b][1] + lane, unit * simd_from_int8(block + 32 + lane));
+      } else {
+        offset = simd_from_f16(header + 64 + 2 * lane) * simd_from_int8(block + 32 + lane);
+      }
+    } else {
+      simd_store(scale_[b][0] + lane, simd_from_f16(block + 2 * lane));
+      if (has_offset) offset = simd_from_f16(block + 64 + 2 * lane);
+    }
+    simd_store(offset_[b] + lane, offset);
+  }
+
+  alignas(64) float scale_[max_blocks][2][panel_layout::outputs];
+  alignas(64) float offset_[max_blocks][panel_layout::outputs];
+};
+
+}  // namespace espalier::detail

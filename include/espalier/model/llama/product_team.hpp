@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/model/llama/matrix_rows.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
+
+namespace espalier::detail {
+
+// The products that the threads of a team make together, and the memory for them. Each thread makes those of its share
+// of outputs; all of them make the same products in the same order.
+class product_team {
+ public:
+  product_team() = default;
+
+  // For products with at most so many rows and inputs.
+  product_team(thread_team& team, int max_rows, int max_inputs, matrix_arithmetic arithmetic)
+      : team_(&team), integer_(arithmetic == matrix_arithmetic::integer) {
+    for (int i = 0; i < team.n_threads(); ++i) {
+      threads_.push_back({product_room(max_rows), {}, 0});
+      if (integer_) threads_.back().integers = activation_room(std::min(alone_rows, max_rows), max_inputs);
+    }
+    for (activation_room& room : shared_) {
+      if (integer_ && max_rows > alone_rows) room = activation_room(max_rows, max_inputs);
+    }
+  }
+
+  std::pair<int, int> outputs_of(int thread, const weight_matrix& matrix) const {
+    return team_->share(thread, matrix.outputs(), weight_matrix::granule);
+  }
+
+  // The rows as products with the matrix want them. A few rows each thread prepares for itself: they may lie elsewhere
+  // for each. More are prepared by the threads together, and the result is good until the second time after this.
+  matrix_rows prepare(int thread, const weight_matrix& matrix, const float* x, int rows) {
+    const int inputs = matrix.inputs();
+    matrix_rows prepared{x, inputs, rows};
+    if (!integer_ || !matrix.quantised() || rows == 0) return prepared;
+    thread_state& state = threads_[static_cast<std::size_t>(thread)];
+    if (rows <= alone_rows) {
+      prepared.integers = state.integers.write(x, inputs, inputs, rows, 0, rows);
+    } else {
+      // Whoever is still multiplying reads the other one.
+      state.turn = 1 - state.turn;
+      const auto [first, last] = team_->share(thread, rows);
+      prepared.integers = shared_[state.turn].write(x, inputs, inputs, rows, first, last);
+      team_->barrier();
+    }
+    return prepared;
+  }
+
+  // The thread's outputs of y (+)= W x.
+  void multiply(int thread, const weight_matrix& matrix, const matrix_rows& x, float* y, bool accumulate,
+                const weight_matrix& next) {
+    const auto [begin, end] = outputs_of(thread, matrix);
+    matrix.multiply(x, y, matrix.outputs(), begin, end, accumulate, threads_[static_cast<std::size_t>(thread)].room,
+                    next.weights_of(outputs_of(thread, next).first));
+  }
+
+ private:
+  // Up to here, all threads doing the same is faster than a barrier.
+  static constexpr int alone_rows = 8;
+
+  struct thread_state {
+    product_room room;
+    activation_room integers;
+    int turn;
+  };
+
+  thread_team* team_ = nullptr;
+  bool integer_ = false;
+  std::vector<thread_state> threads_;
+  activation_room shared_[2];
+};
+
+}  // namespace espalier::detail

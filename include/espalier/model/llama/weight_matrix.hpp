@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_type.hpp"
+#include "espalier/model/llama/code_product.hpp"
+#include "espalier/model/llama/float_panel.hpp"
+#include "espalier/model/llama/integer_product.hpp"
+#include "espalier/model/llama/matrix_rows.hpp"
+#include "espalier/model/llama/panel_layout.hpp"
+#include "espalier/model/llama/panel_part.hpp"
+
+namespace espalier {
+
+//! A weight matrix W [outputs][inputs] as its file stores it, without rounding: each 32 outputs have a type of their
+//! own, and take 4, 8 or 16 bits a weight, as that type needs, and the scales. Storage is the caller's.
+//!
+//! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
+//! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
+//! Integer, for quantised types: activations are rounded to 8 bits with a scale for each 32 of a row; a block's products
+//! are summed as integers, and blocks from first to last by multiply-adds of floats.
+//!
+//! Law         exact: bitwise what a matrix of the decoded floats gives
+//! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
+//!             processor: bitwise
+//! Law         multiply may be called from several threads at once for different outputs
+//! Complexity  weights are read from memory once for any number of rows that fit the cache together with one panel
+class weight_matrix {
+ public:
+  static constexpr int granule = 32;  //!< runs of outputs into which work may be divided
+
+  weight_matrix() = default;
+  weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
+      : outputs_(outputs), inputs_(inputs), multiply_integers_(detail::integer_product_with(instructions)) {}
+
+  //! Says how rows first, first + 1, ... will come. Where a granule has rows of several types, and where nothing is
+  //! said, weights are held as floats.
+  void expect_rows(int first, int rows, weight_type type) {
+    granules_.resize(n_granules());
+    for (int g = first / granule; g * granule < first + rows; ++g) {
+      granule_type& to = granules_[static_cast<std::size_t>(g)];
+      const int begin = std::max(first, g * granule),
+                end = std::min(first + rows, std::min(outputs_, (g + 1) * granule));
+      to.type = to.rows == 0 || to.type == type ? type : weight_type::f32;
+      to.rows += end - begin;
+      quantised_ = quantised_ || type >= weight_type::i8_rows;
+    }
+  }
+
+  //! Floats of storage that the rows need.
+  std::size_t storage_floats() const {
+    // Products may read a few bytes more than there are.
+    std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + 16;
+    for (const granule_type& g : granules_)
+      floats += granule_floats(g);
+    return floats;
+  }
+
+  //! Takes storage, 64-byte aligned; null for none yet.
+  void place(float* storage) {
+    granules_.resize(n_granules());
+    for (granule_type& g : granules_) {
+      g.data = storage;
+      if (!storage) continue;
+      // Beyond the last output nobody writes, but products read.
+      if (g.rows % granule != 0) std::memset(g.data, 0, granule_floats(g) * sizeof(float));
+      storage += granule_floats(g);
+    }
+  }
+
+  int outputs() const { return outputs_; }
+  int inputs() const { return inputs_; }
+
+  //! Whether any of its rows came quantised.
+  bool quantised() const { return quantised_; }
+
+  //! Pre         row.n == inputs(), and row.type is as expected
+  void set_row(int output, const weight_row& row) {
+    const granule_type& g = granule_of(output);
+    if (g.type != weight_type::f32) {
+      return layout_of(g).set_row(panel_of(g), output % granule, row);
+    }
+    std::vector<float> values(static_cast<std::size_t>(inputs_));
+    row.decode(values.data());
+    float* lane = lane_of(g, output);
+    for (int i = 0; i < inputs_; ++i)
+      lane[static_cast<std::ptrdiff_t>(i) * float_width] = values[static_cast<std::size_t>(i)];
+  }
+
+  //! Writes a row as floats, [inputs].
+  void get_row(int output, float* values) const {
+    const granule_type& g = granule_of(output);
+    if (g.type != weight_type::f32) {
+      detail::product_room room(0);
+      for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
+        const int n = std::min(detail::panel_part::inputs, inputs_ - first);
+        decode(g, first, n, room.decoded());
+        for (int i = 0; i < n; ++i)
+          values[first + i] = room.decoded()[i * granule + output % granule];
+      }
+      return;
+    }
+    const float* lane = lane_of(g, output);
+    for (int i = 0; i < inputs_; ++i)
+      values[i] = lane[static_cast<std::ptrdiff_t>(i) * float_width];
+  }
+
+  //! Where the weights of a granule begin; null for an output beyond the last.
+  const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
+
+  //! y[r][o] = the product, for outputs begin <= o < end, both multiples of `granule` or the end of all; with accumulate
+  //! it adds to what y holds. Quantised weights are multiplied in the integer form where x has integers. `next` is
+  //! where the caller will read on, or null: a product may begin to fetch it.
+  //!
+  //! Pre         room is for as many rows
+  void multiply(const detail::matrix_rows& x, float* y, std::ptrdiff_t y_stride, int begin, int end, bool accumulate,
+                detail::product_room& room, const void* next = nullptr) const {
+    if (x.rows == 0) return;
+    for (int first = begin; first < end; first += granule) {
+      const granule_type& g = granule_of(first);
+      const output_place to{y + first, y_stride, std::min(granule, end - first), accumulate};
+      const void* ahead = first + granule < end ? granule_of(first + granule).data : next;
+      if (g.type == weight_type::f32) {
+        multiply_floats(g, x, to, static_cast<const char*>(ahead));
+      } else {
+        multiply_parts(g, x, room);
+        for (int row = 0; row < x.rows; ++row)
+          finish_row(room.sums() + granule * row, to, row);
+      }
+    }
+    if (next && x.rows < detail::float_panel::prefetch_rows) {
+      constexpr int start = 1 << 14;
+      for (int byte = 0; byte < start; byte += 64)
+        __builtin_prefetch(static_cast<const char*>(next) + byte, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int float_width = detail::float_panel::width;
+  static_assert(granule % float_width == 0 && granule == detail::product_room::outputs &&
+                granule == detail::panel_layout::outputs);
+
+  // 32 outputs. Those of floats are panels [inputs][float_width], others one panel_layout.
+  struct granule_type {
+    weight_type type = weight_type::f32;
+    int rows = 0;  // that were said to come
+    float* data = nullptr;
+  };
+  struct output_place {
+    float* y;
+    std::ptrdiff_t y_stride;
+    int width;
+    bool accumulate;
+  };
+
+  std::size_t n_granules() const { return static_cast<std::size_t>((outputs_ + granule - 1) / granule); }
+
+  std::size_t granule_floats(const granule_type& g) const {
+    if (g.type == weight_type::f32) return static_cast<std::size_t>(inputs_) * granule;
+    return layout_of(g).bytes() / sizeof(float);
+  }
+
+  detail::panel_layout layout_of(const granule_type& g) const { return {g.type, inputs_}; }
+  const granule_type& granule_of(int output) const { return granules_[static_cast<std::size_t>(output / granule)]; }
+
+  static std::byte* panel_of(const granule_type& g) { return reinterpret_cast<std::byte*>(g.data); }
+  float* lane_of(const granule_type& g, int output) const {
+    const int panel = output % granule / float_width;
+    return g.data + static_cast<std::ptrdiff_t>(panel) * inputs_ * float_width + output % float_width;
+  }
+  void multiply_floats(const granule_type& g, const detail::matrix_rows& x, const output_place& to,
+                       const char* next) const {
+    const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(inputs_) * float_width;
+    for (int o = 0; o < to.width; o += float_width) {
+      const float* weights = g.data + o / float_width * size;
+      const char* ahead = o + float_width < to.width ? reinterpret_cast<const char*>(weights + size) : next;
+      detail::float_panel{weights,     float_width,   inputs_,    std::min(float_width, to.width - o),
+                          x.rows,      x.x,           x.x_stride, to.y + o,
+                          to.y_stride, to.accumulate, false,      ahead}
+          .multiply();
+    }
+  }
+
+  // Part by part of the inputs, whose sums lie in `room` in between.
+  void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room) const {
+    const detail::panel_layout layout = layout_of(g);
+    std::memset(room.sums(), 0, static_cast<std::size_t>(granule * x.rows) * sizeof(float));
+    for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
+      const int n = std::min(detail::panel_part::inputs, inputs_ - first), block = first / detail::panel_layout::block;
+      const float* from = x.x + first;
+      if (x.integers && !layout.numbers) {
+        const detail::panel_part part(layout, panel_of(g), block, blocks_of(n));
+        multiply_integers_({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
+        continue;
+      }
+      int done = 0;
+      if (!layout.numbers && n % detail::panel_layout::block == 0) {
+        const detail::panel_part part(layout, panel_of(g), block, blocks_of(n));
+        done = detail::code_product(part).multiply(from, x.x_stride, x.rows, room.sums(), room.decoded());
+      } else {
+        decode(g, first, n, room.decoded());
+      }
+      for (int o = 0; o < granule && done < x.rows; o += float_width) {
+        detail::float_panel{room.decoded() + o,
+                            granule,
+                            n,
+                            float_width,
+                            x.rows - done,
+                            from + done * x.x_stride,
+                            x.x_stride,
+                            room.sums() + granule * done + o,
+                            granule,
+                            false,
+                            true}
+            .multiply();
+      }
+    }
+  }
+
+  // Writes inputs first to first + n - 1 as floats, [n][granule].
+  void decode(const granule_type& g, int first, int n, float* to) const {
+    const detail::panel_layout layout = layout_of(g);
+    if (!layout.numbers) {
+      const detail::panel_part part(layout, panel_of(g), first / detail::panel_layout::block, blocks_of(n));
+      return detail::code_product(part).decode(to);
+    }
+    const std::byte* from = panel_of(g) + static_cast<std::ptrdiff_t>(first) * granule * 2;
+    for (int i = 0; i < n * granule; i += detail::simd_lanes, from += 2 * detail::simd_lanes)
+      detail::simd_store(to + i,
+                         g.type == weight_type::f16 ? detail::simd_from_f16(from) : detail::simd_from_bf16(from));
+  }
+
+  static int blocks_of(int n) { return (n + detail::panel_layout::block - 1) / detail::panel_layout::block; }
+
+  static void finish_row(const float* sums, const output_place& to, int row) {
+    float* y = to.y + row * to.y_stride;
+    if (to.width == granule) {
+      for (int o = 0; o < granule; ++o)
+        y[o] = to.accumulate ? y[o] + sums[o] : sums[o];
+    } else {
+      for (int o = 0; o < to.width; ++o)
+        y[o] = to.accumulate ? y[o] + sums[o] : sums[o];
+    }
+  }
+
+  int outputs_ = 0;
+  int inputs_ = 0;
+  bool quantised_ = false;
+  void (*multiply_integers_)(const detail::integer_product&) = nullptr;
+  std::vector<granule_type> granules_;
+};
+
+}  // namespace espalier
