@@ -55,7 +55,9 @@ class real_models_report {
         "## Real models\n\n{}\n\nA *speedup* is the tokens a second of a method over those of plain decoding after the "
         "same prompt, its reading included; ± is the 95 % interval over the prompts of a kind, and *mean* that of the "
         "kinds, each counting alike. Methods take turns prompt by prompt. cost-aware has what `generate` measures "
-        "before its first text; every other method its defaults, but for the length of chains.\n",
+        "before its first text, which no text's time holds. chain and best-first come in several sizes, every other "
+        "method with its defaults. Where texts are drawn, or are another engine's, they differ in words and in "
+        "length.\n",
         setting_);
     for (const real_model_texts& regime : regimes_)
       text += summary(regime) + table(regime);

@@ -6,8 +6,9 @@
     python real_models_transformers.py FOLDER [--assistant FOLDER] [--threads N] [--json FILE]
 
 FOLDER is the model of Hugging Face. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
-smaller model of the same vocabulary. Methods take turns on each question. Prints a table: tokens a second, the mean of the
-kinds' ratios to plain generation, and the texts that differ from plain generation's.
+smaller model of the same vocabulary. Methods take turns on each question. Prints a table: tokens a second over all, ratios
+to plain generation, question by question, as means of each kind and of the kinds, and the texts that differ from plain
+generation's.
 """
 import argparse
 import json
@@ -27,7 +28,7 @@ def main():
     parser.add_argument("--assistant", help="folder of a smaller model of the same vocabulary")
     parser.add_argument("--prompts", default=PROMPTS, help="questions, JSON lines with domain and text")
     parser.add_argument("--tokens", type=int, default=96, help="tokens a text [96]")
-    parser.add_argument("--most", type=int, default=0, help="questions of each kind; 0: all [0]")
+    parser.add_argument("--most", type=int, default=4, help="questions of each kind; 0: all [4]")
     parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's choice [0]")
     parser.add_argument("--json", help="write the figures to this file, too")
     given = parser.parse_args()
@@ -48,8 +49,15 @@ def main():
         if not given.most or len(questions) < given.most:
             questions.append(prompt["text"])
 
-    seconds = {name: {kind: 0.0 for kind in kinds} for name in methods}
-    written = {name: {kind: 0 for kind in kinds} for name in methods}
+    seconds, written = dict.fromkeys(methods, 0.0), dict.fromkeys(methods, 0)
+    ratios = {name: {kind: [] for kind in kinds} for name in methods}
+
+    def write(tokens, options, n):
+        start = time.perf_counter()
+        with torch.inference_mode():
+            text = model.generate(**tokens, do_sample=False, max_new_tokens=n, **options)[0]
+        return text[tokens["input_ids"].shape[1]:].tolist()[:n], time.perf_counter() - start
+
     differ = dict.fromkeys(methods, 0)
     n_texts = sum(map(len, kinds.values()))
     done = 0
@@ -57,15 +65,17 @@ def main():
         for question in questions:
             tokens = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
                                                    return_tensors="pt", return_dict=True)
-            expected = None
+            if done == 0:
+                for options in methods.values():  # what is set up at first counts for nobody
+                    write(tokens, options, 8)
+            expected, plain_rate = None, 0.0
             for name, options in methods.items():
-                start = time.perf_counter()
-                with torch.inference_mode():
-                    text = model.generate(**tokens, do_sample=False, max_new_tokens=given.tokens, **options)[0]
-                seconds[name][kind] += time.perf_counter() - start
-                text = text[tokens["input_ids"].shape[1]:].tolist()[:given.tokens]
-                written[name][kind] += len(text)
-                expected = text if expected is None else expected
+                text, spent = write(tokens, options, given.tokens)
+                seconds[name] += spent
+                written[name] += len(text)
+                if expected is None:
+                    expected, plain_rate = text, len(text) / spent
+                ratios[name][kind].append(len(text) / spent / plain_rate)
                 differ[name] += text != expected
             done += 1
             print(f"\r{done} of {n_texts} questions", end="", file=sys.stderr, flush=True)
@@ -73,9 +83,8 @@ def main():
 
     report = []
     for name in methods:
-        rate = {kind: written[name][kind] / seconds[name][kind] for kind in kinds}
-        ratio = {kind: rate[kind] / (written["plain"][kind] / seconds["plain"][kind]) for kind in kinds}
-        report.append({"method": name, "tokens_a_second": sum(written[name].values()) / sum(seconds[name].values()),
+        ratio = {kind: sum(ratios[name][kind]) / len(ratios[name][kind]) for kind in kinds}
+        report.append({"method": name, "tokens_a_second": written[name] / seconds[name],
                        "ratio": sum(ratio.values()) / len(ratio), "ratio_by_kind": ratio, "texts_that_differ": differ[name],
                        "texts": n_texts})
     print("| transformers " + transformers.__version__ + " | tokens a second | of plain | " + " | ".join(kinds) +

@@ -6,13 +6,17 @@
 #include <cstdint>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -38,11 +42,23 @@ inline void fill(espalier::contiguous_kv& kv, const espalier::model_config& conf
   kv.commit(0, rows);
 }
 
+// Seconds that a model takes to read a token of a text, about; the cache is empty before and after.
+inline double reading_seconds(espalier::llama_backend& model, espalier::contiguous_kv& kv) {
+  const std::vector<espalier::token_id> text(
+      static_cast<std::size_t>((std::min)(espalier::prefill::default_chunk, kv.capacity())));
+  espalier::stopwatch watch;
+  espalier::prefill().run(model, kv, 0, text, 0, [](std::int32_t, std::int32_t) {});
+  const double seconds = watch.lap() / static_cast<double>(text.size());
+  kv.truncate(0, 0);
+  return seconds;
+}
+
 }  // namespace detail
 
 //! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. Where
-//! options.contexts does not say after how many tokens, after few and after half of what the models take, at most 1536.
-//! The costs do not name the models. progress as measure_costs'.
+//! options.contexts does not say after how many tokens, after few and after half of what the models take, at most 1536,
+//! and no more than a draft reads in half of the time: the target's cache is filled, the draft reads. The costs do not
+//! name the models. progress as measure_costs'.
 //!
 //! Errors      measure_costs'
 template <class ProgressT>
@@ -51,14 +67,20 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
                                          const espalier::sampling_options& draft_sampling = {.temperature = 1.0F}) {
   espalier::contiguous_kv target_kv = models.make_cache(models.target);
   options.hardware = espalier::hardware_name(models.target.n_threads());
-  const std::int32_t half = (std::min)(models.context() / 2, 1536);
+  std::optional<espalier::contiguous_kv> draft_kv;
+  std::int32_t half = (std::min)(models.context() / 2, 1536);
+  if (models.draft) {
+    draft_kv = models.make_cache(*models.draft);
+    // In each of two turns.
+    const double reach = options.seconds / 4 / detail::reading_seconds(*models.draft, *draft_kv);
+    if (reach < half) half = (std::max)(half / 16, static_cast<std::int32_t>(reach));
+  }
   if (options.contexts.empty()) options.contexts = {(std::min)(16, half), half};
   // Reading so far takes a large target longer than all that is measured.
   const std::int32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   detail::fill(target_kv, models.target.config(), std::clamp(longest, 0, models.context()));
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
-  espalier::contiguous_kv draft_kv = models.make_cache(*models.draft);
-  espalier::autoregressive drafter(*models.draft, draft_kv, draft_sampling);
+  espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
 }
 

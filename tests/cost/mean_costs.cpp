@@ -73,9 +73,15 @@ TEST_CASE("costs without a common mean are refused") {
   CHECK(says(refused([](cost_model& c) { c.hardware = "other"; }), "hardware", "\"machine\"", "\"other\""));
   CHECK(says(refused([](cost_model& c) { c.target = "other"; }), "target model", "\"target\"", "\"other\""));
   CHECK(says(refused([](cost_model& c) { c.draft = ""; }), "draft model", "\"draft\"", "\"\""));
-  CHECK(says(refused([](cost_model& c) { c.target_pass = cost_curve::linear(1, 1); }), "rows", "context"));
-  CHECK(says(refused([](cost_model& c) {
-               c.draft_pass = cost_curve::of_grid({1, 64}, {0, 101}, {3, 3, 8, 9});
-             }),
-             "rows", "context"));
+}
+
+TEST_CASE("costs that were measured in other sizes have a mean in the first one's") {
+  std::vector<cost_model> both{slow(), fast()};
+  both[1].target_pass = cost_curve::linear(500, 100);
+  both[1].draft_pass = cost_curve::of_grid({1, 32, 64}, {0, 50, 200}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const cost_model mean = mean_costs(both);
+  CHECK(std::ranges::equal(mean.target_pass.rows(), slow().target_pass.rows()));
+  for (const std::int32_t rows : {1, 4, 8})
+    CHECK(mean.target_pass(rows, 0) == Approx((slow().target_pass(rows, 0) + 400 + 100 * rows) / 2));
+  CHECK(mean.draft_pass(64, 100) == Approx((65 + both[1].draft_pass(64, 100)) / 2));
 }

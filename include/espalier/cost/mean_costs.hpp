@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,13 +21,11 @@ inline cost_curve mean_curve(std::span<const cost_model> costs, cost_curve cost_
   const cost_curve& first = costs.front().*curve;
   std::vector<double> seconds(first.seconds().size());
   for (const cost_model& c : costs) {
-    const cost_curve& one = c.*curve;
-    if (!std::ranges::equal(one.rows(), first.rows()) || !std::ranges::equal(one.contexts(), first.contexts())) {
-      raise<input_error>(
-          "the costs are for different numbers of rows or lengths of context; a mean needs the same ones.");
+    std::size_t i = 0;
+    for (const std::int32_t rows : first.rows()) {
+      for (const std::int32_t context : first.contexts())
+        seconds[i++] += (c.*curve)(rows, context) / static_cast<double>(costs.size());
     }
-    for (std::size_t i = 0; i < seconds.size(); ++i)
-      seconds[i] += one.seconds()[i] / static_cast<double>(costs.size());
   }
   return cost_curve::of_grid({first.rows().begin(), first.rows().end()},
                              {first.contexts().begin(), first.contexts().end()}, std::move(seconds));
@@ -44,8 +43,8 @@ inline void require_same(const char* what, const std::string& one, const std::st
 //! measurements.
 //!
 //! Complexity  O(costs * rows * contexts)
-//! Law         within the grid, the mean of what each predicts; beyond it, at most that
-//! Errors      input_error for no costs, for those of different hardware or models, and for different rows or contexts
+//! Law         where the first one's passes were measured, the mean of what each predicts there
+//! Errors      input_error for no costs, and for those of different hardware or models
 inline cost_model mean_costs(std::span<const cost_model> costs) {
   if (costs.empty()) raise<input_error>("there are no costs of which to take the mean.");
   const cost_model& first = costs.front();

@@ -101,6 +101,16 @@ constexpr bool takes_pair = std::is_same_v<PairT, pair_of<espalier::plain, targe
                             std::is_same_v<PairT, pair_of<espalier::dyspec_greedy, residual_walk>> ||
                             std::is_same_v<PairT, pair_of<espalier::dyspec_threshold, residual_walk>>;
 
+// Options of a text's own, for smaller trees, as far as they may differ from the policy's.
+template <class OptionsT>
+void make_small(OptionsT& options) {
+  options.max_depth = 2;
+  bool fills = false;
+  if constexpr (requires { options.fill; }) fills = options.fill;
+  if (!fills) options.budget = 5;
+  if constexpr (requires { options.base_depth; }) options.base_depth = 2;
+}
+
 }  // namespace
 
 TEST_CASE("A text is the same among others as alone, whatever the parts") {
@@ -126,13 +136,7 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
           const setting& s = texts[i];
           if constexpr (device::TextwisePolicy<device::device_policy<typename PolicyT::type>>) {
             if (i == 2) {
-              own.options.max_depth = 2;
-              const bool fills = [&] {
-                if constexpr (requires { own.options.fill; }) return own.options.fill;
-                return false;
-              }();
-              if (!fills) own.options.budget = 5;
-              if constexpr (requires { own.options.base_depth; }) own.options.base_depth = 2;
+              make_small(own.options);
               ids.push_back(decode.add(s.prompt, s.stop, s.options.text, 0, own.options));
               continue;
             }
@@ -337,6 +341,9 @@ TEST_CASE("What a round has thrown is told of its own texts, whether rounds are 
   };
   const std::vector<news> found = told_with(false);
   CHECK(found == told_with(true));
+  CHECK(std::any_of(found.begin(), found.end(), [](const news& of_step) {
+    return std::any_of(of_step.begin(), of_step.end(), [](const auto& told) { return told.second; });
+  }));
   // The first text is alone in the first rounds, in the last of which the second one's prompt is read.
   if (fail_at < 4) {
     for (const auto& [id, failed] : found[static_cast<std::size_t>(fail_at)])

@@ -243,28 +243,39 @@ TEST_CASE("A round has as many rows as pay") {
   const std::vector<std::int32_t> asked{1, 1};
   const auto sized = [&](double draft) {
     device::detail::round_size size(costs(draft), 20, 1 << 20);
-    CHECK(size.choose(4, 10, 0) == 4 * 21);  // nothing is known
+    CHECK(size.choose(4, 4, 10, 0) == 4 * 21);  // nothing is known
     size.draft_as(asked);
     size.observe(4, outcomes);
     return size;
   };
-  CHECK(sized(0.01).choose(4, 10, 0) == 16);
-  CHECK(sized(0.01).choose(16, 10, 0) == 16);  // plain decoding
-  CHECK(sized(0.01).choose(2, 10, 0) == 16);
-  CHECK(sized(0.01).choose(4, 10, 8) == 8);  // beside a prompt's rows
-  CHECK(sized(5).choose(4, 10, 0) == 4);     // the draft takes too long
+  CHECK(sized(0.01).choose(4, 4, 10, 0) == 16);
+  CHECK(sized(0.01).choose(16, 16, 10, 0) == 16);  // plain decoding
+  CHECK(sized(0.01).choose(2, 2, 10, 0) == 16);
+  CHECK(sized(0.01).choose(4, 4, 10, 8) == 8);  // beside a prompt's rows
+  CHECK(sized(5).choose(4, 4, 10, 0) == 4);     // the draft takes too long
   // What does not pay is tried now and then.
   auto size = sized(5);
   int trials = 0;
   for (int round = 0; round < 200; ++round) {
-    const bool drafts = size.choose(4, 10, 0) > 4;
+    const bool drafts = size.choose(4, 4, 10, 0) > 4;
     trials += drafts ? 1 : 0;
     size.begin(drafts);
   }
   CHECK(trials == 3);
+  // A lane without a text reads no context: drafts of one text in eight lanes pay, of eight texts not.
+  const auto beside = [&](std::int32_t n_texts) {
+    cost_model with_context = costs(0.01);
+    with_context.draft_pass = cost_curve::of_grid({1, 2}, {0, 10}, {0.01, 0.21, 0.01, 0.21});
+    device::detail::round_size size(with_context, 20, 1 << 20);
+    size.draft_as(asked);
+    size.observe(4, outcomes);
+    return size.choose(8, n_texts, 10, 0);
+  };
+  CHECK(beside(1) == 16);
+  CHECK(beside(8) == 8);
   device::detail::round_size all(std::nullopt, 20, 50);
-  CHECK(all.choose(4, 10, 0) == 50);
-  CHECK(all.choose(2, 10, 0) == 42);
+  CHECK(all.choose(4, 4, 10, 0) == 50);
+  CHECK(all.choose(2, 2, 10, 0) == 42);
 }
 
 namespace {

@@ -124,8 +124,12 @@ TEST_CASE("each further text costs the reading of its own context") {
   CHECK(budget.of_rows(1) == Approx(2 * rate * 0.25));
   CHECK(budget.of_pass(1) == Approx(2 * rate * (2 + 3 * 0.5 + 3) / 4));
   CHECK(budget.of_nodes(2) == Approx(2 * rate * 0.5));
-  budget.add_nodes(0, 2);  // of two texts
+  budget.add_nodes(0, 1);
+  budget.add_nodes(0, 1);
   CHECK(budget.round_seconds() == Approx(plain_seconds + 2.5 + 1));
+  budget.begin(4, 100);
+  budget.add_nodes(0, 2);  // of one text
+  CHECK(budget.round_seconds() == Approx(plain_seconds + 2.5));
   budget.begin(1, 100);
   CHECK(budget.round_seconds() == 2);
 }

@@ -36,16 +36,17 @@ class round_size {
     return static_cast<std::int32_t>((std::min)(rows, std::int64_t{max_rows_}));
   }
 
-  // Of a round of so many lanes, whose caches hold `context` tokens each, beside other rows of the pass.
-  std::int32_t choose(std::int32_t lanes, std::int32_t context, std::int32_t other_rows) const {
+  // Of a round of so many lanes, `n_texts` of them with a text, whose caches hold `context` tokens each, beside other
+  // rows of the pass.
+  std::int32_t choose(std::int32_t lanes, std::int32_t n_texts, std::int32_t context, std::int32_t other_rows) const {
     const std::int32_t all = (std::min)(most(lanes), max_rows_ - other_rows);
     if (!costs_ || all <= lanes || !has_seen_) return all;
     double draft = costs_->opening;
     for (const std::int32_t asked : asked_)
-      draft += costs_->draft_pass.of_texts(lanes, asked * lanes, context);
+      draft += costs_->draft_pass.of_texts(n_texts, asked * lanes, context);
     const auto rate = [&](std::int32_t i) {
       const std::int32_t rows = (std::min)(lanes << i, all);
-      const double seconds = costs_->target_pass.of_texts(lanes, rows + other_rows, context) + (i > 0 ? draft : 0.0);
+      const double seconds = costs_->target_pass.of_texts(n_texts, rows + other_rows, context) + (i > 0 ? draft : 0.0);
       return (1 + (i > 0 ? gains_[static_cast<std::size_t>(i)] : 0.0)) / (std::max)(seconds, 1e-12);
     };
     std::int32_t best = 1;

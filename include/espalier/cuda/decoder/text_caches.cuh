@@ -170,12 +170,20 @@ class text_caches {
     if (const std::exception_ptr failure = failure_now()) std::rethrow_exception(failure);
   }
 
+  // Of both models; what the draft says comes first, and nothing stays behind for a later round.
   std::exception_ptr failure_now() {
-    try {
-      if constexpr (FailingBackend<drafter_type>) drafter_.raise_failure();
-      if constexpr (FailingBackend<backend_type>) backend_.raise_failure();
-    } catch (...) {
-      return std::current_exception();
+    const std::exception_ptr drafting = failure_of(drafter_), forward = failure_of(backend_);
+    return drafting ? drafting : forward;
+  }
+
+  template <class ModelT>
+  static std::exception_ptr failure_of(ModelT& model) {
+    if constexpr (FailingBackend<std::remove_reference_t<ModelT>>) {
+      try {
+        model.raise_failure();
+      } catch (...) {
+        return std::current_exception();
+      }
     }
     return {};
   }

@@ -146,7 +146,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   };
   round_plan plan(std::int32_t n, std::int32_t context, bool reads) const {
     const std::int32_t lanes = lanes_of(n), prompts = reads ? prompt_rows_beside(n) : 0;
-    if (shared_) return {lanes, size_.choose(lanes, context, prompts), prompts};
+    if (shared_) return {lanes, size_.choose(lanes, n, context, prompts), prompts};
     return {lanes, lanes * (std::min)(max_nodes_ + 1, (max_rows_ - prompts) / lanes), prompts};
   }
   // Rows that prompts may have in a pass beside n texts: those that trees leave, or a quarter of the pass where that is

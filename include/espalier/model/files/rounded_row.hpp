@@ -89,7 +89,7 @@ class rounded_row {
     const float scale = greatest(x) / -8.0F, inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
     put(to, detail::f16_from_float(scale));
     const auto code = [&](int i) {
-      return static_cast<std::byte>(std::min(15, static_cast<int>(x[i] * inverse + 8.5F)));
+      return static_cast<std::byte>((std::min)(15, static_cast<int>(x[i] * inverse + 8.5F)));
     };
     for (int i = 0; i < 16; ++i)
       to[2 + i] = code(i) | code(i + 16) << 4;

@@ -97,7 +97,7 @@ class llama_backend {
     const int heads = config_.n_heads + 2 * config_.n_kv_heads;
     whole_heads_ =
         heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % weight_matrix::granule == 0;
-    products_ = {*team_, max_rows_, std::max({config_.hidden_size, config_.query_size(), config_.intermediate_size}),
+    products_ = {*team_, max_rows_, (std::max)({config_.hidden_size, config_.query_size(), config_.intermediate_size}),
                  options.arithmetic};
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);

@@ -101,7 +101,7 @@ struct panel_layout {
                         first % in_block / run_weights(type));
     }
     weight_run run;
-    std::memcpy(run.q, row.bytes.data() + first, static_cast<std::size_t>(std::min(block, inputs - first)));
+    std::memcpy(run.q, row.bytes.data() + first, static_cast<std::size_t>((std::min)(block, inputs - first)));
     return run;
   }
 

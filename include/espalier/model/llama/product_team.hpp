@@ -24,7 +24,7 @@ class product_team {
       : team_(&team), integer_(arithmetic == matrix_arithmetic::integer) {
     for (int i = 0; i < team.n_threads(); ++i) {
       threads_.push_back({product_room(max_rows), {}, 0});
-      if (integer_) threads_.back().integers = activation_room(std::min(alone_rows, max_rows), max_inputs);
+      if (integer_) threads_.back().integers = activation_room((std::min)(alone_rows, max_rows), max_inputs);
     }
     for (activation_room& room : shared_) {
       if (integer_ && max_rows > alone_rows) room = activation_room(max_rows, max_inputs);

@@ -44,8 +44,8 @@ class weight_matrix {
     granules_.resize(n_granules());
     for (int g = first / granule; g * granule < first + rows; ++g) {
       granule_type& to = granules_[static_cast<std::size_t>(g)];
-      const int begin = std::max(first, g * granule),
-                end = std::min(first + rows, std::min(outputs_, (g + 1) * granule));
+      const int begin = (std::max)(first, g * granule),
+                end = (std::min)(first + rows, (std::min)(outputs_, (g + 1) * granule));
       to.type = to.rows == 0 || to.type == type ? type : weight_type::f32;
       to.rows += end - begin;
       quantised_ = quantised_ || type >= weight_type::i8_rows;
@@ -98,7 +98,7 @@ class weight_matrix {
     if (g.type != weight_type::f32) {
       detail::product_room room(0);
       for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
-        const int n = std::min(detail::panel_part::inputs, inputs_ - first);
+        const int n = (std::min)(detail::panel_part::inputs, inputs_ - first);
         decode(g, first, n, room.decoded());
         for (int i = 0; i < n; ++i)
           values[first + i] = room.decoded()[i * granule + output % granule];
@@ -123,7 +123,7 @@ class weight_matrix {
     if (x.rows == 0) return;
     for (int first = begin; first < end; first += granule) {
       const granule_type& g = granule_of(first);
-      const output_place to{y + first, y_stride, std::min(granule, end - first), accumulate};
+      const output_place to{y + first, y_stride, (std::min)(granule, end - first), accumulate};
       const void* ahead = first + granule < end ? granule_of(first + granule).data : next;
       if (g.type == weight_type::f32) {
         multiply_floats(g, x, to, static_cast<const char*>(ahead));
@@ -179,7 +179,7 @@ class weight_matrix {
     for (int o = 0; o < to.width; o += float_width) {
       const float* weights = g.data + o / float_width * size;
       const char* ahead = o + float_width < to.width ? reinterpret_cast<const char*>(weights + size) : next;
-      detail::float_panel{weights,     float_width,   inputs_,    std::min(float_width, to.width - o),
+      detail::float_panel{weights,     float_width,   inputs_,    (std::min)(float_width, to.width - o),
                           x.rows,      x.x,           x.x_stride, to.y + o,
                           to.y_stride, to.accumulate, false,      ahead}
           .multiply();
@@ -191,7 +191,8 @@ class weight_matrix {
     const detail::panel_layout layout = layout_of(g);
     std::memset(room.sums(), 0, static_cast<std::size_t>(granule * x.rows) * sizeof(float));
     for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
-      const int n = std::min(detail::panel_part::inputs, inputs_ - first), block = first / detail::panel_layout::block;
+      const int n = (std::min)(detail::panel_part::inputs, inputs_ - first),
+                block = first / detail::panel_layout::block;
       const float* from = x.x + first;
       if (x.integers && !layout.numbers) {
         const detail::panel_part part(layout, panel_of(g), block, blocks_of(n));

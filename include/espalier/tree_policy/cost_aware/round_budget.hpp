@@ -39,6 +39,7 @@ class round_budget {
   round_budget(cost_model costs, std::int32_t budget)
       : costs_(std::move(costs)), rows_(static_cast<std::size_t>(budget) + 1) {
     asked_.reserve(static_cast<std::size_t>(budget) + 1);
+    askers_.reserve(static_cast<std::size_t>(budget) + 1);
     reset();
   }
 
@@ -68,6 +69,7 @@ class round_budget {
     plain_rate_ = rate_of(n_texts + n_reading, context);
     rate_ = plain_rate_ * (std::max)(tokens_ / plain_tokens_, 1.0);
     asked_.clear();
+    askers_.clear();
     n_rows_ = n_written_ = 0;
     offered_ = {};
     levels_ = 0;
@@ -141,10 +143,15 @@ class round_budget {
   //! What was decided.
   std::size_t levels() const { return levels_; }
 
-  //! A text asks about n nodes in this level (0: the root's), and reads `unread` tokens that the draft has not seen.
+  //! A text asks about n nodes in this level (0: the root's), all of them at once, and reads `unread` tokens that the
+  //! draft has not seen.
   void add_nodes(std::size_t level, std::int32_t n, std::int32_t unread = 0) {
-    if (asked_.size() <= level) asked_.resize(level + 1, 0);
+    if (asked_.size() <= level) {
+      asked_.resize(level + 1, 0);
+      askers_.resize(level + 1, 0);
+    }
     asked_[level] += n + unread;
+    ++askers_[level];
   }
 
   //! A text has drafted n tokens.
@@ -211,8 +218,7 @@ class round_budget {
 
   // The first level opens the round.
   double seconds_of_level(std::size_t level) const {
-    const std::int32_t n_texts = (std::min)(asked_[level], n_texts_);
-    return costs_.draft_pass.of_texts(n_texts, asked_[level], context_) +
+    return costs_.draft_pass.of_texts(askers_[level], asked_[level], context_) +
            (level == 0 && asked_[0] > 0 ? costs_.opening : 0.0);
   }
 
@@ -237,6 +243,7 @@ class round_budget {
   double plain_tokens_a_second_ = 0;      // by those that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
   std::vector<std::int32_t> asked_;          // by level, of all texts
+  std::vector<std::int32_t> askers_;         // by level, texts
   std::int32_t n_rows_ = 0, n_written_ = 0;  // of all texts
   std::array<offers, max_ahead> offered_{};
   std::size_t levels_ = 0;
