@@ -72,6 +72,8 @@ class form {
   double load_seconds() const { return load_seconds_; }
   double megabytes() const { return static_cast<double>(backend_->weight_bytes()) * 1e-6; }
 
+  void forget() { kv_->truncate(0, 0); }
+
   //! A pass over a chain of tokens after the cache, which keeps them only if asked to.
   logits_view pass(std::span<const token_id> tokens, bool keep = false) {
     const int n = static_cast<int>(tokens.size()), first = kv_->size(0);
@@ -141,6 +143,8 @@ void measure_loss(std::vector<form>& forms, const settings& s) {
   std::vector<token_id> tokens = tokenizer::load(s.model).encode(text.substr(0, std::size_t{8} * s.tokens));
   tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(s.tokens)) / form::window * form::window);
   std::vector<std::vector<double>> losses(forms.size());
+  for (form& f : forms)
+    f.forget();
   std::size_t equal_rows = 0, rows = 0;
   for (std::size_t first = 0; first < tokens.size(); first += form::window) {
     const auto window = std::span<const token_id>(tokens).subspan(first, form::window);

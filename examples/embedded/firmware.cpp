@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Texts of ten compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory; compiled for
+// Texts of twelve compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory; compiled for
 // the host they are ordinary ones. Both print the same.
 #include <cstdint>
 #include <span>

@@ -102,7 +102,8 @@ struct arguments {
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
     see(option{"arithmetic", &arguments::arithmetic, "products with quantised weights, on cpu"});
-    see(option{"weights", &arguments::weights, "how matrices are held, on cpu"});
+    see(option{"weights", &arguments::weights,
+               "how matrices are held, on cpu; as-stored: small models as floats, where products are exact"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

@@ -136,8 +136,11 @@ struct model_set {
   // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and more
   // take less time so, and the logits are the same.
   static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
-    const bool small = static_cast<std::int64_t>(config.vocab_size) * config.hidden_size < 1 << 22;
-    if (small && options.weights == espalier::weight_storage::as_stored &&
+    const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
+    const std::int64_t layer = std::int64_t{config.hidden_size} *
+                               (2 * config.query_size() + 2 * config.kv_size() + 3 * config.intermediate_size);
+    const bool is_small = head < 1 << 22 && head + config.n_layers * layer < 1 << 24;
+    if (is_small && options.weights == espalier::weight_storage::as_stored &&
         options.arithmetic == espalier::matrix_arithmetic::exact) {
       options.weights = espalier::weight_storage::f32;
     }

@@ -189,6 +189,7 @@ void what_fails_is_a_status() {
   expect(decode.begin(long_prompt) == status::failed, "a prompt that does not fit");
   expect(std::string_view(decode.message()).starts_with("a prompt of 33 tokens leaves no room"), "its sentence");
   expect(decode.begin(unknown) == status::failed, "a token outside the vocabulary");
+  expect(!decode.step() && decode.state() == status::failed, "no step is made of a text that has not begun");
   expect(std::string_view(decode.message()) == "token 1 of the prompt is 8, but the vocabulary ends at 7.", "its own");
   expect(decode.begin(prompt, {}, {.log_probs = 2}) == status::failed, "what would take memory");
   expect(decode.begin(prompt, {}, {.sampling = {.temperature = 1}}) == status::failed, "what the verifier cannot do");

@@ -38,8 +38,8 @@ namespace espalier {
 //!     constexpr static_capacity room{.nodes = 4, .context = 64, .vocabulary = 16};
 //!     static static_decoder<room, factory> decode;
 //!
-//! What would be an error is a status here: failed, until a text begins or goes on. One thread at a time uses any
-//! static_decoder of a program.
+//! What would be an error is a status here: failed, until a text begins or, after a failed step, goes on. One thread at
+//! a time uses any static_decoder of a program.
 //!
 //! Law         texts are those of the decoder that it holds
 template <const static_capacity& Capacity, class FactoryT>
@@ -73,14 +73,17 @@ class static_decoder {
   static_decoder(const static_decoder&) = delete;
   static_decoder& operator=(const static_decoder&) = delete;
 
-  //! Starts a text: decoder::begin. Where it fails the text before then still stands.
+  //! Starts a text: decoder::begin. Where it fails the text before then still stands, and no step is made until another
+  //! one begins.
   status begin(std::span<const token_id> prompt, const stop_conditions& stop, const text_options& options) {
-    if (is_built_) has_failed_ = !attempt([&] { decoder_.begin(prompt, stop, options); });
+    if (is_built_) has_begun_ = attempt([&] { decoder_.begin(prompt, stop, options); });
+    has_failed_ = !has_begun_;
     return state();
   }
   //! The same, with the decoder's options for texts.
   status begin(std::span<const token_id> prompt, const stop_conditions& stop = {}) {
-    if (is_built_) has_failed_ = !attempt([&] { decoder_.begin(prompt, stop); });
+    if (is_built_) has_begun_ = attempt([&] { decoder_.begin(prompt, stop); });
+    has_failed_ = !has_begun_;
     return state();
   }
 
@@ -88,7 +91,7 @@ class static_decoder {
   //! again.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
-    if (!is_built_) return false;
+    if (!has_begun_) return false;
     bool is_more = false;
     has_failed_ = !attempt([&] { is_more = decoder_.step(piece_of); });
     if (has_failed_) decoder_.give_up();
@@ -141,6 +144,7 @@ class static_decoder {
     decoder_type decoder_;
   };
   bool is_built_ = false;
+  bool has_begun_ = false;  // a text, by the last begin()
   bool has_failed_ = false;
 };
 

@@ -77,3 +77,17 @@ TEST_CASE("a weight that is not finite is not rounded") {
   rounded_row round;
   CHECK_THROWS_WITH(round(weight_row::of(values.data(), 32), weight_type::q8_0), ContainsSubstring("q8_0"));
 }
+
+TEST_CASE("numbers too small for a scale become zeros, and those too large are not rounded") {
+  using enum weight_type;
+  rounded_row round;
+  std::vector<float> values(32, 1e-38F), found(32, 1.0F);
+  for (const weight_type type : {q8_0, q4_0}) {
+    round(weight_row::of(values.data(), 32), type).decode(found.data());
+    CHECK(std::all_of(found.begin(), found.end(), [](float v) { return v == 0.0F; }));
+  }
+  values.assign(32, 6e5F);
+  CHECK_THROWS_WITH(round(weight_row::of(values.data(), 32), q4_0), ContainsSubstring("too large for q4_0"));
+  values.assign(32, 3.4e38F);
+  CHECK_THROWS_WITH(round(weight_row::of(values.data(), 32), bf16), ContainsSubstring("too large for bf16"));
+}

@@ -46,7 +46,7 @@ class rounded_row {
   //! The row in another type; valid until the next. Blocks are rounded as ggml does it: the number of greatest magnitude
   //! gets the integer of greatest magnitude.
   //!
-  //! Errors      model_error for a number that is not finite, except to f32
+  //! Errors      model_error for a number that is not finite, or becomes so when it is rounded, except to f32
   //! Pre         type is f32, bf16, q8_0 or q4_0, and its blocks divide row.n
   weight_row operator()(const weight_row& row, weight_type type) {
     values_.resize(static_cast<std::size_t>(row.n));
@@ -61,7 +61,9 @@ class rounded_row {
     for (int i = 0; i < row.n; i += block_weights(type), to += block_bytes(type)) {
       const float* x = values_.data() + i;
       if (type == weight_type::bf16) {
-        put(to, detail::bf16_from_float(*x));
+        const std::uint16_t bits = detail::bf16_from_float(*x);
+        require_finite(detail::float_from_bf16(bits), *x, type);
+        put(to, bits);
       } else if (type == weight_type::q8_0) {
         round_q8_0(x, to);
       } else {
@@ -74,20 +76,32 @@ class rounded_row {
  private:
   static void put(std::byte* to, std::uint16_t value) { std::memcpy(to, &value, sizeof value); }
 
+  static void require_finite(float rounded, float value, weight_type type) {
+    if (!std::isfinite(rounded))
+      raise<model_error>("a weight or scale of ", value, " is too large for ", name_of(type), ".");
+  }
+
+  // Writes a block's scale, and gives what its numbers are multiplied by: 0 where the scale is too small for F16.
+  static float put_scale(std::byte* to, float scale, weight_type type) {
+    const std::uint16_t bits = detail::f16_from_float(scale);
+    const float rounded = detail::float_from_f16(bits);
+    require_finite(rounded, scale, type);
+    put(to, bits);
+    return rounded == 0.0F ? 0.0F : 1.0F / scale;
+  }
+
   static float greatest(const float* x) {
     return *std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
   }
 
   static void round_q8_0(const float* x, std::byte* to) {
-    const float scale = std::fabs(greatest(x)) / 127.0F, inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
-    put(to, detail::f16_from_float(scale));
+    const float scale = std::fabs(greatest(x)) / 127.0F, inverse = put_scale(to, scale, weight_type::q8_0);
     for (int i = 0; i < 32; ++i)
       to[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(x[i] * inverse)));
   }
 
   static void round_q4_0(const float* x, std::byte* to) {
-    const float scale = greatest(x) / -8.0F, inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
-    put(to, detail::f16_from_float(scale));
+    const float scale = greatest(x) / -8.0F, inverse = put_scale(to, scale, weight_type::q4_0);
     const auto code = [&](int i) {
       return static_cast<std::byte>((std::min)(15, static_cast<int>(x[i] * inverse + 8.5F)));
     };

@@ -37,7 +37,7 @@ inline void quantise_block(const float* x, activation_block& to) {
   }
   const float greatest = simd_greatest(most);
   const bool finite = simd_sum(difference) == 0.0F;
-  // Below that, 127 / greatest would not be finite; such numbers are as good as 0.
+  // Such numbers are as good as 0, and the quotient stays finite.
   if (!finite || greatest <= 1e-30F) {
     to = {{}, finite ? 0.0F : std::numeric_limits<float>::quiet_NaN(), 0.0F, {}};
     return;

@@ -43,7 +43,7 @@ struct llama_options {
   int max_positions = 0;             //!< 0: as many as the model has
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< of quantised weights
-  weight_storage weights = weight_storage::as_stored;       //!< of matrices
+  weight_storage weights = weight_storage::as_stored;       //!< of matrices that load() reads
 
   static constexpr void describe(auto see) {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
@@ -56,12 +56,12 @@ struct llama_options {
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
 //! GGUF files and Hugging Face folders. Weights are held as their file has them, quantised or not, or as option
 //! `weights` says; all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that
-//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs at most a
-//! hundredth of a nat a token (docs/benchmarks.md) and is two to three times as fast.
+//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs about a
+//! hundredth of a nat a token and is two to three and a half times as fast as floats, as measured: docs/benchmarks.md.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
-//! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; no
-//!             allocation in forward, except when a larger cache comes along than any before
+//! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; forward
+//!             allocates when a larger cache comes along than any before, and at no other time
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
 //!             the number of threads
 //! Errors      load: model_error for files that do not fit, option_error. forward: input_error for more than max_rows()
@@ -349,7 +349,8 @@ class llama_backend {
   void activate(int thread, const layer_type& layer, const float* x, int n) {
     const int width = config_.intermediate_size;
     const auto [begin, end] = products_.outputs_of(thread, layer.up.matrix);
-    const detail::matrix_rows rows = products_.prepare(thread, layer.up.matrix, x, n);
+    const weight_matrix& either = layer.gate.matrix.quantised() ? layer.gate.matrix : layer.up.matrix;
+    const detail::matrix_rows rows = products_.prepare(thread, either, x, n);
     multiply(thread, layer.up, rows, up_, config_.gated_mlp ? layer.gate : layer.down);
     if (config_.gated_mlp) multiply(thread, layer.gate, rows, gate_, layer.down);
     for (int row = 0; row < n; ++row) {
@@ -383,7 +384,6 @@ class llama_backend {
   bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
   std::vector<detail::attention_worker> workers_;
   detail::product_team products_;
-
   detail::float_block buffers_;
   float* stream_ = nullptr;      // [max_rows][hidden_size]
   float* normed_ = nullptr;      // [max_rows][hidden_size]: inputs of products, and outputs to be normalised

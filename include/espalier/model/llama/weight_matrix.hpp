@@ -17,8 +17,9 @@
 
 namespace espalier {
 
-//! A weight matrix W [outputs][inputs] as its file stores it, without rounding: each 32 outputs have a type of their
-//! own, and take 4, 8 or 16 bits a weight, as that type needs, and the scales. Storage is the caller's.
+//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type that their file stores
+//! them in, with 4, 8 or 16 bits a weight, as that type needs, and the scales; as floats where the file has floats, or
+//! several types. Storage is the caller's.
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
@@ -27,7 +28,7 @@ namespace espalier {
 //!
 //! Law         exact: bitwise what a matrix of the decoded floats gives
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
-//!             processor: bitwise
+//!             instructions that the processor has: bitwise, for one build of a program
 //! Law         multiply may be called from several threads at once for different outputs
 //! Complexity  weights are read from memory once for any number of rows that fit the cache together with one panel
 class weight_matrix {
@@ -68,7 +69,7 @@ class weight_matrix {
       g.data = storage;
       if (!storage) continue;
       // Beyond the last output nobody writes, but products read.
-      if (g.rows % granule != 0) std::memset(g.data, 0, granule_floats(g) * sizeof(float));
+      if (&g == &granules_.back() && outputs_ % granule != 0) std::memset(g.data, 0, granule_floats(g) * sizeof(float));
       storage += granule_floats(g);
     }
   }
@@ -96,12 +97,12 @@ class weight_matrix {
   void get_row(int output, float* values) const {
     const granule_type& g = granule_of(output);
     if (g.type != weight_type::f32) {
-      detail::product_room room(0);
+      alignas(64) float decoded[detail::panel_part::inputs * granule];
       for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
         const int n = (std::min)(detail::panel_part::inputs, inputs_ - first);
-        decode(g, first, n, room.decoded());
+        decode(g, first, n, decoded);
         for (int i = 0; i < n; ++i)
-          values[first + i] = room.decoded()[i * granule + output % granule];
+          values[first + i] = decoded[i * granule + output % granule];
       }
       return;
     }
