@@ -56,8 +56,8 @@ struct llama_options {
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
 //! GGUF files and Hugging Face folders. Weights are held as their file has them, quantised or not, or as option
 //! `weights` says; all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that
-//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs about a
-//! hundredth of a nat a token and is two to three and a half times as fast as floats, as measured: docs/benchmarks.md.
+//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004
+//! nats a token and is two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; forward
