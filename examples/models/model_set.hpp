@@ -133,8 +133,8 @@ struct model_set {
     }
   }
 
-  // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and more
-  // take less time so, and the logits are the same.
+  // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and
+  // more take less time so, and the logits are the same.
   static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
     const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
     const std::int64_t layer = std::int64_t{config.hidden_size} *

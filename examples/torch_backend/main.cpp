@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Continues the tokens that it reads, with a model of PyTorch: torch_backend TARGET.pt [DRAFT.pt] < tokens
-// With a draft, trees; without one, prompt look-up. export.py writes such files from models of Hugging Face, and text.py
-// makes tokens of text.
+// With a draft, trees; without one, prompt look-up. export.py writes such files from models of Hugging Face, and
+// text.py makes tokens of text.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

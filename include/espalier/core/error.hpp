@@ -44,8 +44,8 @@ struct numeric_error : error {
   using error::error;
 };
 
-//! Called with the message where exceptions are disabled; must not return. Replaceable by the user. The first one writes
-//! the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
+//! Called with the message where exceptions are disabled; must not return. Replaceable by the user. The first one
+//! writes the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
 using error_handler_type = void (*)(const char* message);
 
 inline error_handler_type& error_handler() {

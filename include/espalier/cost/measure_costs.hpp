@@ -51,8 +51,8 @@ struct measure_options {
 
 namespace detail {
 
-// Numbers of rows to measure: powers of two, the middles between them if wanted, and the largest, without those that are
-// near it: the last two tell what a row beyond them costs.
+// Numbers of rows to measure: powers of two, the middles between them if wanted, and the largest, without those that
+// are near it: the last two tell what a row beyond them costs.
 inline std::vector<std::int32_t> measured_rows(std::int32_t most, bool with_middles) {
   std::vector<std::int32_t> rows;
   const auto add = [&](std::int32_t n) {
@@ -243,11 +243,11 @@ class pass_timer {
 //!
 //! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
 //! afterwards, and the sequence of the cache is empty; what that held before stands for the beginning of the text, and
-//! is not computed again. progress(share, what) hears before each size how much of the
-//! time is spent, from 0 to 1, and what comes next.
+//! is not computed again. progress(share, what) hears before each size how much of the time is spent, from 0 to 1, and
+//! what comes next.
 //!
-//! Complexity  options.seconds; longer where reading the longest context, and two passes of each size after each context,
-//!             take longer. Sizes are powers of two, and where passes are fast the middles between them
+//! Complexity  options.seconds; longer where reading the longest context, and two passes of each size after each
+//!             context, take longer. Sizes are powers of two, and where passes are fast the middles between them
 //! Law         medians, made monotone: cost_curve's
 //! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; what drafter and backend throw

@@ -43,8 +43,8 @@ inline std::uint16_t bf16_from_float(float value) {
 //! Puts rows into another type, one after the other.
 class rounded_row {
  public:
-  //! The row in another type; valid until the next. Blocks are rounded as ggml does it: the number of greatest magnitude
-  //! gets the integer of greatest magnitude.
+  //! The row in another type; valid until the next. Blocks are rounded as ggml does it: the number of greatest
+  //! magnitude gets the integer of greatest magnitude.
   //!
   //! Errors      model_error for a number that is not finite, or becomes so when it is rounded, except to f32
   //! Pre         type is f32, bf16, q8_0 or q4_0, and its blocks divide row.n

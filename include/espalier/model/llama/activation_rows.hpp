@@ -25,8 +25,8 @@ constexpr int activation_blocks(int inputs) {
   return (inputs + activation_block::size - 1) / activation_block::size;
 }
 
-// The block of 32 numbers: each times 127 / the greatest magnitude, rounded to the nearest integer, halves to even. With
-// a number that is not finite the scale is not, and what comes of it is not a number.
+// The block of 32 numbers: each times 127 / the greatest magnitude, rounded to the nearest integer, halves to even.
+// With a number that is not finite the scale is not, and what comes of it is not a number.
 inline void quantise_block(const float* x, activation_block& to) {
   constexpr int size = activation_block::size;
   simd_float most{}, difference{};

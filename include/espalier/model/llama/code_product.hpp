@@ -37,8 +37,8 @@ class code_product {
   void decode(float* to) const { multiply_rows<0>(nullptr, 0, nullptr, to); }
 
  private:
-  // Floats from codes whose lowest bit is bit `at` of each lane: there they are the last bits of the mantissa of a power
-  // of two, 2^(23 - at), which an exact difference takes away again together with the code's zero.
+  // Floats from codes whose lowest bit is bit `at` of each lane: there they are the last bits of the mantissa of a
+  // power of two, 2^(23 - at), which an exact difference takes away again together with the code's zero.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;

@@ -10,8 +10,8 @@
 namespace espalier::detail {
 
 // The products of rows and of a panel of floats, weights [inputs][columns of a stride], of which the first two vectors'
-// worth are outputs. Every element is one chain of multiply-adds over the inputs in ascending order, whatever the number
-// of rows, that begins with 0, or, where the inputs come in parts, with what y holds of the part before.
+// worth are outputs. Every element is one chain of multiply-adds over the inputs in ascending order, whatever the
+// number of rows, that begins with 0, or, where the inputs come in parts, with what y holds of the part before.
 struct float_panel {
   static constexpr int width = 2 * simd_lanes;
 

@@ -17,10 +17,10 @@ namespace espalier::detail {
 
 // sums[r][32] += the products of rows of integers and a part of a panel.
 //
-// Of each block, or half of one that has a scale of its own, the products of integers are summed exactly. From block to
-// block, ascending, one chain of multiply-adds, each rounded once: sum = dot * (scale of weights * scale of activations)
-// + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So the numbers are the same on every
-// processor, and a row's do not depend on other rows.
+// Of each block, or half of one that has a scale of its own, the products of integers are summed exactly. From block
+// to block, ascending, one chain of multiply-adds, each rounded once: sum = dot * (scale of weights * scale of
+// activations) + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So the same integers give the
+// same numbers with all instructions, and a row's do not depend on other rows.
 struct integer_product {
   const panel_part& part;
   const activation_block* x;  // [blocks][rows]
@@ -56,8 +56,8 @@ inline void multiply_portably(const integer_product& p) {
 
 #if defined(__x86_64__)
 
-// For AVX2 and FMA: a product of integers is made of the magnitude of a weight and the activation with its sign, so that
-// the sum of two fits 16 bits.
+// For AVX2 and FMA: a product of integers is made of the magnitude of a weight and the activation with its sign, so
+// that the sum of two fits 16 bits.
 [[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
   const panel_part& part = p.part;
   const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero)),

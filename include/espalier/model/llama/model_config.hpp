@@ -15,8 +15,8 @@
 
 namespace espalier {
 
-//! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. What sets a family apart is a flag
-//! or a number here, so that one pass runs them all.
+//! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. What sets a family apart is a
+//! flag or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _gpt_neox

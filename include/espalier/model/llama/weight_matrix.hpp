@@ -23,8 +23,8 @@ namespace espalier {
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
-//! Integer, for quantised types: activations are rounded to 8 bits with a scale for each 32 of a row; a block's products
-//! are summed as integers, and blocks from first to last by multiply-adds of floats.
+//! Integer, for quantised types: activations are rounded to 8 bits with a scale for each 32 of a row; a block's
+//! products are summed as integers, and blocks from first to last by multiply-adds of floats.
 //!
 //! Law         exact: bitwise what a matrix of the decoded floats gives
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
@@ -114,9 +114,9 @@ class weight_matrix {
   //! Where the weights of a granule begin; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
-  //! y[r][o] = the product, for outputs begin <= o < end, both multiples of `granule` or the end of all; with accumulate
-  //! it adds to what y holds. Quantised weights are multiplied in the integer form where x has integers. `next` is
-  //! where the caller will read on, or null: a product may begin to fetch it.
+  //! y[r][o] = the product, for outputs begin <= o < end, both multiples of `granule` or the end of all; with
+  //! accumulate it adds to what y holds. Quantised weights are multiplied in the integer form where x has integers.
+  //! `next` is where the caller will read on, or null: a product may begin to fetch it.
   //!
   //! Pre         room is for as many rows
   void multiply(const detail::matrix_rows& x, float* y, std::ptrdiff_t y_stride, int begin, int end, bool accumulate,

@@ -11,7 +11,8 @@
 
 namespace espalier {
 
-//! Rows of weights as their file stores them, to be looked up and not multiplied: an embedding. Storage is the caller's.
+//! Rows of weights as their file stores them, to be looked up and not multiplied: an embedding. Storage is the
+//! caller's.
 class weight_rows {
  public:
   weight_rows() = default;

@@ -29,8 +29,8 @@ namespace espalier {
 //!     auto decode = make_decoder(prompt_lookup(), chain(), greedy(), cache, target);
 //!
 //! Shapes      logits [n_outputs][vocab_size]
-//! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) beside it; the cache is
-//!             shown, not copied
+//! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) beside it; the cache
+//!             is shown, not copied
 //! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
 //! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
 //!             cache of another shape, or a batch that contradicts itself; torch_error where the module fails

@@ -46,8 +46,8 @@ decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
 //!
 //!     forward(tokens, positions, slots, seen, outputs, keys, values) -> logits
 //!
-//! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and gives the logits
-//! of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
+//! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and gives the
+//! logits of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
 //!
 //! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
 //!             [n_layers][capacity][row_size], slots below capacity, columns at most; the slots of rows that are looked

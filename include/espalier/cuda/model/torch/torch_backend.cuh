@@ -29,9 +29,10 @@ namespace espalier::cuda {
 //! Shapes      forward -> [n_outputs][vocab_size] float on the device, valid until the next call
 //! Complexity  one call of the module; its mask takes one launch beside it
 //! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
-//! Errors      option_error for a module elsewhere than on a GPU, and where a graph captures the pass, of which PyTorch's
-//!             allocator would have to be told: make decoders with replay = false; input_error for a cache of another
-//!             shape, of several texts, or without a slot beyond the longest text; torch_error where the module fails
+//! Errors      option_error for a module elsewhere than on a GPU, and where a graph captures the pass, of which
+//!             PyTorch's allocator would have to be told: make decoders with replay = false; input_error for a cache of
+//!             another shape, of several texts, or without a slot beyond the longest text; torch_error where the module
+//!             fails
 //! Pre         the cache is of cache(), or holds numbers: attention multiplies what it does not see by zero
 class torch_backend {
  public:
