@@ -54,6 +54,7 @@ struct arguments : bench::table_arguments {
   int repeats = 1;
   std::vector<std::string> methods;
   std::string plot;
+  bool integer = false;
   bool quick = false;
 };
 
@@ -196,7 +197,8 @@ int run(const arguments& a) {
     for (const contestant& c : lists.back())
       rows = std::max(rows, c.rows);
   }
-  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = rows});
+  const auto arithmetic = a.integer ? espalier::matrix_arithmetic::integer : espalier::matrix_arithmetic::exact;
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = rows, .arithmetic = arithmetic});
   const generate::arguments asked;
   auto kinds = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens + rows, [&](const std::string& text) {
     return generate::prompt_tokens(asked, models.text, text);
@@ -222,11 +224,12 @@ int run(const arguments& a) {
     return path.empty() ? std::string() : fmt::format(", {} `{}`", what, path);
   };
   const bench::real_models_report report(
-      fmt::format("`{}`, {:.0f} MB of weights as held{}{}; {}. {} prompts a kind at most, up to {} tokens each or to "
-                  "the end of the answer, {} runs of each, of which the one of median duration counts.",
+      fmt::format("`{}`, {:.0f} MB of weights as held, {} products{}{}; {}. {} prompts a kind at most, up to {} tokens "
+                  "each or to the end of the answer, {} runs of each, of which the one of median duration counts.",
                   models.paths.model, static_cast<double>(models.target.weight_bytes()) / 1e6,
-                  drafting("draft", models.paths.draft), drafting("block draft", models.paths.block),
-                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats),
+                  a.integer ? "integer" : "exact", drafting("draft", models.paths.draft),
+                  drafting("block draft", models.paths.block), espalier::hardware_name(models.target.n_threads()),
+                  a.measure, a.tokens, a.repeats),
       methods, kinds, regimes);
   bench::deliver(report, a, a.plot);
   return 0;
@@ -245,6 +248,7 @@ int main(int argc, char** argv) {
   program.add("--measure", a.measure, "prompts of each kind at most");
   program.add("--repeats", a.repeats, "runs of each method after each prompt; the one of median duration counts");
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
+  program.add("--integer", a.integer, "products in integers, of weights in 8 or fewer bits");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
   program.add("--quick", a.quick, "one prompt a kind, 32 tokens");
   return program.run(argc, argv, [&] {
