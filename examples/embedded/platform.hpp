@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-//! Where firmware.cpp prints to: a debugger (semihosting) where it runs on an Arm processor without an operating
-//! system, else standard output.
+//! Where firmware prints to: a debugger (semihosting) where there is no operating system, else standard output.
 inline void print(const char* text);
 
 //! A number of a few digits after a text.
@@ -20,22 +19,32 @@ inline void print(const char* text, std::int32_t number) {
   print(begin);
 }
 
-#if defined(__arm__) && !defined(__linux__)
+#if (defined(__arm__) || defined(__riscv)) && !defined(__linux__)
+
+#include "semihosting.h"
 
 inline void print(const char* text) {
-  register std::int32_t operation asm("r0") = 4;  // SYS_WRITE0
-  register const char* argument asm("r1") = text;
-  asm volatile("bkpt 0xab" : "+r"(operation) : "r"(argument) : "memory");
+  ask_debugger(4, text);  // SYS_WRITE0
 }
 
 //! Bytes of the stack that have been in use so far.
 extern "C" std::int32_t used_stack();
 
-#else
+//! Instructions that the emulator has run, where it is told -icount shift=0: on a board of Arm to within 40, for some
+//! minutes of them.
+extern "C" std::uint64_t instructions();
+inline constexpr bool counts_instructions = true;
 
-inline std::int32_t used_stack() {
-  return 0;  // not measured
+//! Two instructions, n times.
+inline void spend(std::uint32_t n) {
+#if defined(__arm__)
+  asm volatile("1: subs %0, %0, #1\n bne 1b" : "+r"(n) : : "cc");
+#else
+  asm volatile("1: addi %0, %0, -1\n bnez %0, 1b" : "+r"(n));
+#endif
 }
+
+#else
 
 #include <unistd.h>
 
@@ -45,5 +54,15 @@ inline void print(const char* text) {
   const ssize_t n = write(1, text, std::strlen(text));
   (void)n;
 }
+
+// Neither is measured here.
+inline std::int32_t used_stack() {
+  return 0;
+}
+inline std::uint64_t instructions() {
+  return 0;
+}
+inline constexpr bool counts_instructions = false;
+inline void spend(std::uint32_t) {}
 
 #endif

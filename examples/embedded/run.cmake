@@ -1,13 +1,39 @@
-# cmake -DROOT=<repository> -DBOARD=mps2-an386|mps2-an500 -DWORK=<folder> -DCXX=<arm-none-eabi-g++>
-#       -DEMULATOR=<qemu-system-arm> [-DEXPECTED=<program>] [-DONLY=<number>] -P run.cmake
+# cmake -DROOT=<repository> -DBOARD=<board> -DWORK=<folder> -DCXX=<compiler> -DEMULATOR=<qemu-system-...>
+#       [-DPROGRAM=firmware|pair] [-DEXPECTED=<program>] [-DONLY=<number>] -P run.cmake
 #
-# Compiles the firmware for this board of QEMU, looks for what it must not have, and runs it. With EXPECTED, a program
-# for the host, its texts must be that program's. With ONLY there is one of the compositions alone.
+# Compiles PROGRAM.cpp for this board of QEMU, looks for what it must not have, and runs it. With EXPECTED, a program
+# for the host, its texts must be that program's. With ONLY there is one of the compositions alone. Boards are
+#
+#     mps2-an386, mps2-an500   Cortex-M4 and M7: arm-none-eabi-g++, qemu-system-arm
+#     virt-rv32, virt-rv64     RV32IMAFC, RV64GC: riscv64-unknown-elf-g++, qemu-system-riscv32, qemu-system-riscv64
 cmake_minimum_required(VERSION 3.24)
 set(example "${ROOT}/examples/embedded")
-set(cpu_mps2-an386 -mcpu=cortex-m4)
-set(cpu_mps2-an500 -mcpu=cortex-m7)
-set(cpu ${cpu_${BOARD}} -mthumb -mfloat-abi=hard -Os -ffunction-sections -fdata-sections)
+include("${example}/unwanted.cmake")
+if(NOT PROGRAM)
+  set(PROGRAM firmware)
+endif()
+set(cpu_mps2-an386 -mcpu=cortex-m4 -mthumb -mfloat-abi=hard)
+set(cpu_mps2-an500 -mcpu=cortex-m7 -mthumb -mfloat-abi=hard)
+set(cpu_virt-rv32 -march=rv32imafc_zicsr -mabi=ilp32f -mcmodel=medany)
+set(cpu_virt-rv64 -march=rv64gc -mabi=lp64d -mcmodel=medany)
+set(cpu ${cpu_${BOARD}} -Os -ffunction-sections -fdata-sections)
+set(cxx -std=c++20 -Wall -Wextra -Werror -DESPALIER_HOSTED=0 -fno-exceptions -fno-rtti -fno-threadsafe-statics
+  -ffp-contract=off "-I${ROOT}/include")
+set(link -nostartfiles "-L${example}" -Wl,--gc-sections)
+if(BOARD MATCHES "^virt")
+  # Debian has a C library for this compiler, picolibc, and no C++ library. That of newlib for Arm is the same but for
+  # what depends on the processor, and its headers are all that is needed.
+  file(GLOB library LIST_DIRECTORIES true /usr/include/newlib/c++/*)
+  list(GET library 0 library)
+  list(APPEND cpu -specs=picolibc.specs)
+  list(APPEND cxx -nostdinc++ -isystem "${library}" -isystem "${library}/arm-none-eabi/thumb/v6-m/nofp")
+  list(APPEND link -T "${example}/virt.ld" -nostdlib -lm -lc -lgcc)
+  set(emulated -M virt -bios none)
+else()
+  list(APPEND cxx -Wno-psabi)
+  list(APPEND link -T "${example}/mps2.ld")
+  set(emulated -M ${BOARD})
+endif()
 file(MAKE_DIRECTORY "${WORK}")
 
 function(run)
@@ -19,30 +45,30 @@ function(run)
   set(output "${text}" PARENT_SCOPE)
 endfunction()
 
-if(ONLY)
-  list(APPEND cpu -DFIRMWARE_ONLY=${ONLY})
-endif()
-set(image "${WORK}/firmware.elf")
-run("${CXX}" ${cpu} -x c -c "${example}/start.c" -o "${WORK}/start.o")
-run("${CXX}" ${cpu} -std=c++20 -Wall -Wextra -Werror -Wno-psabi -DESPALIER_HOSTED=0 -fno-exceptions -fno-rtti -fno-threadsafe-statics
-  -ffp-contract=off "-I${ROOT}/include" "${example}/firmware.cpp" "${WORK}/start.o" -nostartfiles -T
-  "${example}/mps2.ld" -Wl,--gc-sections -o "${image}")
+# The compiler's own nm and size.
+function(run_tool name)
+  run("${CXX}" -print-prog-name=${name})
+  string(STRIP "${output}" tool)
+  run("${tool}" ${ARGN})
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
 
-# What a small machine must not pay for: heap, exceptions, threads, clock, locale, printf.
-string(REGEX REPLACE "g\\+\\+$" "nm" nm "${CXX}")
-run("${nm}" "${image}")
-set(unwanted "malloc|_malloc_r|calloc|realloc|free|_free_r|_sbrk|_Zn[wa][^ \n]*|_Zd[la][^ \n]*|__cxa_[^ \n]*|_Unwind[^ \n]*"
-  "|__gxx_personality[^ \n]*|_ZSt9terminatev|_ZSt[0-9]+__throw[^ \n]*|[^ \n]*(printf|strtod|locale|pthread|_ZNSt6chrono)[^ \n]*"
-  "|clock|times|gettimeofday|_gettimeofday")
-list(JOIN unwanted "" unwanted)
-if(output MATCHES " (${unwanted})\n")
-  message(FATAL_ERROR "The image has ${CMAKE_MATCH_1}")
+if(ONLY)
+  list(APPEND cxx -DFIRMWARE_ONLY=${ONLY})
 endif()
-string(REGEX REPLACE "g\\+\\+$" "size" size "${CXX}")
-run("${size}" "${image}")
+set(image "${WORK}/${PROGRAM}.elf")
+run("${CXX}" ${cpu} -x c -c "${example}/start.c" -o "${WORK}/start.o")
+run("${CXX}" ${cpu} ${cxx} "${example}/${PROGRAM}.cpp" "${WORK}/start.o" ${link} -o "${image}")
+
+run_tool(nm "${image}")
+find_unwanted(name "${output}")
+if(name)
+  message(FATAL_ERROR "The image has ${name}")
+endif()
+run_tool(size "${image}")
 message("${output}")
 
-run("${EMULATOR}" -M ${BOARD} -nographic -monitor none -serial none -semihosting -kernel "${image}")
+run("${EMULATOR}" ${emulated} -nographic -monitor none -serial none -semihosting -icount shift=0 -kernel "${image}")
 message("${output}")
 string(REGEX REPLACE "#[^\n]*\n" "" texts "${output}")
 if(EXPECTED)

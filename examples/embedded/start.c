@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSL-1.0 */
-/* Start-up of a Cortex-M4 or M7: memory as C++ expects it, constructors, main, and the end of the emulator. */
+/* Start-up of a Cortex-M4 or M7, or of a RISC-V: memory as C++ expects it, constructors, main, and the end of the
+   emulator. */
 #include <stdint.h>
 #include <string.h>
+
+#include "semihosting.h"
 
 extern uint32_t stack_top[];
 extern char data_begin[], data_end[], data_source[], bss_begin[], bss_end[];
@@ -10,16 +13,13 @@ extern void (*const constructors_end[])(void);
 int main(void);
 
 /* SYS_EXIT_EXTENDED: the emulator ends with this exit status. */
-static void leave(uint32_t status) {
-  const uint32_t block[2] = {0x20026, status};
-  register uint32_t operation __asm("r0") = 0x20;
-  register const uint32_t* argument __asm("r1") = block;
-  __asm volatile("bkpt 0xab" : "+r"(operation) : "r"(argument) : "memory");
-  for (;;) {
-  }
+static void leave(uintptr_t status) {
+  const uintptr_t block[2] = {0x20026, status};
+  for (;;)
+    ask_debugger(0x20, block);
 }
 
-static void fault(void) {
+__attribute__((aligned(4))) static void fault(void) {
   leave(2);
 }
 
@@ -39,16 +39,72 @@ __attribute__((noinline)) static void paint_stack(void) {
     *word = colour;
 }
 
-void reset(void) {
+#if defined(__arm__)
+
+/* A timer of the board counts down, at 25 MHz. With -icount shift=0 an instruction takes QEMU a nanosecond, so that
+   each tick is 40 of them. */
+struct timer {
+  uint32_t control, value, reload;
+};
+static volatile struct timer* const timer = (struct timer*)0x40000000;
+
+uint64_t instructions(void) {
+  return (uint64_t)(0xFFFFFFFFU - timer->value) * 40;
+}
+
+static void start_processor(void) {
   *(volatile uint32_t*)0xE000ED88 |= 0xFU << 20; /* the FPU may be used */
   __asm volatile("dsb\n isb");
+  timer->reload = timer->value = 0xFFFFFFFFU;
+  timer->control = 1;
+}
+
+#elif defined(__riscv)
+
+uint64_t instructions(void) {
+#if __riscv_xlen == 64
+  uint64_t n;
+  __asm volatile("csrr %0, minstret" : "=r"(n));
+  return n;
+#else
+  uint32_t high, low, again;
+  do {
+    __asm volatile("csrr %0, minstreth\n csrr %1, minstret\n csrr %2, minstreth" : "=r"(high), "=r"(low), "=r"(again));
+  } while (high != again);
+  return (uint64_t)high << 32 | low;
+#endif
+}
+
+static void start_processor(void) {
+  __asm volatile("csrw mtvec, %0" : : "r"(fault));
+}
+
+#endif
+
+void start(void) {
+  start_processor();
   memcpy(data_begin, data_source, (size_t)(data_end - data_begin));
   memset(bss_begin, 0, (size_t)(bss_end - bss_begin));
   paint_stack();
   for (void (*const* f)(void) = constructors_begin; f != constructors_end; ++f)
     (*f)();
-  leave((uint32_t)main());
+  leave((uintptr_t)main());
 }
 
+#if defined(__arm__)
+
 __attribute__((section(".vectors"), used)) static void* const vectors[] = {
-    stack_top, (void*)reset, (void*)fault, (void*)fault, (void*)fault, (void*)fault, (void*)fault};
+    stack_top, (void*)start, (void*)fault, (void*)fault, (void*)fault, (void*)fault, (void*)fault};
+
+#elif defined(__riscv)
+
+/* The first instructions: a global pointer, a stack, and the FPU where there is one. */
+__attribute__((naked, section(".vectors"), used)) void reset(void) {
+  __asm volatile(
+      ".option push\n .option norelax\n la gp, __global_pointer$\n .option pop\n"
+      "la sp, stack_top\n"
+      "li t0, 0x2000\n csrs mstatus, t0\n"
+      "j start");
+}
+
+#endif
