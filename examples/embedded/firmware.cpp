@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: BSL-1.0
-// Texts of twelve compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory; compiled
+// Texts of twenty-one compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory; compiled
 // for the host they are ordinary ones. Both print the same.
 #include <cstdint>
 #include <span>
 #include <type_traits>
 
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
+#include "espalier/tree_policy/dyspec_threshold.hpp"
+#include "espalier/tree_policy/fixed.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/tree_policy/specinfer_static.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive.hpp"
+#include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/specinfer.hpp"
+#include "espalier/verifier/spectr.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 #include "platform.hpp"
@@ -38,6 +48,7 @@ constexpr std::int32_t context = 64;
 constexpr std::int32_t most_rows = 80;
 
 // Logits from the last three tokens: half of what decides is common to target and draft.
+template <class NumberT>
 class toy_model {
  public:
   explicit constexpr toy_model(std::uint32_t seed) : seed_(seed) {}
@@ -45,7 +56,7 @@ class toy_model {
   std::int32_t vocab_size() const { return vocab; }
   void fail_next(bool fails) { fails_ = fails; }
 
-  vocab_rows<float> forward(token_kv& kv, forward_batch_view batch) {
+  vocab_rows<NumberT> forward(token_kv& kv, forward_batch_view batch) {
     if (fails_) {
       fails_ = false;
       return {};
@@ -61,7 +72,7 @@ class toy_model {
   }
 
  private:
-  void write(token_kv& kv, const batch_sequence& s, std::span<const std::uint32_t> mask, float* logits) const {
+  void write(token_kv& kv, const batch_sequence& s, std::span<const std::uint32_t> mask, NumberT* logits) const {
     std::uint32_t own = seed_, common = 99;
     std::int32_t seen = 0;
     for (std::int32_t slot = s.prefix + s.mask_words * 32; slot-- > 0 && seen < 3;) {
@@ -75,13 +86,13 @@ class toy_model {
     for (std::int32_t t = 0; t < vocab; ++t) {
       own = own * 1664525U + 1013904223U;
       common = common * 1664525U + 1013904223U;
-      logits[t] = static_cast<float>((own >> 17) + 3 * (common >> 17)) / 32768.0F;
+      logits[t] = static_cast<NumberT>((own >> 17) + 3 * (common >> 17)) / 32768;
     }
   }
 
   std::uint32_t seed_;
   bool fails_ = false;
-  float logits_[most_rows * vocab] = {};
+  NumberT logits_[most_rows * vocab] = {};
 };
 
 // All compositions, or the one of this number.
@@ -95,27 +106,47 @@ constexpr bool is_wanted(int) {
 }
 #endif
 
-toy_model target(1), draft(2);
+template <class NumberT>
+toy_model<NumberT> target(1);
+template <class NumberT>
+toy_model<NumberT> draft(2);
 
 constexpr sampling_options most_probable{};
 constexpr sampling_options drawn{.temperature = 0.8F};
 constexpr sampling_options nucleus{.temperature = 1.0F, .top_p = 0.9F};
+constexpr sampling_options top_four{.temperature = 1.0F, .top_k = 4};
 
-template <class TreePolicyT>
-auto drafter_for() {
-  if constexpr (std::is_same_v<TreePolicyT, plain>)
-    return no_drafter();
-  else
-    return autoregressive(draft, token_kv(context));
-}
+// What all of these decoders have room for.
+template <const sampling_options& Sampling>
+constexpr static_capacity capacity{
+    .nodes = 8,
+    .context = context,
+    .vocabulary = vocab,
+    .chunk = 16,
+    .target = Sampling,
+};
+
+// Drafters of a composition.
+struct nothing {
+  auto operator()() const { return no_drafter(); }
+};
+template <class NumberT>
+struct small_model {
+  auto operator()() const { return autoregressive(draft<NumberT>, token_kv(context)); }
+};
+struct earlier_text {
+  auto operator()() const { return prompt_lookup({.capacity = context}); }
+};
+struct counts {
+  auto operator()() const { return ngram({.order = 3, .capacity = context}); }
+};
 
 // A decoder of these parts, which are given by functions.
-template <auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
+template <class DrafterOf, auto PolicyOf, auto VerifierOf, class NumberT>
 struct composition {
-  auto operator()() const {
-    const decoder_options options{.text = {.sampling = Sampling, .seed = 42}, .prefill_chunk = 16};
-    using policy = decltype(PolicyOf());
-    return make_decoder(drafter_for<policy>(), PolicyOf(), VerifierOf(), token_kv(context), target, options);
+  auto operator()(decoder_options options) const {
+    options.text.seed = 42;
+    return make_decoder(DrafterOf()(), PolicyOf(), VerifierOf(), token_kv(context), target<NumberT>, options);
   }
 };
 
@@ -123,10 +154,14 @@ template <class DecoderT>
 void write_texts(const char* name, DecoderT& decode) {
   const token_id prompts[][3] = {{1, 5, 2}, {3, 3, 7}};
   for (const auto& prompt : prompts) {
+    const std::uint64_t before = instructions();
     decode.begin(prompt, {.max_tokens = 40});
     std::int32_t rounds = 0;
     while (decode.step())
       ++rounds;
+    if (counts_instructions)
+      print("# instructions a token: ", static_cast<std::int32_t>((instructions() - before) / 40));
+    if (counts_instructions) print("\n");
     print(name);
     for (const token_id token : decode.current().written())
       print(" ", token);
@@ -137,23 +172,15 @@ void write_texts(const char* name, DecoderT& decode) {
 
 #if ESPALIER_HOSTED
 
-template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
-void write(const char* name) {
+template <int Number, class DrafterOf, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling,
+          class NumberT = float>
+void write_drafted(const char* name) {
   if (!is_wanted(Number)) return;
-  auto decode = composition<PolicyOf, VerifierOf, Sampling>()();
+  auto decode = composition<DrafterOf, PolicyOf, VerifierOf, NumberT>()(decoder_options::of(capacity<Sampling>));
   write_texts(name, decode);
 }
 
 #else
-
-template <const sampling_options& Sampling>
-constexpr static_capacity capacity{
-    .nodes = 8,
-    .context = context,
-    .vocabulary = vocab,
-    .chunk = 16,
-    .target = Sampling,
-};
 
 bool is_sound = true;
 
@@ -173,10 +200,11 @@ bool counts_right() {
   return !counts_instructions || (n + 40 >= 2000000 && n < 2000000 + 100);
 }
 
-template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
-void write(const char* name) {
+template <int Number, class DrafterOf, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling,
+          class NumberT = float>
+void write_drafted(const char* name) {
   if (!is_wanted(Number)) return;
-  static static_decoder<capacity<Sampling>, composition<PolicyOf, VerifierOf, Sampling>> decode;
+  static static_decoder<capacity<Sampling>, composition<DrafterOf, PolicyOf, VerifierOf, NumberT>> decode;
   expect(decode.state() == status::idle, "a decoder is built in the memory that was computed");
   write_texts(name, decode);
 
@@ -186,7 +214,7 @@ void write(const char* name) {
   expect(decode.begin(unknown) == status::failed, "a token outside the vocabulary is refused");
   expect(decode.begin(too_long) == status::failed, "a prompt that does not fit is refused");
   expect(decode.begin({}) == status::failed, "an empty prompt is refused");
-  for (toy_model* model : {&target, &draft}) {
+  for (toy_model<NumberT>* model : {&target<NumberT>, &draft<NumberT>}) {
     expect(decode.begin(fits, {.max_tokens = 40}) == status::running, "a text begins after a failure");
     model->fail_next(true);
     while (decode.step()) {
@@ -209,11 +237,17 @@ void write(const char* name) {
 
 #endif
 
+// Drafted by a small model.
+template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling, class NumberT = float>
+void write(const char* name) {
+  write_drafted<Number, small_model<NumberT>, PolicyOf, VerifierOf, Sampling, NumberT>(name);
+}
+
 }  // namespace
 
 int main() {
-  write<1, [] { return plain(); }, [] { return greedy(); }, most_probable>("plain, greedy:");
-  write<2, [] { return plain(); }, [] { return target_only(); }, drawn>("plain, target only:");
+  write_drafted<1, nothing, [] { return plain(); }, [] { return greedy(); }, most_probable>("plain, greedy:");
+  write_drafted<2, nothing, [] { return plain(); }, [] { return target_only(); }, drawn>("plain, target only:");
   write<3, [] { return chain({.length = 4}); }, [] { return greedy(); }, most_probable>("chain, greedy:");
   write<4, [] { return chain({.length = 4}); }, [] { return target_only(); }, drawn>("chain, target only:");
   write<5, [] { return adaptive_chain({.length = 3, .max_length = 8}); }, [] { return greedy(); }, most_probable>(
@@ -230,6 +264,23 @@ int main() {
   write<11, [] { return dyspec_greedy({.budget = 8}); }, [] { return residual_walk(); }, drawn>(
       "DySpec, residual walk:");
   write<12, [] { return dyspec_greedy({.budget = 8}); }, [] { return greedy(); }, most_probable>("DySpec, greedy:");
+  write<13, [] { return iid_paths({.paths = 2, .length = 4}); }, [] { return spectr(); }, drawn>(
+      "independent paths, SpecTr:");
+  write<14, [] { return iid_paths({.paths = 2, .length = 4}); }, [] { return naive_tree(); }, top_four>(
+      "independent paths, naive tree, top-k:");
+  write<15, [] { return dyspec_threshold({.budget = 8, .max_depth = 4, .threshold = 0.1}); },
+        [] { return traversal_without_replacement(); }, drawn>("DySpec by levels, traversal:");
+  write<16, [] { return specinfer_static({.budget = 8, .level_1 = 2}); }, [] { return specinfer(); }, drawn>(
+      "static tree, SpecInfer:");
+  write<17, [] { return dynatree({.budget = 8}); }, [] { return greedy(); }, most_probable>("DynaTree, greedy:");
+  write<18, [] { return fixed({.depth = 3, .breadth = 2, .budget = 8}); }, [] { return target_only(); }, drawn>(
+      "fixed tree, target only:");
+  write_drafted<19, earlier_text, [] { return chain({.length = 4}); }, [] { return greedy(); }, most_probable>(
+      "prompt lookup, greedy:");
+  write_drafted<20, counts, [] { return chain({.length = 4}); }, [] { return target_only(); }, drawn>(
+      "n-grams, target only:");
+  write<21, [] { return sampled_chain({.length = 4}); }, [] { return naive(); }, drawn, double>(
+      "sampled chain, naive, double rows:");
 #if ESPALIER_HOSTED
   return 0;
 #else

@@ -1,8 +1,9 @@
 # cmake -DROOT=<repository> -DBOARD=<board> -DWORK=<folder> -DCXX=<compiler> -DEMULATOR=<qemu-system-...>
-#       [-DPROGRAM=firmware|pair] [-DEXPECTED=<program>] [-DONLY=<number>] -P run.cmake
+#       [-DPROGRAM=firmware|pair] [-DEXPECTED=<program>] [-DONLY=<number>] [-DWIDE=float] -P run.cmake
 #
 # Compiles PROGRAM.cpp for this board of QEMU, looks for what it must not have, and runs it. With EXPECTED, a program
-# for the host, its texts must be that program's. With ONLY there is one of the compositions alone. Boards are
+# for the host, its texts must be that program's. With ONLY there is one of the compositions alone. WIDE is what sums and
+# ratios are reckoned in, double without it. Boards are
 #
 #     mps2-an386, mps2-an500   Cortex-M4 and M7: arm-none-eabi-g++, qemu-system-arm
 #     virt-rv32, virt-rv64     RV32IMAFC, RV64GC: riscv64-unknown-elf-g++, qemu-system-riscv32, qemu-system-riscv64
@@ -14,7 +15,7 @@ if(NOT PROGRAM)
 endif()
 set(cpu_mps2-an386 -mcpu=cortex-m4 -mthumb -mfloat-abi=hard)
 set(cpu_mps2-an500 -mcpu=cortex-m7 -mthumb -mfloat-abi=hard)
-set(cpu_virt-rv32 -march=rv32imafc_zicsr -mabi=ilp32f -mcmodel=medany)
+set(cpu_virt-rv32 -march=rv32imafc -mabi=ilp32f -mcmodel=medany)
 set(cpu_virt-rv64 -march=rv64gc -mabi=lp64d -mcmodel=medany)
 set(cpu ${cpu_${BOARD}} -Os -ffunction-sections -fdata-sections)
 set(cxx -std=c++20 -Wall -Wextra -Werror -DESPALIER_HOSTED=0 -fno-exceptions -fno-rtti -fno-threadsafe-statics
@@ -53,6 +54,9 @@ function(run_tool name)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+if(WIDE)
+  list(APPEND cxx -DESPALIER_WIDE_NUMBER=${WIDE})
+endif()
 if(ONLY)
   list(APPEND cxx -DFIRMWARE_ONLY=${ONLY})
 endif()

@@ -8,6 +8,11 @@
 //! with the library (espalier/model/llama/llama_backend.hpp). So are the parts of espalier/selector, which stands above
 //! all of these.
 
+#include "espalier/config.hpp"
+#if !ESPALIER_HOSTED
+#error "espalier.hpp is for programs with a heap: where ESPALIER_HOSTED is 0, include the parts one by one"
+#endif
+
 #include "espalier/analysis/acceptance_by_rank.hpp"
 #include "espalier/analysis/acceptance_rate.hpp"
 #include "espalier/analysis/block_efficiency.hpp"
@@ -22,7 +27,6 @@
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
-#include "espalier/config.hpp"
 #include "espalier/core/arena.hpp"
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/byte_reader.hpp"

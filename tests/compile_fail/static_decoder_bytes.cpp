@@ -19,9 +19,9 @@ struct model {
   espalier::vocab_rows<float> forward(espalier::token_kv&, espalier::forward_batch_view) { return {}; }
 };
 struct factory {
-  auto operator()() const {
+  auto operator()(const espalier::decoder_options& options) const {
     return espalier::make_decoder(espalier::no_drafter(), espalier::plain(), espalier::greedy(), espalier::token_kv(16),
-                                  model());
+                                  model(), options);
   }
 };
 constexpr espalier::static_capacity room{.context = 16, .vocabulary = 4, .chunk = 64, .bytes = bytes};

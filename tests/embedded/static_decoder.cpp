@@ -11,6 +11,8 @@
 #include <new>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "espalier/core/arena.hpp"
 #include "espalier/core/list.hpp"
@@ -25,7 +27,9 @@
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/delayed.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/specinfer.hpp"
 #include "espalier/verifier/target_only.hpp"
 
 void* operator new(std::size_t) {
@@ -62,6 +66,15 @@ void numbers_are_written() {
   expect(reads(0.0, "0") && reads(1.0, "1") && reads(-1.25, "-1.25") && reads(0.5, "0.5"), "short decimals");
   expect(reads(120.0, "120") && reads(123456.0, "123456") && reads(0.001234, "0.001234"), "zeros around the point");
   expect(reads(1234567.0, "1.23457e+06") && reads(2.5e-7, "2.5e-07") && reads(6.02214076e23, "6.02214e+23"), "powers");
+  for (int exponent = -310; exponent < 309; ++exponent) {
+    for (const char* digits : {"1", "1.25", "9.99999", "4.2", "-7.03125"}) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%se%d", digits, exponent);
+      const double value = std::strtod(text, nullptr);
+      std::snprintf(text, sizeof text, "%g", value);
+      expect(reads(value, text), "numbers as printf has them");
+    }
+  }
   expect(reads(0.9999999, "1") && reads(999999.9, "1e+06"), "what is rounded up");
   expect(reads(std::numeric_limits<double>::infinity(), "inf") && reads(std::nan(""), "nan"), "what is no number");
   detail::message_text text;
@@ -114,9 +127,9 @@ cyclic_model target, draft;
 
 template <std::int32_t Length>
 struct factory {
-  auto operator()() const {
+  auto operator()(const decoder_options& options) const {
     return make_decoder(autoregressive(draft, token_kv(32)), chain({.length = Length}), greedy(), token_kv(32), target,
-                        {.prefill_chunk = 16});
+                        options);
   }
 };
 constexpr static_capacity room{.nodes = 4, .context = 32, .vocabulary = vocab};
@@ -160,9 +173,9 @@ void a_text_is_written() {
 }
 
 struct factory_with_rows {
-  auto operator()() const {
+  auto operator()(const decoder_options& options) const {
     return make_decoder(autoregressive(draft, contiguous_kv(2, 3, 1, 32)), chain({.length = 4}), greedy(),
-                        contiguous_kv(2, 3, 1, 32), target, {.prefill_chunk = 16});
+                        contiguous_kv(2, 3, 1, 32), target, options);
   }
 };
 
@@ -177,6 +190,65 @@ void caches_may_hold_rows() {
   while (decode.step()) {
   }
   expect(decode.state() == status::length && is_right(decode, 20), "a text over rows");
+}
+
+struct factory_with_small_draft {
+  auto operator()(const decoder_options& options) const {
+    return make_decoder(autoregressive(draft, contiguous_kv(1, 2, 1, 16)), chain({.length = 4}), greedy(),
+                        contiguous_kv(2, 3, 1, 32), target, options);
+  }
+};
+constexpr static_capacity room_for_small_draft{
+    .nodes = 4, .context = 32, .vocabulary = vocab, .chunk = 32, .cache_row = 6, .draft_cache_row = 2};
+constexpr static_capacity room_for_as_wide_a_draft{
+    .nodes = 4, .context = 32, .vocabulary = vocab, .chunk = 32, .cache_row = 6};
+
+// A draft's rows are smaller than the target's, and its cache shorter than the text.
+void a_draft_may_be_smaller() {
+  static static_decoder<room_for_small_draft, factory_with_small_draft> decode;
+  using as_wide = static_decoder<room_for_as_wide_a_draft, factory_with_small_draft>;
+  expect(as_wide::bytes == decode.bytes + 2 * (6 - 2) * 32 * sizeof(float), "each cache has rows of its own size");
+  static const token_id prompt[24] = {1, 2, 3};
+  for (const std::size_t n : {3U, 17U, 24U}) {
+    expect(decode.begin({prompt, n}, {.max_tokens = 5}) == status::running, "a text begins");
+    std::int32_t rounds = 0;
+    while (decode.step())
+      ++rounds;
+    expect(decode.state() == status::length && is_right(decode, 5), "where the draft ends, the target goes on alone");
+    expect(rounds == (n == 3 ? 1 : 5), "a text that does not fit its cache is not drafted for");
+  }
+}
+
+struct factory_of_trunk {
+  auto operator()(const decoder_options& options) const {
+    return make_decoder(autoregressive(draft, token_kv(32)), delayed({.paths = 16, .trunk = 4, .length = 0}), specinfer(),
+                        token_kv(32), target, options);
+  }
+};
+constexpr static_capacity room_for_trunk{
+    .nodes = 4, .context = 32, .vocabulary = vocab, .target = {.temperature = 1.0F}};
+
+void paths_take_room_where_there_are_some() {
+  static static_decoder<room_for_trunk, factory_of_trunk> decode;
+  const token_id prompt[] = {1, 2, 3};
+  expect(decode.begin(prompt, {.max_tokens = 20}) == status::running, "a trunk alone has one path, whatever they say");
+  while (decode.step()) {
+  }
+  expect(decode.state() == status::length, "a text over a trunk");
+}
+
+void caches_are_not_shared() {
+  static_assert(!std::is_copy_constructible_v<detail::unset_numbers<float>>);
+  static_assert(!std::is_copy_constructible_v<contiguous_kv> && std::is_move_constructible_v<contiguous_kv>);
+  alignas(arena::alignment) static std::byte memory[64];
+  arena place(memory, sizeof memory);
+  arena::current() = &place;
+  detail::unset_numbers<float> from;
+  from.resize(4);
+  float* const numbers = from.get();
+  const detail::unset_numbers<float> to(std::move(from));
+  expect(to.get() == numbers && from.get() == nullptr, "numbers are moved, and then no one else's");
+  arena::current() = nullptr;
 }
 
 void what_fails_is_a_status() {
@@ -239,6 +311,9 @@ int main() {
   lists_take_memory_of_an_arena();
   a_text_is_written();
   caches_may_hold_rows();
+  a_draft_may_be_smaller();
+  paths_take_room_where_there_are_some();
+  caches_are_not_shared();
   what_fails_is_a_status();
   what_is_too_large_is_not_built();
   a_clock_may_be_given();

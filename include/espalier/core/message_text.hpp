@@ -55,7 +55,7 @@ class message_text {
     char number[6];
     for (int i = n_digits; i-- > 0; digits /= 10)
       number[i] = static_cast<char>('0' + digits % 10);
-    const bool is_scientific = exponent < -5 || exponent > 5;
+    const bool is_scientific = exponent < -4 || exponent > 5;
     const int before_point = is_scientific ? 1 : exponent + 1;
     if (before_point <= 0) *this += "0.";
     for (int i = before_point; i < 0; ++i)

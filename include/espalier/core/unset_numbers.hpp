@@ -27,17 +27,19 @@ class unset_numbers {
  private:
   std::unique_ptr<NumberT[]> numbers_;
 #else
+  unset_numbers() = default;
+  unset_numbers(unset_numbers&&) = default;  // and no copy, as where there is a heap
+  unset_numbers& operator=(unset_numbers&&) = default;
+
   void resize(std::size_t n) {
     numbers_.reserve(n);
-    begin_ = numbers_.data();
   }
   NumberT* get() const {
-    return begin_;
+    return numbers_.data();
   }
 
  private:
-  list<NumberT> numbers_;
-  NumberT* begin_ = nullptr;
+  mutable list<NumberT> numbers_;  // what it owns may be changed where it may not
 #endif
 };
 

@@ -5,6 +5,7 @@
 
 #include "espalier/core/option.hpp"
 #include "espalier/core/sampling_options.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/text_options.hpp"
 
@@ -16,6 +17,11 @@ struct decoder_options {
   node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< in the KV store; no text depends on it
   std::int32_t prefill_chunk = 64;           //!< rows of one pass over a prompt, and of a step() that reads one
+
+  //! Those that a capacity is made for.
+  static constexpr decoder_options of(const static_capacity& c) {
+    return {.text = {.sampling = c.target}, .prefill_chunk = c.chunk};
+  }
 
   static constexpr void describe(auto see) {
     see(option{"order", &decoder_options::order, "of a tree's rows in the forward pass"});

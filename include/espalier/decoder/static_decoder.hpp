@@ -18,6 +18,7 @@
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/stop.hpp"
@@ -27,12 +28,13 @@
 namespace espalier {
 
 //! A decoder for machines without a heap: everything that it will ever need is in this one object, of a size that is
-//! known at compile time. `FactoryT` builds the decoder that it holds, with the parts that have lists by value:
+//! known at compile time. `FactoryT` builds the decoder that it holds, with the parts that have lists by value, and with
+//! the options that the capacity says:
 //!
 //!     struct factory {
-//!       auto operator()() const {
+//!       auto operator()(const decoder_options& options) const {
 //!         return make_decoder(autoregressive(draft, token_kv(64)), chain({.length = 4}), greedy(), token_kv(64),
-//!                             target, {.prefill_chunk = 16});
+//!                             target, options);
 //!       }
 //!     };
 //!     constexpr static_capacity room{.nodes = 4, .context = 64, .vocabulary = 16};
@@ -44,7 +46,7 @@ namespace espalier {
 //! Law         texts are those of the decoder that it holds
 template <const static_capacity& Capacity, class FactoryT>
 class static_decoder {
-  using decoder_type = std::invoke_result_t<FactoryT&>;
+  using decoder_type = std::invoke_result_t<FactoryT&, const decoder_options&>;
   static_assert(ESPALIER_HOSTED == 0 || sizeof(FactoryT) == 0,
                 "a static_decoder needs ESPALIER_HOSTED to be 0 in all of the program, and -fno-exceptions");
   static_assert(std::is_trivially_destructible_v<decoder_type>,
@@ -67,7 +69,9 @@ class static_decoder {
   //! says, the state is failed for ever.
   explicit static_decoder(FactoryT build = {}) : arena_(memory_, bytes) {
     arena* const outer = std::exchange(arena::current(), &arena_);
-    is_built_ = attempt([&] { ::new (static_cast<void*>(std::addressof(decoder_))) decoder_type(build()); });
+    is_built_ = attempt([&] {
+      ::new (static_cast<void*>(std::addressof(decoder_))) decoder_type(build(decoder_options::of(Capacity)));
+    });
     arena::current() = outer;
   }
   static_decoder(const static_decoder&) = delete;

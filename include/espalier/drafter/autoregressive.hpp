@@ -100,16 +100,16 @@ class autoregressive {
 
   //! What its parts and reserve() take of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
-    return arena::bytes_of_part<BackendT>(c) + arena::bytes_of_part<KVStoreT>(c) + detail::draft_bytes<number>(c);
+    return detail::draft_bytes<number, BackendT, KVStoreT>(c);
   }
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // Of a store that does not tell, what this drafter has seen is known.
+    // Of a store that does not tell, what this drafter has seen is known; what it can never hold is not kept.
+    context = context.first((std::min)(context.size(), static_cast<std::size_t>(capacity()) + 1));
     const auto end = text_.begin() + (std::min)(std::ssize(text_), std::ptrdiff_t{kv_.size(sequence_)});
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
-    text_.assign(context.begin(), context.end());
-    held_.begin();
+    text_.assign(context.begin(), context.end()), held_.begin();
     if constexpr (SharingKVStore<kv_type>) kv_.adopt(sequence_, context);
     keep(PrefixKVStore<kv_type> ? static_cast<std::int32_t>(context.size()) : static_cast<std::int32_t>(common));
     knows_previous_ = false;

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -59,10 +61,17 @@ class ngram {
                          " that option capacity still allows.");
     }
     const token_id* text = &index_.token(0) + index_.first();
-    const std::vector<token_id> followed(text, text + (index_.size() - index_.first()));
+    detail::list<token_id> followed;
+    followed.assign(text, text + (index_.size() - index_.first()));
     begin(corpus);
     index_.keep();
     begin(followed);
+  }
+
+  //! What it takes of an arena at most, with capacity and order as the argument has context and ngram.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return detail::ngram_index<entry>::bytes(c.ngram, c) +
+           arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram - 1));
   }
 
   void reserve(std::int32_t) {}
@@ -144,7 +153,7 @@ class ngram {
 
   ngram_options options_;
   detail::ngram_index<entry> index_;
-  std::vector<std::int32_t> replaced_;  // [capacity][order - 1] what was best before the token came
+  detail::list<std::int32_t> replaced_;  // [capacity][order - 1] what was best before the token came
 };
 
 }  // namespace espalier

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -48,6 +50,12 @@ class prompt_lookup {
       : options_(require_options(options)),
         index_(options.max_ngram, options.capacity),
         earlier_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.max_ngram)) {}
+
+  //! What it takes of an arena at most, with capacity and max_ngram as the argument has context and ngram.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return detail::ngram_index<entry>::bytes(c.ngram, c) +
+           arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram));
+  }
 
   void reserve(std::int32_t) {}
   std::int32_t capacity() const { return options_.capacity; }
@@ -108,7 +116,7 @@ class prompt_lookup {
 
   prompt_lookup_options options_;
   detail::ngram_index<entry> index_;
-  std::vector<std::int32_t> earlier_;  // [capacity][max_ngram] the n-gram's occurrence before this one, or -1
+  detail::list<std::int32_t> earlier_;  // [capacity][max_ngram] the n-gram's occurrence before this one, or -1
 };
 
 }  // namespace espalier

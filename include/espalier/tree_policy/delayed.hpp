@@ -76,7 +76,7 @@ class delayed_growth {
   // Paths that get another token: one in the trunk, as many as there is room for after it.
   template <class TreeT>
   std::size_t n_paths(const TreeT& tree) {
-    if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths, ends_[0]);
+    if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths_at(level_), ends_[0]);
     return static_cast<std::size_t>((std::min)(tree.left(), shape_.paths_at(level_)));
   }
 
@@ -120,13 +120,13 @@ class delayed {
   static constexpr regime sampling = regime::iid;
 
   explicit delayed(delayed_options options = {}) : options_(require_options(options)) {
-    growth_.reserve(options.paths);
+    growth_.reserve(options.length > 0 ? options.paths : 1);
   }
 
   std::int32_t max_nodes() const { return options_.max_nodes(); }
   //! What it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
-    return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes));
+    return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>((std::max)(c.nodes, std::int32_t{1})));
   }
 
   template <class TreeT>

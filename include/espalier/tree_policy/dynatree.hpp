@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/dynatree/dynatree_rule.hpp"
@@ -32,6 +34,8 @@ class dynatree {
       : budget_(require_options(options).budget), rule_(options), layer_(budget_) {}
 
   std::int32_t max_nodes() const { return budget_; }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {

@@ -6,14 +6,16 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/log_prob.hpp"
@@ -67,11 +69,16 @@ class dyspec_threshold {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    const std::size_t nodes = static_cast<std::size_t>(c.nodes) + 1;
+    return arena::bytes_of<node_id>(nodes) + arena::bytes_of<double>(nodes);
+  }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
-    nodes_.assign(1, root_node);
-    reach_.assign(1, 1.0);
+    nodes_.clear(), nodes_.push_back(root_node);
+    reach_.clear(), reach_.push_back(1.0);
     begin_ = end_ = 0;
     depth_ = 0;
     return wanted(tree);
@@ -133,10 +140,10 @@ class dyspec_threshold {
   }
 
   dyspec_threshold_options options_;
-  std::vector<node_id> nodes_;  // all that are expanded, level after level; those of this level are begin .. end
+  detail::list<node_id> nodes_;  // all that are expanded, level after level; those of this level are begin .. end
   std::size_t begin_ = 0, end_ = 0;
   std::int32_t depth_ = 0;
-  std::vector<double> reach_;  // [nodes] the probability that the next draw from a node is looked at
+  detail::list<double> reach_;  // [nodes] the probability that the next draw from a node is looked at
 };
 
 }  // namespace espalier

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/growth/layer.hpp"
@@ -39,6 +41,8 @@ class fixed {
   explicit fixed(fixed_options options = {}) : options_(require_options(options)), layer_(options.budget) {}
 
   std::int32_t max_nodes() const { return options_.budget; }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {

@@ -3,20 +3,22 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <span>
-#include <vector>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/log_prob.hpp"
 
 namespace espalier {
 
@@ -72,6 +74,10 @@ class specinfer_static {
   }
 
   std::int32_t max_nodes() const { return max_nodes_; }
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes) + 1);
+  }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
@@ -107,14 +113,14 @@ class specinfer_static {
   static void draw(TreeT& tree, node_id u, std::int32_t slot, std::span<const NumberT> row, ChanceT& chance) {
     const token_id token = chance.pick(row, {u, slot, purpose::draft});
     if (token < 0) raise<numeric_error>("the draft's row after node ", u, " has no probability above 0.");
-    tree.draw(u, token, static_cast<float>(std::log(static_cast<double>(row[static_cast<std::size_t>(token)]))));
+    tree.draw(u, token, detail::log_prob_of(static_cast<double>(row[static_cast<std::size_t>(token)])));
   }
 
   std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes
   std::int32_t max_nodes_ = 0;
   std::int32_t begin_ = root_node;  // of the level's nodes, which go to the tree's end
   std::size_t level_ = 0;
-  std::vector<node_id> nodes_;  // 0, 1, .. as nodes of one level are numbered in a row
+  detail::list<node_id> nodes_;  // 0, 1, .. as nodes of one level are numbered in a row
 };
 
 }  // namespace espalier

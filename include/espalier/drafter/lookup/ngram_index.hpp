@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -28,6 +30,13 @@ class ngram_index {
       : tokens_(static_cast<std::size_t>(capacity)),
         n_slots_(std::bit_ceil(2 * static_cast<std::size_t>(capacity))),
         entries_(n_slots_ * static_cast<std::size_t>(longest)) {}
+
+  // What it takes of an arena with n-grams of so many tokens.
+  static constexpr std::size_t bytes(std::int32_t longest, const static_capacity& c) {
+    const auto capacity = static_cast<std::size_t>(c.context);
+    return arena::bytes_of<token_id>(capacity) +
+           arena::bytes_of<EntryT>(std::bit_ceil(2 * capacity) * static_cast<std::size_t>(longest));
+  }
 
   token_id& token(std::int32_t i) { return tokens_[static_cast<std::size_t>(i)]; }
   // The tokens that are held: those before first() belong to no text.
@@ -96,9 +105,9 @@ class ngram_index {
     learn(size_ - 1);
   }
 
-  std::vector<token_id> tokens_;
+  list<token_id> tokens_;
   std::size_t n_slots_;
-  std::vector<EntryT> entries_;  // [longest][n_slots]
+  list<EntryT> entries_;  // [longest][n_slots]
   std::int32_t first_ = 0;
   std::int32_t size_ = 0;
   bool beyond_ = false;

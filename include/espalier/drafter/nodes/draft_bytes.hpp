@@ -15,12 +15,15 @@
 
 namespace espalier::detail {
 
-// What reserve() of an autoregressive drafter takes of an arena, where states are not kept.
-template <class NumberT>
+// What an autoregressive drafter takes of an arena with its parts, where states are not kept.
+template <class NumberT, class BackendT, class KVStoreT>
 constexpr std::size_t draft_bytes(const static_capacity& c) {
   const auto nodes = static_cast<std::size_t>(c.nodes) + 1;
   const std::int32_t rows = (std::max)(c.nodes, prefill::default_chunk);
-  return arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
+  static_capacity own = c;
+  if (c.draft_cache_row >= 0) own.cache_row = c.draft_cache_row;
+  return arena::bytes_of_part<BackendT>(own) + arena::bytes_of_part<KVStoreT>(own) +
+         arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
          arena::bytes_of<NumberT>(nodes * static_cast<std::size_t>(c.vocabulary)) +
          5 * arena::bytes_of<std::int32_t>(nodes) +
          arena::bytes_of<std::uint32_t>(nodes * static_cast<std::size_t>(mask_words(c.nodes))) +

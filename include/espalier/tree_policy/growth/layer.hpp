@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
+#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_k.hpp"
@@ -29,6 +31,11 @@ class layer {
   //! Pre         budget > 0
   explicit layer(std::int32_t budget)
       : nodes_(static_cast<std::size_t>(budget)), next_(static_cast<std::size_t>(budget)) {}
+
+  //! What it takes of an arena at most.
+  static constexpr std::size_t bytes(const static_capacity& c) {
+    return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes));
+  }
 
   //! A new tree: the root alone is to be expanded.
   void start() {
@@ -80,8 +87,8 @@ class layer {
       next_[n_nodes_++] = tree.append(u, best[i].token, detail::log_prob_of(static_cast<double>(best[i].probability)));
   }
 
-  std::vector<node_id> nodes_;  // [budget], so that a copy needs no more room either
-  std::vector<node_id> next_;
+  detail::list<node_id> nodes_;  // [budget], so that a copy needs no more room either
+  detail::list<node_id> next_;
   std::size_t n_nodes_ = 0;
 };
 
