@@ -41,6 +41,7 @@ set(espalier_core_headers
   include/espalier/core/utf8.hpp
   include/espalier/core/verdict.hpp
   include/espalier/core/weights.hpp
+  include/espalier/core/wide_number.hpp
   include/espalier/concepts/backend.hpp
   include/espalier/concepts/drafter.hpp
   include/espalier/concepts/kv_store.hpp

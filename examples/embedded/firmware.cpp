@@ -146,7 +146,8 @@ template <class DrafterOf, auto PolicyOf, auto VerifierOf, class NumberT>
 struct composition {
   auto operator()(decoder_options options) const {
     options.text.seed = 42;
-    return make_decoder(DrafterOf()(), PolicyOf(), VerifierOf(), token_kv(context), target<NumberT>, options);
+    auto& model = target<NumberT>;
+    return make_decoder(DrafterOf()(), PolicyOf(), VerifierOf(), token_kv(context), model, options);
   }
 };
 
@@ -204,7 +205,8 @@ template <int Number, class DrafterOf, auto PolicyOf, auto VerifierOf, const sam
           class NumberT = float>
 void write_drafted(const char* name) {
   if (!is_wanted(Number)) return;
-  static static_decoder<capacity<Sampling>, composition<DrafterOf, PolicyOf, VerifierOf, NumberT>> decode;
+  using factory = composition<DrafterOf, PolicyOf, VerifierOf, NumberT>;
+  static static_decoder<capacity<Sampling>, factory> decode;
   expect(decode.state() == status::idle, "a decoder is built in the memory that was computed");
   write_texts(name, decode);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! The only home of macros. Each one but ESPALIER_CHECKS and ESPALIER_HOSTED is an annotation: no definition changes
-//! with it.
+//! The only home of macros. Each one but ESPALIER_CHECKS, ESPALIER_HOSTED and ESPALIER_WIDE_NUMBER is an annotation: no
+//! definition changes with it.
 
 //! EXEC_CHECK_DISABLE goes before templates that call what their arguments bring along, functions of the host where
 //! these are arguments of the host: nvcc need not warn of it.
@@ -54,6 +54,12 @@
 #endif
 #if !ESPALIER_HOSTED && ESPALIER_EXCEPTIONS
 #error "ESPALIER_HOSTED is 0: compile with -fno-exceptions"
+#endif
+
+//! The type of sums over a vocabulary, of ratios of acceptance and of probabilities of paths: float for a processor
+//! that has no fast double. Host code alone. The same in all of a program.
+#if !defined(ESPALIER_WIDE_NUMBER)
+#define ESPALIER_WIDE_NUMBER double
 #endif
 
 //! 1 to check laws that take time to check: that trees are what the policy's regime says. The same in all of a program.

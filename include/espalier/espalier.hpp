@@ -63,6 +63,7 @@
 #include "espalier/core/utf8.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"

@@ -132,6 +132,7 @@ set(tested_elsewhere
   "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
   "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp"
   "decoder/statistics.cpp: core/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
+  "embedded/float_numbers.cpp: core/wide_number.hpp"
   "embedded/static_decoder.cpp: core/arena.hpp core/list.hpp core/message_text.hpp core/static_capacity.hpp
     core/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"

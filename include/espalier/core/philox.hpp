@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/wide_number.hpp"
 
 namespace espalier {
 
@@ -44,8 +46,8 @@ class philox_chance {
         stream_(stream),
         length_(length) {}
 
-  //! Uniform in [0, 1) with 53 bits.
-  ESPALIER_HOST_DEVICE double uniform(place at) const {
+  //! Uniform in [0, 1), with as many bits as its type has: 53, or 24.
+  ESPALIER_HOST_DEVICE wide_number uniform(place at) const {
     const auto node = static_cast<std::uint32_t>(at.node);
     const bool of_text = at.use == purpose::token;  // whichever round it is drawn in
     std::uint32_t words[4] = {of_text ? 0 : node,
@@ -53,10 +55,13 @@ class philox_chance {
                               of_text ? length_ + node : length_, stream_};
     detail::philox4x32(words, key_[0], key_[1]);
     const std::uint64_t high = (std::uint64_t{words[0]} << 32) | words[1];
-    return static_cast<double>(high >> 11) * 0x1.0p-53;
+    if constexpr (std::is_same_v<wide_number, float>)
+      return static_cast<wide_number>(high >> 40) * 0x1.0p-24F;
+    else
+      return static_cast<wide_number>(high >> 11) * 0x1.0p-53;
   }
 
-  ESPALIER_HOST_DEVICE bool accept(double p, double q, place at) const { return uniform(at) * q < p; }
+  ESPALIER_HOST_DEVICE bool accept(wide_number p, wide_number q, place at) const { return uniform(at) * q < p; }
 
   template <Weights WeightsT>
   ESPALIER_HOST_DEVICE std::int32_t pick(const WeightsT& weights, place at) const {
@@ -64,7 +69,7 @@ class philox_chance {
   }
 
   ESPALIER_HOST_DEVICE std::int32_t index(std::int32_t n, place at) const {
-    const auto i = static_cast<std::int32_t>(uniform(at) * n);
+    const auto i = static_cast<std::int32_t>(uniform(at) * static_cast<wide_number>(n));
     return i < n ? i : n - 1;
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "espalier/config.hpp"
+#include "espalier/core/wide_number.hpp"
 
 //! How long sums are added up: in one fixed order, so that one thread and many threads get the same bits.
 //!
@@ -65,7 +66,7 @@ ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {
 // The results of several sums that one pass makes.
 template <std::size_t N>
 struct sums {
-  double of[N] = {};
+  wide_number of[N] = {};
 
   ESPALIER_HOST_DEVICE sums& operator+=(const sums& other) {
     for (std::size_t k = 0; k < N; ++k)
@@ -95,7 +96,7 @@ struct one_thread {
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
       halve<8>(sum[k], mass_lanes);  // down to one vector; the last eight are added in double
-      const auto last = [&](std::size_t l) { return static_cast<double>(sum[k][l]); };
+      const auto last = [&](std::size_t l) { return static_cast<wide_number>(sum[k][l]); };
       total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }
     return total;
@@ -114,7 +115,7 @@ ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> block_sums(const WhoT& who, std::si
 }
 
 template <class TermsT>
-ESPALIER_HOST_DEVICE double block_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
+ESPALIER_HOST_DEVICE wide_number block_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
   return block_sums(one_thread(), begin, end, terms).of[0];
 }
 
@@ -147,19 +148,19 @@ ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> part_sums(const WhoT& who, const pa
 
 // The sum of one group of a part.
 template <class TermsT>
-ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
+ESPALIER_HOST_DEVICE wide_number group_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
   return within(terms, begin, end, [&](const auto& t) {
-    double sum[part_lanes] = {};
+    wide_number sum[part_lanes] = {};
     std::size_t i = begin;
     for (; i + part_lanes <= end; i += part_lanes) {
       term_type<TermsT> these[part_lanes];
       for (std::size_t l = 0; l < part_lanes; ++l)
         these[l] = term(t, i + l);
       for (std::size_t l = 0; l < part_lanes; ++l)
-        sum[l] += static_cast<double>(these[l]);
+        sum[l] += static_cast<wide_number>(these[l]);
     }
     for (std::size_t l = 0; i < end; ++i, ++l)
-      sum[l] += static_cast<double>(term(t, i));
+      sum[l] += static_cast<wide_number>(term(t, i));
     halve(sum, part_lanes);
     return sum[0];
   });
@@ -167,8 +168,8 @@ ESPALIER_HOST_DEVICE double group_mass(const TermsT& terms, std::size_t begin, s
 
 // The weight that r falls on, when weights are laid end to end.
 struct landing {
-  std::int32_t at = -1;  // its index; -1 where all weights are zero
-  double before = 0;     // the sum of the weights before it
+  std::int32_t at = -1;    // its index; -1 where all weights are zero
+  wide_number before = 0;  // the sum of the weights before it
 };
 
 // The team of one thread: it does everything itself. A team of many threads has the same members; its threads share the
@@ -181,46 +182,48 @@ struct alone {
     sums<sizeof...(TermsT)> sum[part_lanes];
     for (std::size_t part = 0; part < cut.count; ++part)
       sum[part % part_lanes] += part_sums(one_thread(), cut, part, terms...);
-    halve(sum, part_lanes);
+    if (cut.count > 1) halve(sum, part_lanes);  // to a single part only zeros are added
     return sum[0];
   }
 
   // The sum of each part, and the sum of all of them.
   struct parts {
-    double of[most_parts];
-    double total;
+    wide_number of[most_parts];
+    wide_number total;
   };
   template <class TermsT>
   ESPALIER_HOST_DEVICE parts parts_of(const parting& cut, const TermsT& terms) const {
     parts found;
-    double sum[part_lanes] = {};
+    wide_number sum[part_lanes] = {};
     for (std::size_t part = 0; part < cut.count; ++part)
       sum[part % part_lanes] += found.of[part] = part_sums(one_thread(), cut, part, terms).of[0];
-    halve(sum, part_lanes);
+    if (cut.count > 1) halve(sum, part_lanes);
     found.total = sum[0];
     return found;
   }
 
   // The sum of each group of one part.
   struct groups {
-    double of[part_groups];
+    wide_number of[part_groups];
   };
   template <class TermsT>
   ESPALIER_HOST_DEVICE groups groups_of(const parting& cut, std::size_t part, const TermsT& terms) const {
     groups found;
-    for (std::size_t group = 0; group < part_groups; ++group)
-      found.of[group] = group_mass(terms, cut.begin(part, group), cut.begin(part, group + 1));
+    for (std::size_t group = 0; group < part_groups; ++group) {
+      const std::size_t begin = cut.begin(part, group), end = cut.begin(part, group + 1);
+      found.of[group] = begin < end ? group_mass(terms, begin, end) : 0;
+    }
     return found;
   }
 
   // The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. Where rounding leaves none, the
   // last with a weight above 0.
   template <class WeightsT>
-  ESPALIER_HOST_DEVICE landing land(double r, double before, const WeightsT& weights, std::size_t begin,
+  ESPALIER_HOST_DEVICE landing land(wide_number r, wide_number before, const WeightsT& weights, std::size_t begin,
                                     std::size_t end) const {
     landing found;
     for (std::size_t i = begin; i < end; ++i) {
-      const auto weight = static_cast<double>(term(weights, i));
+      const auto weight = static_cast<wide_number>(term(weights, i));
       if (!(weight > 0)) continue;
       found = {static_cast<std::int32_t>(i), before};
       before += weight;

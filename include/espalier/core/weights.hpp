@@ -8,6 +8,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/wide_number.hpp"
 
 namespace espalier {
 
@@ -26,7 +27,7 @@ namespace espalier {
 template <class WeightsT>
 concept Weights = requires(const WeightsT& weights, std::size_t i) {
   { weights.size() } -> std::convertible_to<std::size_t>;
-  { weights[i] } -> std::convertible_to<double>;
+  { weights[i] } -> std::convertible_to<wide_number>;
 };
 
 namespace detail {
@@ -43,13 +44,13 @@ ESPALIER_HOST_DEVICE auto team_of(const WeightsT& weights) {
 // The sum of f(i) for 0 <= i < n, in one pass. No term goes through more than some hundred additions, which bounds the
 // error.
 template <class FunctionT>
-ESPALIER_HOST_DEVICE double sum_of(std::size_t n, const FunctionT& f) {
+ESPALIER_HOST_DEVICE wide_number sum_of(std::size_t n, const FunctionT& f) {
   return alone().sums_of(n, f).of[0];
 }
 
 ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
-ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
+ESPALIER_HOST_DEVICE wide_number mass(const WeightsT& weights) {
   return team_of(weights).sums_of(weights.size(), weights).of[0];
 }
 
@@ -58,11 +59,11 @@ ESPALIER_HOST_DEVICE double mass(const WeightsT& weights) {
 // of its groups, and of it only the group.
 ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
-ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, double u) {
+ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, wide_number u) {
   const auto team = team_of(weights);
   const parting cut(weights.size());
   const auto parts = team.parts_of(cut, weights);
-  const double r = u * parts.total;
+  const wide_number r = u * parts.total;
   const landing part = team.land(r, 0, parts.of, 0, cut.count);
   if (part.at < 0) return -1;
   const auto in = static_cast<std::size_t>(part.at);

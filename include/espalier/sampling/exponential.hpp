@@ -85,6 +85,22 @@ ESPALIER_HOST_DEVICE inline double log_of(double x) {
   return n * ln2_high - ((half_square - (s * (half_square + (even + odd)) + n * ln2_low)) - f);
 }
 
+// The same in float.
+// Source: fdlibm, e_logf.c
+ESPALIER_HOST_DEVICE inline float log_of(float x) {
+  auto bits = __builtin_bit_cast(std::int32_t, x);
+  constexpr std::int32_t root_of_half = 0x3F3504F3, mantissa = 0x007FFFFF;
+  const std::int32_t exponent = (bits - root_of_half) >> 23;
+  bits -= exponent * (mantissa + 1);
+  const float f = __builtin_bit_cast(float, bits) - 1.0F;
+  const float s = f / (2.0F + f);
+  const float z = s * s, w = z * z;
+  const float rest = w * (0.40000972152F + w * 0.24279078841F) + z * (0.66666662693F + w * 0.28498786688F);
+  const float half_square = 0.5F * f * f;
+  const auto n = static_cast<float>(exponent);
+  return n * 6.9313812256e-01F - ((half_square - (s * (half_square + rest) + n * 9.0580006145e-06F)) - f);
+}
+
 // Blocks whose largest logit lies in this range add up e^logit; others the exponentials relative to their largest.
 inline constexpr float plain_from = -40.0F, plain_to = 60.0F;
 

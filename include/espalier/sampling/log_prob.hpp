@@ -14,5 +14,8 @@ namespace espalier::detail {
 ESPALIER_HOST_DEVICE inline float log_prob_of(double probability) {
   return static_cast<float>(log_of(probability < DBL_MIN ? DBL_MIN : probability));
 }
+ESPALIER_HOST_DEVICE inline float log_prob_of(float probability) {
+  return log_of(probability < FLT_MIN ? FLT_MIN : probability);
+}
 
 }  // namespace espalier::detail

@@ -18,6 +18,7 @@
 #include "espalier/core/list.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 
 namespace espalier::detail {
 
@@ -52,21 +53,21 @@ template <class NumberT>
 struct row_cut {
   NumberT least;
   std::size_t ties;
-  double mass;  // sum of the kept weights
+  wide_number mass;  // sum of the kept weights
 
   static constexpr std::size_t all_ties = (std::numeric_limits<std::size_t>::max)();
 };
 
 // The sum of the weights that are at least `least`.
 template <class NumberT>
-double mass_from(std::span<const NumberT> weights, NumberT least) {
+wide_number mass_from(std::span<const NumberT> weights, NumberT least) {
   return sum_of(weights.size(), [&](std::size_t i) { return weights[i] < least ? NumberT{0} : weights[i]; });
 }
 
 // Applies a cut: weights that are not kept become 0, the others are divided by their mass. One pass.
 template <class NumberT>
 void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
-  const auto inverse = static_cast<NumberT>(1.0 / cut.mass);
+  const auto inverse = static_cast<NumberT>(1 / cut.mass);
   const auto keep_part = [&](NumberT* p, std::size_t n) {
     std::uint32_t equal = 0;
     for (std::size_t i = 0; i < n; ++i)
@@ -110,7 +111,7 @@ class nucleus {
   static constexpr std::size_t bytes() { return arena::bytes_of<NumberT>(room); }
 
   // Pre         total: the sum of the weights; 0 < mass < total
-  row_cut<NumberT> find(std::span<const NumberT> weights, double mass, double total) {
+  row_cut<NumberT> find(std::span<const NumberT> weights, wide_number mass, wide_number total) {
     reserve();
     mass_ = mass;
     low_ = 1;
@@ -118,7 +119,7 @@ class nucleus {
     above_ = 0;
     from_low_ = total;
     std::span<const NumberT> left = weights;
-    double dropped = 0;  // mass of the weights above those in `left`
+    wide_number dropped = 0;  // mass of the weights above those in `left`
     if (weights.size() > room) {
       probe(weights, guess_by_sample(weights));
       for (int i = 0; i < 2 && !is_few() && high_ - low_ > 1; ++i)
@@ -134,9 +135,9 @@ class nucleus {
       update(middle, dropped + mass_from(left, value_of(middle)));
     }
     if (weights.size() > room) settle(weights);
-    const auto least = static_cast<double>(value_of(low_));
-    const double equal = std::round((from_low_ - above_) / least);
-    const double ties = (std::min)(std::ceil((mass_ - above_) / least), equal);
+    const auto least = static_cast<wide_number>(value_of(low_));
+    const wide_number equal = std::round((from_low_ - above_) / least);
+    const wide_number ties = (std::min)(std::ceil((mass_ - above_) / least), equal);
     // Where rounding leaves a row whose sum never reaches the mass, all of it is kept.
     if (low_ == 1) return {value_of(low_), row_cut<NumberT>::all_ties, from_low_};
     return {value_of(low_), static_cast<std::size_t>(ties), above_ + ties * least};
@@ -163,14 +164,16 @@ class nucleus {
   }
 
   // One more value is known: from_there is the sum of the weights from `at` on. Keeps the cut in [low_, high_).
-  void update(bits_type at, double from_there) {
+  void update(bits_type at, wide_number from_there) {
     const bool reaches = from_there >= mass_;
     (reaches ? low_ : high_) = at;
     (reaches ? from_low_ : above_) = from_there;
   }
 
   // Whether at most `few` weights can lie in [low_, high_): each is at least low_, and their sum is known.
-  bool is_few() const { return from_low_ - above_ <= static_cast<double>(few) * static_cast<double>(value_of(low_)); }
+  bool is_few() const {
+    return from_low_ - above_ <= static_cast<wide_number>(few) * static_cast<wide_number>(value_of(low_));
+  }
 
   guesses guess_by_sample(std::span<const NumberT> weights) const {
     const std::size_t stride = weights.size() / few;
@@ -189,15 +192,15 @@ class nucleus {
       return count;
     };
     // The mass that is cut off, divided by the number of weights that one sample stands for.
-    const double rest = (std::max)(0.0, from_low_ - mass_) / static_cast<double>(stride);
+    const wide_number rest = (std::max)(wide_number{0}, from_low_ - mass_) / static_cast<wide_number>(stride);
     const bits_type guess = last_where(low_, largest + 1, [&](bits_type x) {
       const NumberT end = value_of(x);
       return block_mass([&](std::size_t i) { return sample[i] < end ? sample[i] : NumberT{0}; }, 0, n) <= rest;
     });
     // The samples below the cut sum up to `rest`, and none is larger than the cut. So the sum is off by about the
     // square root of rest / cut, counted in samples at the cut: three times that, and four more, is the margin.
-    const double error = 4 + 3 * std::sqrt(rest / static_cast<double>(value_of(guess)));
-    const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<double>(n)));
+    const wide_number error = 4 + 3 * std::sqrt(rest / static_cast<wide_number>(value_of(guess)));
+    const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<wide_number>(n)));
     const std::uint32_t rank = count_below(guess);
     const bits_type low = last_where(low_, guess + 1, [&](bits_type x) { return count_below(x) + margin <= rank; });
     const bits_type high = last_where(guess, high_, [&](bits_type x) { return count_below(x) < rank + margin; }) + 1;
@@ -208,8 +211,8 @@ class nucleus {
   // Three values around where the cut would be if the mass in [low_, high_) were spread evenly over it.
   guesses guess_between() const {
     const bits_type width = high_ - low_;
-    const double part = (from_low_ - mass_) / (from_low_ - above_);
-    const bits_type guess = low_ + (std::min)(width, static_cast<bits_type>(part * static_cast<double>(width)));
+    const wide_number part = (from_low_ - mass_) / (from_low_ - above_);
+    const bits_type guess = low_ + (std::min)(width, static_cast<bits_type>(part * static_cast<wide_number>(width)));
     const bits_type step = width / 32 + 1;
     return {guess - (std::min)(step, guess - low_), guess, guess + (std::min)(step, high_ - guess)};
   }
@@ -217,7 +220,7 @@ class nucleus {
   // One pass: sums from each of three values on, each of which narrows the interval.
   void probe(std::span<const NumberT> weights, const guesses& at) {
     const NumberT a = value_of(at[0]), b = value_of(at[1]), c = value_of(at[2]);
-    double totals[3][mass_lanes] = {};
+    wide_number totals[3][mass_lanes] = {};
     for (std::size_t i = 0; i < weights.size();) {
       NumberT sums[3][mass_lanes] = {};
       const auto add = [&](std::size_t l, NumberT weight) {
@@ -234,11 +237,11 @@ class nucleus {
         add(l, weights[i]);
       for (std::size_t g = 0; g < 3; ++g) {
         for (std::size_t l = 0; l < mass_lanes; ++l)
-          totals[g][l] += static_cast<double>(sums[g][l]);
+          totals[g][l] += static_cast<wide_number>(sums[g][l]);
       }
     }
     for (std::size_t g = 0; g < 3 && low_ <= at[g] && at[g] <= high_; ++g)
-      update(at[g], std::accumulate(std::begin(totals[g]), std::end(totals[g]), 0.0));
+      update(at[g], std::accumulate(std::begin(totals[g]), std::end(totals[g]), wide_number{0}));
   }
 
   // The sum of the weights that are at least value_of(at), and the sum of those above it.
@@ -277,11 +280,11 @@ class nucleus {
   }
 
   detail::list<NumberT> copied_;
-  double mass_ = 0;
+  wide_number mass_ = 0;
   bits_type low_ = 0;
   bits_type high_ = 0;
-  double above_ = 0;     // sum of the weights from high_ on: less than mass_
-  double from_low_ = 0;  // sum of the weights from low_ on: at least mass_
+  wide_number above_ = 0;     // sum of the weights from high_ on: less than mass_
+  wide_number from_low_ = 0;  // sum of the weights from low_ on: at least mass_
 };
 
 }  // namespace espalier::detail

@@ -15,6 +15,7 @@
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/sampling_options.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/nucleus.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/token_selection.hpp"
@@ -107,8 +108,8 @@ class sampler {
       detail::divide(out, detail::exponentials(logits, best, temperature, min_p, out));
       return;
     }
-    const double total = detail::exponentials(logits, best, temperature, NumberT{0}, out);
-    detail::row_cut<NumberT> cut = nucleus_.find(out, static_cast<double>(options_.top_p) * total, total);
+    const wide_number total = detail::exponentials(logits, best, temperature, NumberT{0}, out);
+    detail::row_cut<NumberT> cut = nucleus_.find(out, static_cast<wide_number>(options_.top_p) * total, total);
     if (min_p > cut.least) cut = {min_p, cut.all_ties, detail::mass_from<NumberT>(out, min_p)};
     detail::keep(out, cut);
   }

@@ -15,6 +15,7 @@
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/exponential.hpp"
 
 namespace espalier {
@@ -78,15 +79,15 @@ NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
 // the sum. Equal logits give equal numbers, wherever they stand, and minus infinity gives 0. Pre: best is the largest,
 // and finite.
 template <class NumberT>
-double exponentials(std::span<const NumberT> logits, NumberT best, NumberT temperature, NumberT least,
-                    std::span<NumberT> out) {
+wide_number exponentials(std::span<const NumberT> logits, NumberT best, NumberT temperature, NumberT least,
+                         std::span<NumberT> out) {
   // The cap keeps 0 * scale at 0 where the quotient overflows.
   const NumberT scale = (std::min)(std::numbers::log2e_v<NumberT> / temperature, (std::numeric_limits<NumberT>::max)());
   // In the order of sum_of(out).
   const parting cut(logits.size());
-  double totals[part_lanes] = {};
+  wide_number totals[part_lanes] = {};
   for (std::size_t part = 0; part < cut.count; ++part) {
-    double total = 0;
+    wide_number total = 0;
     for (std::size_t first = cut.begin(part); first < cut.end(part); first += mass_block) {
       const std::size_t n = (std::min)(mass_block, logits.size() - first);
       const NumberT* from = logits.data() + first;
@@ -99,13 +100,13 @@ double exponentials(std::span<const NumberT> logits, NumberT best, NumberT tempe
     }
     totals[part % part_lanes] += total;
   }
-  halve(totals, part_lanes);
+  if (cut.count > 1) halve(totals, part_lanes);
   return totals[0];
 }
 
 template <class NumberT>
-void divide(std::span<NumberT> row, double total) {
-  const auto inverse = static_cast<NumberT>(1.0 / total);
+void divide(std::span<NumberT> row, wide_number total) {
+  const auto inverse = static_cast<NumberT>(1 / total);
   for (NumberT& p : row)
     p *= inverse;
 }

@@ -10,13 +10,14 @@
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 
 namespace espalier {
 
 //! A draw without replacement.
 struct undrawn_draw {
-  token_id token = -1;     //!< negative: nothing is left of the row
-  double probability = 0;  //!< in the row
+  token_id token = -1;          //!< negative: nothing is left of the row
+  wide_number probability = 0;  //!< in the row
 };
 
 //! A row without the tokens that were drawn from it: what the next draw without replacement comes from. Never stored,
@@ -40,13 +41,13 @@ class undrawn {
   ESPALIER_HOST_DEVICE undrawn_draw draw(ChanceT&& chance, place at) const {
     const token_id token = chance.pick(*this, at);
     if (token < 0) return {};
-    return {token, static_cast<double>(row_[static_cast<std::size_t>(token)])};
+    return {token, static_cast<wide_number>(row_[static_cast<std::size_t>(token)])};
   }
 
   //! The probability that draw() gives this token. Complexity one pass, none where nothing was drawn before.
-  ESPALIER_HOST_DEVICE double share(const undrawn_draw& drawn) const {
-    const double share = drawn.probability / (tree_.is_leaf(u_) ? 1.0 : detail::mass(*this));
-    return share < 1 ? share : 1.0;
+  ESPALIER_HOST_DEVICE wide_number share(const undrawn_draw& drawn) const {
+    const wide_number share = drawn.probability / (tree_.is_leaf(u_) ? wide_number{1} : detail::mass(*this));
+    return share < 1 ? share : 1;
   }
 
   //! Most stretches are those of the row itself; in the others, the drawn tokens are looked up once.

@@ -24,10 +24,11 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Target rows by node, in double.
+// Target rows by node.
+template <class NumberT>
 struct target_rows {
-  std::vector<std::vector<double>> rows;
-  std::span<const double> row(node_id u) const { return rows[static_cast<std::size_t>(u)]; }
+  std::vector<std::vector<NumberT>> rows;
+  std::span<const NumberT> row(node_id u) const { return rows[static_cast<std::size_t>(u)]; }
   token_id argmax(node_id u) const {
     const auto r = row(u);
     return static_cast<token_id>(std::max_element(r.begin(), r.end()) - r.begin());
@@ -58,13 +59,14 @@ struct lossless_report {
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
 //! Errors      option_error beyond max_outcomes; law_error where the policy asks out of order
-template <class PolicyT, class VerifierT>
+template <class NumberT = double, class PolicyT, class VerifierT>
 text_distribution round_distribution(const tiny_model& model, const PolicyT& policy, VerifierT verifier,
                                      lossless_report& report,
                                      std::int64_t max_outcomes = lossless_options().max_outcomes) {
   text_distribution emitted;
   enumerating_chance chance;
-  row_drafter drafter(model.vocab, [&](std::span<const token_id> path) { return model.draft(path.subspan(1)); });
+  basic_row_drafter<NumberT> drafter(model.vocab,
+                                     [&](std::span<const token_id> path) { return model.draft(path.subspan(1)); });
   drafter.reserve(most_asked(policy));
   tree<> tree(most_asked(policy));
   if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(policy.max_nodes(), model.vocab);
@@ -78,13 +80,15 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
     tree.reset(0);
     grow(fresh, tree, drafter, chance);
     const tree_view view = tree;
-    detail::target_rows target;
+    detail::target_rows<NumberT> target;
     std::vector<token_id> path;
     for (node_id u = 0; u < view.n_nodes; ++u) {
       path.clear();
       for (node_id a = u; a != root_node; a = view.parent[a])
         path.insert(path.begin(), view.token[a]);
-      target.rows.push_back(model.target(path));
+      const std::vector<double> row = model.target(path);
+      std::vector<NumberT>& kept = target.rows.emplace_back(row.size());
+      std::transform(row.begin(), row.end(), kept.begin(), [](double p) { return static_cast<NumberT>(p); });
     }
     const verdict v = verifier.verify(view, drafter.rows(), target, chance);
     require_law(v.accepted >= 0 && v.accepted < view.n_nodes && v.token >= 0 && v.token < model.vocab,
@@ -100,12 +104,13 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
 }
 
 //! How far the first n tokens are from the target's own distribution when one round begins them and the target goes on.
-template <class PolicyT, class VerifierT>
+template <class NumberT = double, class PolicyT, class VerifierT>
 text_difference round_difference(const tiny_model& model, const PolicyT& policy, const VerifierT& verifier,
                                  lossless_report& report, const lossless_options& options = {}) {
   text_distribution expected, written;
   continue_with(model.target, {}, 1.0, options.n_tokens, expected);
-  for (const auto& [text, probability] : round_distribution(model, policy, verifier, report, options.max_outcomes))
+  for (const auto& [text, probability] :
+       round_distribution<NumberT>(model, policy, verifier, report, options.max_outcomes))
     continue_with(model.target, text, probability, options.n_tokens, written);
   const text_difference off = largest_difference(written, expected);
   report.largest_difference = (std::max)(report.largest_difference, off.size());
@@ -114,7 +119,7 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
 
 //! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and what is
 //! written must be distributed as the target alone writes. A verifier for temperature 0 alone must write the target's
-//! argmax.
+//! argmax. NumberT is of the rows, float or double; with float ones, or a wide_number of float, more is to be tolerated.
 //!
 //!     testing::check_lossless(my_policy({.budget = 4}), specinfer());
 //!
@@ -122,14 +127,14 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
 //! Errors      law_error that names the model, the text that is off the most, and both its probabilities; option_error
 //!             where there are too many outcomes
 //! Source      docs/algorithms/verifiers.md
-template <class PolicyT, class VerifierT>
+template <class NumberT = double, class PolicyT, class VerifierT>
 lossless_report check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {
   static_assert(compatible(PolicyT::sampling, VerifierT::lossless),
                 "the verifier is not lossless for trees of the policy's regime; see concepts/regime.hpp");
   lossless_report report;
   for (tiny_model model : tiny_models()) {
     if constexpr (ArgmaxVerifier<VerifierT>) model.target = argmax_only(model.target);
-    const text_difference off = round_difference(model, policy, verifier, report, options);
+    const text_difference off = round_difference<NumberT>(model, policy, verifier, report, options);
     require_law(off.size() <= options.tolerance, "the pair is not lossless. Over the tiny model \"", model.name,
                 "\" it writes the tokens ", detail::in_words(off.text), " with probability ", off.first,
                 "; the target alone writes them with ", off.second,

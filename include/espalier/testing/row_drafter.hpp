@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,15 +15,16 @@
 
 namespace espalier::testing {
 
-//! A StepDrafter without a model: the row after each node is a function of the path to it, root included, in double.
+//! A StepDrafter without a model: the row after each node is a function of the path to it, root included.
 //!
 //! Errors      law_error from propose() where a policy breaks its rules: the root alone and first, a node only after
 //!             its parent and at most once a round
-class row_drafter {
+template <class NumberT>
+class basic_row_drafter {
  public:
   using row_function = std::function<std::vector<double>(std::span<const token_id> path)>;
 
-  row_drafter(std::int32_t vocab, row_function row) : vocab_(vocab), row_(std::move(row)) {}
+  basic_row_drafter(std::int32_t vocab, row_function row) : vocab_(vocab), row_(std::move(row)) {}
 
   void begin(std::span<const token_id>) {}
   void commit(tree_view, verdict) {}
@@ -49,7 +51,8 @@ class row_drafter {
       for (node_id a = u; a != no_node; a = tree.parent[a])
         path.insert(path.begin(), tree.token[a]);
       const std::vector<double> row = row_(path);
-      data_.insert(data_.end(), row.begin(), row.end());
+      std::transform(row.begin(), row.end(), std::back_inserter(data_),
+                     [](double p) { return static_cast<NumberT>(p); });
     }
   }
 
@@ -61,7 +64,7 @@ class row_drafter {
     row_of_ = now;
   }
 
-  node_rows<double> rows() const {
+  node_rows<NumberT> rows() const {
     return {{data_.data(), static_cast<std::int32_t>(data_.size()) / vocab_, vocab_}, row_of_.data()};
   }
 
@@ -70,9 +73,11 @@ class row_drafter {
  private:
   std::int32_t vocab_;
   row_function row_;
-  std::vector<double> data_;
+  std::vector<NumberT> data_;
   std::vector<std::int32_t> row_of_;
 };
+
+using row_drafter = basic_row_drafter<double>;
 
 static_assert(RenumberingDrafter<row_drafter>);
 

@@ -12,6 +12,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/tree_policy/chain.hpp"
 
 namespace espalier {
@@ -67,10 +68,10 @@ class adaptive_chain {
 
   template <class TreeT, class NumberT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
-    const double probability = detail::append_best(tree, rows, u_);
+    const wide_number probability = detail::append_best(tree, rows, u_);
     if (!(probability > 0)) return {};
     ++drafted_;
-    return probability < options_.confidence ? std::span<const node_id>() : wanted(tree);
+    return probability < static_cast<wide_number>(options_.confidence) ? std::span<const node_id>() : wanted(tree);
   }
 
   template <class TreeT, class ChanceT>

@@ -15,6 +15,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/sampling/top_tokens.hpp"
@@ -25,11 +26,11 @@ namespace detail {
 
 // Appends the most probable token after u and moves u there; returns its probability, 0 where there is none.
 template <class TreeT, class NumberT>
-double append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u) {
+wide_number append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u) {
   candidate<NumberT> best[1];
   if (top_k(rows.row(u), std::span(best)) == 0) return 0;
-  u = tree.append(u, best[0].token, log_prob_of(static_cast<double>(best[0].probability)));
-  return static_cast<double>(best[0].probability);
+  u = tree.append(u, best[0].token, log_prob_of(static_cast<wide_number>(best[0].probability)));
+  return static_cast<wide_number>(best[0].probability);
 }
 
 }  // namespace detail

@@ -17,6 +17,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 
 namespace espalier {
@@ -97,7 +98,7 @@ class delayed_growth {
     node_id& end = ends_[path];
     const token_id token = chance.pick(row, {end, static_cast<std::int32_t>(path), purpose::draft});
     if (token < 0) raise<numeric_error>("the draft's row after node ", end, " has no probability above 0.");
-    end = tree.draw(end, token, log_prob_of(static_cast<double>(row[static_cast<std::size_t>(token)])));
+    end = tree.draw(end, token, log_prob_of(static_cast<wide_number>(row[static_cast<std::size_t>(token)])));
   }
 
   delayed_options shape_;

@@ -16,6 +16,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
 
@@ -68,7 +69,7 @@ class dyspec_greedy {
       const undrawn left(tree.view(), next.node, rows.row(next.node));
       const undrawn_draw drawn = left.draw(chance, {next.node, next.n_draws, purpose::draft});
       if (drawn.token < 0) continue;  // nothing is left of the row
-      const double reach = next.reach, share = left.share(drawn);
+      const wide_number reach = next.reach, share = left.share(drawn);
       const node_id child = tree.append(next.node, drawn.token, detail::log_prob_of(drawn.probability));
       ++next.n_draws;
       next.reach = reach * (1 - share);
@@ -96,7 +97,7 @@ class dyspec_greedy {
 
   // A node, and the next draw from its row.
   struct expandable {
-    double reach = 1;  // the probability that the draw is looked at
+    wide_number reach = 1;  // the probability that the draw is looked at
     std::int64_t order = 0;
     node_id node = root_node;
     std::int32_t n_draws = 0;

@@ -18,6 +18,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
 
@@ -37,7 +38,9 @@ struct dyspec_threshold_options {
   }
 
   //! Whether to make a draw that is looked at with this probability.
-  ESPALIER_HOST_DEVICE bool needs(double reach) const { return reach > 0 && reach >= threshold; }
+  ESPALIER_HOST_DEVICE bool needs(wide_number reach) const {
+    return reach > 0 && reach >= static_cast<wide_number>(threshold);
+  }
 };
 
 //! DySpec's tree layer by layer: every draw that is needed with at least the threshold's probability, after its
@@ -72,13 +75,13 @@ class dyspec_threshold {
   //! What it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     const std::size_t nodes = static_cast<std::size_t>(c.nodes) + 1;
-    return arena::bytes_of<node_id>(nodes) + arena::bytes_of<double>(nodes);
+    return arena::bytes_of<node_id>(nodes) + arena::bytes_of<wide_number>(nodes);
   }
 
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
     nodes_.clear(), nodes_.push_back(root_node);
-    reach_.clear(), reach_.push_back(1.0);
+    reach_.clear(), reach_.push_back(1);
     begin_ = end_ = 0;
     depth_ = 0;
     return wanted(tree);
@@ -123,14 +126,14 @@ class dyspec_threshold {
   template <class TreeT, class RowsT, class ChanceT>
   void draw(TreeT& tree, std::size_t i, const RowsT& rows, ChanceT& chance) {
     const node_id u = nodes_[i];
-    const double reach = std::exchange(reach_[i], 0.0);
+    const wide_number reach = std::exchange(reach_[i], wide_number{0});
     std::int32_t slot = 0;
     for (auto it = tree.view().draws(u).begin(); it != tree.view().draws(u).end(); ++it)
       ++slot;
     const undrawn undrawn_row(tree.view(), u, rows.row(u));
     const undrawn_draw drawn = undrawn_row.draw(chance, {u, slot, purpose::draft});
     if (drawn.token < 0) return;
-    const double share = undrawn_row.share(drawn);
+    const wide_number share = undrawn_row.share(drawn);
     const node_id child = tree.append(u, drawn.token, detail::log_prob_of(drawn.probability));
     reach_[i] = reach * (1 - share);
     if (options_.needs(reach * share)) {
@@ -143,7 +146,7 @@ class dyspec_threshold {
   detail::list<node_id> nodes_;  // all that are expanded, level after level; those of this level are begin .. end
   std::size_t begin_ = 0, end_ = 0;
   std::int32_t depth_ = 0;
-  detail::list<double> reach_;  // [nodes] the probability that the next draw from a node is looked at
+  detail::list<wide_number> reach_;  // [nodes] the probability that the next draw from a node is looked at
 };
 
 }  // namespace espalier

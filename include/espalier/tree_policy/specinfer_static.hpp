@@ -18,6 +18,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 
 namespace espalier {
@@ -113,7 +114,7 @@ class specinfer_static {
   static void draw(TreeT& tree, node_id u, std::int32_t slot, std::span<const NumberT> row, ChanceT& chance) {
     const token_id token = chance.pick(row, {u, slot, purpose::draft});
     if (token < 0) raise<numeric_error>("the draft's row after node ", u, " has no probability above 0.");
-    tree.draw(u, token, detail::log_prob_of(static_cast<double>(row[static_cast<std::size_t>(token)])));
+    tree.draw(u, token, detail::log_prob_of(static_cast<wide_number>(row[static_cast<std::size_t>(token)])));
   }
 
   std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes

@@ -9,6 +9,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -31,8 +32,8 @@ struct block_verification {
   ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
                                       ChanceT& chance) const {
     node_id kept = root_node;
-    double kept_weight = 1;
-    double weight = 1;
+    wide_number kept_weight = 1;
+    wide_number weight = 1;
     node_id u = root_node;
     auto p = detail::target_row(target, u);
     auto q = tree.is_leaf(u) ? p : detail::draft_row(draft, u, p.size());
@@ -40,10 +41,10 @@ struct block_verification {
       const node_id child = only_draw(tree, u, q);
       if (weight > 0) {
         const std::size_t x = detail::drawn_token(tree, child, q);
-        weight = detail::passed_on(weight, static_cast<double>(p[x]) / static_cast<double>(q[x]));
+        weight = detail::passed_on(weight, static_cast<wide_number>(p[x]) / static_cast<wide_number>(q[x]));
       }
       u = child;
-      double pass = weight;
+      wide_number pass = weight;
       if (!tree.is_leaf(u) &&
           weight > 0) {  // where it is 0 nothing below is kept, and the target may say nothing there
         p = detail::target_row(target, u);
@@ -56,15 +57,15 @@ struct block_verification {
   }
 
   //! What the path up to an inner node is kept with. Its weight is above 0; `rest` is the sum of (p - q / weight)+.
-  ESPALIER_HOST_DEVICE static double probability(double weight, double rest) {
-    const double left = weight * rest;
+  ESPALIER_HOST_DEVICE static wide_number probability(wide_number weight, wide_number rest) {
+    const wide_number left = weight * rest;
     return left > 0 ? left / (left + (1 - weight)) : 0;
   }
 
   //! The verdict once it is known which node is kept.
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE static verdict conclude(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
-                                               ChanceT& chance, node_id kept, double weight) {
+                                               ChanceT& chance, node_id kept, wide_number weight) {
     const auto p = detail::known_row(target, kept);
     if (tree.is_leaf(kept)) return {kept, detail::pick_token(tree, kept, p, chance)};
     return {kept, detail::pick_left(residual(p, detail::known_row(draft, kept)).after(1 / weight), p, kept, chance)};

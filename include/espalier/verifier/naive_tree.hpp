@@ -6,6 +6,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -19,7 +20,7 @@ ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const T
                                               ChanceT& chance) {
   const node_id child = *tree.draws(u).begin();
   const std::size_t x = drawn_token(tree, child, q);
-  if (chance.accept(static_cast<double>(p[x]), static_cast<double>(q[x]), {u, 0, purpose::accept}))
+  if (chance.accept(static_cast<wide_number>(p[x]), static_cast<wide_number>(q[x]), {u, 0, purpose::accept}))
     return tree.token[child];
   return pick_left(residual(p, q).after(1), p, u, chance);
 }

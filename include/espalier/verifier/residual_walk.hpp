@@ -12,6 +12,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/walk/remaining_draft.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
@@ -40,14 +41,14 @@ class beyond_support {
     return d > 0 && !(q_[i] > 0) ? d : number{0};
   }
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
-  ESPALIER_HOST_DEVICE double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
+  ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
   // What each of the tokens not drawn yet was drawn with.
-  ESPALIER_HOST_DEVICE double draw_probability() const { return 1.0 / n_; }
+  ESPALIER_HOST_DEVICE wide_number draw_probability() const { return 1 / n_; }
 
   ESPALIER_HOST_DEVICE void reject() {
     beyond_support next = *this;
-    next.level_ = static_cast<number>(static_cast<double>(level_) + mass_ * draw_probability());
+    next.level_ = static_cast<number>(static_cast<wide_number>(level_) + mass_ * draw_probability());
     next.mass_ = detail::mass(next);
     if (next.mass_ > 0) *this = next;
     --n_;
@@ -57,8 +58,8 @@ class beyond_support {
   TargetRowT p_;
   DraftRowT q_;
   number level_ = 0;
-  double n_;  // tokens that can still be drawn
-  double mass_;
+  wide_number n_;  // tokens that can still be drawn
+  wide_number mass_;
 };
 
 // The token of such a draw. Errors: input_error where the row could have given it.
@@ -115,7 +116,7 @@ struct residual_walk {
         if (drawn_from.mass() == 0) return choose_beyond(tree, u, p, q, draw, turn, chance);
       }
       const std::size_t x = detail::drawn_token(tree, *draw, q);
-      const double drawn_with = static_cast<double>(q[x]) / drawn_from.mass();
+      const wide_number drawn_with = static_cast<wide_number>(q[x]) / drawn_from.mass();
       if (chance.accept(rest.at(x), drawn_with, {u, turn++, purpose::accept})) return tree.token[*draw];
       rejected = draw;
     }

@@ -9,6 +9,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -76,7 +77,8 @@ class specinfer {
       if (turn > 0) rest.take(1);
       const node_id child = left.take(chance.index(left.size(), {u, turn, purpose::select}));
       const std::size_t x = detail::drawn_token(tree, child, q);
-      if (chance.accept(rest.at(x), static_cast<double>(q[x]), {u, turn, purpose::accept})) return tree.token[child];
+      if (chance.accept(rest.at(x), static_cast<wide_number>(q[x]), {u, turn, purpose::accept}))
+        return tree.token[child];
     }
     return detail::pick_left(rest.after(1), rest, u, chance);
   }

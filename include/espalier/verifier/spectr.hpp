@@ -8,6 +8,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/spectr/k_seq.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -45,8 +46,8 @@ struct spectr {
     std::int32_t turn = 0;
     for (const node_id child : tree.draws(u)) {
       const std::size_t x = detail::drawn_token(tree, child, q);
-      const double most = by.rho * static_cast<double>(q[x]);
-      if (chance.accept(static_cast<double>(p[x]), most, {u, turn++, purpose::accept})) return tree.token[child];
+      const wide_number most = by.rho * static_cast<wide_number>(q[x]);
+      if (chance.accept(static_cast<wide_number>(p[x]), most, {u, turn++, purpose::accept})) return tree.token[child];
     }
     return detail::pick_left(detail::k_seq_residual(p, q, by), p, u, chance);
   }

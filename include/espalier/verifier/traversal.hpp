@@ -12,6 +12,7 @@
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/traversal/traversed_node.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -73,7 +74,7 @@ class basic_traversal {
       }
       const node_id child = at.child();
       if (!at.is_repeated()) {
-        const double passed = at.child_probability();
+        const wide_number passed = at.child_probability();
         if (!(passed > 0)) {
           refuse(tree, child, chance);
         } else if (!tree.is_leaf(child)) {
@@ -95,7 +96,7 @@ class basic_traversal {
   ESPALIER_HOST_DEVICE static detail::traversed_node<replaces, TargetRowT, DraftRowT> node_of(tree_view tree, node_id u,
                                                                                               const TargetRowT& p,
                                                                                               const DraftRowT& q,
-                                                                                              double probability) {
+                                                                                              wide_number probability) {
     return {tree, u, p, q, probability};
   }
 

@@ -13,6 +13,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_k.hpp"
 
@@ -81,10 +82,11 @@ class layer {
   void add_children(TreeT& tree, node_id u, std::span<const NumberT> row, const BreadthT& breadth) {
     candidate<NumberT> best[max_breadth];
     if (top_k(row, std::span(best).first(1)) == 0) return;
-    const std::int32_t wanted = breadth(static_cast<double>(best[0].probability));
+    const std::int32_t wanted = breadth(static_cast<wide_number>(best[0].probability));
     const std::int32_t found = wanted == 1 ? 1 : top_k(row, std::span(best).first(static_cast<std::size_t>(wanted)));
     for (std::int32_t i = 0; i < found && left(tree) > 0; ++i)
-      next_[n_nodes_++] = tree.append(u, best[i].token, detail::log_prob_of(static_cast<double>(best[i].probability)));
+      next_[n_nodes_++] =
+          tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));
   }
 
   detail::list<node_id> nodes_;  // [budget], so that a copy needs no more room either

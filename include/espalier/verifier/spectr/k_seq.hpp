@@ -3,29 +3,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 
 #include "espalier/config.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 
 //! The division factor of K-SEQ, for the verifier spectr and for its analysis.
 namespace espalier::detail {
 
 // Each of k draws from q is accepted with min(1, p / (rho q)), in turn.
 struct k_seq {
-  double rho = 1;
-  double beta = 0;          // a draw is accepted with this probability; known once solved
-  double gamma = 1;         // one of the k is, over beta; at most rho, but for the tolerance
+  wide_number rho = 1;
+  wide_number beta = 0;     // a draw is accepted with this probability; known once solved
+  wide_number gamma = 1;    // one of the k is, over beta; at most rho, but for the tolerance
   std::int32_t passes = 0;  // over p and q, that it took to solve
 };
 
 // The probability that one of k independent events of probability b happens: 1 - (1 - b)^k, by the bits of k, and exact
 // for small b, too.
-ESPALIER_HOST_DEVICE inline double any_of(double b, std::int32_t k) {
+ESPALIER_HOST_DEVICE inline wide_number any_of(wide_number b, std::int32_t k) {
   if (b >= 1) return 1;
-  double any = 0;
+  wide_number any = 0;
   std::int32_t bit = 1;
   while (bit <= k / 2)
     bit *= 2;
@@ -40,12 +42,14 @@ ESPALIER_HOST_DEVICE inline double any_of(double b, std::int32_t k) {
 // bound on the error of the emitted distribution in total variation. For floats it is some hundred times the error of
 // their sums.
 template <class NumberT>
-inline constexpr double k_seq_tolerance = std::is_same_v<NumberT, float> ? 4e-7 : 1e-13;
+inline constexpr wide_number k_seq_tolerance = std::is_same_v<NumberT, float> || std::is_same_v<wide_number, float>
+                                                   ? wide_number(4e-7)
+                                                   : wide_number(1e-13);
 
 // The sums that one pass gives: beta(rho) = settled / rho + open, exactly, until rho passes the next p(t) / q(t).
 struct k_seq_sums {
-  double settled;  // p where p <= rho q
-  double open;     // q elsewhere
+  wide_number settled;  // p where p <= rho q
+  wide_number open;     // q elsewhere
 };
 
 template <class TargetRowT, class DraftRowT, class NumberT>
@@ -58,20 +62,21 @@ ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const TargetRowT& p, const DraftRowT&
 
 // Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0: by Newton's steps, halving where they leave the
 // bracket.
-ESPALIER_HOST_DEVICE inline double k_seq_step(double rho, k_seq_sums sums, std::int32_t k) {
-  constexpr double precision = 1e-15;
-  double low = rho;
-  double high = k;
-  double at = rho;
+ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums sums, std::int32_t k) {
+  constexpr wide_number precision = 4 * std::numeric_limits<wide_number>::epsilon();
+  const auto draws = static_cast<wide_number>(k);
+  wide_number low = rho;
+  wide_number high = draws;
+  wide_number at = rho;
   for (std::int32_t steps = 0; steps < 100; ++steps) {
-    const double beta = sums.settled / at + sums.open;
-    const double f = any_of(beta, k) - at * beta;
+    const wide_number beta = sums.settled / at + sums.open;
+    const wide_number f = any_of(beta, k) - at * beta;
     (f > 0 ? low : high) = at;
-    const double slope = -k * (1 - any_of(beta, k - 1)) * sums.settled / (at * at) - sums.open;
-    double next = at - f / slope;
+    const wide_number slope = -draws * (1 - any_of(beta, k - 1)) * sums.settled / (at * at) - sums.open;
+    wide_number next = at - f / slope;
     if (!(low < next && next < high)) next = low + (high - low) / 2;
     if (!(low < next && next < high)) return high;
-    const double step = next < at ? at - next : next - at;
+    const wide_number step = next < at ? at - next : next - at;
     if (step <= precision * at) return next;
     at = next;
   }
@@ -85,17 +90,19 @@ template <class TargetRowT, class DraftRowT>
 ESPALIER_HOST_DEVICE k_seq solve_k_seq(const TargetRowT& p, const DraftRowT& q, std::int32_t k) {
   using number = term_type<TargetRowT>;
   constexpr std::int32_t max_passes = 64;
+  const auto draws = static_cast<wide_number>(k);
   k_seq found;
   for (;;) {
     const k_seq_sums sums = k_seq_pass(p, q, static_cast<number>(found.rho));
     ++found.passes;
     found.beta = sums.settled / found.rho + sums.open;
     if (found.beta > 1) found.beta = 1;
-    const double any = any_of(found.beta, k);
-    found.gamma = found.beta > 0 ? any / found.beta : k;
-    if (any - found.rho * found.beta <= k_seq_tolerance<number> || found.rho >= k) return found;
+    const wide_number any = any_of(found.beta, k);
+    found.gamma = found.beta > 0 ? any / found.beta : draws;
+    if (any - found.rho * found.beta <= k_seq_tolerance<number> || found.rho >= draws) return found;
     found.rho = team_of(p).once([&] {
-      return static_cast<double>(static_cast<number>(found.passes < max_passes ? k_seq_step(found.rho, sums, k) : k));
+      return static_cast<wide_number>(
+          static_cast<number>(found.passes < max_passes ? k_seq_step(found.rho, sums, k) : draws));
     });
   }
 }

@@ -7,6 +7,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/verifier/walk/remaining_draft.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
@@ -17,7 +18,7 @@ namespace espalier::detail {
 struct traversed_state {
   residual_state rest;
   remaining_draft_state drawn_from;
-  double probability = 1;
+  wide_number probability = 1;
   std::int32_t draw = -1;
 };
 
@@ -28,7 +29,7 @@ class traversed_node {
  public:
   using residual_type = residual<term_type<TargetRowT>, TargetRowT, DraftRowT>;
 
-  ESPALIER_HOST_DEVICE traversed_node(tree_view tree, node_id u, TargetRowT p, DraftRowT q, double probability)
+  ESPALIER_HOST_DEVICE traversed_node(tree_view tree, node_id u, TargetRowT p, DraftRowT q, wide_number probability)
       : tree_(tree),
         u_(u),
         q_(q),
@@ -38,7 +39,7 @@ class traversed_node {
         draw_(tree.draws(u).begin()) {}
 
   // What the subtree is accepted with, once all draws have failed, and its token drawn from.
-  ESPALIER_HOST_DEVICE double probability() const { return probability_; }
+  ESPALIER_HOST_DEVICE wide_number probability() const { return probability_; }
   ESPALIER_HOST_DEVICE const residual_type& rest() const { return rest_; }
 
   ESPALIER_HOST_DEVICE bool has_draw() const { return draw_ != tree_.draws(u_).end(); }
@@ -46,16 +47,16 @@ class traversed_node {
   ESPALIER_HOST_DEVICE bool is_repeated() const { return detail::is_repeated(tree_, u_, draw_); }
 
   // What the subtree of the child is to be accepted with.
-  ESPALIER_HOST_DEVICE double child_probability() const {
+  ESPALIER_HOST_DEVICE wide_number child_probability() const {
     const std::size_t x = drawn_token(tree_, *draw_, q_);
-    return passed_on(probability_, rest_.at(x) / (times() * static_cast<double>(q_[x])));
+    return passed_on(probability_, rest_.at(x) / (times() * static_cast<wide_number>(q_[x])));
   }
 
   // The draw has failed, and the next one is up. Complexity: one pass over p and q; without replacement, one over q
   // once.
   ESPALIER_HOST_DEVICE void reject() {
     if (probability_ > 0) {
-      const double left = probability_ * rest_.take(times() / probability_);
+      const wide_number left = probability_ * rest_.take(times() / probability_);
       if (left > 0 || probability_ < 1) probability_ = left / (left + (1 - probability_));
       if constexpr (!Replaces) drawn_from_.reject(draw_);
     }
@@ -75,14 +76,14 @@ class traversed_node {
   }
 
  private:
-  ESPALIER_HOST_DEVICE double times() const { return Replaces ? 1 : 1 / drawn_from_.mass(); }
+  ESPALIER_HOST_DEVICE wide_number times() const { return Replaces ? 1 : 1 / drawn_from_.mass(); }
 
   tree_view tree_;
   node_id u_;
   DraftRowT q_;
   residual_type rest_;
   remaining_draft<DraftRowT> drawn_from_;
-  double probability_;
+  wide_number probability_;
   draw_iterator draw_;
 };
 

@@ -6,6 +6,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -23,8 +24,8 @@ ESPALIER_HOST_DEVICE inline bool is_repeated(tree_view tree, node_id u, draw_ite
 
 // All that a remaining_draft is but tree and row.
 struct remaining_draft_state {
-  double mass = 1;
-  double undrawn = -1;  // the mass of the tokens that no draw gave, once it is needed
+  wide_number mass = 1;
+  wide_number undrawn = -1;  // the mass of the tokens that no draw gave, once it is needed
 };
 
 // The draft's row at a node while its draws are rejected in order, repeated ones passed over: what the next one was
@@ -36,14 +37,14 @@ class remaining_draft {
   ESPALIER_HOST_DEVICE remaining_draft(tree_view tree, node_id u, RowT q) : tree_(tree), u_(u), q_(q) {}
 
   // 1 before any rejection; 0 once all that the row could give has been rejected.
-  ESPALIER_HOST_DEVICE double mass() const { return now_.mass; }
+  ESPALIER_HOST_DEVICE wide_number mass() const { return now_.mass; }
 
   // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
   ESPALIER_HOST_DEVICE void reject(draw_iterator draw) {
     if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn(tree_, u_, q_));
     now_.mass = now_.undrawn;
     while (++draw != tree_.draws(u_).end()) {
-      if (!is_repeated(tree_, u_, draw)) now_.mass += static_cast<double>(q_[vocab_token(tree_, *draw, q_)]);
+      if (!is_repeated(tree_, u_, draw)) now_.mass += static_cast<wide_number>(q_[vocab_token(tree_, *draw, q_)]);
     }
   }
 

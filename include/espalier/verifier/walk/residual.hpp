@@ -8,6 +8,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 
 namespace espalier {
 
@@ -18,8 +19,8 @@ inline constexpr NumberT largest_number = (std::numeric_limits<NumberT>::max)();
 
 // All that a residual is but its rows.
 struct residual_state {
-  double share = 0;
-  double mass = 1;
+  wide_number share = 0;
+  wide_number mass = 1;
 };
 
 template <class NumberT>
@@ -30,9 +31,14 @@ ESPALIER_HOST_DEVICE NumberT rest_of(NumberT p, NumberT share, NumberT q) {
 
 // Finite: it takes nothing where the draft's probability is 0.
 template <class NumberT>
-ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, double times) {
-  constexpr auto most = static_cast<double>(largest_number<NumberT>);
-  const double share = now.share + times * now.mass;
+ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number times) {
+  constexpr wide_number most = [] {
+    if constexpr (sizeof(NumberT) < sizeof(wide_number))
+      return static_cast<wide_number>(largest_number<NumberT>);
+    else
+      return largest_number<wide_number>;
+  }();
+  const wide_number share = now.share + times * now.mass;
   return static_cast<NumberT>(share < most ? share : most);
 }
 
@@ -59,10 +65,10 @@ class residual {
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE const TargetRowT& target() const { return p_; }
   //! R itself.
-  ESPALIER_HOST_DEVICE double at(std::size_t i) const { return static_cast<double>((*this)[i]) / mass_; }
+  ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
   //! Weights in proportion to (R - times * q)+, to draw from once: nothing is summed up. All zero where R is times * q.
-  ESPALIER_HOST_DEVICE residual after(double times) const {
+  ESPALIER_HOST_DEVICE residual after(wide_number times) const {
     residual next = *this;
     next.share_ = detail::share_after<NumberT>(now(), times);
     return next;
@@ -70,17 +76,17 @@ class residual {
 
   //! R := norm((R - times * q)+), and the mass that was left before it was made 1. Where none is left (R was times *
   //! q), R stays and the mass is 0. Complexity: one pass over p and q.
-  ESPALIER_HOST_DEVICE double take(double times) {
+  ESPALIER_HOST_DEVICE wide_number take(wide_number times) {
     const residual next = after(times);
-    const double left = detail::mass(next);
+    const wide_number left = detail::mass(next);
     if (!(left > 0)) return 0;
-    const double before = mass_;
+    const wide_number before = mass_;
     share_ = next.share_;
     mass_ = left;
     return left / before;
   }
 
-  ESPALIER_HOST_DEVICE detail::residual_state now() const { return {static_cast<double>(share_), mass_}; }
+  ESPALIER_HOST_DEVICE detail::residual_state now() const { return {static_cast<wide_number>(share_), mass_}; }
   ESPALIER_HOST_DEVICE void restore(const detail::residual_state& before) {
     share_ = static_cast<NumberT>(before.share);
     mass_ = before.mass;
@@ -90,7 +96,7 @@ class residual {
   TargetRowT p_;
   DraftRowT q_;
   NumberT share_ = 0;
-  double mass_ = 1;
+  wide_number mass_ = 1;
 };
 
 template <class NumberT>

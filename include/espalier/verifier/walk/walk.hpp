@@ -13,6 +13,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
 
 //! What verifiers have in common: the way down from the root, and the rows on it.
 namespace espalier::detail {
@@ -31,19 +32,19 @@ ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
 
 // The probability that a drawn child is accepted with where its parent is with this one: `ratio` is of the target's
 // probability of the child to the draft's.
-ESPALIER_HOST_DEVICE inline double passed_on(double probability, double ratio) {
-  const double passed = probability > 0 ? probability * ratio : 0;
+ESPALIER_HOST_DEVICE inline wide_number passed_on(wide_number probability, wide_number ratio) {
+  const wide_number passed = probability > 0 ? probability * ratio : 0;
   return passed < 1 ? passed : 1;
 }
 
 // How far the sum of a row may be from 1: what rounding makes of softmax in float is a hundredth of it.
-inline constexpr double mass_tolerance = 1e-4;
+inline constexpr wide_number mass_tolerance = static_cast<wide_number>(1e-4);
 
 // One pass. Errors: numeric_error where the row is no distribution.
 template <class NumberT>
 void require_distribution(std::span<const NumberT> row, const char* whose, node_id u) {
   constexpr NumberT bad = std::numeric_limits<NumberT>::quiet_NaN();
-  const double total = sum_of(row.size(), [&](std::size_t i) { return row[i] >= 0 ? row[i] : bad; });
+  const wide_number total = sum_of(row.size(), [&](std::size_t i) { return row[i] >= 0 ? row[i] : bad; });
   if (total >= 1 - mass_tolerance && total <= 1 + mass_tolerance) return;
   for (std::size_t t = 0; t < row.size(); ++t) {
     if (!(row[t] >= 0)) {
