@@ -22,6 +22,7 @@ set(espalier_core_headers
   include/espalier/core/option.hpp
   include/espalier/core/philox.hpp
   include/espalier/core/probabilities.hpp
+  include/espalier/core/require_known_token.hpp
   include/espalier/core/require_token.hpp
   include/espalier/core/row_origin.hpp
   include/espalier/core/row_view.hpp
@@ -43,12 +44,22 @@ set(espalier_core_headers
   include/espalier/core/weights.hpp
   include/espalier/core/wide_number.hpp
   include/espalier/concepts/backend.hpp
+  include/espalier/concepts/constraint.hpp
   include/espalier/concepts/drafter.hpp
   include/espalier/concepts/kv_store.hpp
+  include/espalier/concepts/processor.hpp
   include/espalier/concepts/regime.hpp
   include/espalier/concepts/round_start.hpp
+  include/espalier/concepts/row_processor.hpp
   include/espalier/concepts/tree_policy.hpp
   include/espalier/concepts/verifier.hpp
+  include/espalier/processor/banned_sequences.hpp
+  include/espalier/processor/constrained.hpp
+  include/espalier/processor/forced_tokens.hpp
+  include/espalier/processor/logit_bias.hpp
+  include/espalier/processor/minimum_length.hpp
+  include/espalier/processor/penalties.hpp
+  include/espalier/processor/processors.hpp
   include/espalier/sampling/exponential.hpp
   include/espalier/sampling/lazy_rows.hpp
   include/espalier/sampling/log_prob.hpp
@@ -85,6 +96,7 @@ set(espalier_core_headers
   include/espalier/drafter/nodes/draft_bytes.hpp
   include/espalier/drafter/nodes/renumber.hpp
   include/espalier/drafter/nodes/require_askable.hpp
+  include/espalier/drafter/nodes/require_draft_room.hpp
   include/espalier/drafter/prompt_lookup.hpp
   include/espalier/cost/cost_curve.hpp
   include/espalier/cost/cost_model.hpp
@@ -154,6 +166,7 @@ set(espalier_core_headers
   include/espalier/decoder/log_probs.hpp
   include/espalier/decoder/no_pieces.hpp
   include/espalier/decoder/observer.hpp
+  include/espalier/decoder/processed_rows.hpp
   include/espalier/decoder/round.hpp
   include/espalier/decoder/round_rows.hpp
   include/espalier/decoder/saved_text.hpp
@@ -167,6 +180,7 @@ set(espalier_core_headers
   include/espalier/decoder/text_cache.hpp
   include/espalier/decoder/text_event.hpp
   include/espalier/decoder/text_options.hpp
+  include/espalier/decoder/text_processor.hpp
   include/espalier/decoder/text_table.hpp
   include/espalier/analysis/acceptance_by_rank.hpp
   include/espalier/analysis/acceptance_rate.hpp

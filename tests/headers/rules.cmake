@@ -116,6 +116,10 @@ set(tested_elsewhere
   "core/bytes.cpp: core/byte_reader.hpp core/byte_writer.hpp"
   "core/forward_batch.cpp: core/forward_batch_view.hpp"
   "core/option.cpp: core/known_value.hpp"
+  "decoder/processed.cpp: concepts/processor.hpp concepts/row_processor.hpp decoder/processed_rows.hpp decoder/text_processor.hpp"
+  "processor/processors.cpp: concepts/constraint.hpp core/require_known_token.hpp processor/banned_sequences.hpp
+    processor/constrained.hpp processor/forced_tokens.hpp processor/logit_bias.hpp processor/minimum_length.hpp
+    processor/penalties.hpp"
   "core/philox.cpp: core/chance.hpp"
   "core/tree.cpp: core/token.hpp core/tree_view.hpp core/tree_writer.hpp core/verdict.hpp"
   "core/weights.cpp: core/sums.hpp"
@@ -136,7 +140,7 @@ set(tested_elsewhere
   "embedded/static_decoder.cpp: core/arena.hpp core/list.hpp core/message_text.hpp core/static_capacity.hpp
     core/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"
-  "drafter/autoregressive.cpp: drafter/nodes/require_askable.hpp"
+  "drafter/autoregressive.cpp: drafter/nodes/require_askable.hpp drafter/nodes/require_draft_room.hpp"
   "drafter/factorised.cpp: drafter/nodes/renumber.hpp"
   "drafter/prompt_lookup.cpp: drafter/lookup/ngram_index.hpp"
   "headers/linked_one.cpp: config.hpp espalier.hpp"

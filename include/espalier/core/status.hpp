@@ -7,11 +7,12 @@ namespace espalier {
 enum class status {
   idle,  //!< no text has begun
   running,
-  stop_token,    //!< a stop token was committed
-  stop_string,   //!< the text ends with a stop string
-  length,        //!< the requested number of tokens is written
-  context_full,  //!< the cache has no slot left for another token
-  failed,        //!< of a static_decoder, which has no errors: its message() tells why
+  stop_token,       //!< a stop token was committed
+  stop_string,      //!< the text ends with a stop string
+  length,           //!< the requested number of tokens is written
+  context_full,     //!< the cache has no slot left for another token
+  nothing_allowed,  //!< its processor leaves no token, or a number that is none
+  failed,           //!< of a static_decoder, which has no errors: its message() tells why
 };
 
 //! The status as a word, for people.
@@ -29,6 +30,8 @@ constexpr const char* to_string(status s) {
       return "length";
     case status::context_full:
       return "context full";
+    case status::nothing_allowed:
+      return "nothing allowed";
     case status::failed:
       return "failed";
   }

@@ -13,6 +13,7 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/config.hpp"
@@ -25,6 +26,7 @@
 #include "espalier/decoder/batch_places.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
+#include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
 #include "espalier/decoder/shared_budget.hpp"
@@ -35,7 +37,6 @@
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
 #include "espalier/forward/checked_forward.hpp"
-#include "espalier/sampling/lazy_rows.hpp"
 
 namespace espalier {
 
@@ -44,9 +45,9 @@ namespace espalier {
 //! SharedDrafter are shared, too.
 //!
 //! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
-//! sampling, seed, stop conditions and copy of the policy, and while it is served a sequence of both caches. Policy and
-//! verifier are kept by value; drafter, store and backend by reference when make_batch_decoder got lvalues, by value
-//! otherwise. Drafters that are no SharedDrafter are copied, one for each text.
+//! sampling, seed, stop conditions and copies of policy and processor, and while it is served a sequence of both
+//! caches. Policy, verifier and processor are kept by value; drafter, store and backend by reference when
+//! make_batch_decoder got lvalues, by value otherwise. Drafters that are no SharedDrafter are copied, one for each text.
 //!
 //!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
 //!     const text_id id = decode.add(prompt, {.max_tokens = 256});
@@ -64,25 +65,31 @@ namespace espalier {
 //! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
 //!             in step() is told in the events of the texts that were in that pass: they are held at their last
 //!             committed token until resume(); the others go on
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
 class batch_decoder {
   using drafter_type = std::remove_reference_t<DrafterT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(detail::check_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
+  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
   using number = logit_number<backend_type, kv_type>;
   using drafting = detail::batch_drafting<drafter_type>;
-  using served_text = detail::served_text<typename drafting::drafter_of_text, TreePolicyT, kv_type&, backend_type>;
-  using entry = detail::batch_text<TreePolicyT>;
-  using places = detail::batch_places<served_text, TreePolicyT>;
+  using served_text =
+      detail::served_text<typename drafting::drafter_of_text, TreePolicyT, kv_type&, backend_type, ProcessorT>;
+  using text_table = detail::text_table<TreePolicyT, ProcessorT>;
+  using entry = typename text_table::entry;
+  using saved_type = saved_text<TreePolicyT, ProcessorT>;
+  using places = detail::batch_places<served_text, text_table>;
   using place = typename places::place;
 
  public:
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-                batch_options options = {})
+                batch_options options = {}, ProcessorT processor = {})
       : drafter_(std::forward<DrafterT>(drafter)),
         policy_(detail::without_history(std::move(policy))),
+        processor_(std::move(processor)),
         verifier_(std::move(verifier)),
         kv_(std::forward<KVStoreT>(kv)),
         backend_(std::forward<BackendT>(backend)),
@@ -114,20 +121,26 @@ class batch_decoder {
   //! Errors      as decoder::begin(); input_error where max_waiting texts wait
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               std::int32_t priority = 0) {
-    return add(prompt, std::move(stop), options, priority, policy_);
+    return add(prompt, std::move(stop), options, priority, policy_, processor_);
+  }
+  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+              std::int32_t priority, ProcessorT processor) requires(detail::processes<ProcessorT>) {
+    return add(prompt, std::move(stop), options, priority, policy_, std::move(processor));
   }
 
   //! The same, drafted for by a policy of its own, whose costs count where no budget is shared.
   //!
   //! Errors      also option_error for a policy with another max_nodes() than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority, const TreePolicyT& policy) {
+              std::int32_t priority, const TreePolicyT& policy, ProcessorT processor = {}) {
     detail::require_sampling<VerifierT>(options.sampling);
     detail::require_same_size(policy, policy_);
     entry& e = spare();
     e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     e.value.policy = policy;
     e.value.policy_in_step = false;
+    e.value.processor = std::move(processor);
+    e.value.read_again();
     return texts_.add(priority);
   }
 
@@ -138,7 +151,7 @@ class batch_decoder {
   //! Adds a text that was saved, with what its policy has learnt: it goes on.
   //!
   //! Errors      as decoder::load(); input_error for a text that has ended, and where max_waiting texts wait
-  text_id add(saved_text<TreePolicyT> saved, std::int32_t priority = 0) {
+  text_id add(saved_type saved, std::int32_t priority = 0) {
     detail::require_sampling<VerifierT>(saved.written.options().sampling);
     entry& e = spare();
     saved.move_to(policy_, context_, backend_.vocab_size());
@@ -174,7 +187,7 @@ class batch_decoder {
   }
 
   //! A text as it stands, with what its policy has learnt.
-  saved_text<TreePolicyT> save(text_id id) const { return texts_.find(id).value; }
+  saved_type save(text_id id) const { return texts_.find(id).value; }
 
   //! Valid until the text is cancelled, or forgotten after its end.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
@@ -231,7 +244,7 @@ class batch_decoder {
  private:
   friend drafting;
 
-  entry& spare() { return texts_.spare(policy_, places_.n_served()); }
+  entry& spare() { return texts_.spare(policy_, places_.n_served(), processor_); }
 
   detail::served_sizes sizes() const {
     return {.max_nodes = max_nodes_,
@@ -334,7 +347,7 @@ class batch_decoder {
 
   template <class ChancesT, class PieceT>
   void take(place& p, vocab_rows<number> logits, const ChancesT& chance_of, const PieceT& piece_of) {
-    saved_text<TreePolicyT>& t = p.text->value;
+    saved_type& t = p.text->value;
     round_record& r = p.served.record();
     if (p.does == detail::batch_task::chunk) {
       p.served.finish_chunk(t, backend_, logits);
@@ -343,7 +356,7 @@ class batch_decoder {
       auto&& chance = chance_of(p.text->id, t.written);
       const verdict v = p.served.verify(t, logits, verifier_, target_, chance);
       record_.seconds.verify += watch_.lap();
-      p.served.commit(t, v, backend_, piece_of);
+      p.served.commit(t, v, backend_, target_, piece_of);
       ++record_.rounds;
       record_.committed += static_cast<std::int32_t>(r.committed.size());
       record_.drafted += r.tree.n_draws;
@@ -353,6 +366,7 @@ class batch_decoder {
 
   DrafterT drafter_;
   TreePolicyT policy_;
+  [[no_unique_address]] ProcessorT processor_;
   VerifierT verifier_;
   KVStoreT kv_;
   BackendT backend_;
@@ -360,26 +374,27 @@ class batch_decoder {
   std::int32_t context_;
   std::int32_t max_nodes_;
   std::int32_t max_rows_;
-  detail::text_table<TreePolicyT> texts_;
+  text_table texts_;
   detail::shared_budget<TreePolicyT, drafter_type> budget_;
   detail::served_sizes sizes_;
   places places_;
   drafting drafting_;
   forward_batch batch_;
-  lazy_rows<number> target_;
+  detail::target_rows<number, ProcessorT> target_;
   std::vector<text_event> events_;
   step_record record_;
   stopwatch watch_;
 };
 
-//! Builds a batch_decoder of five parts: policy and verifier are copied or moved, of the others lvalues are kept by
-//! reference.
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
-batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_batch_decoder(
+//! Builds a batch_decoder of five parts, and a processor where texts have one: policy, verifier and processor are copied
+//! or moved, of the others lvalues are kept by reference.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
     DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    batch_options options = {}) {
-  return {std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
-          std::forward<BackendT>(backend), std::move(options)};
+    batch_options options = {}, ProcessorT processor = {}) {
+  return {std::forward<DrafterT>(drafter), std::move(policy),  std::move(verifier), std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend), std::move(options), std::move(processor)};
 }
 
 }  // namespace espalier

@@ -25,33 +25,34 @@ enum class batch_task {
 };
 
 // Where a text may be served: in one sequence of the caches.
-template <class ServedT, class PolicyT>
+template <class ServedT, class TableT>
 struct batch_place {
   template <class... PartsT>
   explicit batch_place(PartsT&&... parts) : served(std::forward<PartsT>(parts)...) {}
 
   ServedT served;
-  batch_text<PolicyT>* text = nullptr;  // none: the place is free
-  batch_task does = batch_task::none;   // in this step
-  std::int32_t n_prompt_rows = 0;       // that the text wants, or gets
-  bool is_new = false;                  // it has just taken the place
-  bool waits = false;                   // for another text to read what both begin with
-  bool begun = false;                   // whether its caches follow it
-  bool passed_over = false;             // the last pass had no room for it
-  std::int32_t n_draft_unread = 0;      // tokens that its drafter has still to read
-  bool drafts = true;                   // whether it is drafted for
-  bool reads = false;                   // whether its drafter reads a prompt in this step
-  bool asked = false;                   // whether its drafter is asked in the pass under way
+  typename TableT::entry* text = nullptr;  // none: the place is free
+  batch_task does = batch_task::none;      // in this step
+  std::int32_t n_prompt_rows = 0;          // that the text wants, or gets
+  bool is_new = false;                     // it has just taken the place
+  bool waits = false;                      // for another text to read what both begin with
+  bool begun = false;                      // whether its caches follow it
+  bool passed_over = false;                // the last pass had no room for it
+  std::int32_t n_draft_unread = 0;         // tokens that its drafter has still to read
+  bool drafts = true;                      // whether it is drafted for
+  bool reads = false;                      // whether its drafter reads a prompt in this step
+  bool asked = false;                      // whether its drafter is asked in the pass under way
 
   bool draws() const { return text != nullptr && does == batch_task::round; }
 };
 
 // The places of a batch_decoder, and whose turn it is.
-template <class ServedT, class PolicyT>
+template <class ServedT, class TableT>
 class batch_places {
  public:
-  using place = batch_place<ServedT, PolicyT>;
-  using table = text_table<PolicyT>;
+  using place = batch_place<ServedT, TableT>;
+  using table = TableT;
+  using entry = typename table::entry;
 
   template <class MakeT>
   batch_places(std::int32_t n, const MakeT& make) {
@@ -75,7 +76,7 @@ class batch_places {
     texts.sweep();
     std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
     if (is_full_ && !in_turn_.empty()) return;
-    while (batch_text<PolicyT>* t = texts.next()) {
+    while (entry* t = texts.next()) {
       const std::int32_t i = best_place(kv, t->value.written.tokens());
       if (i < 0) return;
       place& p = at(i);
@@ -115,7 +116,7 @@ class batch_places {
 
   // A failure holds a text.
   text_event fail(place& p, table& texts, std::exception_ptr error) {
-    batch_text<PolicyT>& t = *p.text;
+    entry& t = *p.text;
     const text& written = t.value.written;
     leave(p);
     texts.hold(t);
@@ -126,7 +127,7 @@ class batch_places {
   void finish(table& texts, std::vector<text_event>& events) {
     for (place* p : in_turn_) {
       if (p->text == nullptr || !p->begun) continue;
-      batch_text<PolicyT>& t = *p->text;
+      entry& t = *p->text;
       p->served.end_if_read(t.value, p->drafts);
       const bool runs = t.value.written.running();
       if (p->does == batch_task::none && runs) continue;
@@ -174,7 +175,7 @@ class batch_places {
     const auto last =
         std::find_if(in_turn_.rbegin(), in_turn_.rend(), [](const place* p) { return p->text != nullptr; });
     place& p = **last;
-    batch_text<PolicyT>& t = *p.text;
+    entry& t = *p.text;
     leave(p);
     p.served.release(true);
     texts.wait(t);
@@ -196,7 +197,7 @@ class batch_places {
 
  private:
   void plan(place& p, std::int32_t& rows, std::int32_t& prompt_rows, std::int32_t max_nodes) {
-    const saved_text<PolicyT>& t = p.text->value;
+    const auto& t = p.text->value;
     p.does = batch_task::none;
     p.n_prompt_rows = 0;
     if (p.waits) return;

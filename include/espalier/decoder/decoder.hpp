@@ -10,6 +10,7 @@
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/arena.hpp"
@@ -22,6 +23,7 @@
 #include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
@@ -34,36 +36,39 @@
 
 namespace espalier {
 
-//! Tree speculative decoding of one text at a time: the only place that knows all five parts.
+//! Tree speculative decoding of one text at a time: the only place that knows all five parts, and the processor, where
+//! texts have one.
 //!
-//! Policy and verifier are kept by value; drafter, store and backend by reference when make_decoder got lvalues, by
-//! value otherwise.
+//! Policy, verifier and processor are kept by value; drafter, store and backend by reference when make_decoder got
+//! lvalues, by value otherwise.
 //!
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
 //!     decode.begin(prompt, {.max_tokens = 256}, {.seed = 7});
 //!     while (decode.step()) show(decode.last_round().committed);
 //!
 //! Complexity  a round: the policy's draft passes, one target pass of pending + nodes rows; no allocation once warm
-//! Law         the text is distributed as the target alone would write it; with the greedy verifier it is the same
-//!             text. With equal parts and capacities it depends on prompt, stop conditions and text_options alone, not
-//!             on what was written before or where it stands in the cache
+//! Law         the text is distributed as the target alone would write it, of logits as the processor leaves them; with
+//!             the greedy verifier it is the same text. With equal parts and capacities it depends on prompt, stop
+//!             conditions and text_options alone, not on what was written before or where it stands in the cache
 //! Pre         what the sequence of the cache holds is of this backend's model
 //! Errors      option_error and input_error when parts or prompt do not fit; input_error where another decoder has
 //!             changed the sequence of a PrefixKVStore in the middle of a text. A part that throws inside step() leaves
 //!             the text at its last committed token, cache included: step() may be called again
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
 class decoder {
   using drafter_type = std::remove_reference_t<DrafterT>;
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(
       detail::check_parts<drafter_type, TreePolicyT, VerifierT, std::remove_reference_t<KVStoreT>, backend_type>());
+  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
   using number = logit_number<backend_type, std::remove_reference_t<KVStoreT>>;
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-          decoder_options options = {})
-      : text_{{}, std::move(policy)},
+          decoder_options options = {}, ProcessorT processor = {})
+      : text_{{}, std::move(policy), false, std::move(processor)},
         verifier_(std::move(verifier)),
         backend_(std::forward<BackendT>(backend)),
         options_(require_options(options)),
@@ -97,11 +102,15 @@ class decoder {
   //!
   //! Errors      as text::begin(); option_error for sampling options out of range. The text before then still stands
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
-    detail::require_sampling<VerifierT>(options.sampling);
-    if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // it may not fit
-    text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
-    if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
-    text_.policy_in_step = false;
+    start(prompt, std::move(stop), options);
+    begin_text();
+  }
+
+  //! The same, with a processor of its own, which the texts after it keep.
+  void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+             ProcessorT processor) requires(detail::processes<ProcessorT>) {
+    start(prompt, std::move(stop), options);
+    text_.processor = std::move(processor);
     begin_text();
   }
 
@@ -118,18 +127,19 @@ class decoder {
     if (current().state() == status::idle) return begin(more, std::move(stop));
     text_.written.resume(more, std::move(stop), context_, backend_.vocab_size());
     text_.policy_in_step = false;
+    text_.read_again();
     served_.resume(text_);
   }
 
   //! The text as it stands, and what the policy has learnt of it: to go on from here elsewhere, later, or several
   //! times.
-  saved_text<TreePolicyT> save() const { return text_; }
+  saved_text<TreePolicyT, ProcessorT> save() const { return text_; }
 
   //! Goes on with a text that was saved, instead of the one that stands. What the caches hold of it is used.
   //!
   //! Errors      input_error where it does not fit vocabulary or context, option_error where policy or verifier do not
   //!             fit. The text before then still stands
-  void load(saved_text<TreePolicyT> saved) {
+  void load(saved_text<TreePolicyT, ProcessorT> saved) {
     detail::require_sampling<VerifierT>(saved.written.options().sampling);
     saved.move_to(text_.policy, context_, backend_.vocab_size());
     text_ = std::move(saved);
@@ -196,6 +206,7 @@ class decoder {
   const round_record& last_round() const { return served_.record(); }
   TreePolicyT& policy() { return text_.policy; }
   const TreePolicyT& policy() const { return text_.policy; }
+  const ProcessorT& processor() const { return text_.processor; }
 
  private:
   struct step_guard {
@@ -212,7 +223,16 @@ class decoder {
   };
   using guard_type = std::conditional_t<ESPALIER_EXCEPTIONS != 0, step_guard, no_guard>;
 
+  void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
+    detail::require_sampling<VerifierT>(options.sampling);
+    if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // it may not fit
+    text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
+    if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
+    text_.policy_in_step = false;
+  }
+
   void begin_text() {
+    text_.read_again();
     served_.begin(text_);
     target_.sample(current().options().sampling, backend_.vocab_size());  // takes its memory now
   }
@@ -273,7 +293,7 @@ class decoder {
     seconds().target_forward += watch_.lap();
     const verdict v = served_.verify(text_, logits, verifier_, target_, chance);
     seconds().verify = watch_.lap();
-    served_.commit(text_, v, backend_, piece_of);
+    served_.commit(text_, v, backend_, target_, piece_of);
     seconds().commit = watch_.lap();
   }
 
@@ -284,27 +304,27 @@ class decoder {
       raise<input_error>("the cache of ", store().capacity(), " tokens is full, or its pages are used up.");
   }
 
-  saved_text<TreePolicyT> text_;
+  saved_text<TreePolicyT, ProcessorT> text_;
   VerifierT verifier_;
   BackendT backend_;
   decoder_options options_;
   std::int32_t context_;
   std::int32_t max_nodes_;  // what there is room for, whatever the policy says later
-  detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type> served_;
-  lazy_rows<number> target_;
+  detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type, ProcessorT> served_;
+  detail::target_rows<number, ProcessorT> target_;
   forward_batch batch_;
   stopwatch watch_;
 };
 
-//! Builds a decoder of five parts: policy and verifier are copied or moved, of the others lvalues are kept by
-//! reference.
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
-decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT policy,
-                                                                           VerifierT verifier, KVStoreT&& kv,
-                                                                           BackendT&& backend,
-                                                                           decoder_options options = {}) {
-  return {std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
-          std::forward<BackendT>(backend), std::move(options)};
+//! Builds a decoder of five parts, and a processor where texts have one: policy, verifier and processor are copied or
+//! moved, of the others lvalues are kept by reference.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
+    DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+    decoder_options options = {}, ProcessorT processor = {}) {
+  return {std::forward<DrafterT>(drafter), std::move(policy),  std::move(verifier), std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend), std::move(options), std::move(processor)};
 }
 
 }  // namespace espalier

@@ -16,7 +16,8 @@
 
 namespace espalier {
 
-//! A token with its log-probability under the target alone: of the raw logits, whatever the temperature.
+//! A token with its log-probability under the target alone: of its logits, as the text's processor leaves them,
+//! whatever the temperature. Those of a prompt are of the target's own logits.
 struct token_log_prob {
   token_id token = 0;
   double log_prob = 0;
@@ -61,14 +62,13 @@ class log_probs {
     tokens_.push_back({of(token), best});
   }
 
-  //! What a verdict commits, if any are collected; the row of node u is row_of[u].
-  void add(tree_view tree, verdict v, vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of,
-           std::int32_t sequence) {
+  //! What a verdict commits, if any are collected; rows.logits(u) are the logits after node u.
+  template <class RowsT>
+  void add(tree_view tree, verdict v, RowsT& rows, std::int32_t sequence) {
     const std::int32_t n = k_ < 0 ? -1 : tree.depth[v.accepted];
     for (std::int32_t d = 0; d <= n; ++d) {
       const node_id u = tree.ancestor_at(v.accepted, d);
-      add(logits.row(row_of[static_cast<std::size_t>(u)]),
-          d < n ? tree.token[tree.ancestor_at(v.accepted, d + 1)] : v.token,
+      add(rows.logits(u), d < n ? tree.token[tree.ancestor_at(v.accepted, d + 1)] : v.token,
           row_origin::after_node(row_origin::model::target, sequence, u));
     }
   }

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/byte_reader.hpp"
 #include "espalier/core/byte_writer.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/decoder/text.hpp"
 
 namespace espalier {
@@ -64,17 +66,25 @@ void require_same_size(const PolicyT& policy, const PolicyT& there) {
 //!     }
 //!
 //! Law         a text that is loaded goes on as it would have gone on where it was saved
-template <class PolicyT>
+template <class PolicyT, class ProcessorT = no_processor>
 struct saved_text {
   text written{};
   PolicyT policy;
   bool policy_in_step = false;  //!< whether it has read the row that the pending token came from
+  [[no_unique_address]] ProcessorT processor{};
 
   //! Another sample that begins with the tokens so far: its further random numbers are those of this stream.
   saved_text fork(std::uint32_t stream) const {
     saved_text sample(*this);
     sample.written.fork(stream);
     return sample;
+  }
+
+  //! Its processor reads the text: after the text has begun or was resumed, what was written counts as prompt no more.
+  void read_again() {
+    const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
+    processor.begin(all.first(all.size() - after_prompt.size()));
+    processor.commit(after_prompt);
   }
 
   //! Takes it to where it is served next.
@@ -94,7 +104,7 @@ struct saved_text {
   }
 
   //! Takes the text that `bytes` begin with, and what its policy had learnt, into a policy with the options of this
-  //! one's. Gives the bytes after it.
+  //! one's; the processor is this one's, too, and reads the text. Gives the bytes after it.
   //!
   //! Errors      input_error where the bytes are no saved text, cut short or damaged, of another version or of another
   //!             policy: then nothing has changed
@@ -103,6 +113,7 @@ struct saved_text {
     byte_reader archive(bytes, what, version);
     other.serialize(archive);
     const std::span<const std::byte> rest = archive.finish();
+    other.read_again();
     *this = std::move(other);
     return rest;
   }

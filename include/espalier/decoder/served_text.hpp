@@ -11,6 +11,7 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
@@ -21,12 +22,13 @@
 #include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/text_cache.hpp"
+#include "espalier/decoder/text_processor.hpp"
 #include "espalier/forward/prefill.hpp"
-#include "espalier/sampling/lazy_rows.hpp"
 
 namespace espalier::detail {
 
@@ -47,15 +49,17 @@ struct served_sizes {
 //                      left() > 0: add_chunk, finish_chunk   or the target
 //                      else a round: open_tree, grow_step..., close_tree, add_round, verify, commit
 //     give_up          where a step fails
-template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT>
+template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT, class ProcessorT>
 class served_text {
   using drafter_type = std::remove_reference_t<DrafterT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
   using number = logit_number<BackendT, kv_type>;
   static constexpr bool reads_features = FeatureDrafter<drafter_type, BackendT>;
+  static constexpr bool has_processor = processes<ProcessorT>;
 
  public:
-  using text_type = saved_text<TreePolicyT>;
+  using text_type = saved_text<TreePolicyT, ProcessorT>;
+  using target_rows = detail::target_rows<number, ProcessorT>;
   static constexpr bool shares_rows = SharingKVStore<kv_type>;  // with other texts
   static constexpr bool adopts_prompts = !reads_features;       // else it passes all of a text through the target
 
@@ -72,6 +76,7 @@ class served_text {
       if (reads_states(policy)) drafter_.keep_states();
     }
     drafter_.reserve(tree_.capacity());
+    processor_.reserve(has_processor ? tree_.capacity() : 0);
   }
 
   // A text is put in its place: another one, or the same one with more tokens.
@@ -188,6 +193,10 @@ class served_text {
     const text& w = t.written;
     const std::int32_t room = drafts && w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
     tree_.reset(w.tokens().back(), (std::min)(tree_.capacity(), room));
+    if constexpr (has_processor) {
+      processor_.open(t.processor);
+      processor_.attach(drafter_, true);
+    }
     if constexpr (OpeningPolicy<TreePolicyT>) t.policy.open({seen(t), w.options().sampling, t.policy_in_step});
     if constexpr (!std::is_same_v<BudgetT, no_budget>) {
       if (budget != nullptr) t.policy.join(*budget);
@@ -197,7 +206,10 @@ class served_text {
 
   template <class ChanceT>
   void grow_step(text_type& t, ChanceT& chance) {
-    detail::grow_step(growth_, t.policy, tree_, drafter_, chance);
+    if constexpr (has_processor)
+      detail::grow_step(growth_, t.policy, tree_, drafter_, chance, processor_);
+    else
+      detail::grow_step(growth_, t.policy, tree_, drafter_, chance);
   }
 
   // The answer of a drafter that was asked together with those of other texts.
@@ -236,27 +248,38 @@ class served_text {
 
   // `logits` are those of the whole pass, `target` is memory for rows.
   template <class VerifierT, class ChanceT>
-  verdict verify(const text_type& t, vocab_rows<number> logits, VerifierT& verifier, lazy_rows<number>& target,
+  verdict verify(const text_type& t, vocab_rows<number> logits, VerifierT& verifier, target_rows& target,
                  ChanceT& chance) {
     logits_ = {logits.row(rows_.first_output()).data(), tree_.size(), logits.vocab};
     target.sample(t.written.options().sampling, sizes_.vocab);
-    target.open(logits_, rows_.logits_rows(), cache_.sequence());
+    if constexpr (has_processor)
+      target.open(logits_, rows_.logits_rows(), cache_.sequence(), tree_.view(), processor_);
+    else
+      target.open(logits_, rows_.logits_rows(), cache_.sequence());
     const verdict v = verifier.verify(tree_.view(), draft_rows(drafter_), target, chance);
     require_verdict(tree_.view(), v, sizes_.vocab);
     return v;
   }
 
+  // `target` as verify() has left it.
   template <class PieceT>
-  void commit(text_type& t, verdict v, const BackendT& backend, const PieceT& piece_of) {
+  void commit(text_type& t, verdict v, const BackendT& backend, target_rows& target, const PieceT& piece_of) {
     const tree_view tree = tree_.view();
     // What is after a slide of the cache's window was computed before it.
     v = cut(tree, v, (std::min)(cache_.until_slide() - rows_.n_pending(), tree_.size()) + 1);
-    const verdict admitted = t.written.admit(tree, v, piece_of);
-    log_probs_.add(tree, admitted, logits_, rows_.logits_rows(), cache_.sequence());
+    status after = status::running;
+    if constexpr (has_processor) {
+      const std::int32_t end = target.end_of(v.accepted);
+      if (end == 0) return stop(t);
+      if (end > 0) v = cut(tree, v, end), after = status::nothing_allowed;
+    }
+    const verdict admitted = t.written.admit(tree, v, piece_of, after);
+    log_probs_.add(tree, admitted, target, cache_.sequence());
     const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
     show_features(backend, cache_.size(), rows_.in_batch(kept, rows_.first_row()));
     cache_.commit(kept);
     drafter_.commit(tree, admitted);
+    detach();
     show_state(t, backend, admitted.accepted);
     t.policy.observe(tree, admitted);
     // The text comes last: whatever failed before this line, the round has not been.
@@ -265,6 +288,7 @@ class served_text {
     t.policy_in_step = reads_states(t.policy);
     record_.decision = admitted;
     record_.committed = t.written.tokens().subspan(written);
+    t.processor.commit(record_.committed);
     record_.log_probs = log_probs_.tokens();
     record_.shown = t.written.shown();
     cache_.remember(t.written.tokens());
@@ -273,6 +297,7 @@ class served_text {
   // A step does not finish: no scratch is left, and the drafter will follow the text anew.
   void give_up([[maybe_unused]] const text_type& t) {
     drafter_in_step_ = false;
+    detach();
 #if ESPALIER_EXCEPTIONS
     try {
       cache_.drop_scratch(t.written.tokens());
@@ -286,6 +311,21 @@ class served_text {
     log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
     record_ = {};
     drafter_in_step_ = draft_reads_ = false;
+  }
+
+  // Nothing is allowed after the text as it stands.
+  void stop(text_type& t) {
+    give_up(t);
+    t.written.stop(status::nothing_allowed);
+    record_.shown = t.written.shown();
+  }
+
+  // The processor goes with the text, which may leave between rounds.
+  void detach() {
+    if constexpr (has_processor) {
+      processor_.attach(drafter_, false);
+      processor_.close();
+    }
   }
 
   bool lacks_features(const text_type& t) const {
@@ -328,6 +368,7 @@ class served_text {
   round_rows rows_;
   prefill prefill_;
   log_probs<number> log_probs_;
+  [[no_unique_address]] text_processor<ProcessorT> processor_;
   vocab_rows<number> logits_;                                      // of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
   bool drafter_in_step_ = false;

@@ -109,10 +109,10 @@ class text {
   //! commit().
   std::string_view shown() const { return search_.shown(); }
 
-  //! What the text takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text.
-  //! Nothing has changed until commit(): a round may be given up in between.
+  //! What the text takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text,
+  //! `after` is the state once all is taken. Nothing has changed until commit(): a round may be given up in between.
   template <class PieceT>
-  verdict admit(tree_view tree, verdict v, const PieceT& piece_of) {
+  verdict admit(tree_view tree, verdict v, const PieceT& piece_of, status after = status::running) {
     search_.take_back();
     admitted_state_ = status::running;
     const std::int32_t n = tree.depth[v.accepted] + 1;
@@ -122,6 +122,7 @@ class text {
       const token_id token = kept < n ? tree.token[tree.ancestor_at(v.accepted, kept)] : v.token;
       admitted_state_ = state_after(token, piece_of(token), kept);
     }
+    if (admitted_state_ == status::running) admitted_state_ = after;
     return cut(tree, v, kept);
   }
 
@@ -136,6 +137,14 @@ class text {
   //! Ends a text of which nothing is to be written.
   void end() { state_ = status::length; }
 
+  //! Ends a text in a round that can add nothing to it. What was held back of it is shown.
+  void stop(status why) {
+    search_.take_back();
+    search_.keep(true);
+    state_ = why;
+    ++round_;
+  }
+
 #if ESPALIER_HOSTED
   //! All but the context: see move_to().
   template <class ArchiveT>
@@ -147,7 +156,7 @@ class text {
     archive.require((state_ == status::idle || (options_.seed && n_scored_ > 0)) &&
                     (asks_to_score() || n_scored_ == prompt_size_));
     archive.require(0 <= n_scored_ && n_scored_ <= prompt_size_ && prompt_size_ <= size() && 0 <= round_ &&
-                    status::idle <= state_ && state_ <= status::context_full &&
+                    status::idle <= state_ && state_ <= status::nothing_allowed &&
                     (prompt_size_ > 0) == (state_ != status::idle));
     if constexpr (ArchiveT::reads) {
       require_options(options_);

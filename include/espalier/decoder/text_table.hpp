@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/batch_options.hpp"
@@ -27,9 +28,9 @@ enum class text_stage {
 };
 
 // A text among others.
-template <class PolicyT>
+template <class PolicyT, class ProcessorT = no_processor>
 struct batch_text {
-  saved_text<PolicyT> value;
+  saved_text<PolicyT, ProcessorT> value;
   text_id id = -1;
   std::int32_t priority = 0;
   text_stage stage = text_stage::waiting;
@@ -42,10 +43,10 @@ struct batch_text {
 };
 
 // The texts that a batch_decoder knows, by number and by turn. Memory of texts that are forgotten is used again.
-template <class PolicyT>
+template <class PolicyT, class ProcessorT = no_processor>
 class text_table {
  public:
-  using entry = batch_text<PolicyT>;
+  using entry = batch_text<PolicyT, ProcessorT>;
 
   // As many that have ended are kept, and may wait, as the options say.
   explicit text_table(const batch_options& options)
@@ -73,14 +74,14 @@ class text_table {
   }
 
   // Memory for a text that is to be added: it is not known yet. Errors: input_error where too many wait already.
-  entry& spare(const PolicyT& policy, std::int32_t n_served) {
+  entry& spare(const PolicyT& policy, std::int32_t n_served, const ProcessorT& processor = {}) {
     if (n_waiting() >= max_waiting_ + max_texts_ - n_served) {
       raise<input_error>("no more than ", max_waiting_, " texts may wait for the ", max_texts_,
                          " places: add the text later, or raise max_waiting.");
     }
     if (!spare_) {
       if (free_.empty()) {
-        all_.push_back(std::make_unique<entry>(entry{{{}, policy}}));
+        all_.push_back(std::make_unique<entry>(entry{{{}, policy, false, processor}}));
         known_.reserve(all_.size()), free_.reserve(all_.size()), waiting_.reserve(all_.size());
         ended_.reserve(all_.size() + 1);
         free_.push_back(all_.back().get());
@@ -122,6 +123,7 @@ class text_table {
     }
     e.value.written.resume(more, std::move(stop), context, vocab_size);
     e.value.policy_in_step = false;
+    e.value.read_again();
     wait(e);
   }
 

@@ -10,6 +10,7 @@
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/model_state.hpp"
@@ -23,6 +24,7 @@
 #include "espalier/drafter/nodes/draft_bytes.hpp"
 #include "espalier/drafter/nodes/renumber.hpp"
 #include "espalier/drafter/nodes/require_askable.hpp"
+#include "espalier/drafter/nodes/require_draft_room.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 #include "espalier/forward/prefill.hpp"
@@ -37,7 +39,8 @@ namespace espalier {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve()
-//! Law         of Step-, State- and SharedDrafter; rows are the draft model's along each path, through the sampler
+//! Law         of Step-, State-, Shared- and ProcessingDrafter; rows are the draft model's along each path, through the
+//!             text's processor and the sampler; previous_state() is the model's own
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
 //!             token the model does not know; numeric_error as sampler's; what the backend throws, after which the next
 //!             round opens as if the failed one had not been
@@ -66,6 +69,8 @@ class autoregressive {
 
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return context_length(backend_, kv_); }
+
+  void process_rows(row_processor<number> process) { process_ = process; }
 
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {
@@ -234,7 +239,7 @@ class autoregressive {
     kv_.commit(sequence_, std::span<const std::int32_t>(kept_).first(n));
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, text_, kv_.size(sequence_));
     const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
-    knows_previous_ = keeps_states_ && row >= 0;
+    knows_previous_ = keeps_states_ && row >= 0 && !process_;  // the model's own row, however it became known
     if (knows_previous_) keep_as_previous(row);
     close_round();
   }
@@ -267,7 +272,7 @@ class autoregressive {
       batch_.clear();
       const std::int32_t n = add_rows(batch_, most);
       if (n == 0) return;
-      require_room(n);
+      detail::require_draft_room(n >= 0, n_to_read_ > 0, text_.size(), kv_.capacity());
       take(forward(batch_), 0, 0);
     }
   }
@@ -328,7 +333,10 @@ class autoregressive {
   row_origin after_node(node_id u) const { return row_origin::after_node(row_origin::model::draft, sequence_, u); }
 
   void take_row(node_id u, std::span<const number> logits, std::int32_t batch_row, row_origin from) {
-    sampler_.probabilities(logits, {rows_.get() + offset(n_rows_), logits.size()}, from);
+    const std::span<number> row{rows_.get() + offset(n_rows_), logits.size()};
+    const bool is_processed = process_ && from.at == row_origin::place::node;
+    if (is_processed) process_(tree_, u, logits, row);
+    sampler_.probabilities(is_processed ? row : logits, row, from);
     if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) {
       if (!hidden_.empty()) {
         const std::span<const float> state = backend_.hidden_state(batch_row);
@@ -354,17 +362,6 @@ class autoregressive {
       std::copy_n(hidden_.begin() + hidden_offset(row), hidden_size(), hidden_.begin() + hidden_offset(place));
   }
 
-  void require_room(std::int32_t n_added) const {
-    if (n_added < 0 && n_to_read_ > 0)
-      raise<input_error>("a text of ", text_.size(), " tokens does not fit the draft model's cache of ", kv_.capacity(),
-                         ", or its pages are used up.");
-    if (n_added < 0)
-      raise<input_error>(
-          "the draft model's cache of ", capacity(),
-          " tokens is full, or its pages are used up: the tree has outgrown its limit, or another decoder "
-          "uses this drafter.");
-  }
-
   BackendT backend_;
   KVStoreT kv_;
   sampler<number> sampler_;
@@ -384,6 +381,7 @@ class autoregressive {
   std::int32_t n_to_read_ = 0, n_outputs_ = 0;
   tree_view tree_{};
   std::span<const node_id> nodes_{};
+  row_processor<number> process_;
   std::int32_t n_added_ = 0;  // rows, to the pass under way
   forward_batch batch_;
   prefill prefill_;

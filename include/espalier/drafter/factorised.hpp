@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/token.hpp"
@@ -26,12 +27,14 @@ namespace espalier {
 //! every policy grows trees and every verifier judges them, as over any other draft. Below the last marginal that one
 //! is repeated.
 //!
+//! Where the text has a processor, the row of a node is its own: the marginal, as the processor leaves it after the path.
+//!
 //! The block drafter is kept by reference when given as an lvalue, by value otherwise. Where it reads the target's
 //! hidden states, so does this.
 //!
-//! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for; no allocation
-//!             after reserve()
-//! Law         StepDrafter's, and SharedDrafter's where the block drafter keeps them
+//! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for, with a processor
+//!             once a node; no allocation after reserve(), and the first round with a processor
+//! Law         StepDrafter's, ProcessingDrafter's, and SharedDrafter's where the block drafter keeps them
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); what the block drafter throws
 //! Source      DDTree, section 3: the product of the marginals
@@ -62,11 +65,17 @@ class factorised {
       row_of_.resize(nodes, -1);
       renumbered_.resize(nodes);
     }
+    processed_.reset();
     const auto vocab = static_cast<std::size_t>(vocab_size());
     const auto depths = static_cast<std::size_t>(inner_.block_length());
     is_made_.resize(depths);
     rows_.reset(new number[depths * vocab]);
     sampler_.reserve(vocab_size());
+  }
+
+  void process_rows(row_processor<number> process) {
+    process_ = process;
+    if (process_ && !processed_) processed_.reset(new number[row_of_.size() * static_cast<std::size_t>(vocab_size())]);
   }
 
   void begin(std::span<const token_id> context) {
@@ -127,7 +136,11 @@ class factorised {
   }
 
  private:
-  vocab_rows<number> all_rows() const { return {rows_.get(), inner_.block_length(), vocab_size()}; }
+  // By depth, or by node.
+  vocab_rows<number> all_rows() const {
+    if (process_) return {processed_.get(), static_cast<std::int32_t>(row_of_.size()), vocab_size()};
+    return {rows_.get(), inner_.block_length(), vocab_size()};
+  }
 
   // Whether a round begins.
   bool opens(std::span<const node_id> nodes) {
@@ -143,14 +156,24 @@ class factorised {
                                 [&](node_id v) { return row_of_[static_cast<std::size_t>(v)] >= 0; });
       }
       const std::int32_t row = (std::min)(tree.depth[u], logits_.n_rows - 1);
-      make(row);
-      row_of_[static_cast<std::size_t>(u)] = row;
+      if (process_)
+        process(tree, u, row);
+      else
+        make(row);
+      row_of_[static_cast<std::size_t>(u)] = process_ ? u : row;
     }
   }
 
   void close_round() {
     std::fill(row_of_.begin(), row_of_.end(), -1);
     std::fill(is_made_.begin(), is_made_.end(), char{0});
+  }
+
+  void process(tree_view tree, node_id u, std::int32_t row) {
+    const auto vocab = static_cast<std::size_t>(vocab_size());
+    const std::span<number> out{processed_.get() + static_cast<std::size_t>(u) * vocab, vocab};
+    process_(tree, u, logits_.row(row), out);
+    sampler_.probabilities(out, out, row_origin::of_block(row));
   }
 
   void make(std::int32_t row) {
@@ -164,10 +187,12 @@ class factorised {
 
   BlockDrafterT inner_;
   sampler<number> sampler_;
-  vocab_rows<number> logits_;         // of this round
-  std::unique_ptr<number[]> rows_;    // [block_length][vocab]
-  std::vector<char> is_made_;         // [block_length]
-  std::vector<std::int32_t> row_of_;  // by node: its depth, or -1 where it was not asked about
+  vocab_rows<number> logits_;       // of this round
+  std::unique_ptr<number[]> rows_;  // [block_length][vocab]
+  row_processor<number> process_;
+  std::unique_ptr<number[]> processed_;  // [nodes][vocab], where there is a processor
+  std::vector<char> is_made_;            // [block_length]
+  std::vector<std::int32_t> row_of_;     // by node: its row, or -1 where it was not asked about
   std::vector<std::int32_t> renumbered_;
   // What is wanted.
   tree_view tree_{};

@@ -71,10 +71,12 @@ class lazy_rows {
     return out;
   }
 
+  //! The logits after node u.
+  std::span<const NumberT> logits(node_id u) const { return logits_.row(row_of_[static_cast<std::size_t>(u)]); }
+
   const sampling_options& options() const { return sampler_.options(); }
 
  private:
-  std::span<const NumberT> logits(node_id u) const { return logits_.row(row_of_[static_cast<std::size_t>(u)]); }
   row_origin origin(node_id u) const { return row_origin::after_node(row_origin::model::target, sequence_, u); }
 
   sampler<NumberT> sampler_;

@@ -50,11 +50,11 @@ template <class NumberT>
   raise_bad_logit(row, static_cast<std::int64_t>(t), static_cast<double>(logits[t]));
 }
 
+// The largest logit, and whether one is NaN or plus infinity; minus infinity of an empty row.
 template <class NumberT>
-NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
+NumberT largest_logit(std::span<const NumberT> logits, bool& is_bad) {
   using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
   constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
-  if (logits.empty()) raise_empty_row(row);
   NumberT best[mass_lanes];
   bits_type bad[mass_lanes] = {};
   std::fill(std::begin(best), std::end(best), -infinity);
@@ -69,10 +69,25 @@ NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
   }
   for (std::size_t l = 0; i < logits.size(); ++i, ++l)
     take(l, logits[i]);
-  if (*std::max_element(std::begin(bad), std::end(bad)) != 0) raise_first_bad_logit(logits, row);
-  const NumberT largest = *std::max_element(std::begin(best), std::end(best));
-  if (largest == -infinity) raise_no_token(row);
+  is_bad = *std::max_element(std::begin(bad), std::end(bad)) != 0;
+  return *std::max_element(std::begin(best), std::end(best));
+}
+
+template <class NumberT>
+NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
+  if (logits.empty()) raise_empty_row(row);
+  bool is_bad = false;
+  const NumberT largest = largest_logit(logits, is_bad);
+  if (is_bad) raise_first_bad_logit(logits, row);
+  if (largest == -std::numeric_limits<NumberT>::infinity()) raise_no_token(row);
   return largest;
+}
+
+// Whether a token can be drawn from a row: max_logit() raises nothing.
+template <class NumberT>
+bool is_possible(std::span<const NumberT> logits) {
+  bool is_bad = false;
+  return largest_logit(logits, is_bad) > -std::numeric_limits<NumberT>::infinity() && !is_bad;
 }
 
 // Writes e^((logit - best) / temperature), so 1 for the largest logit, and 0 for what would be below `least`; returns

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! What may be written, as an automaton over tokens: a grammar, a schema, a regular expression. `constrained` makes a
+//! Processor of one.
+//!
+//! Minimal definition
+//!   typename state_type               after some tokens: small, copied for each node of a tree
+//!   start() -> state_type             before the first
+//!   advance(state, token) -> state_type    after one more; after a token that is not allowed, a state that allows
+//!                                     nothing
+//!   allowed(state) -> span<const std::uint32_t>    the tokens that may follow, as bits: token t is bit t % 32 of word
+//!                                     t / 32; tokens beyond the last word are not allowed. Valid until the next call
+//! Laws
+//!   A token that ends the text is allowed exactly where what was written is complete.
+//!   A state knows nothing of other states: those of a tree's paths are all asked for in any order.
+//!   A copy of the constraint has the same states.
+//! Models
+//!   token_automaton, which regular_expression() makes
+template <class ConstraintT>
+concept Constraint = std::copyable<ConstraintT> && std::copyable<typename ConstraintT::state_type> &&
+    requires(ConstraintT& constraint, const typename ConstraintT::state_type& state, token_id token) {
+  { constraint.start() } -> std::same_as<typename ConstraintT::state_type>;
+  { constraint.advance(state, token) } -> std::same_as<typename ConstraintT::state_type>;
+  { constraint.allowed(state) } -> std::convertible_to<std::span<const std::uint32_t>>;
+};
+
+}  // namespace espalier

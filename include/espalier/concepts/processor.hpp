@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <span>
+
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+namespace detail {
+
+template <class ProcessorT>
+concept FollowsTokens = requires(ProcessorT& processor, std::span<const token_id> tokens) {
+  processor.begin(tokens);
+  processor.commit(tokens);
+};
+
+template <class ProcessorT, class NumberT>
+concept ProcessesRows = requires(ProcessorT& processor, std::span<const token_id> path, std::span<NumberT> logits) {
+  processor.process(path, logits);
+};
+
+}  // namespace detail
+
+//! Changes what the models say before anything is drawn from it: between logits and sampler, of target and draft alike.
+//! The text is then the one that the target writes with these logits.
+//!
+//! Minimal definition
+//!   begin(tokens)            forget all, and read the prompt of a text
+//!   commit(tokens)           the text went on with these
+//!   process(path, logits)    changes the row [vocab] of float or double that follows the text and `path`: the drafted
+//!                            tokens below the root, none at the root
+//! Optional
+//!   idle                     see IdlingProcessor
+//!   allows                   see FilteringProcessor
+//! Laws
+//!   process gives the row that commit(path) and then process({}, logits) would give.
+//!   commit(a) and then commit(b) is commit(a and then b); so the state is that of prompt and written text alone.
+//!   All state is of one text: a copy goes on as the original would.
+//!   Nothing throws: what is wrong with options is told by constructors.
+//! Models
+//!   no_processor; logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors,
+//!   which is several
+template <class ProcessorT>
+concept Processor = std::copyable<ProcessorT> && detail::FollowsTokens<ProcessorT> &&
+    detail::ProcessesRows<ProcessorT, float> && detail::ProcessesRows<ProcessorT, double>;
+
+//! A processor that may have nothing to do for a text: then no row is copied.
+//!
+//! Minimal definition, besides Processor
+//!   idle() -> bool                 whether process() changes no row of this text, whatever it is asked for
+template <class ProcessorT>
+concept IdlingProcessor = requires(const ProcessorT& processor) {
+  { processor.idle() } -> std::same_as<bool>;
+};
+
+//! A processor that forbids tokens: they are not drafted by drafters without rows, either.
+//!
+//! Minimal definition, besides Processor
+//!   allows(path, token) -> bool    false where process(path, ...) makes the token's logit minus infinity
+template <class ProcessorT>
+concept FilteringProcessor = requires(ProcessorT& processor, std::span<const token_id> path, token_id token) {
+  { processor.allows(path, token) } -> std::same_as<bool>;
+};
+
+//! The processor of texts that are written as the target says. A decoder with it has no trace of processors.
+struct no_processor {
+  void begin(std::span<const token_id>) {}
+  void commit(std::span<const token_id>) {}
+  template <class NumberT>
+  void process(std::span<const token_id>, std::span<NumberT>) {}
+  bool idle() const { return true; }
+};
+
+namespace detail {
+
+template <class ProcessorT>
+inline constexpr bool processes = !std::same_as<ProcessorT, no_processor>;
+
+template <class ProcessorT>
+bool is_idle(const ProcessorT& processor) {
+  if constexpr (IdlingProcessor<ProcessorT>) return processor.idle();
+  return false;
+}
+
+template <class ProcessorT>
+bool is_allowed(ProcessorT& processor, std::span<const token_id> path, token_id token) {
+  if constexpr (FilteringProcessor<ProcessorT>) return processor.allows(path, token);
+  return true;
+}
+
+}  // namespace detail
+
+static_assert(Processor<no_processor>);
+
+}  // namespace espalier

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <span>
+
+#include "espalier/core/tree_view.hpp"
+
+namespace espalier {
+
+//! How a drafter's rows of a round pass through the text's processor, whose type the drafter need not know: a reference
+//! to what a decoder keeps, trivially copyable. An empty one changes nothing.
+//!
+//!     if (process) process(tree, u, logits, out);     then sample from out, else from logits
+template <class NumberT>
+class row_processor {
+ public:
+  row_processor() = default;
+  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out.
+  template <class WithT>
+  explicit row_processor(WithT& with)
+      : with_(&with),
+        call_([](void* one, tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
+          static_cast<WithT*>(one)->process(tree, u, logits, out);
+        }) {}
+
+  explicit operator bool() const { return with_ != nullptr; }
+
+  //! Shapes      logits, out [vocab]; of the root, tree is not looked at
+  void operator()(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) const {
+    call_(with_, tree, u, logits, out);
+  }
+
+ private:
+  void* with_ = nullptr;
+  void (*call_)(void*, tree_view, node_id, std::span<const NumberT>, std::span<NumberT>) = nullptr;
+};
+
+//! A drafter whose rows can pass through a text's processor, so that it drafts what the target may write.
+//!
+//! Minimal definition, besides Drafter
+//!   process_rows(process)      a row_processor of its number: rows that are made from now on pass through it; an empty
+//!                              one ends that. Given for each round, before the drafter is asked
+//! Models
+//!   autoregressive; factorised, whose rows are then by node; joint, of such parts
+template <class DrafterT, class NumberT>
+concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
+  drafter.process_rows(process);
+};
+
+}  // namespace espalier

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/processor.hpp"
+#include "espalier/concepts/row_processor.hpp"
+#include "espalier/core/list.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/sampling/softmax.hpp"
+
+namespace espalier::detail {
+
+// The processor of a text in a round, by nodes of its tree.
+//
+// Complexity  process: a copy of the row, the processor's, and one pass that checks it; no allocation after reserve()
+template <class ProcessorT>
+class text_processor {
+ public:
+  void reserve(std::int32_t nodes) { path_.reserve(static_cast<std::size_t>(nodes) + 1); }
+
+  // A round of a text begins. A processor that is idle is none.
+  void open(ProcessorT& processor) { processor_ = is_idle(processor) ? nullptr : &processor; }
+  void close() { processor_ = nullptr; }
+  bool idle() const { return processor_ == nullptr; }
+
+  // Writes the row that follows node u. False, and `out` is the row of the model, where the processor leaves no token,
+  // or a number that is none.
+  template <class NumberT>
+  bool process(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
+    path_.clear();
+    for (node_id a = u; a != root_node; a = tree.parent[a])
+      path_.push_back(tree.token[a]);
+    std::reverse(path_.begin(), path_.end());
+    std::copy(logits.begin(), logits.end(), out.begin());
+    processor_->process(std::span<const token_id>(path_), out);
+    const bool is_usable = is_possible(std::span<const NumberT>(out));
+    if (!is_usable) std::copy(logits.begin(), logits.end(), out.begin());
+    return is_usable;
+  }
+
+  // The drafter's answer, a run cut before its first token that is forbidden.
+  template <class AnswerT>
+  AnswerT operator()(AnswerT answer) {
+    if constexpr (std::is_same_v<AnswerT, token_run> && FilteringProcessor<ProcessorT>) {
+      if (idle()) return answer;
+      std::size_t n = 0;
+      while (n < answer.tokens.size() && processor_->allows(answer.tokens.first(n), answer.tokens[n]))
+        ++n;
+      answer.tokens = answer.tokens.first(n);
+    }
+    return answer;
+  }
+
+  // Rows of this drafter pass through it in this round, or no longer.
+  template <class DrafterT>
+  void attach(DrafterT& drafter, bool on) {
+    if constexpr (ProcessingDrafter<DrafterT, float>) {
+      drafter.process_rows(on && !idle() ? row_processor<float>(*this) : row_processor<float>());
+    } else if constexpr (ProcessingDrafter<DrafterT, double>) {
+      drafter.process_rows(on && !idle() ? row_processor<double>(*this) : row_processor<double>());
+    } else if constexpr (JointDrafter<DrafterT>) {
+      [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+        (attach(drafter.template get<Index>(), on), ...);
+      }
+      (std::make_index_sequence<DrafterT::size()>());
+    }
+  }
+
+ private:
+  ProcessorT* processor_ = nullptr;
+  list<token_id> path_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/constraint.hpp"
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Forbids what a constraint does not allow. What is written after the prompt is what the constraint sees. Without a
+//! constraint, as by default, it is idle.
+//!
+//! Complexity  process: one advance for each node of a tree, once a round; one pass over the row, in words of 32 tokens
+//!             where all or none of them are allowed. Memory is taken for the nodes of the largest tree
+//! Law         Processor's: the row is the model's, renormalised over the tokens that are allowed
+//! Errors      none of its own: where nothing is allowed, the text ends with status::nothing_allowed
+template <Constraint ConstraintT>
+class constrained {
+ public:
+  constrained() = default;
+  explicit constrained(ConstraintT constraint) : constraint_(std::move(constraint)) { begin({}); }
+
+  bool idle() const { return !constraint_; }
+
+  void begin(std::span<const token_id>) {
+    known_.clear();
+    if (constraint_) known_.push_back({-1, constraint_->start()});
+  }
+
+  void commit(std::span<const token_id> tokens) {
+    if (idle()) return;
+    const typename ConstraintT::state_type state = known_[find(tokens)].state;
+    known_.clear();
+    known_.push_back({-1, state});
+  }
+
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    if (idle()) return;
+    constexpr NumberT forbidden = -std::numeric_limits<NumberT>::infinity();
+    constexpr std::size_t width = 32;
+    const std::span<const std::uint32_t> mask = constraint_->allowed(known_[find(path)].state);
+    for (std::size_t first = 0; first < logits.size(); first += width) {
+      const std::uint32_t word = first / width < mask.size() ? mask[first / width] : 0;
+      if (word == ~std::uint32_t{0}) continue;
+      const std::size_t n = (std::min)(width, logits.size() - first);
+      NumberT* const z = logits.data() + first;
+      for (std::size_t i = 0; i < n; ++i)
+        z[i] = (word >> i & 1U) != 0 ? z[i] : forbidden;
+    }
+  }
+
+  bool allows(std::span<const token_id> path, token_id token) {
+    if (idle()) return true;
+    const auto t = static_cast<std::size_t>(token);
+    const std::span<const std::uint32_t> mask = constraint_->allowed(known_[find(path)].state);
+    return t / 32 < mask.size() && (mask[t / 32] >> t % 32 & 1U) != 0;
+  }
+
+ private:
+  // A state that a path of this round leads to. Those after the same state are a list.
+  struct known_state {
+    token_id token;
+    typename ConstraintT::state_type state;
+    std::int32_t first_child = -1, next = -1;
+  };
+
+  std::size_t find(std::span<const token_id> path) {
+    std::size_t at = 0;
+    for (const token_id token : path) {
+      std::int32_t child = known_[at].first_child;
+      while (child >= 0 && known_[static_cast<std::size_t>(child)].token != token)
+        child = known_[static_cast<std::size_t>(child)].next;
+      if (child < 0) {
+        child = static_cast<std::int32_t>(known_.size());
+        known_.push_back({token, constraint_->advance(known_[at].state, token), -1, known_[at].first_child});
+        known_[at].first_child = child;
+      }
+      at = static_cast<std::size_t>(child);
+    }
+    return at;
+  }
+
+  std::optional<ConstraintT> constraint_;
+  std::vector<known_state> known_;  // the text's own first, then those of this round's paths
+};
+
+}  // namespace espalier

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/require_known_token.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Makes what is written begin with these tokens.
+//!
+//! Complexity  process: one pass over the row, none once the tokens are written
+//! Law         Processor's
+//! Errors      input_error for a token outside the vocabulary
+//! Source      forced_decoder_ids of transformers
+class forced_tokens {
+ public:
+  forced_tokens() = default;
+  forced_tokens(std::vector<token_id> tokens, std::int32_t vocab_size) : tokens_(std::move(tokens)) {
+    for (const token_id t : tokens_)
+      detail::require_known_token("forced_tokens", t, vocab_size);
+  }
+
+  void begin(std::span<const token_id>) { written_ = 0; }
+  void commit(std::span<const token_id> tokens) { written_ += tokens.size(); }
+  //! Once all of them are written, too.
+  bool idle() const { return written_ >= tokens_.size(); }
+
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    if (written_ + path.size() >= tokens_.size()) return;
+    const auto next = static_cast<std::size_t>(tokens_[written_ + path.size()]);
+    const NumberT kept = logits[next];
+    std::fill(logits.begin(), logits.end(), -std::numeric_limits<NumberT>::infinity());
+    logits[next] = kept;
+  }
+
+  bool allows(std::span<const token_id> path, token_id token) {
+    return written_ + path.size() >= tokens_.size() || tokens_[written_ + path.size()] == token;
+  }
+
+ private:
+  std::vector<token_id> tokens_;
+  std::size_t written_ = 0;
+};
+
+static_assert(Processor<forced_tokens> && IdlingProcessor<forced_tokens> && FilteringProcessor<forced_tokens>);
+
+}  // namespace espalier

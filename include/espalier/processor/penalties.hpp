@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+struct penalty_options {
+  double repetition = 1;  //!< r, for tokens of prompt and text; 1: none
+  double presence = 0;    //!< p, for tokens of the text
+  double frequency = 0;   //!< f, for each time that a token stands in the text
+
+  static constexpr void describe(auto see) {
+    using self = penalty_options;
+    see(option{"repetition", &self::repetition, "for tokens of prompt and text; 1: none", 0.01, 100});
+    see(option{"presence", &self::presence, "for tokens of the text", -100, 100});
+    see(option{"frequency", &self::frequency, "for each time that a token stands in the text", -100, 100});
+  }
+};
+
+//! Makes tokens less probable that have been there before (or more, with the opposite sign).
+//!
+//!     z'(t) = R(z(t)) - f n(t) - (p if n(t) > 0)     n(t): how often t stands in what was written, path included
+//!     R(z)  = z / r if z > 0, else z r               where t stands in the prompt or in what was written; else z
+//!
+//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken for tokens that are
+//!             new to the text alone
+//! Law         Processor's
+//! Errors      option_error for options out of range
+//! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
+//!             (RepetitionPenaltyLogitsProcessor), prompt included as there. p, f: the OpenAI API, without the prompt as
+//!             there; r comes first, as in vLLM
+class penalties {
+ public:
+  explicit penalties(penalty_options options = {}) : options_(require_options(options)) {}
+
+  const penalty_options& options() const { return options_; }
+  bool idle() const { return options_.repetition == 1 && options_.presence == 0 && options_.frequency == 0; }
+
+  void begin(std::span<const token_id> tokens) {
+    for (const entry& e : seen_)
+      place_[static_cast<std::size_t>(e.token)] = -1;
+    seen_.clear();
+    if (idle()) return;
+    for (const token_id t : tokens)
+      find(t).in_prompt = true;
+  }
+
+  void commit(std::span<const token_id> tokens) {
+    if (idle()) return;
+    for (const token_id t : tokens)
+      ++find(t).times;
+  }
+
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    commit(path);
+    for (const entry& e : seen_) {
+      if (e.times == 0 && !e.in_prompt) continue;
+      NumberT& z = logits[static_cast<std::size_t>(e.token)];
+      const double x = static_cast<double>(z);
+      const double repeated = x > 0 ? x / options_.repetition : x * options_.repetition;
+      const double n = e.times;
+      z = static_cast<NumberT>(repeated - options_.frequency * n - (n > 0 ? options_.presence : 0));
+    }
+    for (const token_id t : path)
+      --find(t).times;
+  }
+
+ private:
+  struct entry {
+    token_id token;
+    std::int32_t times = 0;  // in what was written
+    bool in_prompt = false;
+  };
+
+  entry& find(token_id token) {
+    const auto t = static_cast<std::size_t>(token);
+    if (t >= place_.size()) place_.resize(t + 1, -1);
+    if (place_[t] < 0) {
+      place_[t] = static_cast<std::int32_t>(seen_.size());
+      seen_.push_back({token});
+    }
+    return seen_[static_cast<std::size_t>(place_[t])];
+  }
+
+  penalty_options options_;
+  std::vector<entry> seen_;
+  std::vector<std::int32_t> place_;  // by token: its entry, or -1
+};
+
+static_assert(Processor<penalties> && IdlingProcessor<penalties>);
+
+}  // namespace espalier

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! Several processors, one after the other.
+//!
+//!     processors process(penalties({.frequency = 0.5}), minimum_length(20, ends, vocab_size));
+//!
+//! Law         Processor's. What one of them forbids stays forbidden; numbers depend on the order
+template <Processor... ProcessorsT>
+class processors {
+ public:
+  processors() = default;
+  explicit processors(ProcessorsT... parts) requires(sizeof...(ProcessorsT) > 0) : parts_(std::move(parts)...) {}
+
+  void begin(std::span<const token_id> tokens) {
+    std::apply([&](auto&... part) { (part.begin(tokens), ...); }, parts_);
+  }
+  void commit(std::span<const token_id> tokens) {
+    std::apply([&](auto&... part) { (part.commit(tokens), ...); }, parts_);
+  }
+  bool idle() const {
+    return std::apply([](const auto&... part) { return (detail::is_idle(part) && ...); }, parts_);
+  }
+
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    const auto process_one = [&](auto& part) {
+      if (!detail::is_idle(part)) part.process(path, logits);
+    };
+    std::apply([&](auto&... part) { (process_one(part), ...); }, parts_);
+  }
+
+  bool allows(std::span<const token_id> path, token_id token) {
+    return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
+  }
+
+ private:
+  std::tuple<ProcessorsT...> parts_;
+};
+
+}  // namespace espalier
