@@ -69,7 +69,7 @@ double bias(const espalier::testing::tiny_model& w, PolicyT policy, VerifierT ve
     grown.reset(0);
     espalier::grow(fresh, grown, drafter, chance);
     const tree_view view = grown;
-    espalier::testing::detail::target_rows target;
+    espalier::testing::detail::target_rows<double> target;
     for (node_id u = 0; u < view.n_nodes; ++u) {
       std::vector<token_id> path;
       for (node_id a = u; a != root_node; a = view.parent[a])

@@ -12,6 +12,7 @@
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/delayed.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
 #include "espalier/tree_policy/dyspec_threshold.hpp"
 #include "espalier/tree_policy/iid_paths.hpp"
@@ -55,6 +56,7 @@ void check(const char* name, const PolicyT& policy, const VerifierT& verifier) {
 
 void rounds_are_lossless() {
   check("chain, target only", chain({.length = 3}), target_only());
+  check("DynaTree, target only", dynatree({.budget = 6, .base_depth = 2, .max_depth = 2}), target_only());
   check("sampled chain, naive", sampled_chain({.length = 3}), naive());
   check("sampled chain, block verification", sampled_chain({.length = 3}), block_verification());
   const iid_paths paths({.paths = 2, .length = 2});
@@ -67,6 +69,14 @@ void rounds_are_lossless() {
   check("DySpec, traversal", drawn, traversal_without_replacement());
   check("DySpec by levels, residual walk", dyspec_threshold({.budget = 4, .max_depth = 3, .threshold = 0.3}),
         residual_walk());
+}
+
+void exponentials_are_right() {
+  double off = 0;
+  for (float x = 0; x < 80; x += 0.0137F)
+    off =
+        std::fmax(off, std::fabs(static_cast<double>(detail::exp_of_minus(x)) * std::exp(static_cast<double>(x)) - 1));
+  expect(off < 1e-5 && detail::exp_of_minus(0.0F) == 1, "exponentials of float");
 }
 
 void logarithms_are_right() {
@@ -95,6 +105,7 @@ void uniforms_have_24_bits() {
 
 int main() {
   rounds_are_lossless();
+  exponentials_are_right();
   logarithms_are_right();
   uniforms_have_24_bits();
   std::printf("rounds in float: largest difference %g\n", worst);

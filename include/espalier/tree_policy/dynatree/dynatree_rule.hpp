@@ -6,6 +6,7 @@
 
 #include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/exponential.hpp"
 #include "espalier/tree_policy/growth/layer.hpp"
 
@@ -71,10 +72,10 @@ class dynatree_rule {
 
   //! Whether a node of this depth in the tree (the root's is 0) gets children.
   ESPALIER_HOST_DEVICE bool expands(std::int32_t depth, float path_log_prob) const {
-    const double probability = detail::exp_of_minus(-static_cast<double>(path_log_prob));
-    return probability >= now_.prune_probability && depth - 1 < now_.max_depth &&
-           probability >= now_.stop_probability &&
-           (depth - 1 < now_.base_depth || probability >= now_.deep_probability);
+    const wide_number probability = detail::exp_of_minus(-static_cast<wide_number>(path_log_prob));
+    const auto reaches = [=](double least) { return probability >= static_cast<wide_number>(least); };
+    return reaches(now_.prune_probability) && depth - 1 < now_.max_depth && reaches(now_.stop_probability) &&
+           (depth - 1 < now_.base_depth || reaches(now_.deep_probability));
   }
 
   //! How many, where the largest probability of its row is `confidence`.
