@@ -32,7 +32,7 @@ template <class PolicyT>
 void check_tree(const nlohmann::json& expected, PolicyT policy, testing::row_drafter& drafter) {
   const auto uniforms = expected["u"].get<std::vector<double>>();
   script_chance chance(uniforms);
-  const tree<> t = grow(policy, drafter, chance);
+  const tree<> t = grow_below_none(policy, drafter, chance);
   const tree_view view = t;
   REQUIRE(chance.used() == uniforms.size());
   REQUIRE(std::vector<node_id>(view.parent, view.parent + view.n_nodes) ==
@@ -78,10 +78,11 @@ TEST_CASE("no child is drawn twice, and the budget is used where the draft can g
       return row;
     });
     philox_chance chance(seed, 0, 0);
-    const tree<> t = grow(dyspec_greedy({.budget = 40}), drafter, chance);
+    const tree<> t = grow_below_none(dyspec_greedy({.budget = 40}), drafter, chance);
     REQUIRE(t.full());
     REQUIRE(t.size() == 41);
-    const tree<> layers = grow(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001}), drafter, chance);
+    const tree<> layers =
+        grow_below_none(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001}), drafter, chance);
     REQUIRE(layers.view().n_draws == layers.size() - 1);
     REQUIRE(drafter.passes <= 9);
   }

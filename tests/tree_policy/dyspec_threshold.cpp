@@ -74,7 +74,7 @@ testing::row_drafter uneven_drafter(std::uint32_t seed, std::size_t vocab) {
 
 tree<> threshold_tree(dyspec_threshold_options options, testing::row_drafter& drafter, std::uint32_t seed) {
   philox_chance chance(seed, 0, 0);
-  return grow(dyspec_threshold(options), drafter, chance);
+  return grow_below_none(dyspec_threshold(options), drafter, chance);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 // One tree of any size below a root that is no token. The drafter counts its passes anew.
 template <class PolicyT, class ChanceT>
-espalier::tree<> grow(PolicyT policy, espalier::testing::row_drafter& drafter, ChanceT& chance) {
+espalier::tree<> grow_below_none(PolicyT policy, espalier::testing::row_drafter& drafter, ChanceT& chance) {
   espalier::tree<> t(policy.max_nodes());
   t.reset(-1);
   drafter.reserve(policy.max_nodes());

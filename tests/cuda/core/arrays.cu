@@ -17,6 +17,7 @@
 #include "raises.hpp"
 
 using namespace espalier;
+namespace gpu = espalier::cuda;
 using espalier_test::to_device;
 using espalier_test::to_host;
 
@@ -35,19 +36,19 @@ __global__ void grow(tree_writer tree, growth by, std::int32_t limit, node_id* g
 }
 
 __global__ void reverse_block(std::int32_t* numbers) {
-  auto* copy = reinterpret_cast<std::int32_t*>(cuda::shared_memory());
+  auto* copy = reinterpret_cast<std::int32_t*>(gpu::shared_memory());
   copy[threadIdx.x] = numbers[blockIdx.x * blockDim.x + threadIdx.x];
   __syncthreads();
   numbers[blockIdx.x * blockDim.x + threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
 }
 
-__global__ void find_faults(cuda::fault* found) {
+__global__ void find_faults(gpu::fault* found) {
   if (threadIdx.x % 2 == 1)
-    cuda::report(found, {cuda::fault::kind::bad_logit, row_origin::after_node(row_origin::model::target, 0, 3),
-                         static_cast<token_id>(threadIdx.x), NAN});
+    gpu::report(found, {gpu::fault::kind::bad_logit, row_origin::after_node(row_origin::model::target, 0, 3),
+                        static_cast<token_id>(threadIdx.x), NAN});
 }
 
-__global__ void draw_numbers(cuda::text_batch texts, double* uniform) {
+__global__ void draw_numbers(gpu::text_batch texts, double* uniform) {
   *uniform = texts.at(0).chance().uniform({5, 2, purpose::residual});
 }
 
@@ -63,12 +64,12 @@ TEST_CASE("A tree grown on the device is the host's") {
   for (std::size_t i = 0; i < parents.size(); ++i)
     expected_nodes.push_back(parents[i] < expected.size() ? expected.draw(parents[i], tokens[i], -0.5F) : no_node);
 
-  const cuda::tree grown(8);
+  const gpu::tree grown(8);
   const auto device_parents = to_device(parents);
   const auto device_tokens = to_device(tokens);
-  const cuda::device_array<node_id> nodes(parents.size());
-  cuda::launch("grow", grow, {}, nullptr, grown.writer(), growth{device_parents.data(), device_tokens.data(), 8}, limit,
-               nodes.data());
+  const gpu::device_array<node_id> nodes(parents.size());
+  gpu::launch("grow", grow, {}, nullptr, grown.writer(), growth{device_parents.data(), device_tokens.data(), 8}, limit,
+              nodes.data());
   CHECK(to_host(nodes) == expected_nodes);
   const tree_writer w = grown.writer();
   const tree_view host = expected;
@@ -88,13 +89,13 @@ TEST_CASE("A tree grown on the device is the host's") {
 
 TEST_CASE("A kernel has the shared memory that it is launched with") {
   const auto threads = GENERATE(1U, 33U, 1024U);
-  const auto bytes = GENERATE(std::size_t{4096}, cuda::unasked_shared_bytes + 16);
+  const auto bytes = GENERATE(std::size_t{4096}, gpu::unasked_shared_bytes + 16);
   std::vector<std::int32_t> numbers(3 * threads);
   for (std::size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = static_cast<std::int32_t>(i);
   const auto device = to_device(numbers);
-  cuda::launch("reverse_block", reverse_block, {.grid = 3, .threads = threads, .shared_bytes = bytes}, nullptr,
-               device.data());
+  gpu::launch("reverse_block", reverse_block, {.grid = 3, .threads = threads, .shared_bytes = bytes}, nullptr,
+              device.data());
   for (std::size_t b = 0; b < 3; ++b)
     std::reverse(numbers.begin() + static_cast<std::ptrdiff_t>(b * threads),
                  numbers.begin() + static_cast<std::ptrdiff_t>((b + 1) * threads));
@@ -102,44 +103,44 @@ TEST_CASE("A kernel has the shared memory that it is launched with") {
 }
 
 TEST_CASE("One of several faults is kept whole, and raised on the host") {
-  const auto found = to_device(std::vector<cuda::fault>(1));
-  cuda::launch("find_faults", find_faults, {.threads = 64}, nullptr, found.data());
-  const cuda::fault kept = to_host(found)[0];
+  const auto found = to_device(std::vector<gpu::fault>(1));
+  gpu::launch("find_faults", find_faults, {.threads = 64}, nullptr, found.data());
+  const gpu::fault kept = to_host(found)[0];
   CHECK(kept.token % 2 == 1);
-  CHECK(message_of<numeric_error>([&] { cuda::raise_fault(kept); }) ==
+  CHECK(message_of<numeric_error>([&] { gpu::raise_fault(kept); }) ==
         "the target's logit of token " + std::to_string(kept.token) +
             " after node 3 of sequence 0 is nan; logits must be finite or minus infinity. The model or its weights are "
             "damaged.");
-  CHECK_NOTHROW(cuda::raise_fault({}));
+  CHECK_NOTHROW(gpu::raise_fault({}));
 }
 
 TEST_CASE("The device draws the host's random numbers") {
-  const auto state = to_device(std::vector<cuda::text_state>{{4, 100, 1, 99}});
-  const cuda::device_array<double> uniform(1);
-  cuda::launch("draw_numbers", draw_numbers, {}, nullptr, cuda::text_batch::of({}, {nullptr, state.data(), 0}),
-               uniform.data());
+  const auto state = to_device(std::vector<gpu::text_state>{{4, 100, 1, 99}});
+  const gpu::device_array<double> uniform(1);
+  gpu::launch("draw_numbers", draw_numbers, {}, nullptr, gpu::text_batch::of({}, {nullptr, state.data(), 0}),
+              uniform.data());
   CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));
 }
 
 TEST_CASE("A call that fails says which it is and why") {
-  CHECK_THROWS_AS(cuda::device_array<double>(std::size_t{1} << 50), cuda_error);
-  CHECK_THROWS_AS(cuda::launch("reverse_block", reverse_block, {.threads = 5000}, nullptr, nullptr), cuda_error);
-  CHECK(message_of<cuda_error>([] { cuda::require(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
+  CHECK_THROWS_AS(gpu::device_array<double>(std::size_t{1} << 50), cuda_error);
+  CHECK_THROWS_AS(gpu::launch("reverse_block", reverse_block, {.threads = 5000}, nullptr, nullptr), cuda_error);
+  CHECK(message_of<cuda_error>([] { gpu::require(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
         "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation).");
-  CHECK_NOTHROW(cuda::device_array<int>(3));
+  CHECK_NOTHROW(gpu::device_array<int>(3));
 }
 
 TEST_CASE("Arrays move, and copy in the order of their stream") {
-  cuda::device_array<std::int32_t> a(4);
-  const cuda::pinned_array<std::int32_t> from(4), to(4);
+  gpu::device_array<std::int32_t> a(4);
+  const gpu::pinned_array<std::int32_t> from(4), to(4);
   for (std::size_t i = 0; i < 4; ++i)
     from[i] = static_cast<std::int32_t>(i) - 9, to[i] = 0;
-  cuda::device_array<std::int32_t> b = std::move(a);
+  gpu::device_array<std::int32_t> b = std::move(a);
   CHECK(a.data() == nullptr);
   a = std::move(b);
   a.upload(from.span(), nullptr);
   a.download(to.span().first(2), nullptr, 2);
-  cuda::require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  gpu::require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   CHECK(to[0] == -7);
   CHECK(to[1] == -6);
   CHECK(to[2] == 0);

@@ -19,6 +19,7 @@
 #include "espalier/testing/random_tree.hpp"
 
 using namespace espalier;
+namespace gpu = espalier::cuda;
 using espalier_test::to_device;
 using espalier_test::to_host;
 
@@ -56,8 +57,8 @@ struct manner {
   std::int32_t extra_context = 0;
   std::int32_t shared_bytes = 228 * 1024;
 
-  cuda::attention_tuning tuning() const {
-    cuda::attention_tuning of;
+  gpu::attention_tuning tuning() const {
+    gpu::attention_tuning of;
     of.multiprocessors = 132;
     of.shared_bytes = shared_bytes;
     of.small_tile_cost = tile_rows == 64 ? 1 : 1000;
@@ -82,7 +83,7 @@ std::vector<std::vector<NumberT>> run(const model& m, const pass& p, const manne
   const auto prefix = static_cast<std::int32_t>(p.prefix.size()), columns = static_cast<std::int32_t>(p.columns.size()),
              n_rows = static_cast<std::int32_t>(p.rows.size()), all_rows = n_rows + how.padding;
   const std::int32_t context = prefix + columns + how.extra_context, words = mask_words(columns);
-  cuda::kv_view<NumberT> kv;
+  gpu::kv_view<NumberT> kv;
   kv.page_size = how.page_size > 0 ? how.page_size : context;
   kv.max_pages = (context + kv.page_size - 1) / kv.page_size;
   kv.row_size = m.kv_heads * m.dim;
@@ -119,16 +120,16 @@ std::vector<std::vector<NumberT>> run(const model& m, const pass& p, const manne
   const auto sequence = to_device(sequences);
   kv.data = on_device.data();
   kv.pages = how.page_size > 0 ? page.data() : nullptr;
-  cuda::forward_batch_view batch;
+  gpu::forward_batch_view batch;
   batch.n_rows = all_rows;
   batch.n_sequences = 1;
   batch.max_context = context;
   batch.sequence_of = belongs.data();
   batch.sequences = sequence.data();
   batch.mask = bits.data();
-  cuda::attention_shape shape{m.group * m.kv_heads, m.kv_heads, m.dim, all_rows, context};
+  gpu::attention_shape shape{m.group * m.kv_heads, m.kv_heads, m.dim, all_rows, context};
   shape.batch_invariant = true;
-  const cuda::tree_attention<NumberT> attention(shape, how.tuning());
+  const gpu::tree_attention<NumberT> attention(shape, how.tuning());
   attention.run(asked.data(), kv, 0, batch, 1.0F / std::sqrt(static_cast<float>(m.dim)), out.data(), nullptr);
   const auto got = to_host(out);
   std::vector<std::vector<NumberT>> rows;

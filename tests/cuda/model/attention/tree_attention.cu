@@ -23,6 +23,7 @@
 #include "raises.hpp"
 
 using namespace espalier;
+namespace gpu = espalier::cuda;
 using espalier_test::to_device;
 using espalier_test::to_host;
 
@@ -143,14 +144,14 @@ struct problem {
   std::int32_t width() const { return s.group * s.kv_heads * s.dim; }
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(s.dim)); }
 
-  cuda::attention_shape shape() const {
+  gpu::attention_shape shape() const {
     return {s.group * s.kv_heads, s.kv_heads, s.dim, n_rows(), max_context, stride, s.batch_invariant};
   }
 
   // Padding rows are 7, and so are those that were not written.
-  std::vector<NumberT> run(const cuda::attention_tuning& tuning) const {
+  std::vector<NumberT> run(const gpu::attention_tuning& tuning) const {
     const on_device there(*this);
-    const cuda::tree_attention<NumberT> attention(shape(), tuning);
+    const gpu::tree_attention<NumberT> attention(shape(), tuning);
     attention.run(there.query.data(), there.kv, layer, there.view, scale(), there.out.data(), nullptr);
     return to_host(there.out);
   }
@@ -175,14 +176,14 @@ struct problem {
       kv.pages = p.s.page_size > 0 ? page.data() : nullptr;
     }
 
-    cuda::device_array<std::uint32_t> words;
-    cuda::device_array<batch_sequence> sequence;
-    cuda::device_array<std::int32_t> belongs;
-    cuda::device_array<NumberT> numbers;
-    cuda::device_array<std::int32_t> page;
-    cuda::device_array<NumberT> query, out;
-    cuda::forward_batch_view view;
-    cuda::kv_view<NumberT> kv;
+    gpu::device_array<std::uint32_t> words;
+    gpu::device_array<batch_sequence> sequence;
+    gpu::device_array<std::int32_t> belongs;
+    gpu::device_array<NumberT> numbers;
+    gpu::device_array<std::int32_t> page;
+    gpu::device_array<NumberT> query, out;
+    gpu::forward_batch_view view;
+    gpu::kv_view<NumberT> kv;
   };
 
   // Slots that a row sees, ascending.
@@ -275,14 +276,14 @@ struct problem {
   std::vector<batch_sequence> sequences;
   std::vector<std::int32_t> sequence_of, pages;
   std::vector<NumberT> cache, queries;
-  cuda::kv_view<NumberT> kv;  // on the host
+  gpu::kv_view<NumberT> kv;  // on the host
   std::int32_t max_context = 0, stride = 0;
 };
 
 // A tuning under which tiles of so many rows, so many splits where there is work for them, and so many stages are
 // chosen.
-cuda::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::int32_t stages) {
-  cuda::attention_tuning tuning;
+gpu::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::int32_t stages) {
+  gpu::attention_tuning tuning;
   tuning.multiprocessors = 1 << 20;
   tuning.max_splits = splits;
   tuning.start_cost = tuning.merge_cost = 0;
@@ -295,7 +296,7 @@ cuda::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::
 }
 
 template <class NumberT>
-void check(const setting& s, const cuda::attention_tuning& tuning, std::uint32_t seed = 1) {
+void check(const setting& s, const gpu::attention_tuning& tuning, std::uint32_t seed = 1) {
   const problem<NumberT> p(s, seed);
   const double worst = p.worst(p.run(tuning));
   INFO("prefix " << s.parts[0].prefix << ", nodes " << s.parts[0].nodes << ", group " << s.group << ", dim " << s.dim
@@ -429,7 +430,7 @@ TEST_CASE("Attention of ragged sequences in either cache") {
     check<__nv_bfloat16>(s, chosen(128, 5, 2));
     if (s.group == 3) check<float>(s, chosen(64, 4, 2));
   }
-  check<__half>(s, cuda::attention_tuning_of_device());
+  check<__half>(s, gpu::attention_tuning_of_device());
 }
 
 TEST_CASE("Other number types and head dimensions run without tensor cores") {
@@ -534,21 +535,21 @@ TEST_CASE("A captured attention follows lengths in the memory of the device") {
   const problem<__half>::on_device there(p);
   auto tuning = chosen(64, 5, 2);
   tuning.path_context = GENERATE(0, 2000);
-  const cuda::tree_attention<__half> attention(p.shape(), tuning);
+  const gpu::tree_attention<__half> attention(p.shape(), tuning);
   cudaStream_t stream;
-  cuda::require(cudaStreamCreate(&stream), "cudaStreamCreate");
+  gpu::require(cudaStreamCreate(&stream), "cudaStreamCreate");
   cudaGraph_t graph;
-  cuda::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  gpu::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   attention.run(there.query.data(), there.kv, p.layer, there.view, p.scale(), there.out.data(), stream);
-  cuda::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  gpu::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t round;
-  cuda::require(cudaGraphInstantiate(&round, graph, 0), "cudaGraphInstantiate");
+  gpu::require(cudaGraphInstantiate(&round, graph, 0), "cudaGraphInstantiate");
   for (const std::int32_t prefix : {500, 0, 1, 64, 200, 470}) {
     // The tree moves down with its prefix: what is there then are tokens of the old prefix, with other counts.
     p.sequences[0].prefix = prefix;
     there.sequence.upload(p.sequences, stream);
-    cuda::require(cudaGraphLaunch(round, stream), "cudaGraphLaunch");
-    cuda::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    gpu::require(cudaGraphLaunch(round, stream), "cudaGraphLaunch");
+    gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     const auto got = to_host(there.out);
     int wrong = 0;
     for (std::int32_t row = 0; row < p.n_rows() - s.padding; ++row) {
@@ -563,16 +564,16 @@ TEST_CASE("A captured attention follows lengths in the memory of the device") {
     }
     CHECK(wrong == 0);
   }
-  cuda::require(cudaGraphExecDestroy(round), "cudaGraphExecDestroy");
-  cuda::require(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  cuda::require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  gpu::require(cudaGraphExecDestroy(round), "cudaGraphExecDestroy");
+  gpu::require(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  gpu::require(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
 TEST_CASE("Attention is planned by shapes") {
-  const cuda::attention_shape shape{32, 8, 128, 1025, 20000};
-  const auto h100 = cuda::attention_tuning_for(90, 132);
+  const gpu::attention_shape shape{32, 8, 128, 1025, 20000};
+  const auto h100 = gpu::attention_tuning_for(90, 132);
   const auto plan = [&](std::int32_t rows, std::int32_t context) {
-    return cuda::detail::plan_attention(shape, h100, rows, 1, context);
+    return gpu::detail::plan_attention(shape, h100, rows, 1, context);
   };
   // One row fills the device by splits; many rows do so by tiles, large ones.
   CHECK(plan(1, 17000).n_splits >= 16);
@@ -585,22 +586,22 @@ TEST_CASE("Attention is planned by shapes") {
     const auto p = plan(rows, 17000);
     CHECK(p.n_tiles * 64 * p.row_groups >= rows * 4);
     // Parts have room; what has none is split less.
-    CHECK(cuda::detail::rows_of_parts(shape, h100) >= static_cast<std::size_t>(p.n_splits > 1 ? p.n_splits * rows : 0));
+    CHECK(gpu::detail::rows_of_parts(shape, h100) >= static_cast<std::size_t>(p.n_splits > 1 ? p.n_splits * rows : 0));
   }
   // By position there are always 8 splits where the context has as many blocks; short contexts need no tiles.
-  cuda::attention_shape invariant = shape;
+  gpu::attention_shape invariant = shape;
   invariant.batch_invariant = true;
   for (const std::int32_t rows : {1, 65, 1025}) {
     for (const std::int32_t context : {100, 1024, 17000}) {
-      const auto p = cuda::detail::plan_attention(invariant, h100, rows, 1, context);
+      const auto p = gpu::detail::plan_attention(invariant, h100, rows, 1, context);
       CHECK(p.n_splits == std::min(8, (context + 63) / 64));
       CHECK((p.n_tiles == 0) == (context == 100 ? rows < 1025 : context == 1024 && rows == 1));
     }
   }
-  CHECK(cuda::detail::rows_of_parts(invariant, h100) == 8 * 1025);
+  CHECK(gpu::detail::rows_of_parts(invariant, h100) == 8 * 1025);
   for (const std::int32_t rows : {64, 128}) {
     for (const std::int32_t splits : {1, 5}) {
-      const auto p = cuda::detail::plan_attention(shape, chosen(rows, splits, 2), 40, 1, 3000);
+      const auto p = gpu::detail::plan_attention(shape, chosen(rows, splits, 2), 40, 1, 3000);
       CHECK(p.row_groups == rows / 64);
       CHECK(p.n_splits == splits);
     }
@@ -608,7 +609,7 @@ TEST_CASE("Attention is planned by shapes") {
 }
 
 TEST_CASE("Attention refuses shapes that no kernel takes") {
-  using attention = cuda::tree_attention<float>;
+  using attention = gpu::tree_attention<float>;
   CHECK(says(message_of<option_error>([] { attention({6, 4, 64, 1, 1}); }), "multiple of n_kv_heads"));
   CHECK(says(message_of<option_error>([] { attention({4, 2, 257, 1, 1}); }), "head_dim"));
   CHECK(says(message_of<option_error>([] { attention({4, 0, 64, 1, 1}); }), "n_kv_heads"));
