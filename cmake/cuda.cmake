@@ -33,6 +33,7 @@ target_compile_options(espalier_cuda_flags INTERFACE
 
 # Flags of code for a GPU that is not here, which nobody runs: nvcc compiles all of it, and takes no time to optimise.
 add_library(espalier_unrun_cuda_flags INTERFACE)
+target_compile_options(espalier_unrun_cuda_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O0>)
 if(ESPALIER_HAS_CUDA AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   target_compile_options(espalier_unrun_cuda_flags INTERFACE "SHELL:$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile max>")
 endif()
