@@ -53,6 +53,13 @@ set(espalier_core_headers
   include/espalier/concepts/row_processor.hpp
   include/espalier/concepts/tree_policy.hpp
   include/espalier/concepts/verifier.hpp
+  include/espalier/constraint/automaton/byte_dfa.hpp
+  include/espalier/constraint/automaton/byte_nfa.hpp
+  include/espalier/constraint/automaton/character_set.hpp
+  include/espalier/constraint/automaton/regex_parser.hpp
+  include/espalier/constraint/regular_expression.hpp
+  include/espalier/constraint/token_automaton.hpp
+  include/espalier/constraint/vocabulary_trie.hpp
   include/espalier/processor/banned_sequences.hpp
   include/espalier/processor/constrained.hpp
   include/espalier/processor/forced_tokens.hpp
@@ -249,6 +256,10 @@ set(espalier_views_headers
 
 # espalier::files: adds nlohmann-json to core and selector.
 set(espalier_files_headers
+  include/espalier/constraint/automaton/integer_range.hpp
+  include/espalier/constraint/automaton/schema_parser.hpp
+  include/espalier/constraint/automaton/schema_text.hpp
+  include/espalier/constraint/json_schema.hpp
   include/espalier/model/files/cost_file.hpp
   include/espalier/model/files/file_bytes.hpp
   include/espalier/model/files/gguf_file.hpp

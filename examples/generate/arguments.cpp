@@ -51,6 +51,13 @@ void add_text(CLI::App& app, arguments& result) {
     if (text.empty()) throw usage_error("--stop must not be empty.");
     result.stop.push_back(text);
   });
+  f.add(group, "--regex", "PATTERN", "write what matches this regular expression, all of it",
+        [&](const std::string& text) {
+          if (text.empty()) throw usage_error("--regex must not be empty.");
+          result.regex = text;
+        });
+  f.add(group, "--json-schema", "FILE", "write JSON that this schema describes",
+        [&](const std::string& path) { result.json_schema = path; });
 }
 
 // A flag that names parts of the registry: one of them, or to compare a list with commas.
@@ -244,6 +251,12 @@ void check(const arguments& result) {
         "do not go with it.");
   }
   if (result.raw && !result.system.empty()) throw usage_error("--system says something in a chat, which --raw is not.");
+  if (!result.regex.empty() && !result.json_schema.empty())
+    throw usage_error("--regex and --json-schema do not go together.");
+  if (result.constrains() && result.device == device_kind::cuda) {
+    throw usage_error(fmt::format("--{} chooses tokens on the host: it does not go with --device cuda.",
+                                  result.regex.empty() ? "json-schema" : "regex"));
+  }
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }

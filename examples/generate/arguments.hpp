@@ -62,6 +62,9 @@ struct arguments {
   std::string system;  //!< said before a chat
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
+  std::string regex;        //!< that texts match; empty: any
+  std::string json_schema;  //!< a file with the schema of what is written; empty: any
+  bool constrains() const { return !regex.empty() || !json_schema.empty(); }
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for the method

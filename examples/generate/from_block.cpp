@@ -11,9 +11,9 @@ written_text write_from_block(const assignment& work) {
   written_text result;
   espalier::block_diffusion block(*work.models.block);
   with_policy(work.arguments, work.method, [&]<class PartT>(const PartT& part) {
-    // Policies that take a block as it is need no sampler, unless flags set one.
+    // Policies that take a block as it is need no sampler, unless flags set one; a constraint needs rows by node.
     if constexpr (espalier::TreePolicy<typename PartT::type, decltype(block), espalier::philox_chance>) {
-      if (work.arguments.draft_options.empty()) {
+      if (work.arguments.draft_options.empty() && !work.arguments.constrains()) {
         result = write_with(block, part.make(), work);
         return;
       }

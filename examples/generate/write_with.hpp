@@ -2,6 +2,7 @@
 #pragma once
 
 #include "chosen_verifier.hpp"
+#include "constraint_of.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "methods.hpp"
@@ -19,7 +20,8 @@ written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& wo
   models::model_set& models = work.models;
   chosen_verifier<PolicyT::sampling> verifier(work.verifier);
   espalier::contiguous_kv& kv = models.target_cache(work.arguments.commit);
-  auto decode = espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target);
+  auto decode =
+      espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target, constraint_of(work));
   return write_by(decode, work);
 }
 

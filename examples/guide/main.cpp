@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "espalier/constraint/regular_expression.hpp"
+#include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -20,6 +22,9 @@
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/processor/constrained.hpp"
+#include "espalier/processor/penalties.hpp"
+#include "espalier/processor/processors.hpp"
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/cascade.hpp"
@@ -179,6 +184,25 @@ std::string sample(std::uint64_t seed, statistics& stats) {
   return {tokens.begin(), tokens.end()};
 }
 
+std::string write_a_date() {
+  autoregressive drafter(copying_backend{3, {}}, token_kv(1024));
+  token_kv cache(1024);
+  // [constrain]
+  std::vector<std::string> pieces(128);  // the bytes of each token; here it is one, but for 0, which ends texts
+  for (std::size_t token = 1; token < 128; ++token)
+    pieces[token] = static_cast<char>(token);
+  const vocabulary_trie vocabulary(pieces, {0});
+  processors process(penalties({.presence = 0.5}),
+                     constrained(regular_expression("(Mon|Tue|Wed)day, \\d{1,2} May", vocabulary)));
+  auto decode = make_decoder(drafter, caterpillar(6), greedy(), cache, copying_backend{8, {}}, {}, process);
+  decode.begin(prompt, {.max_tokens = 100, .tokens = {0}});
+  while (decode.step()) {
+  }
+  // [constrain]
+  const auto written = decode.current().written();
+  return {written.begin(), written.end() - 1};
+}
+
 std::string sample_one_path() {
   // [prove]
   testing::check_lossless(sampled_chain({.length = 3}), one_path());
@@ -225,8 +249,11 @@ int main() {
   const std::string sampled = sample(7, sampling);
   std::printf("\n%s\n%.2f tokens a target pass\n\n%s\n", sampled.c_str(), sampling.tokens_per_round(),
               sample_one_path().c_str());
-  return written == expected && write_with_two() == expected && write_by_costs() == expected &&
-                 write_runs_by_costs() == expected && sample(7, sampling) == sampled
+  const std::string date = write_a_date();
+  std::printf("\n%s\n", date.c_str());
+  return written == expected && date.find("day, ") == 3 && date.substr(date.size() - 4) == " May" &&
+                 write_with_two() == expected && write_by_costs() == expected && write_runs_by_costs() == expected &&
+                 sample(7, sampling) == sampled
              ? 0
              : 1;
 }

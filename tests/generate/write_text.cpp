@@ -128,3 +128,30 @@ TEST_CASE("prompts come from a file, as texts or tokens", "[generate]") {
   CHECK(object.at("texts").at(2).at("tokens").size() == 4);
   CHECK(object.at("statistics").at("tokens") == 12);
 }
+
+TEST_CASE("what is written matches --regex, by every drafter", "[generate]") {
+  const std::string pattern = "--regex '(It was|There were) [a-z]+ [a-z ]{5,20}\\.' --prompt 'A day.' --max-tokens 40 ";
+  const std::string expected = text_of(written(pattern + "--method plain"));
+  CHECK((expected.rfind("It was", 0) == 0 || expected.rfind("There were", 0) == 0));
+  CHECK(expected.back() == '.');
+  for (const char* drafter : {"--method dynatree", "--drafter block", "--drafter prompt-lookup --method chain"}) {
+    INFO(drafter);
+    const json object = written(pattern + drafter);
+    CHECK(text_of(object) == expected);
+    CHECK(object.at("texts").at(0).at("end") == "stop token");
+  }
+  CHECK(contains(run("--regex '(a'").err, "has its end at position 2"));
+  CHECK(run("--regex '(a'").status != 0);
+}
+
+TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
+  const std::string path = scratch() + "/schema.json";
+  std::ofstream(path) << R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+    "age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["name", "age"]})";
+  const json value =
+      json::parse(text_of(written("--json-schema " + path + " --prompt 'As JSON: ' --max-tokens 60")), nullptr, false);
+  REQUIRE(value.is_object());
+  CHECK((value.at("name").is_string() && value.at("age") >= 0 && value.at("age") <= 120));
+  CHECK(contains(run("--json-schema /there/is/none").err, "--json-schema /there/is/none cannot be read"));
+  CHECK(contains(run("--regex a --json-schema " + path).err, "do not go together"));
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "espalier/constraint/automaton/byte_nfa.hpp"
+
+namespace espalier::detail {
+
+// The deterministic automaton of a byte_nfa, made as far as it is asked for: a state is a set of states of the latter.
+//
+// Complexity  next: one look-up where it is known, else O(states of the set)
+class byte_dfa {
+ public:
+  static constexpr std::int32_t dead = -1;
+
+  // Accepts what leads from the part's begin to its end.
+  byte_dfa(byte_nfa nfa, nfa_part all) : nfa_(std::move(nfa)), end_(all.end) {
+    mark_.resize(static_cast<std::size_t>(nfa_.size()));
+    begin_set();
+    close(all.begin);
+    start_ = number_of_set();
+  }
+
+  std::int32_t start() const { return start_; }
+  bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
+  std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
+
+  std::int32_t next(std::int32_t state, std::uint8_t byte) {
+    if (state == dead) return dead;
+    const std::int32_t known = states_[static_cast<std::size_t>(state)].next[byte];
+    return known != unknown ? known : make(state, byte);
+  }
+
+ private:
+  static constexpr std::int32_t unknown = -2;
+
+  struct dfa_state {
+    std::vector<std::int32_t> of;  // states that take a byte, in order
+    bool accepts = false;
+    std::array<std::int32_t, 256> next;
+  };
+
+  std::int32_t make(std::int32_t state, std::uint8_t byte) {
+    begin_set();
+    for (const std::int32_t s : states_[static_cast<std::size_t>(state)].of) {
+      if (nfa_[s].low <= byte && byte <= nfa_[s].high) close(nfa_[s].to);
+    }
+    const std::int32_t to = number_of_set();
+    states_[static_cast<std::size_t>(state)].next[byte] = to;
+    return to;
+  }
+
+  void begin_set() {
+    set_.clear();
+    set_accepts_ = false;
+    ++turn_;
+  }
+
+  // Adds what is reached without a byte.
+  void close(std::int32_t from) {
+    open_.assign(1, from);
+    while (!open_.empty()) {
+      const std::int32_t s = open_.back();
+      open_.pop_back();
+      if (s < 0 || std::exchange(mark_[static_cast<std::size_t>(s)], turn_) == turn_) continue;
+      set_accepts_ = set_accepts_ || s == end_;
+      if (nfa_[s].takes_byte) {
+        set_.push_back(s);
+      } else {
+        open_.push_back(nfa_[s].to);
+        open_.push_back(nfa_[s].other);
+      }
+    }
+  }
+
+  std::int32_t number_of_set() {
+    if (set_.empty() && !set_accepts_) return dead;
+    std::sort(set_.begin(), set_.end());
+    set_.push_back(set_accepts_ ? 1 : 0);
+    const auto [at, is_new] = number_of_.try_emplace(set_, size());
+    if (is_new) {
+      dfa_state& s = states_.emplace_back();
+      s.of.assign(set_.begin(), set_.end() - 1);
+      s.accepts = set_accepts_;
+      s.next.fill(unknown);
+    }
+    return at->second;
+  }
+
+  byte_nfa nfa_;
+  std::int32_t end_;
+  std::int32_t start_ = dead;
+  std::vector<dfa_state> states_;
+  std::map<std::vector<std::int32_t>, std::int32_t> number_of_;
+  // The set that is being made.
+  std::vector<std::int32_t> set_, open_;
+  std::vector<std::int32_t> mark_;  // by state: the last set that it was looked at for
+  std::int32_t turn_ = 0;
+  bool set_accepts_ = false;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+// Part of an automaton: it begins at one state and ends at another, from which nothing leads on yet. Its states are
+// those of a range of numbers.
+struct nfa_part {
+  std::int32_t first, last;  // the latter is behind the range
+  std::int32_t begin, end;
+};
+
+// A nondeterministic automaton over bytes, put together of parts. From each state it can get to the end of its part.
+//
+// Errors: input_error beyond max_states
+class byte_nfa {
+ public:
+  static constexpr std::int32_t max_states = 1 << 18;
+
+  // A state goes on with a byte in [low, high] to `to`, or without one to `to` and `other`, where they are.
+  struct state {
+    bool takes_byte = false;
+    std::uint8_t low = 0, high = 0;
+    std::int32_t to = -1, other = -1;
+  };
+
+  const state& operator[](std::int32_t s) const { return states_[static_cast<std::size_t>(s)]; }
+  std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
+
+  nfa_part nothing() {
+    const std::int32_t s = add({});
+    return {s, s + 1, s, s};
+  }
+
+  nfa_part byte(std::uint8_t low, std::uint8_t high) {
+    const std::int32_t s = add({true, low, high, size() + 1, -1});
+    add({});
+    return {s, s + 2, s, s + 1};
+  }
+
+  nfa_part bytes(std::string_view text) {
+    nfa_part all = nothing();
+    for (const char c : text)
+      all = then(all, byte(static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c)));
+    return all;
+  }
+
+  // One after the other. Their states lie beside each other, in whichever order: so do those of all that is joined.
+  nfa_part then(nfa_part a, nfa_part b) {
+    link(a.end, b.begin);
+    return {(std::min)(a.first, b.first), (std::max)(a.last, b.last), a.begin, b.end};
+  }
+
+  nfa_part either(nfa_part a, nfa_part b) {
+    const std::int32_t s = add({false, 0, 0, a.begin, b.begin}), e = add({});
+    link(a.end, e);
+    link(b.end, e);
+    return {(std::min)(a.first, b.first), size(), s, e};
+  }
+
+  // Not at all, once, or, where it repeats, as often as one likes.
+  nfa_part optional(nfa_part a, bool repeats) {
+    const std::int32_t s = add({false, 0, 0, a.begin, -1}), e = add({});
+    link(s, e);
+    link(a.end, repeats ? s : e);
+    return {a.first, size(), s, e};
+  }
+
+  nfa_part copy(nfa_part a) {
+    const std::int32_t moved = size() - a.first;
+    for (std::int32_t s = a.first; s < a.last; ++s) {
+      state one = (*this)[s];
+      for (std::int32_t* to : {&one.to, &one.other})
+        *to += *to < 0 || *to < a.first || *to >= a.last ? 0 : moved;
+      // What the part was linked to since belongs to the first one.
+      if (s == a.end) one = {};
+      add(one);
+    }
+    return {a.first + moved, a.last + moved, a.begin + moved, a.end + moved};
+  }
+
+  // From `least` to `most` times; most < 0: as often as one likes.
+  nfa_part times(nfa_part a, std::int32_t least, std::int32_t most) {
+    if (most == 0) return nothing_of(a);
+    const std::int64_t copies = std::int64_t{a.last - a.first + 2} * (most < 0 ? least + 1 : most);
+    if (copies > max_states) raise_too_large();
+    const std::int32_t n = most < 0 ? (least > 0 ? least : 1) : most;
+    if (n == 1 && least == 0) return optional(a, most < 0);
+    if (n == 1 && most == 1) return a;
+    // The copies come first: a part that is linked is no longer what it was.
+    std::vector<nfa_part> parts{a};
+    for (std::int32_t i = 1; i < n; ++i)
+      parts.push_back(copy(a));
+    nfa_part more = a;
+    if (most < 0) more = optional(copy(a), true);
+    // Those that may be left out lead to the end of all.
+    const std::int32_t end = add({});
+    for (std::int32_t i = 0; i < n; ++i) {
+      if (i < least) continue;
+      const std::int32_t skip = add({false, 0, 0, parts[static_cast<std::size_t>(i)].begin, end});
+      parts[static_cast<std::size_t>(i)].begin = skip;
+    }
+    for (std::int32_t i = 0; i + 1 < n; ++i)
+      link(parts[static_cast<std::size_t>(i)].end, parts[static_cast<std::size_t>(i + 1)].begin);
+    if (most < 0) {
+      link(parts.back().end, more.begin);
+      link(more.end, end);
+    } else {
+      link(parts.back().end, end);
+    }
+    return {a.first, size(), parts.front().begin, end};
+  }
+
+  // Goes from one state on to another without a byte. At most twice from each.
+  void link(std::int32_t from, std::int32_t to) {
+    state& s = states_[static_cast<std::size_t>(from)];
+    (s.to < 0 ? s.to : s.other) = to;
+  }
+
+ private:
+  nfa_part nothing_of(nfa_part a) {
+    const std::int32_t s = add({});
+    return {a.first, s + 1, s, s};
+  }
+
+  std::int32_t add(const state& s) {
+    if (size() >= max_states) raise_too_large();
+    states_.push_back(s);
+    return size() - 1;
+  }
+
+  [[noreturn]] static void raise_too_large() {
+    raise<input_error>("the pattern is too large: its automaton has more than ", max_states,
+                       " states. Lower its numbers of repetitions.");
+  }
+
+  std::vector<state> states_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "espalier/constraint/automaton/byte_nfa.hpp"
+
+namespace espalier::detail {
+
+// How characters stand in the bytes: as UTF-8, or as in a string of JSON, where quotation mark, backslash and control
+// characters are escaped by a letter.
+enum class character_form { utf8, json_string };
+
+// A set of characters of Unicode, surrogates excepted.
+class character_set {
+ public:
+  static constexpr std::uint32_t last = 0x10FFFF;
+
+  struct range {
+    std::uint32_t low, high;
+  };
+
+  character_set() = default;
+  character_set(std::vector<range> ranges) : ranges_(std::move(ranges)) { normalise(); }
+
+  bool empty() const { return ranges_.empty(); }
+
+  character_set& add(const character_set& other) {
+    ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
+    normalise();
+    return *this;
+  }
+
+  character_set inverted() const {
+    std::vector<range> others;
+    std::uint32_t next = 0;
+    for (const range& r : ranges_) {
+      if (r.low > next) others.push_back({next, r.low - 1});
+      next = r.high + 1;
+    }
+    if (next <= last) others.push_back({next, last});
+    return others;
+  }
+
+  // How many characters it has; the lowest of them. Pre of the latter: not empty
+  std::uint32_t size() const {
+    std::uint32_t n = 0;
+    for (const range& r : ranges_)
+      n += r.high - r.low + 1;
+    return n;
+  }
+  std::uint32_t lowest() const { return ranges_.front().low; }
+
+  // Those that can stand in a text of this form: control characters without a short escape do not in JSON.
+  character_set in(character_form form) const {
+    if (form == character_form::utf8) return *this;
+    character_set all;
+    const character_set hidden({{0, 7}, {0xB, 0xB}, {0xE, 0x1F}}), rest = hidden.inverted();
+    for (const range& r : ranges_) {
+      for (const range& other : rest.ranges_) {
+        const std::uint32_t low = (std::max)(r.low, other.low), high = (std::min)(r.high, other.high);
+        if (low <= high) all.ranges_.push_back({low, high});
+      }
+    }
+    return all;
+  }
+
+  // One of its characters. Pre: not empty, in(form)
+  nfa_part add_to(byte_nfa& nfa, character_form form) const {
+    builder all{nfa};
+    for (const range& r : ranges_) {
+      std::uint32_t low = r.low;
+      for (const auto& [special, name] : escaped) {
+        if (form == character_form::utf8 || special < low || special > r.high) continue;
+        if (special > low) add_range(all, low, special - 1);
+        const char text[] = {'\\', name};
+        all.add(nfa.bytes({text, 2}));
+        low = special + 1;
+      }
+      if (low <= r.high) add_range(all, low, r.high);
+    }
+    return all.part;
+  }
+
+ private:
+  struct builder {
+    byte_nfa& nfa;
+    nfa_part part{};
+    bool is_first = true;
+    void add(nfa_part one) {
+      part = is_first ? one : nfa.either(part, one);
+      is_first = false;
+    }
+  };
+
+  // What JSON escapes with a letter of its own, in order.
+  struct escaped_character {
+    std::uint32_t character;
+    char name;
+  };
+  static constexpr escaped_character escaped[] = {{'\b', 'b'}, {'\t', 't'}, {'\n', 'n'}, {'\f', 'f'},
+                                                  {'\r', 'r'}, {'"', '"'},  {'\\', '\\'}};
+
+  // The sequences of byte ranges that a range of characters is, as in RE2: cut where the number of bytes changes, and
+  // where a byte is not free to be any.
+  static void add_range(builder& all, std::uint32_t low, std::uint32_t high) {
+    for (const std::uint32_t most : {0x7FU, 0x7FFU, 0xFFFFU}) {
+      if (low <= most && most < high) {
+        add_range(all, low, most);
+        return add_range(all, most + 1, high);
+      }
+    }
+    for (int i = 1; i < 4 && high > 0x7F; ++i) {
+      const std::uint32_t rest = (1U << (6 * i)) - 1;
+      if ((low & ~rest) == (high & ~rest)) continue;
+      if ((low & rest) != 0) {
+        add_range(all, low, low | rest);
+        return add_range(all, (low | rest) + 1, high);
+      }
+      if ((high & rest) != rest) {
+        add_range(all, low, (high & ~rest) - 1);
+        return add_range(all, high & ~rest, high);
+      }
+    }
+    const auto a = utf8(low), b = utf8(high);
+    nfa_part one = all.nfa.byte(a[0], b[0]);
+    for (std::size_t i = 1; i < a.size(); ++i)
+      one = all.nfa.then(one, all.nfa.byte(a[i], b[i]));
+    all.add(one);
+  }
+
+  static std::vector<std::uint8_t> utf8(std::uint32_t c) {
+    const auto byte = [](std::uint32_t x) { return static_cast<std::uint8_t>(x); };
+    const auto more = [&](int i) { return byte(0x80 | (c >> 6 * i & 0x3F)); };
+    if (c < 0x80) return {byte(c)};
+    if (c < 0x800) return {byte(0xC0 | c >> 6), more(0)};
+    if (c < 0x10000) return {byte(0xE0 | c >> 12), more(1), more(0)};
+    return {byte(0xF0 | c >> 18), more(2), more(1), more(0)};
+  }
+
+  // In order, apart from each other, without surrogates.
+  void normalise() {
+    std::sort(ranges_.begin(), ranges_.end(), [](const range& a, const range& b) { return a.low < b.low; });
+    std::vector<range> merged;
+    for (const range& r : ranges_) {
+      if (!merged.empty() && r.low <= merged.back().high + 1)
+        merged.back().high = (std::max)(merged.back().high, r.high);
+      else
+        merged.push_back(r);
+    }
+    ranges_.clear();
+    for (const range& r : merged) {
+      if (r.low < 0xD800) ranges_.push_back({r.low, (std::min)(r.high, std::uint32_t{0xD7FF})});
+      if (r.high > 0xDFFF) ranges_.push_back({(std::max)(r.low, std::uint32_t{0xE000}), r.high});
+    }
+  }
+
+  std::vector<range> ranges_;
+};
+
+}  // namespace espalier::detail

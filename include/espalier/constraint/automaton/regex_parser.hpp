@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/constraint/automaton/character_set.hpp"
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+// Makes the part of an automaton that accepts what a regular expression describes, from its beginning to its end.
+class regex_parser {
+ public:
+  regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
+      : nfa_(nfa), pattern_(pattern), form_(form) {}
+
+  // Errors: input_error that names the place, in bytes from 0, what stands there and what was expected
+  nfa_part parse() {
+    if (at_ < pattern_.size() && pattern_[at_] == '^') ++at_;
+    const nfa_part all = alternatives(0);
+    if (at_ < pattern_.size() && pattern_[at_] == '$' && at_ + 1 == pattern_.size()) ++at_;
+    if (at_ < pattern_.size()) fail(pattern_[at_] == '$' ? "nothing after it" : "a '(' before it");
+    return all;
+  }
+
+ private:
+  static constexpr int max_depth = 200;
+  static constexpr std::int32_t max_times = 10000;
+
+  static bool is_digit(char c) { return '0' <= c && c <= '9'; }
+
+  bool ends() const { return at_ >= pattern_.size(); }
+  bool next_is(char c) const { return !ends() && pattern_[at_] == c; }
+  bool take(char c) {
+    if (!next_is(c)) return false;
+    ++at_;
+    return true;
+  }
+
+  [[noreturn]] void fail(std::string_view expected) const { fail_at(at_, expected); }
+  [[noreturn]] void fail_at(std::size_t at, std::string_view expected) const {
+    const std::string found = at < pattern_.size() ? "'" + std::string(1, pattern_[at]) + "'" : std::string("its end");
+    raise<input_error>("the regular expression \"", pattern_, "\" has ", found, " at position ", at, "; expected ",
+                       expected, ".");
+  }
+
+  nfa_part alternatives(int depth) {
+    if (depth > max_depth) fail("at most 200 groups inside each other");
+    nfa_part all = sequence(depth);
+    while (take('|'))
+      all = nfa_.either(all, sequence(depth));
+    return all;
+  }
+
+  nfa_part sequence(int depth) {
+    nfa_part all = nfa_.nothing();
+    while (!ends() && pattern_[at_] != '|' && pattern_[at_] != ')' && pattern_[at_] != '$')
+      all = nfa_.then(all, repeated(depth));
+    return all;
+  }
+
+  nfa_part repeated(int depth) {
+    const nfa_part one = atom(depth);
+    std::int32_t least = 1, most = 1;
+    if (take('*')) {
+      least = 0, most = -1;
+    } else if (take('+')) {
+      most = -1;
+    } else if (take('?')) {
+      least = 0;
+    } else if (take('{')) {
+      least = number();
+      most = take(',') ? (next_is('}') ? -1 : number()) : least;
+      if (most >= 0 && most < least) fail("a second number that is not below the first");
+      if (!take('}')) fail("'}'");
+    }
+    if (!ends() && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos)
+      fail("something else after a quantifier: lazy and possessive ones are not supported");
+    return nfa_.times(one, least, most);
+  }
+
+  std::int32_t number() {
+    if (ends() || !is_digit(pattern_[at_])) fail("a number");
+    std::int32_t n = 0;
+    while (!ends() && is_digit(pattern_[at_])) {
+      n = n * 10 + (pattern_[at_] - '0');
+      if (n > max_times) fail("at most 10000 repetitions");
+      ++at_;
+    }
+    return n;
+  }
+
+  nfa_part atom(int depth) {
+    const std::size_t begin = at_;
+    switch (pattern_[at_]) {
+      case '(': {
+        ++at_;
+        if (take('?') && !take(':')) fail("':': look-around and named groups are not supported");
+        const nfa_part inside = alternatives(depth + 1);
+        if (!take(')')) fail("')'");
+        return inside;
+      }
+      case '[':
+        return set_part(char_class(), begin);
+      case '.':
+        ++at_;
+        return set_part(character_set({{'\n', '\n'}}).inverted(), begin);
+      case '\\':
+        return set_part(escape(false), begin);
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        fail("something to repeat before it");
+      case '^':
+        fail("'^' at the beginning alone");
+      case ']':
+      case '}':
+        fail("a backslash before it, or a bracket that it closes");
+      default:
+        return set_part(one(character()), begin);
+    }
+  }
+
+  nfa_part set_part(const character_set& any, std::size_t begin) {
+    const character_set set = any.in(form_);
+    if (set.empty()) fail_at(begin, "a class that some character is in");
+    return set.add_to(nfa_, form_);
+  }
+
+  static character_set one(std::uint32_t c) { return character_set({{c, c}}); }
+
+  // The next character of the pattern.
+  std::uint32_t character() {
+    const auto byte = [&](std::size_t i) {
+      return static_cast<std::uint32_t>(static_cast<unsigned char>(pattern_[at_ + i]));
+    };
+    const std::uint32_t first = byte(0);
+    const std::size_t n = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+    if (n == 0 || at_ + n > pattern_.size()) fail("a character in UTF-8");
+    std::uint32_t c = n == 1 ? first : first & (0x7FU >> n);
+    for (std::size_t i = 1; i < n; ++i) {
+      if (byte(i) >> 6 != 2) fail("a character in UTF-8");
+      c = c << 6 | (byte(i) & 0x3F);
+    }
+    at_ += n;
+    return c;
+  }
+
+  character_set char_class() {
+    ++at_;
+    const bool is_inverted = take('^');
+    character_set all;
+    bool is_first = true;
+    while (!next_is(']') || is_first) {
+      if (ends()) fail("']'");
+      is_first = false;
+      const std::size_t begin = at_;
+      character_set low = next_is('\\') ? escape(true) : one(character());
+      const bool is_range = next_is('-') && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
+      if (is_range) {
+        ++at_;
+        const character_set high = next_is('\\') ? escape(true) : one(character());
+        if (low.size() != 1 || high.size() != 1) fail_at(begin, "single characters at both ends of a range");
+        if (high.lowest() < low.lowest()) fail_at(begin, "a range that ends no lower than it begins");
+        low = character_set({{low.lowest(), high.lowest()}});
+      }
+      all.add(low);
+    }
+    ++at_;
+    return is_inverted ? all.inverted() : all;
+  }
+
+  character_set escape(bool in_class) {
+    const std::size_t begin = at_++;
+    if (ends()) fail("what the backslash escapes");
+    const char c = pattern_[at_++];
+    const character_set digits({{'0', '9'}}), words({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}),
+        spaces({{'\t', '\r'}, {' ', ' '}});
+    switch (c) {
+      case 'd':
+        return digits;
+      case 'D':
+        return digits.inverted();
+      case 'w':
+        return words;
+      case 'W':
+        return words.inverted();
+      case 's':
+        return spaces;
+      case 'S':
+        return spaces.inverted();
+      case 'n':
+        return one('\n');
+      case 't':
+        return one('\t');
+      case 'r':
+        return one('\r');
+      case 'f':
+        return one('\f');
+      case 'v':
+        return one('\v');
+      case '0':
+        return one(0);
+      case 'x':
+        return one(hexadecimal(2));
+      case 'u':
+        return one(hexadecimal(4));
+      default:
+        break;
+    }
+    if (in_class && c == 'b') return one('\b');
+    const bool is_name = is_digit(c) || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
+    if (is_name) fail_at(begin, "one of the escapes \\d \\D \\w \\W \\s \\S \\n \\t \\r \\f \\v \\0 \\xHH \\uHHHH");
+    --at_;
+    return one(character());
+  }
+
+  std::uint32_t hexadecimal(int digits) {
+    std::uint32_t n = 0;
+    for (int i = 0; i < digits; ++i) {
+      const char c = ends() ? '\0' : pattern_[at_];
+      const int d = is_digit(c)            ? c - '0'
+                    : 'a' <= c && c <= 'f' ? c - 'a' + 10
+                    : 'A' <= c && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+      if (d < 0) fail("a hexadecimal digit");
+      n = n * 16 + static_cast<std::uint32_t>(d);
+      ++at_;
+    }
+    return n;
+  }
+
+  byte_nfa& nfa_;
+  std::string_view pattern_;
+  character_form form_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/constraint/automaton/character_set.hpp"
+#include "espalier/constraint/automaton/integer_range.hpp"
+#include "espalier/constraint/automaton/regex_parser.hpp"
+#include "espalier/constraint/automaton/schema_text.hpp"
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+// Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
+//
+// What nothing satisfies has no part: it is left out where it may be left out.
+class schema_parser {
+ public:
+  static constexpr int max_nesting = 4;
+
+  schema_parser(byte_nfa& nfa, std::string_view schema) : nfa_(nfa), root_(parse_schema_text(schema)) {}
+
+  nfa_part parse() {
+    const maybe_part all = value(root_, "#", 0);
+    if (!all) raise<input_error>("nothing satisfies the JSON schema.");
+    return *all;
+  }
+
+ private:
+  using json = nlohmann::ordered_json;
+  using maybe_part = std::optional<nfa_part>;
+  static constexpr int max_depth = 64;
+  static constexpr int any_depth = 2;
+  static constexpr std::int32_t many = -1;
+
+  template <class... PiecesT>
+  [[noreturn]] static void refuse(const std::string& path, std::string_view keyword, const PiecesT&... why) {
+    raise<input_error>("the JSON schema has \"", keyword, "\" at ", path, ", ", why...);
+  }
+
+  // Each keyword is one of these, or says nothing of what may be written.
+  static void require_known(const json& schema, const std::string& path, std::vector<std::string_view> known) {
+    for (const char* passed_over :
+         {"title", "description", "default", "examples", "example", "format", "$schema", "$id", "$comment", "$defs",
+          "definitions", "deprecated", "readOnly", "writeOnly", "$anchor", "contentMediaType", "contentEncoding"})
+      known.emplace_back(passed_over);
+    for (const auto& [keyword, _] : schema.items()) {
+      if (std::find(known.begin(), known.end(), keyword) == known.end())
+        refuse(path, keyword, "which is not supported there.");
+    }
+  }
+
+  static std::int64_t whole_number(const json& schema, const char* keyword, std::int64_t otherwise,
+                                   const std::string& path, std::int64_t low, std::int64_t high) {
+    const auto at = schema.find(keyword);
+    if (at == schema.end()) return otherwise;
+    const double number = at->is_number() ? at->get<double>() : static_cast<double>(low) - 1;
+    if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) ||
+        number != static_cast<double>(static_cast<std::int64_t>(number)))
+      refuse(path, keyword, "which must be a whole number from ", low, " to ", high, ".");
+    return at->is_number_integer() ? at->get<std::int64_t>() : static_cast<std::int64_t>(number);
+  }
+
+  maybe_part value(const json& schema, const std::string& path, int depth) {
+    if (depth > max_depth) raise<input_error>("the JSON schema is nested more than ", max_depth, " levels deep.");
+    if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : std::nullopt;
+    if (!schema.is_object())
+      raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
+                         "; expected an object, true or false.");
+    if (schema.contains("$ref")) return reference(schema, path, depth);
+    if (schema.contains("anyOf")) return any_of(schema, path, depth);
+    if (schema.contains("const") || schema.contains("enum")) return one_of(schema, path);
+    if (schema.contains("type")) {
+      const json& type = schema["type"];
+      if (!type.is_array()) return of_type(schema, type, path, depth);
+      maybe_part all;
+      for (const json& t : type)
+        all = either(all, of_type(schema, t, path, depth));
+      return all;
+    }
+    // Without a type: what its keywords are about, or anything.
+    for (const char* keyword : {"properties", "required", "additionalProperties"}) {
+      if (schema.contains(keyword)) return of_type(schema, "object", path, depth);
+    }
+    if (schema.contains("items")) return of_type(schema, "array", path, depth);
+    require_known(schema, path, {});
+    return any(any_depth);
+  }
+
+  maybe_part either(maybe_part a, maybe_part b) { return a && b ? nfa_.either(*a, *b) : a ? a : b; }
+
+  maybe_part reference(const json& schema, const std::string& path, int depth) {
+    require_known(schema, path, {"$ref"});
+    const json& target = schema["$ref"];
+    const std::string name = target.is_string() ? target.get<std::string>() : std::string();
+    const json* at = find_schema(root_, name);
+    if (at == nullptr)
+      refuse(path, "$ref", "which is ", shortened(target), "; expected # or #/... and a place of the schema.");
+    int& nesting = nesting_[name];
+    if (nesting >= max_nesting) return std::nullopt;
+    ++nesting;
+    const maybe_part part = value(*at, name, depth + 1);
+    --nesting_[name];
+    return part;
+  }
+
+  maybe_part any_of(const json& schema, const std::string& path, int depth) {
+    require_known(schema, path, {"anyOf"});
+    const json& all = schema["anyOf"];
+    if (!all.is_array() || all.empty()) refuse(path, "anyOf", "which must be a list of schemas.");
+    maybe_part part;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      part = either(part, value(all[i], path + "/anyOf/" + std::to_string(i), depth + 1));
+    return part;
+  }
+
+  maybe_part one_of(const json& schema, const std::string& path) {
+    require_known(schema, path, {"const", "enum", "type"});
+    const bool is_const = schema.contains("const");
+    if (is_const && schema.contains("enum")) refuse(path, "const", "which does not go with enum.");
+    const json values = is_const ? json::array({schema["const"]}) : schema["enum"];
+    if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of values.");
+    maybe_part part;
+    for (const json& v : values) {
+      if (schema.contains("type") && !has_type(v, schema["type"])) continue;
+      part = either(part, nfa_.bytes(v.dump()));
+    }
+    return part;
+  }
+
+  maybe_part of_type(const json& schema, const json& type, const std::string& path, int depth) {
+    const std::string name = type.is_string() ? type.get<std::string>() : std::string();
+    const bool is_list = schema.contains("type") && schema["type"].is_array();
+    // Of several types, keywords are about theirs.
+    const auto require = [&](std::vector<std::string_view> known) {
+      known.emplace_back("type");
+      if (!is_list) require_known(schema, path, std::move(known));
+    };
+    if (is_list) {
+      require_known(
+          schema, path,
+          {"type", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+           "items", "minItems", "maxItems", "properties", "required", "additionalProperties"});
+    }
+    if (name == "null") return require({}), nfa_.bytes("null");
+    if (name == "boolean") return require({}), nfa_.either(nfa_.bytes("true"), nfa_.bytes("false"));
+    if (name == "string") return require({"pattern", "minLength", "maxLength"}), string(schema, path);
+    if (name == "integer") {
+      require({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"});
+      return integer(schema, path);
+    }
+    if (name == "number") {
+      for (const char* bound : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+        if (schema.contains(bound)) refuse(path, bound, "which is supported for integers alone.");
+      }
+      return require({}), number();
+    }
+    if (name == "array") return require({"items", "minItems", "maxItems"}), array(schema, path, depth);
+    if (name == "object")
+      return require({"properties", "required", "additionalProperties"}), object(schema, path, depth);
+    refuse(path, "type", "which is ", shortened(type),
+           "; expected string, number, integer, boolean, null, array or object.");
+  }
+
+  // ------ what values are written like
+
+  nfa_part pattern(std::string_view text, character_form form = character_form::utf8) {
+    return regex_parser(nfa_, text, form).parse();
+  }
+
+  nfa_part number() { return pattern("-?(0|[1-9]\\d{0,14})(\\.\\d{1,15})?([eE][-+]?\\d{1,2})?"); }
+
+  maybe_part integer(const json& schema, const std::string& path) {
+    constexpr std::int64_t most = integer_range::most;
+    std::int64_t low = whole_number(schema, "minimum", -most, path, -most, most);
+    std::int64_t high = whole_number(schema, "maximum", most, path, -most, most);
+    low = (std::max)(low, whole_number(schema, "exclusiveMinimum", -most - 1, path, -most, most) + 1);
+    high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -most, most) - 1);
+    if (low > high) return std::nullopt;
+    return integer_range(nfa_, low, high).part();
+  }
+
+  nfa_part any_character() {
+    return character_set({{0, character_set::last}})
+        .in(character_form::json_string)
+        .add_to(nfa_, character_form::json_string);
+  }
+
+  maybe_part string(const json& schema, const std::string& path) {
+    const auto least = static_cast<std::int32_t>(whole_number(schema, "minLength", 0, path, 0, 10000));
+    const auto most = static_cast<std::int32_t>(whole_number(schema, "maxLength", many, path, 0, 1 << 30));
+    nfa_part all = nfa_.bytes("\"");
+    if (!schema.contains("pattern")) {
+      if (most != many && most < least) return std::nullopt;
+      all = nfa_.then(all, nfa_.times(any_character(), least, most));
+    } else {
+      const json& given = schema["pattern"];
+      if (!given.is_string()) refuse(path, "pattern", "which must be a string.");
+      if (schema.contains("minLength") || schema.contains("maxLength"))
+        refuse(path, "pattern", "which is not supported together with a length.");
+      const auto text = given.get<std::string>();
+      const bool begins = !text.empty() && text.front() == '^';
+      const bool ends = !text.empty() && text.back() == '$' && (text.size() < 2 || text[text.size() - 2] != '\\');
+      if (!begins) all = nfa_.then(all, nfa_.optional(any_character(), true));
+      all = nfa_.then(all, pattern(text, character_form::json_string));
+      if (!ends) all = nfa_.then(all, nfa_.optional(any_character(), true));
+    }
+    return nfa_.then(all, nfa_.bytes("\""));
+  }
+
+  // A mark between two values, and a space or none.
+  nfa_part mark(std::string_view text) { return nfa_.then(nfa_.bytes(text), nfa_.optional(nfa_.bytes(" "), false)); }
+
+  // [ ] or { } around at least `least` and at most `most` of what add() makes.
+  template <class AddT>
+  maybe_part listed(std::string_view open, std::string_view close, std::int32_t least, std::int32_t most,
+                    const AddT& add) {
+    if (most != many && most < least) return std::nullopt;
+    const nfa_part begin = nfa_.bytes(open);
+    maybe_part inside;
+    if (most != 0) inside = add();
+    if (inside && most != 1) {
+      const maybe_part next = add_after(mark(","), add);
+      const nfa_part more = nfa_.times(*next, (std::max)(least - 1, 0), most == many ? many : most - 1);
+      inside = nfa_.then(*inside, more);
+    }
+    if (!inside && least > 0) return std::nullopt;
+    const nfa_part none_or_some = !inside ? nfa_.nothing() : least == 0 ? nfa_.optional(*inside, false) : *inside;
+    return nfa_.then(nfa_.then(begin, none_or_some), nfa_.bytes(close));
+  }
+
+  template <class AddT>
+  maybe_part add_after(nfa_part before, const AddT& add) {
+    const maybe_part part = add();
+    return part ? maybe_part(nfa_.then(before, *part)) : std::nullopt;
+  }
+
+  maybe_part array(const json& schema, const std::string& path, int depth) {
+    const auto least = static_cast<std::int32_t>(whole_number(schema, "minItems", 0, path, 0, 10000));
+    const auto most = static_cast<std::int32_t>(whole_number(schema, "maxItems", many, path, 0, 1 << 30));
+    const json items = schema.contains("items") ? schema["items"] : json(true);
+    return listed("[", "]", least, most, [&] { return value(items, path + "/items", depth + 1); });
+  }
+
+  maybe_part object(const json& schema, const std::string& path, int depth) {
+    const json properties = schema.contains("properties") ? schema["properties"] : json::object();
+    const json required = schema.contains("required") ? schema["required"] : json::array();
+    if (!properties.is_object()) refuse(path, "properties", "which must be an object.");
+    if (!required.is_array()) refuse(path, "required", "which must be a list of names.");
+    for (const json& name : required) {
+      if (!name.is_string() || !properties.contains(name.get<std::string>()))
+        refuse(path, "required", "which names ", shortened(name), "; expected one of the properties.");
+    }
+    const json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
+    if (properties.empty()) {
+      if (others.is_boolean() && !others.get<bool>()) return nfa_.bytes("{}");
+      return listed("{", "}", 0, many, [&]() -> maybe_part {
+        nfa_part key = nfa_.bytes("\"");
+        key = nfa_.then(key, nfa_.times(any_character(), 1, many));
+        key = nfa_.then(key, mark("\":"));
+        return add_after(key, [&] { return value(others, path + "/additionalProperties", depth + 1); });
+      });
+    }
+    // Two states between properties: nothing is written yet, or something is, so that a comma comes next.
+    const nfa_part begin = nfa_.bytes("{"), end = nfa_.bytes("}");
+    std::int32_t empty = begin.end, filled = -1;
+    for (const auto& [name, one] : properties.items()) {
+      const bool is_required = std::find(required.begin(), required.end(), json(name)) != required.end();
+      const nfa_part comma = mark(","), key = nfa_.then(nfa_.bytes(json(name).dump()), mark(":"));
+      const maybe_part what = value(one, path + "/properties/" + name, depth + 1);
+      if (!what && is_required) return std::nullopt;
+      if (!what) continue;
+      const std::int32_t after = nfa_.nothing().begin, next_empty = nfa_.nothing().begin;
+      nfa_.link(comma.end, key.begin);
+      nfa_.link(key.end, what->begin);
+      nfa_.link(what->end, after);
+      if (empty >= 0) nfa_.link(empty, key.begin);
+      if (filled >= 0) nfa_.link(filled, comma.begin);
+      if (!is_required && empty >= 0) nfa_.link(empty, next_empty);
+      if (!is_required && filled >= 0) nfa_.link(filled, after);
+      empty = is_required ? -1 : empty >= 0 ? next_empty : -1;
+      filled = after;
+    }
+    if (empty >= 0) nfa_.link(empty, end.begin);
+    if (filled >= 0) nfa_.link(filled, end.begin);
+    return nfa_part{begin.first, nfa_.size(), begin.begin, end.end};
+  }
+
+  // Any value, with so many levels of lists and objects.
+  nfa_part any(int levels) {
+    nfa_part all = nfa_.either(pattern("null|true|false"), number());
+    all = nfa_.either(all, *string(json::object(), "#"));
+    if (levels == 0) return all;
+    all = nfa_.either(all, *listed("[", "]", 0, many, [&]() -> maybe_part { return any(levels - 1); }));
+    return nfa_.either(all, *listed("{", "}", 0, many, [&]() -> maybe_part {
+                         nfa_part key = nfa_.then(nfa_.bytes("\""), nfa_.times(any_character(), 1, many));
+                         key = nfa_.then(key, mark("\":"));
+                         return nfa_.then(key, any(levels - 1));
+                       }));
+  }
+
+  byte_nfa& nfa_;
+  json root_;
+  std::map<std::string, int> nesting_;  // references that are being followed, by place
+};
+
+}  // namespace espalier::detail

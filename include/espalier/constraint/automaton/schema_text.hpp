@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+// Keeps what the parser says of the first error, which it does not throw.
+struct json_complaint {
+  using json = nlohmann::ordered_json;
+  std::string text;
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(json::number_integer_t) { return true; }
+  bool number_unsigned(json::number_unsigned_t) { return true; }
+  bool number_float(json::number_float_t, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(json::binary_t&) { return true; }
+  bool start_object(std::size_t) { return true; }
+  bool key(std::string&) { return true; }
+  bool end_object() { return true; }
+  bool start_array(std::size_t) { return true; }
+  bool end_array() { return true; }
+  template <class ErrorT>
+  bool parse_error(std::size_t, const std::string&, const ErrorT& error) {
+    text = error.what();
+    return false;
+  }
+};
+
+// The text of a schema, its properties in order. Errors: input_error that names line and column
+inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
+  json_complaint complaint;
+  if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint)) {
+    std::string_view what = complaint.text;
+    what.remove_prefix((std::min)(what.find("] ") + 2, what.size()));  // its name and number
+    raise<input_error>("the JSON schema is no JSON: ", what, ".");
+  }
+  return nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
+}
+
+// A value for a message.
+inline std::string shortened(const nlohmann::ordered_json& value) {
+  std::string text = value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return text;
+}
+
+// The place that "#" or "#/a/b" names; nullptr where there is none.
+inline const nlohmann::ordered_json* find_schema(const nlohmann::ordered_json& root, std::string_view name) {
+  if (name.empty() || name[0] != '#') return nullptr;
+  const nlohmann::ordered_json* at = &root;
+  for (name.remove_prefix(1); !name.empty();) {
+    if (name[0] != '/') return nullptr;
+    name.remove_prefix(1);
+    std::string key(name.substr(0, name.find('/')));
+    name.remove_prefix(key.size());
+    for (const auto& [escape, character] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}}) {
+      for (std::size_t i = key.find(escape); i != std::string::npos; i = key.find(escape, i + 1))
+        key.replace(i, 2, character);
+    }
+    const bool is_index = !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (at->is_object() && at->contains(key)) {
+      at = &(*at)[key];
+    } else if (at->is_array() && is_index && std::stoul(key) < at->size()) {
+      at = &(*at)[std::stoul(key)];
+    } else {
+      return nullptr;
+    }
+  }
+  return at;
+}
+
+// Whether a value is of a type, or of one of a list of types.
+inline bool has_type(const nlohmann::ordered_json& value, const nlohmann::ordered_json& type) {
+  if (type.is_array())
+    return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });
+  if (!type.is_string()) return false;
+  const auto name = type.get<std::string>();
+  return name == value.type_name() || (name == "integer" && value.is_number_integer());
+}
+
+}  // namespace espalier::detail

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/constraint/automaton/character_set.hpp"
+#include "espalier/constraint/automaton/regex_parser.hpp"
+#include "espalier/constraint/token_automaton.hpp"
+#include "espalier/constraint/vocabulary_trie.hpp"
+
+namespace espalier {
+
+//! What a regular expression describes, all of it from beginning to end.
+//!
+//!     constrained date(regular_expression("\\d{4}-\\d\\d-\\d\\d", vocabulary));
+//!
+//! Known are characters (UTF-8), `.` (all but a line break), classes [a-z] and [^...], \d \w \s and \D \W \S (of ASCII),
+//! \n \t \r \f \v \0 \xHH \uHHHH, a backslash before punctuation, groups (...) and (?:...), |, and the quantifiers * + ?
+//! {m} {m,} {m,n}. `^` and `$` may stand at both ends, and change nothing.
+//!
+//! Complexity  O(pattern, repetitions written out); the automaton is made as far as texts lead into it
+//! Errors      input_error that names the place in the pattern and what was expected there, or that it is too large
+//! Source      Thompson's construction; sets of its states are made as they are needed
+inline token_automaton regular_expression(std::string_view pattern, vocabulary_trie vocabulary) {
+  detail::byte_nfa nfa;
+  const detail::nfa_part all = detail::regex_parser(nfa, pattern, detail::character_form::utf8).parse();
+  return token_automaton(std::move(nfa), all, std::move(vocabulary));
+}
+
+}  // namespace espalier

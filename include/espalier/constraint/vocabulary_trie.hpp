@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/require_known_token.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! The bytes of a vocabulary's tokens as a tree of prefixes, for constraints: what a state allows of thousands of tokens
+//! is one walk over what they begin with. Copies share it; it never changes.
+//!
+//! Complexity  construction: O(bytes log tokens)
+//! Errors      input_error for more than one token that ends texts outside the vocabulary, and for no token with bytes
+class vocabulary_trie {
+ public:
+  //! A prefix, in the order of a walk that visits what begins with it next.
+  struct node {
+    std::int32_t skip;         //!< the next prefix that does not begin with this one
+    std::int32_t first_token;  //!< among tokens(): those that are this prefix, up to the next node's first
+    std::uint16_t depth;       //!< bytes before the last one
+    std::uint8_t byte;         //!< the last one
+  };
+
+  //! Shapes      pieces [vocab]: the bytes that each token adds to a text; none, and it is never written by a
+  //!             constraint, as where it marks a turn; ends: the tokens that end a text, whatever their bytes
+  vocabulary_trie(std::vector<std::string> pieces, std::vector<token_id> ends)
+      : data_(std::make_shared<const data>(build(std::move(pieces), std::move(ends)))) {}
+
+  std::int32_t size() const { return static_cast<std::int32_t>(data_->pieces.size()); }
+  //! A token's bytes; none of those that end texts.
+  const std::string& piece(token_id token) const { return data_->pieces[static_cast<std::size_t>(token)]; }
+  std::span<const token_id> ends() const { return data_->ends; }
+  //! The last node is none: it is where others end.
+  std::span<const node> nodes() const { return data_->nodes; }
+  std::span<const token_id> tokens() const { return data_->tokens; }
+  std::int32_t max_depth() const { return data_->max_depth; }
+
+ private:
+  struct data {
+    std::vector<std::string> pieces;
+    std::vector<token_id> ends, tokens;
+    std::vector<node> nodes;
+    std::int32_t max_depth = 0;
+  };
+
+  static data build(std::vector<std::string> pieces, std::vector<token_id> ends) {
+    data d{std::move(pieces), std::move(ends), {}, {}, 0};
+    for (const token_id t : d.ends) {
+      detail::require_known_token("the ends of texts", t, static_cast<std::int32_t>(d.pieces.size()));
+      d.pieces[static_cast<std::size_t>(t)].clear();
+    }
+    const auto piece = [&](token_id t) -> const std::string& { return d.pieces[static_cast<std::size_t>(t)]; };
+    std::vector<token_id> order(d.pieces.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::erase_if(order, [&](token_id t) { return piece(t).empty() || piece(t).size() > 0xFFFF; });
+    std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) { return piece(a) < piece(b); });
+    if (order.empty()) raise<input_error>("no token of the vocabulary has bytes: a constraint could allow none.");
+    std::vector<std::int32_t> open;  // the nodes of the last piece
+    const auto close = [&](std::size_t depth) {
+      for (; open.size() > depth; open.pop_back())
+        d.nodes[static_cast<std::size_t>(open.back())].skip = static_cast<std::int32_t>(d.nodes.size());
+    };
+    const std::string* last = nullptr;
+    for (const token_id t : order) {
+      const std::string& p = piece(t);
+      std::size_t common = 0;
+      while (last != nullptr && common < p.size() && common < last->size() && p[common] == (*last)[common])
+        ++common;
+      close(common);
+      for (std::size_t i = common; i < p.size(); ++i) {
+        open.push_back(static_cast<std::int32_t>(d.nodes.size()));
+        d.nodes.push_back({0, static_cast<std::int32_t>(d.tokens.size()), static_cast<std::uint16_t>(i),
+                           static_cast<std::uint8_t>(p[i])});
+      }
+      d.tokens.push_back(t);
+      d.max_depth = (std::max)(d.max_depth, static_cast<std::int32_t>(p.size()));
+      last = &p;
+    }
+    close(0);
+    d.nodes.push_back({static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0});
+    return d;
+  }
+
+  std::shared_ptr<const data> data_;
+};
+
+}  // namespace espalier

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/constraint/json_schema.hpp"
+
+#include <cstdint>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using nlohmann::json;
+
+namespace {
+
+// Each byte is a token; the last one ends texts.
+vocabulary_trie bytes() {
+  std::vector<std::string> pieces;
+  for (int c = 0; c < 256; ++c)
+    pieces.push_back(std::string(1, static_cast<char>(c)));
+  pieces.emplace_back();
+  return vocabulary_trie(pieces, {256});
+}
+
+bool accepts(const token_automaton& c, const std::string& text) {
+  auto state = c.start();
+  for (const char byte : text)
+    state = c.advance(state, static_cast<unsigned char>(byte));
+  return c.accepts(state);
+}
+
+struct judged {
+  const char* schema;
+  std::vector<const char*> yes, no;
+};
+
+}  // namespace
+
+TEST_CASE("schemas accept their values, and no others") {
+  const judged all[] = {
+      {R"({"type": "boolean"})", {"true", "false"}, {"null", "tru", "true ", "\"true\""}},
+      {R"({"type": ["null", "boolean"]})", {"true", "null"}, {"0"}},
+      {R"({"type": "integer"})", {"0", "-7", "123456"}, {"00", "-0", "1.0", "+1", ""}},
+      {R"({"type": "integer", "minimum": -12, "maximum": 105})",
+       {"-12", "-9", "-1", "0", "9", "10", "99", "100", "105"},
+       {"-13", "-20", "-100", "106", "110", "200", "1000", "010"}},
+      {R"({"type": "integer", "exclusiveMinimum": 7, "exclusiveMaximum": 1000})",
+       {"8", "9", "10", "99", "100", "999"},
+       {"7", "1000", "0", "-8"}},
+      {R"({"type": "number"})", {"0", "-1.5", "1e9", "2.5E-3", "10"}, {".5", "1.", "01", "1e", "--1", "NaN"}},
+      {R"({"type": "string"})",
+       {"\"\"", "\"abc\"", "\"\xc3\xa4\"", R"("a\"b\\c\n")"},
+       {"\"", "abc", "\"a\"b\"", "\"\n\"", R"("\x")", "\"\xff\""}},
+      {R"({"type": "string", "minLength": 2, "maxLength": 3})",
+       {"\"ab\"", "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"", R"("a\n")"},
+       {"\"a\"", "\"abcd\"", "\"\""}},
+      {R"({"type": "string", "pattern": "^[a-z]{2}-\\d+$"})", {"\"ab-1\"", "\"ab-123\""}, {"\"ab-\"", "\"xab-1\""}},
+      {R"({"type": "string", "pattern": "[0-9]"})", {"\"5\"", "\"ab1c\""}, {"\"abc\""}},
+      {R"({"type": "string", "pattern": "^.[\"\\\\]$"})", {R"("a\"")", R"("x\\")"}, {"\"a\"\"", "\"ab\""}},
+      {R"({"enum": ["red", 1, null, {"a": [1, 2]}]})", {"\"red\"", "1", "null", R"({"a":[1,2]})"}, {"\"blue\"", "2"}},
+      {R"({"enum": ["red", 1, 1.5], "type": "integer"})", {"1"}, {"\"red\"", "1.5"}},
+      {R"({"const": "x\"y"})", {R"("x\"y")"}, {"\"x\""}},
+      {R"({"type": "array", "items": {"type": "integer"}})",
+       {"[]", "[1]", "[1,2]", "[1, 2, 3]"},
+       {"[1,]", "[ 1]", "[true]"}},
+      {R"({"type": "array", "items": {"type": "null"}, "minItems": 2, "maxItems": 3})",
+       {"[null,null]", "[null, null, null]"},
+       {"[]", "[null]", "[null,null,null,null]"}},
+      {R"({"type": "array", "maxItems": 0})", {"[]"}, {"[1]"}},
+      {R"({"type": "array", "items": {"type": "null"}, "maxItems": 1})", {"[]", "[null]"}, {"[null,null]"}},
+      {R"({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}, "c": {"type": "null"}},
+           "required": ["b"], "additionalProperties": false})",
+       {R"({"a":null,"b":null,"c":null})", R"({"b": null})", R"({"a": null, "b": null})", R"({"b":null,"c":null})"},
+       {"{}", R"({"a":null})", R"({"b":null,"a":null})", R"({"b":null,})", R"({,"b":null})", R"({"b":null,"d":1})"}},
+      {R"({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}})",
+       {"{}", R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
+       {R"({"a":null"b":null})"}},
+      {R"({"type": "object", "additionalProperties": {"type": "boolean"}})",
+       {"{}", R"({"x": true})", R"({"x":true, "y":false})"},
+       {R"({"x": 1})", R"({"": true})"}},
+      {R"({"type": "object", "additionalProperties": false})", {"{}"}, {R"({"a":1})"}},
+      {R"({"anyOf": [{"type": "null"}, {"type": "integer", "minimum": 5, "maximum": 6}, false]})",
+       {"null", "5"},
+       {"7"}},
+      {R"({"$ref": "#/$defs/p", "$defs": {"p": {"type": "object", "properties": {"q": {"$ref": "#/$defs/~1q"}},
+           "required": ["q"]}, "/q": {"const": 1}}})",
+       {R"({"q":1})"},
+       {"{}"}},
+      {R"({"type": "object", "properties": {"next": {"$ref": "#"}}})",
+       {"{}", R"({"next":{}})", R"({"next":{"next":{"next":{}}}})"},
+       {R"({"next":1})"}},
+      {R"({"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}}]})", {"null", "[[], null]"}, {"1"}},
+      {"true", {"1", "[]", R"({"a": [1, "b"]})", "\"x\""}, {"[1 , 2]", ""}},
+      {R"({"title": "anything", "default": 3})", {"null", "[{}]"}, {"nul"}},
+  };
+  for (const judged& j : all) {
+    INFO(j.schema);
+    const token_automaton c = json_schema(j.schema, bytes());
+    for (const char* text : j.yes) {
+      INFO(text);
+      CHECK(accepts(c, text));
+      CHECK(json::accept(std::string(text)));
+    }
+    for (const char* text : j.no) {
+      INFO(text);
+      CHECK(!accepts(c, text));
+    }
+  }
+}
+
+TEST_CASE("integers between bounds are those") {
+  for (const auto& [low, high] : {std::pair{-123, 45}, {0, 0}, {-5, -2}, {7, 7}, {98, 1203}, {-1000, -99}}) {
+    const token_automaton c =
+        json_schema(json({{"type", "integer"}, {"minimum", low}, {"maximum", high}}).dump(), bytes());
+    for (int i = -1300; i <= 1300; ++i) {
+      if (accepts(c, std::to_string(i)) != (low <= i && i <= high)) FAIL(i << " in " << low << ".." << high);
+    }
+  }
+}
+
+TEST_CASE("whatever is written at random, a text that ends is JSON of its schema") {
+  const char* schema = R"({"type": "object", "properties": {
+      "name": {"type": "string", "maxLength": 4}, "tags": {"type": "array", "items": {"enum": ["x", "y\""]}, "maxItems": 2},
+      "more": {"anyOf": [{"type": "number"}, {"$ref": "#/$defs/point"}, true]}},
+      "required": ["name"], "$defs": {"point": {"type": "object", "properties": {"x": {"type": "integer"}}}}})";
+  const token_automaton c = json_schema(schema, bytes());
+  std::uint64_t seed = 1;
+  int ended = 0;
+  for (int text = 0; text < 300; ++text) {
+    std::string written;
+    auto state = c.start();
+    for (int i = 0; i < 3000; ++i) {
+      const auto mask = c.allowed(state);
+      std::vector<token_id> choices;
+      for (token_id t = 0; t <= 256; ++t) {
+        if ((mask[static_cast<std::size_t>(t) / 32] >> t % 32 & 1U) != 0) choices.push_back(t);
+      }
+      REQUIRE(!choices.empty());  // no dead end
+      seed = seed * 6364136223846793005U + 1442695040888963407U;
+      const bool ends = choices.back() == 256;
+      // Closing marks often, so that texts end.
+      token_id next = choices[(seed >> 33) % choices.size()];
+      for (const token_id t : choices) {
+        if ((t == '"' || t == '}' || t == ']') && (seed >> 20) % 4 == 0) next = t;
+      }
+      if (ends) next = 256;
+      if (next == 256) break;
+      written += static_cast<char>(static_cast<unsigned char>(next));
+      state = c.advance(state, next);
+    }
+    if (!c.accepts(state)) continue;
+    ++ended;
+    INFO(written);
+    const json value = json::parse(written, nullptr, false);
+    REQUIRE(value.is_object());
+    REQUIRE(value["name"].is_string());
+    if (value.contains("tags")) CHECK(value["tags"].size() <= 2);
+  }
+  CHECK(ended > 250);
+}
+
+TEST_CASE("an error in a schema names the keyword and its path, or line and column") {
+  const auto message = [](const char* schema) {
+    return message_of<input_error>([&] { json_schema(schema, bytes()); });
+  };
+  CHECK(message(R"({"type": "array", "items": {"multipleOf": 2, "type": "integer"}})") ==
+        "the JSON schema has \"multipleOf\" at #/items, which is not supported there.");
+  CHECK(says(message("{\"type\":\n 1,}"), "no JSON", "line 2, column 4"));
+  CHECK(says(message(""), "no JSON"));
+  CHECK(says(message("3"), "has 3 at #", "expected an object"));
+  CHECK(message("false") == "nothing satisfies the JSON schema.");
+  CHECK(message(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})") ==
+        "nothing satisfies the JSON schema.");
+  CHECK(message(R"({"type": "integer", "minimum": 3, "maximum": 2})") == "nothing satisfies the JSON schema.");
+  CHECK(message(R"({"enum": ["a"], "type": "null"})") == "nothing satisfies the JSON schema.");
+  CHECK(message(R"({"type": "string", "minLength": 3, "maxLength": 2})") == "nothing satisfies the JSON schema.");
+  CHECK(says(message(R"({"oneOf": []})"), "\"oneOf\" at #"));
+  CHECK(says(message(R"({"type": "text"})"), "\"type\" at #, which is \"text\"", "boolean"));
+  CHECK(says(message(R"({"type": "number", "minimum": 1})"), "minimum", "integers alone"));
+  CHECK(
+      says(message(R"({"type": "string", "pattern": "(a", "title": ""})"), "\"(a\" has its end at position 2", "')'"));
+  CHECK(says(message(R"({"type": "string", "pattern": "a", "minLength": 2})"), "together with a length"));
+  CHECK(says(message(R"({"$ref": "#/$defs/x"})"), "#/$defs/x", "a place of the schema"));
+  CHECK(says(message(R"({"$ref": "http://a"})"), "http://a"));
+  CHECK(says(message(R"({"type": "object", "required": ["x"]})"), "\"required\" at #", "\"x\""));
+  CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to 10000"));
+  CHECK(says(message(R"({"type": "array", "minItems": 1.5})"), "whole number"));
+  CHECK(says(message(R"({"type": "string", "minLength": 9999, "maxLength": 10000})"), "too large"));
+  std::string deep = "true";
+  for (int i = 0; i < 70; ++i)
+    deep = R"({"type": "array", "items": )" + deep + "}";
+  CHECK(says(message(deep.c_str()), "64 levels"));
+}

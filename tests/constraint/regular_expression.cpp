@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/constraint/regular_expression.hpp"
+
+#include <cstdint>
+#include <iostream>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+
+namespace {
+
+// Each byte of ASCII, then longer pieces, then the end.
+std::vector<std::string> pieces() {
+  std::vector<std::string> all;
+  for (int c = 0; c < 256; ++c)
+    all.push_back(std::string(1, static_cast<char>(c)));
+  for (const char* more : {"ab", "abc", "ba", "aa", "", "12", "-", "ab", "\xc3\xa4", "\xe2\x82"})
+    all.push_back(more);
+  all.push_back("</s>");
+  return all;
+}
+
+const token_id end_of_text = static_cast<token_id>(pieces().size()) - 1;
+
+vocabulary_trie vocabulary() {
+  return vocabulary_trie(pieces(), {end_of_text});
+}
+
+bool accepts(const token_automaton& c, const std::string& text) {
+  auto state = c.start();
+  for (const char byte : text)
+    state = c.advance(state, static_cast<unsigned char>(byte));
+  return c.accepts(state);
+}
+
+bool accepts(const std::string& pattern, const std::string& text) {
+  return accepts(regular_expression(pattern, vocabulary()), text);
+}
+
+// All texts of up to n of these characters.
+template <class FunctionT>
+void for_each_text(const std::string& characters, std::size_t n, const FunctionT& f, const std::string& text = {}) {
+  f(text);
+  if (text.size() == n) return;
+  for (const char c : characters)
+    for_each_text(characters, n, f, text + c);
+}
+
+std::string utf8(std::uint32_t c) {
+  const auto byte = [](std::uint32_t x) { return static_cast<char>(static_cast<unsigned char>(x)); };
+  if (c < 0x80) return {byte(c)};
+  if (c < 0x800) return {byte(0xC0 | c >> 6), byte(0x80 | (c & 0x3F))};
+  if (c < 0x10000) return {byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
+  return {byte(0xF0 | c >> 18), byte(0x80 | (c >> 12 & 0x3F)), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
+}
+
+}  // namespace
+
+TEST_CASE("regular expressions accept what std::regex does") {
+  int compared = 0;
+  for (const char* pattern : {"a",
+                              "",
+                              "ab|ba",
+                              "(a|b)*",
+                              "(ab)+c?",
+                              "a{2}",
+                              "a{2,}b",
+                              "a{1,3}",
+                              "(?:a|bc){0,2}",
+                              "[ab]*c",
+                              "[^a]+",
+                              "a.c",
+                              "(a*b*)*c",
+                              "((a|b)(b|c)){1,2}",
+                              "a?b?c?",
+                              "a{0}b",
+                              "(ab?){2,3}",
+                              "[a-b]{3}",
+                              "(a|)b",
+                              "\\w\\W?",
+                              "a\\.b|b",
+                              "(a{0,2}b){2}",
+                              "(a+|b){2,}",
+                              "^ab$",
+                              "((a?){2}b){1,2}",
+                              "[]a]b",
+                              "[a\\]-]+",
+                              "(a|b|c|ab|bc){0,3}c"}) {
+    INFO(pattern);
+    // What ECMAScript has of it otherwise.
+    const std::string other = std::string(pattern) == "[]a]b" ? "[\\]a]b" : pattern;
+    const std::regex expected(other);
+    const token_automaton c = regular_expression(pattern, vocabulary());
+    for_each_text("abc.]", 5, [&](const std::string& text) {
+      ++compared;
+      if (accepts(c, text) != std::regex_match(text, expected)) FAIL(text);
+    });
+  }
+  std::cout << "regular expressions: " << compared << " texts as std::regex has them\n";
+}
+
+TEST_CASE("characters are those of Unicode") {
+  struct {
+    const char* pattern;
+    std::uint32_t low, high;
+  } const ranges[] = {{"[\xc3\xa4-\xe2\x82\xac]", 0xE4, 0x20AC},
+                      {"[\\u0041-\\uFFFF]", 0x41, 0xFFFF},
+                      {"[\xf0\x90\x80\x80-\xf0\x9f\x98\x80]", 0x10000, 0x1F600},
+                      {"[\\x7f-\\u0801]", 0x7F, 0x801}};
+  for (const auto& r : ranges) {
+    const token_automaton in = regular_expression(r.pattern, vocabulary());
+    std::string out = r.pattern;
+    out.insert(1, "^");
+    const token_automaton not_in = regular_expression(out, vocabulary());
+    for (std::uint32_t c = 1; c <= 0x10FFFF; c += c < 0x3000 ? 1 : 251) {
+      if (0xD800 <= c && c <= 0xDFFF) continue;
+      const bool expected = r.low <= c && c <= r.high;
+      if (accepts(in, utf8(c)) != expected || accepts(not_in, utf8(c)) == expected) FAIL(r.pattern << ": " << c);
+    }
+    CHECK(!accepts(in, "\xff"));
+    CHECK(!accepts(not_in, "\xed\xa0\x80"));  // a surrogate
+  }
+  CHECK(accepts(".", "\xe2\x82\xac"));
+  CHECK(!accepts(".", "\n"));
+  CHECK(!accepts(".", "\xe2\x82"));
+  CHECK(accepts("\xe2\x82\xac+", "\xe2\x82\xac\xe2\x82\xac"));
+}
+
+TEST_CASE("masks are of the tokens whose bytes lead on") {
+  const auto all = pieces();
+  for (const char* pattern : {"(ab|ba)*c", "a{1,4}", "[^b]*b", "\\d{2}-\\d", "\xc3\xa4?\xe2\x82\xac", "(aa|ab|abc)+"}) {
+    INFO(pattern);
+    const token_automaton c = regular_expression(pattern, vocabulary());
+    for (const char* before : {"", "a", "ab", "aba", "12", "1", "\xc3\xa4", "\xe2"}) {
+      auto state = c.start();
+      for (const char* p = before; *p != 0; ++p)
+        state = c.advance(state, static_cast<unsigned char>(*p));
+      for (int again = 0; again < 2; ++again) {
+        const auto mask = c.allowed(state);
+        REQUIRE(mask.size() == (all.size() + 31) / 32);
+        for (std::size_t t = 0; t < all.size(); ++t) {
+          const bool is_allowed = (mask[t / 32] >> t % 32 & 1U) != 0;
+          const auto token = static_cast<token_id>(t);
+          if (token == end_of_text)
+            CHECK(is_allowed == c.accepts(state));
+          else
+            CHECK(is_allowed == (!all[t].empty() && c.advance(state, token) >= 0));
+        }
+      }
+    }
+    CHECK(c.advance(c.start(), end_of_text) < 0);
+    const auto none = c.allowed(c.advance(c.start(), end_of_text));
+    CHECK(std::count(none.begin(), none.end(), 0U) == std::ssize(none));
+  }
+}
+
+TEST_CASE("more masks than are kept are made again") {
+  const token_automaton c = regular_expression("a{9000}", vocabulary());
+  auto state = c.start();
+  for (int i = 0; i < 9000; ++i) {
+    REQUIRE((c.allowed(state)['a' / 32] >> 'a' % 32 & 1U) != 0);
+    state = c.advance(state, 'a');
+  }
+  CHECK(c.accepts(state));
+  CHECK((c.allowed(c.start())['a' / 32] >> 'a' % 32 & 1U) != 0);
+}
+
+TEST_CASE("an error in a regular expression says where, and what was expected") {
+  const auto message = [](const char* pattern) {
+    return message_of<input_error>([&] { regular_expression(pattern, vocabulary()); });
+  };
+  CHECK(message("a(b") == "the regular expression \"a(b\" has its end at position 3; expected ')'.");
+  CHECK(message("*a") ==
+        "the regular expression \"*a\" has '*' at position 0; expected something to repeat before it.");
+  CHECK(says(message("a)b"), "')' at position 1", "a '(' before it"));
+  CHECK(says(message("[a"), "its end at position 2", "']'"));
+  CHECK(says(message("a{2"), "its end at position 3", "'}'"));
+  CHECK(says(message("a{x}"), "'x' at position 2", "a number"));
+  CHECK(says(message("a{3,2}"), "position 5", "not below the first"));
+  CHECK(says(message("a{10001}"), "at most 10000 repetitions"));
+  CHECK(says(message("(a{10000}){10000}"), "too large"));
+  CHECK(says(message("a*?"), "'?' at position 2", "lazy"));
+  CHECK(says(message("a$b"), "'$' at position 1", "nothing after it"));
+  CHECK(says(message("a^b"), "'^' at position 1", "at the beginning alone"));
+  CHECK(says(message("(?=a)"), "'=' at position 2", "look-around"));
+  CHECK(says(message("\\1"), "position 0", "one of the escapes"));
+  CHECK(says(message("\\"), "its end at position 1", "backslash"));
+  CHECK(says(message("\\xg0"), "'g' at position 2", "hexadecimal"));
+  CHECK(says(message("[z-a]"), "position 1", "ends no lower"));
+  CHECK(says(message("[\\d-z]"), "position 1", "single characters"));
+  CHECK(says(message("[^\\s\\S]"), "position 0", "some character"));
+  CHECK(says(message("a]"), "']' at position 1", "backslash"));
+  CHECK(says(message("\xc3"), "position 0", "UTF-8"));
+  CHECK(says(message(std::string(300, '(').c_str()), "groups inside each other"));
+}
+
+TEST_CASE("a vocabulary without bytes, or with an end outside it, is refused") {
+  CHECK(says(message_of<input_error>([] { vocabulary_trie({"", "x"}, {1}); }), "no token of the vocabulary has bytes"));
+  CHECK(says(message_of<input_error>([] { vocabulary_trie({"x"}, {1}); }), "token 1", "ends at 0"));
+}
