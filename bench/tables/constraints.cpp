@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSL-1.0
+// JSON by schema: what is written under random schemas is JSON of them, the same with speculation and without, and what
+// constraints cost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/constraint/json_schema.hpp"
+#include "espalier/constraint/token_automaton.hpp"
+#include "espalier/constraint/vocabulary_trie.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/processor/constrained.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "model_set.hpp"
+#include "table_arguments.hpp"
+
+namespace {
+
+using espalier::token_id;
+using json = nlohmann::ordered_json;
+
+struct arguments : bench::table_arguments {
+  int schemas = 200;
+  int tokens = 120;
+};
+
+// Schemas as tools and forms have them: objects of a few properties, lists, choices, texts and numbers.
+class schema_writer {
+ public:
+  explicit schema_writer(std::uint64_t seed) : random_(seed) {}
+
+  json object(int depth) {
+    json properties = json::object(), required = json::array();
+    const int n = between(1, 4);
+    for (int i = 0; i < n; ++i) {
+      static const char* const names[] = {"name", "title", "count", "tags", "size", "address", "items", "done", "kind"};
+      const std::string name = names[between(0, 8)];
+      if (properties.contains(name)) continue;
+      properties[name] = value(depth - 1);
+      if (between(0, 2) > 0) required.push_back(name);
+    }
+    return {{"type", "object"}, {"properties", properties}, {"required", required}, {"additionalProperties", false}};
+  }
+
+ private:
+  int between(int low, int high) { return static_cast<int>(random_() % static_cast<unsigned>(high - low + 1)) + low; }
+
+  json value(int depth) {
+    switch (between(0, depth > 0 ? 8 : 6)) {
+      case 0:
+        return {{"type", "string"}, {"maxLength", between(5, 20)}};
+      case 1:
+        return {{"type", "integer"}, {"minimum", between(-3, 0)}, {"maximum", between(10, 2000)}};
+      case 2:
+        return {{"type", "boolean"}};
+      case 3:
+        return {{"enum", {"small", "medium", "large", nullptr}}};
+      case 4:
+        return {{"type", "string"}, {"pattern", "^[A-Z][a-z]{2,10}( [A-Z][a-z]{2,10})?$"}};
+      case 5:
+        return {{"anyOf", {{{"type", "null"}}, {{"type", "integer"}, {"minimum", 0}, {"maximum", 99}}}}};
+      case 6:
+        return {{"type", "string"}, {"pattern", "^\\d{4}-\\d{2}-\\d{2}$"}};
+      case 7:
+        return {{"type", "array"}, {"items", value(depth - 1)}, {"maxItems", between(1, 3)}};
+      default:
+        return object(depth);
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+// Checked without the automaton.
+bool satisfies(const json& value, const json& schema) {
+  if (schema.contains("anyOf")) {
+    return std::any_of(schema["anyOf"].begin(), schema["anyOf"].end(),
+                       [&](const json& one) { return satisfies(value, one); });
+  }
+  if (schema.contains("enum"))
+    return std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
+  const std::string type = schema["type"];
+  if (type == "object") {
+    if (!value.is_object()) return false;
+    for (const json& name : schema["required"]) {
+      if (!value.contains(name.get<std::string>())) return false;
+    }
+    return std::all_of(value.items().begin(), value.items().end(), [&](const auto& entry) {
+      return schema["properties"].contains(entry.key()) && satisfies(entry.value(), schema["properties"][entry.key()]);
+    });
+  }
+  if (type == "array") {
+    return value.is_array() && value.size() <= schema["maxItems"].get<std::size_t>() &&
+           std::all_of(value.begin(), value.end(), [&](const json& one) { return satisfies(one, schema["items"]); });
+  }
+  if (type == "integer") return value.is_number_integer() && value >= schema["minimum"] && value <= schema["maximum"];
+  if (type == "string") {
+    if (!value.is_string()) return false;
+    const auto text = value.get<std::string>();
+    const auto characters = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    return !schema.contains("maxLength") || characters <= schema["maxLength"].get<std::ptrdiff_t>();
+  }
+  return type == value.type_name();
+}
+
+// Tells the seconds that are spent in masks.
+struct timed_constraint : espalier::constrained<espalier::token_automaton> {
+  using base = espalier::constrained<espalier::token_automaton>;
+  double* seconds = nullptr;
+
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    const auto begin = std::chrono::steady_clock::now();
+    base::process(path, logits);
+    *seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+};
+
+struct tally {
+  std::int64_t texts = 0, ended = 0, sound = 0, equal = 0, tokens = 0, rounds = 0;
+  double seconds = 0, in_masks = 0;
+
+  std::string row(const char* name) const {
+    const auto of = [](double a, double b) { return b > 0 ? a / b : 0.0; };
+    return fmt::format("| {} | {} | {} | {} | {} | {} | {:.2f} | {:.1f} | {:.2f} % |\n", name, texts, ended, sound,
+                       equal, tokens, of(static_cast<double>(tokens), static_cast<double>(rounds)),
+                       of(static_cast<double>(tokens), seconds), 100 * of(in_masks, seconds));
+  }
+};
+
+template <class DrafterT, class PolicyT>
+std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, PolicyT policy, const arguments& a,
+                            const espalier::token_automaton& schema, const std::vector<token_id>& prompt, tally& t) {
+  timed_constraint process;
+  static_cast<timed_constraint::base&>(process) = timed_constraint::base(schema);
+  double in_masks = 0;
+  process.seconds = &in_masks;
+  espalier::contiguous_kv& kv = models.target_cache(espalier::commit_mode::compact);
+  auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target, {}, process);
+  decode.begin(prompt, {.max_tokens = a.tokens, .tokens = models.text.ends_of_text()});
+  decode.step();  // with the prompt's pass
+  const std::size_t first = decode.current().written().size();
+  in_masks = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  while (decode.step())
+    ++t.rounds;
+  t.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  t.in_masks += in_masks;
+  t.tokens += static_cast<std::int64_t>(decode.current().written().size() - first);
+  ++t.texts;
+  t.ended += decode.current().state() == espalier::status::stop_token ? 1 : 0;
+  const auto written = decode.current().written();
+  return {written.begin(), written.end()};
+}
+
+int run(const arguments& a) {
+  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
+  std::vector<std::string> pieces;
+  for (int t = 0; t < models.text.size(); ++t)
+    pieces.emplace_back(models.text.piece(t));
+  const espalier::vocabulary_trie vocabulary(std::move(pieces), models.text.ends_of_text());
+  schema_writer schemas(1);
+  tally plainly, speculating;
+  for (int i = 0; i < a.schemas; ++i) {
+    bench::progress(fmt::format("{} of {} schemas", i, a.schemas));
+    const json schema = schemas.object(2);
+    const auto prompt = models.text.encode_prompt("An example of " + schema["properties"].begin().key() +
+                                                  " and more, written as JSON: ");
+    // Each with an automaton of its own, which has no mask yet.
+    const auto expected = write(models, espalier::no_drafter(), espalier::plain(), a,
+                                espalier::json_schema(schema.dump(), vocabulary), prompt, plainly);
+    espalier::autoregressive drafter(models.draft_model(), models.draft_cache(espalier::commit_mode::compact));
+    const auto text = write(models, drafter, espalier::dynatree(), a, espalier::json_schema(schema.dump(), vocabulary),
+                            prompt, speculating);
+    for (const auto& [tokens, t] : {std::pair{&expected, &plainly}, std::pair{&text, &speculating}}) {
+      const json value = json::parse(models.text.decode(*tokens), nullptr, false);
+      t->sound += !value.is_discarded() && satisfies(value, schema) ? 1 : 0;
+      t->equal += *tokens == expected ? 1 : 0;
+    }
+  }
+  bench::progress("");
+  bench::report(fmt::format("## Constraints\n\n{} JSON schemas, up to {} tokens each, greedy; times without the first "
+                            "round.\n\n| | texts | complete | of the schema | equal to plain | tokens | a round | a "
+                            "second | in masks |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                            a.schemas, a.tokens) +
+                    plainly.row("plain decoding") + speculating.row("dynatree"),
+                a.markdown);
+  const bool is_right = plainly.sound == plainly.ended && speculating.sound == speculating.ended &&
+                        speculating.equal == speculating.texts;
+  return is_right ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::program program(
+      "bench_tables_constraints",
+      "JSON by schema: with speculation and without, how much of it is of the schema, and how fast.\n"
+      "Exits with 1 if a complete text is not of its schema, or differs from plain decoding's.");
+  arguments a;
+  a.add_to(program);
+  program.add("--schemas", a.schemas, "random schemas", 1, 100000);
+  program.add("--tokens", a.tokens, "of a text at most", 1, 100000);
+  return program.run(argc, argv, [&] { return run(a); });
+}
