@@ -25,6 +25,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "model_set.hpp"
 #include "table_arguments.hpp"
+#include "vocabulary_of.hpp"
 
 namespace {
 
@@ -167,10 +168,7 @@ std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, Polic
 
 int run(const arguments& a) {
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
-  std::vector<std::string> pieces;
-  for (int t = 0; t < models.text.size(); ++t)
-    pieces.emplace_back(models.text.piece(t));
-  const espalier::vocabulary_trie vocabulary(std::move(pieces), models.text.ends_of_text());
+  const espalier::vocabulary_trie vocabulary = ::models::vocabulary_of(models.text);
   schema_writer schemas(1);
   tally plainly, speculating;
   for (int i = 0; i < a.schemas; ++i) {

@@ -7,9 +7,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "../models/vocabulary_of.hpp"
 #include "espalier/constraint/json_schema.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
@@ -17,13 +16,6 @@
 namespace generate {
 
 namespace {
-
-espalier::vocabulary_trie vocabulary_of(const espalier::tokenizer& text) {
-  std::vector<std::string> pieces;
-  for (int t = 0; t < text.size(); ++t)
-    pieces.emplace_back(text.piece(t));
-  return espalier::vocabulary_trie(std::move(pieces), text.ends_of_text());
-}
 
 std::string text_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -40,7 +32,7 @@ text_constraint constraint_of(const text_task& work) {
   const arguments& asked = work.arguments;
   if (!asked.constrains()) return {};
   if (!automaton) {
-    const espalier::vocabulary_trie vocabulary = vocabulary_of(work.text);
+    const espalier::vocabulary_trie vocabulary = models::vocabulary_of(work.text);
     automaton = asked.regex.empty() ? espalier::json_schema(text_of_file(asked.json_schema), vocabulary)
                                     : espalier::regular_expression(asked.regex, vocabulary);
   }

@@ -22,6 +22,7 @@ json finish_reason(espalier::status state) {
       return "stop";
     case espalier::status::length:
     case espalier::status::context_full:
+    case espalier::status::nothing_allowed:
       return "length";
     default:
       return nullptr;

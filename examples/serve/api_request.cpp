@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "../models/vocabulary_of.hpp"
+#include "espalier/constraint/json_schema.hpp"
 
 namespace serve {
 
@@ -115,14 +119,10 @@ void check_unsupported(const fields& body) {
         fmt::format("{} is not supported: it must be {} or left out, but is {}.", name, neutral.dump(), shown(*value)),
         "unsupported_value");
   };
-  for (const char* name : {"presence_penalty", "frequency_penalty"})
-    must_be(name, 0);
-  must_be("logit_bias", json::object());
   must_be("echo", false);
   must_be("suffix", "");
   must_be("tools", json::array());
   must_be("functions", json::array());
-  must_be("response_format", {{"type", "text"}});
 }
 
 std::vector<token_id> tokens_of(const json& list, std::int32_t vocab_size) {
@@ -249,6 +249,56 @@ void read_log_probs(const fields& body, endpoint from, espalier::text_options& o
   }
 }
 
+espalier::logit_bias read_logit_bias(const fields& body, std::int32_t vocab_size) {
+  const json* given = body.find("logit_bias");
+  if (given == nullptr) return {};
+  const std::string allowed =
+      fmt::format("an object of token ids from 0 to {} and numbers from -100 to 100", vocab_size - 1);
+  if (!given->is_object()) refuse_type("logit_bias", allowed, *given);
+  std::vector<espalier::token_bias> biases;
+  for (const auto& [id, bias] : given->items()) {
+    const bool is_token = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
+    const int token = is_token ? std::stoi(id) : -1;
+    const double value = bias.is_number() ? bias.get<double>() : 1000;
+    if (token < 0 || token >= vocab_size || !(value >= -100 && value <= 100))
+      refuse_value("logit_bias", allowed, *given);
+    biases.push_back({token, value});
+  }
+  return espalier::logit_bias(std::move(biases), vocab_size);
+}
+
+// The schema of what is to be written; empty: any text. `body` is the request's, its fields in order.
+std::string read_response_format(const fields& body, std::string_view text) {
+  const json* given = body.find("response_format");
+  constexpr auto allowed =
+      "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+      "...}}";
+  if (given == nullptr) return {};
+  if (!given->is_object()) refuse_type("response_format", allowed, *given);
+  const json type = given->value("type", json());
+  if (type == "text") return {};
+  if (type == "json_object") return R"({"type": "object"})";
+  const bool has_schema = type == "json_schema" && given->contains("json_schema") &&
+                          (*given)["json_schema"].is_object() && (*given)["json_schema"].contains("schema");
+  if (!has_schema) refuse_value("response_format", allowed, *given);
+  return nlohmann::ordered_json::parse(text)["response_format"]["json_schema"]["schema"].dump();
+}
+
+text_processor read_processor(const fields& body, std::string_view text, const request_rules& rules,
+                              const espalier::tokenizer& tokenizer) {
+  const espalier::penalties penalties(
+      {.presence = body.number("presence_penalty", -2, 2, 0), .frequency = body.number("frequency_penalty", -2, 2, 0)});
+  const espalier::logit_bias biases = read_logit_bias(body, rules.vocab_size);
+  const std::string schema = read_response_format(body, text);
+  if (schema.empty()) return text_processor(biases, penalties, {});
+  try {
+    const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
+    return text_processor(biases, penalties, espalier::constrained(espalier::json_schema(schema, vocabulary)));
+  } catch (const espalier::input_error& error) {
+    refuse("response_format", error.what(), "invalid_value");
+  }
+}
+
 std::int32_t read_max_tokens(const fields& body, endpoint from) {
   constexpr std::int32_t most = (std::numeric_limits<std::int32_t>::max)();
   const std::int64_t otherwise = from == endpoint::completions ? 16 : most;
@@ -274,6 +324,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   read_stop(body, texts.stop);
   read_sampling(body, texts.options);
   read_log_probs(body, from, texts.options);
+  texts.process = read_processor(body, text, rules, tokenizer);
   texts.n = static_cast<std::int32_t>(body.integer("n", 1, rules.most_texts, 1));
   if (body.integer("best_of", 1, rules.most_texts, texts.n) != texts.n)
     refuse("best_of", "best_of is not supported: it must be n or left out.", "unsupported_value");

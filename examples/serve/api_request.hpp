@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "api_error.hpp"
+#include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/model/tokenizer/chat_template.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "text_request.hpp"
@@ -17,10 +19,11 @@ enum class endpoint { completions, chat };
 
 //! What requests are read against.
 struct request_rules {
-  std::string model;            //!< its name
-  std::int32_t context = 0;     //!< tokens of prompt and text together
-  std::int32_t vocab_size = 0;  //!< token ids are below
-  std::int32_t most_texts = 1;  //!< of one request
+  std::string model;                                      //!< its name
+  std::int32_t context = 0;                               //!< tokens of prompt and text together
+  std::int32_t vocab_size = 0;                            //!< token ids are below
+  std::int32_t most_texts = 1;                            //!< of one request
+  std::optional<espalier::vocabulary_trie> vocabulary{};  //!< of the tokenizer, where texts may have to be JSON
   espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");  //!< of messages
 };
 

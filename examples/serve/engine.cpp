@@ -156,7 +156,8 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
                                              {.max_texts = options_.max_texts,
                                               .max_waiting = options_.max_waiting,
                                               .max_rows = models_.target.max_rows(),
-                                              .prompt_rows = options_.prompt_rows});
+                                              .prompt_rows = options_.prompt_rows},
+                                             text_processor());
   text_writer writer(decode, models_.text, counts_, n_texts_);
   const auto show = [&] {
     counts_.set({decode.n_running(), decode.n_waiting(), kv.n_pages(), kv.n_pages() - kv.n_free()});

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "../models/model_set.hpp"
+#include "../models/vocabulary_of.hpp"
 #include "arguments.hpp"
 #include "engine.hpp"
 #include "http_server.hpp"
@@ -59,6 +60,7 @@ int run(int argc, const char* const* argv) {
       .context = models.context(),
       .vocab_size = models.target.vocab_size(),
       .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
+      .vocabulary = ::models::vocabulary_of(models.text),
       .chat = chat};
   serve::http_server server(engine, counts, models.text, rules, arguments.http);
   watch_signals();

@@ -5,19 +5,29 @@
 #include <string>
 #include <vector>
 
+#include "espalier/constraint/token_automaton.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/log_probs.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text_options.hpp"
+#include "espalier/processor/constrained.hpp"
+#include "espalier/processor/logit_bias.hpp"
+#include "espalier/processor/penalties.hpp"
+#include "espalier/processor/processors.hpp"
 
 namespace serve {
+
+//! What requests may ask to be done to the target's logits.
+using text_processor =
+    espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<espalier::token_automaton>>;
 
 //! What to write: n texts after one prompt, each with a stream of its own.
 struct text_request {
   std::vector<espalier::token_id> prompt;
   espalier::stop_conditions stop;
   espalier::text_options options;
+  text_processor process{};
   std::int32_t n = 1;
 };
 

@@ -122,8 +122,15 @@ TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
   CHECK(complaint("logprobs", 6) == "logprobs must be a whole number from 0 to 5, but is 6.");
   CHECK(complaint("logprobs", 1, endpoint::chat) == "logprobs must be true or false, but is 1.");
   CHECK(complaint("top_logprobs", 2, endpoint::chat) == "top_logprobs needs logprobs, which must be true.");
-  CHECK(complaint("presence_penalty", 0.5) ==
-        "presence_penalty is not supported: it must be 0 or left out, but is 0.5.");
+  CHECK(complaint("presence_penalty", 2.5) == "presence_penalty must be a number from -2 to 2, but is 2.5.");
+  CHECK(complaint("frequency_penalty", "a") == "frequency_penalty must be a number from -2 to 2, but is \"a\".");
+  CHECK(complaint("logit_bias", {{"4096", 1}}) != "");
+  CHECK(complaint("logit_bias", {{"x", 1}}) != "");
+  CHECK(complaint("logit_bias", {{"1", 101}}) != "");
+  CHECK(complaint("response_format", "json") != "");
+  CHECK(complaint("response_format", {{"type", "json_schema"}}) != "");
+  CHECK(complaint("response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "text"}}}}}})
+            .find("\"type\" at #, which is \"text\"") != std::string::npos);
   CHECK(complaint("echo", true) != "");
   CHECK(complaint("tools", {{{"type", "function"}}}, endpoint::chat) != "");
   CHECK(complaint("model", "huge") == "There is no model \"huge\"; this server has \"tiny\".");
@@ -156,4 +163,32 @@ TEST_CASE("only the secret is the secret", "[serve]") {
   CHECK(serve::is_secret("secret", "secret"));
   for (const char* other : {"", "secre", "secret2", "Secret", "terces"})
     CHECK(!serve::is_secret(other, "secret"));
+}
+
+TEST_CASE("biases, penalties and the format of the answer become the text's processor", "[serve]") {
+  const std::string body = R"({"prompt": "a", "logit_bias": {"7": 5, "8": -100}, "frequency_penalty": 0.5,
+      "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object",
+      "properties": {"z": {"type": "null"}, "a": {"type": "null"}}, "required": ["z", "a"]}}}})";
+  const serve::request_rules rules{.model = "tiny", .context = 64, .vocab_size = 4096};
+  serve::text_processor process = serve::read_request(endpoint::completions, body, rules, tokenizer()).texts.process;
+  CHECK(!process.idle());
+  // Written in the order of the schema.
+  const auto allows = [&](const std::string& text) {
+    const auto tokens = tokenizer().encode(text);
+    std::size_t n = 0;
+    while (n < tokens.size() && process.allows(std::span(tokens).first(n), tokens[n]))
+      ++n;
+    return n == tokens.size();
+  };
+  process.begin({});
+  std::vector<float> row(4096, 1.0F);
+  const espalier::token_id brace = tokenizer().encode("{").back();
+  CHECK(process.allows({}, brace));
+  process.process({}, std::span(row));
+  CHECK(row[static_cast<std::size_t>(brace)] == 1.0F);
+  CHECK(row[7] < -1e30F);
+  CHECK(!allows("true"));
+  CHECK(read(endpoint::completions, {{"prompt", "a"}, {"response_format", {{"type", "text"}}}}).texts.process.idle());
+  CHECK(!read(endpoint::completions, {{"prompt", "a"}, {"response_format", {{"type", "json_object"}}}})
+             .texts.process.idle());
 }
