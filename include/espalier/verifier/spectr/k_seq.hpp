@@ -60,10 +60,12 @@ ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const TargetRowT& p, const DraftRowT&
   return {found.of[0], found.of[1]};
 }
 
+// A step that is no longer than this, beside rho, ends the search.
+inline constexpr wide_number k_seq_precision = 4 * std::numeric_limits<wide_number>::epsilon();
+
 // Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0: by Newton's steps, halving where they leave the
 // bracket.
 ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums sums, std::int32_t k) {
-  constexpr wide_number precision = 4 * std::numeric_limits<wide_number>::epsilon();
   const auto draws = static_cast<wide_number>(k);
   wide_number low = rho;
   wide_number high = draws;
@@ -77,7 +79,7 @@ ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums s
     if (!(low < next && next < high)) next = low + (high - low) / 2;
     if (!(low < next && next < high)) return high;
     const wide_number step = next < at ? at - next : next - at;
-    if (step <= precision * at) return next;
+    if (step <= k_seq_precision * at) return next;
     at = next;
   }
   return high;
