@@ -35,10 +35,12 @@
 #include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 #include "matrix_products.hpp"
+#include "memory_reader.hpp"
 
 namespace {
 
 using namespace espalier;
+using bench::memory_reader;
 using clock_type = std::chrono::steady_clock;
 using nlohmann::json;
 
@@ -55,38 +57,6 @@ double milliseconds(const std::function<void()>& work) {
   work();
   return std::chrono::duration<double, std::milli>(clock_type::now() - begin).count();
 }
-
-//! Reads memory with every thread of the team.
-class memory_reader {
- public:
-  memory_reader(std::size_t floats, thread_team& team) : floats_(floats), team_(team), block_(floats, true) {
-    data_ = block_.take(floats);
-    std::fill_n(data_, floats, 1.0F);
-  }
-
-  void read() {
-    team_.run([&](int thread) {
-      using namespace detail;
-      const std::size_t part = floats_ / static_cast<std::size_t>(team_.n_threads());
-      const float* from = data_ + part * static_cast<std::size_t>(thread);
-      simd_float sum[8] = {};
-      for (std::size_t i = 0; i + 8 * simd_lanes <= part; i += 8 * simd_lanes) {
-        for (std::size_t j = 0; j < 8; ++j)
-          sum[j] += simd_load(from + i + j * simd_lanes);
-      }
-      for (std::size_t j = 1; j < 8; ++j)
-        sum[0] += sum[j];
-      sink_ = simd_sum(sum[0]);
-    });
-  }
-
- private:
-  std::size_t floats_;
-  thread_team& team_;
-  detail::float_block block_;
-  float* data_ = nullptr;
-  volatile float sink_ = 0.0F;
-};
 
 //! Runs every entry in turn, round after round, so that what disturbs the machine disturbs all alike.
 //!

@@ -5,8 +5,8 @@
 //
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
 //
-// Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, and, on a text, the mean
-// loss. Passes are measured in turns, in processor time divided by the threads, so that other programs count little.
+// Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, beside what the machine
+// can read and multiply at the same time, and, on a text, the mean loss. Passes are measured in turns, in processor time divided by the threads, so that other programs count little.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,15 @@
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/simd.hpp"
+#include "espalier/model/llama/thread_team.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
+#include "memory_reader.hpp"
+#include "reading_pass.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -107,12 +115,86 @@ class form {
   std::map<int, std::vector<double>> times_;
 };
 
+constexpr int chains = 12, steps = 2'000'000;  // sums that do not wait for one another, and terms of each
+
+void add_floats() {
+  detail::simd_float sum[chains] = {}, value = detail::simd_broadcast(0.5F);
+  bench::touch(&value);
+  for (int i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (detail::simd_float& to : sum)
+      to = detail::multiply_add(value, value, to);
+  }
+  bench::touch(sum);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni")]] void add_bytes() {
+  __m512i sum[chains] = {}, value = {1};
+  bench::touch(&value);
+  for (int i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m512i& to : sum)
+      to = _mm512_dpbusd_epi32(to, value, value);
+  }
+  bench::touch(sum);
+}
+#endif
+
+//! What the machine can do at most, measured between the passes.
+class ceilings {
+ public:
+  explicit ceilings(int threads) : team_(thread_team::shared(threads)), reader_(floats, team_) {}
+
+  void measure() {
+    add(read_, [&] { reader_.read(); });
+    add(floats_, [&] { team_.run([](int) { add_floats(); }); });
+#if defined(__x86_64__)
+    if (detail::processor_has(detail::instruction_set::avx512)) {
+      add(bytes_, [&] { team_.run([](int) { add_bytes(); }); });
+    }
+#endif
+  }
+
+  double milliseconds_to_read(double megabytes) const {
+    return megabytes / (floats * 4e-6) * median(read_);
+  }
+
+  void print(const std::vector<form>& forms, const settings& s) const {
+    const double weights = forms[0].megabytes() / 4;  // millions
+    std::printf("\nMemory is read at %.1f GB/s. Of that, one row takes its weights at", floats * 4e-6 / median(read_));
+    for (const form& f : forms)
+      std::printf(" %.0f %% (%s)", 100 * milliseconds_to_read(f.megabytes()) / f.milliseconds(s.rows[0]), f.name());
+    std::printf(".\nThe multiply-adds of a row alone take %.2f ms in floats",
+                weights * 1e6 / s.threads / (1.0 * chains * steps * detail::simd_lanes) * median(floats_));
+    if (!bytes_.empty())
+      std::printf(" and %.2f ms in bytes", weights * 1e6 / s.threads / (64.0 * chains * steps) * median(bytes_));
+    std::printf(", %d threads.\n", s.threads);
+  }
+
+ private:
+  static constexpr std::size_t floats = std::size_t{64} << 20;
+
+  template <class WorkT>
+  void add(std::vector<double>& times, const WorkT& work) const {
+    const double begin = processor_milliseconds();
+    work();
+    times.push_back((processor_milliseconds() - begin) / team_.n_threads());
+  }
+
+  thread_team& team_;
+  bench::memory_reader reader_;
+  std::vector<double> read_, floats_, bytes_;
+};
+
 void measure_passes(std::vector<form>& forms, const settings& s) {
+  ceilings most(s.threads);
   for (form& f : forms) {
     std::vector<token_id> context(static_cast<std::size_t>(s.context), 5);
     f.pass(context, true);
   }
   for (int round = 0; round < s.rounds; ++round) {
+    most.measure();
     for (const int n : s.rows) {
       for (form& f : forms)
         f.measure(n, s.threads);
@@ -133,6 +215,7 @@ void measure_passes(std::vector<form>& forms, const settings& s) {
     }
     std::printf("\n");
   }
+  if (s.rows[0] == 1) most.print(forms, s);
 }
 
 //! The mean loss of each token of a window but its first, in nats, and how far those of the forms lie apart.
