@@ -148,6 +148,94 @@ TEST_CASE("the integer form is near the exact sum") {
   }
 }
 
+namespace {
+
+// Every element of the product against a sum over the activations as `written`, exact but for its last rounding.
+void check_sums(const case_type& c, matrix_arithmetic form) {
+  detail::activation_room room(c.rows, c.inputs);
+  const detail::activation_block* written = room.write(c.x.data(), c.inputs, c.inputs, c.rows, 0, c.rows);
+  const auto y = c.product(form, 0, c.rows);
+  for (int r = 0; r < c.rows; ++r) {
+    for (int o = 0; o < c.outputs; ++o) {
+      long double sum = 0.0L, size = 0.0L;
+      for (int i = 0; i < c.inputs; ++i) {
+        const detail::activation_block& block = written[i / 32 * c.rows + r];
+        const long double x = form == exact ? static_cast<long double>(c.x[static_cast<std::size_t>(r * c.inputs + i)])
+                                            : static_cast<long double>(block.scale) * block.q[i % 32];
+        const long double term = x * static_cast<long double>(c.w[static_cast<std::size_t>(o * c.inputs + i)]);
+        sum += term, size += std::fabs(term);
+      }
+      INFO("row " << r << ", output " << o);
+      REQUIRE(std::fabs(static_cast<long double>(y[static_cast<std::size_t>(r * c.outputs + o)]) - sum) <=
+              2e-6L * size);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a product is the sum of its weights and rounded activations, with every processor's instructions") {
+  for (const instruction_set set : instruction_sets) {
+    if (!detail::processor_has(set)) continue;
+    for (const weight_type type : weight_types) {
+      if (type < weight_type::i8_rows) continue;
+      INFO(name_of(type) << ", instruction set " << static_cast<int>(set));
+      const case_type c(type, 40, type == weight_type::i8_rows ? 300 : 512, 3, set);
+      check_sums(c, integer);
+      check_sums(c, exact);
+    }
+  }
+}
+
+TEST_CASE("codes may all be the least that there is, and activations the greatest") {
+  for (const instruction_set set : instruction_sets) {
+    if (!detail::processor_has(set)) continue;
+    for (const weight_type type : {weight_type::i8_rows, weight_type::q8_0}) {
+      INFO(name_of(type) << ", instruction set " << static_cast<int>(set));
+      const int inputs = type == weight_type::i8_rows ? 300 : 320;
+      case_type c(type, 40, inputs, 2, set);
+      std::vector<std::byte> bytes(row_bytes(type, inputs), std::byte{0x80});
+      const auto block = static_cast<std::size_t>(block_bytes(type));
+      const std::uint16_t scale = detail::f16_from_float(0.01F);
+      for (std::size_t at = 0; type == weight_type::q8_0 && at < bytes.size(); at += block)
+        std::memcpy(&bytes[at], &scale, 2);
+      const weight_row row{type, bytes, inputs, 0.01F};
+      for (const int o : {0, 17, 39}) {
+        c.matrix.set_row(o, row);
+        row.decode(&c.w[static_cast<std::size_t>(o * inputs)]);
+        CHECK(static_cast<double>(c.w[static_cast<std::size_t>(o * inputs + 5)]) == Approx(-1.28).epsilon(1e-3));
+      }
+      std::fill_n(c.x.begin(), inputs, 3.0F);
+      std::fill(c.x.begin() + inputs, c.x.end(), -3.0F);
+      check_sums(c, integer);
+      check_sums(c, exact);
+    }
+  }
+}
+
+TEST_CASE("activations are rounded to the nearest integer, whatever the compiler makes of sums and products") {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (int n = 0; n < 2000; ++n) {
+    float x[32];
+    for (float& value : x)
+      value = std::ldexp(normal(random), n % 20 - 10);
+    detail::activation_block block;
+    detail::quantise_block(x, block);
+    const float greatest =
+        std::fabs(*std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+    REQUIRE(block.scale == greatest / 127.0F);
+    int sum[2] = {};
+    for (int i = 0; i < 32; ++i) {
+      const float quotient = x[i] / block.scale;
+      REQUIRE(static_cast<float>(block.q[i]) == std::nearbyint(quotient));
+      sum[i / 16] += block.q[i];
+    }
+    REQUIRE((block.sum[0] == sum[0] && block.sum[1] == sum[1]));
+    REQUIRE(block.scaled_sum == block.scale * static_cast<float>(sum[0] + sum[1]));
+  }
+}
+
 TEST_CASE("a row's product is bitwise the same alone and among others, in either form") {
   for (const weight_type type : weight_types) {
     INFO(name_of(type));

@@ -25,8 +25,9 @@ constexpr int activation_blocks(int inputs) {
   return (inputs + activation_block::size - 1) / activation_block::size;
 }
 
-// The block of 32 numbers: each times 127 / the greatest magnitude, rounded to the nearest integer, halves to even.
-// With a number that is not finite the scale is not, and what comes of it is not a number.
+// The block of 32 numbers: each divided by the scale, rounded to the nearest integer, halves to even. The same for every
+// processor and compiler, which may not make one rounding of a quotient and a sum, as of a product and a sum. With a
+// number that is not finite the scale is not, and what comes of it is not a number.
 inline void quantise_block(const float* x, activation_block& to) {
   constexpr int size = activation_block::size;
   simd_float most{}, difference{};
@@ -44,11 +45,11 @@ inline void quantise_block(const float* x, activation_block& to) {
   }
   to.scale = greatest / 127.0F;
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  const simd_float inverse = simd_broadcast(127.0F / greatest), magic = simd_broadcast(12582912.0F);
+  const simd_float scale = simd_broadcast(to.scale), magic = simd_broadcast(12582912.0F);
   for (int half = 0; half < 2; ++half) {
     simd_float sum{};  // of integers, which are exact in any order
     for (int i = size / 2 * half; i < size / 2 * (half + 1); i += simd_lanes) {
-      const simd_float rounded = multiply_add(simd_load(x + i), inverse, magic) - magic;
+      const simd_float rounded = simd_load(x + i) / scale + magic - magic;
       simd_store_int8(to.q + i, rounded);
       sum += rounded;
     }
