@@ -27,9 +27,9 @@ class code_product {
       multiply_rows<4>(x, x_stride, sums, decoded);
       return 4;
     }
-    if (rows >= 2) multiply_rows<2>(x, x_stride, sums, nullptr);
-    const int last = rows - 1;
-    if (rows != 2) multiply_rows<1>(x + last * x_stride, x_stride, sums + last * panel_layout::outputs, nullptr);
+    if (rows == 3) multiply_rows<3>(x, x_stride, sums, nullptr);
+    if (rows == 2) multiply_rows<2>(x, x_stride, sums, nullptr);
+    if (rows == 1) multiply_rows<1>(x, x_stride, sums, nullptr);
     return rows;
   }
 
@@ -73,6 +73,7 @@ class code_product {
       }
       int input = 0;
       for (int b = 0; b < part_.n_blocks; ++b) {
+        if (o == 0) part_.fetch_ahead(b);
         const simd_float offset[2] = {simd_load(part_.offsets(b) + o), simd_load(part_.offsets(b) + o + simd_lanes)};
         for (int half = 0; half < 2; ++half) {
           const float* scales = part_.scales(b, half) + o;

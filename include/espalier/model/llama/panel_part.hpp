@@ -26,15 +26,12 @@ class panel_part {
         nibbles(layout.nibbles),
         has_offset(has_offsets(layout.type)),
         halves(layout.type == weight_type::q6_k ? 2 : 1),
-        zero(layout.zero()) {
+        zero(layout.zero()),
+        block_bytes_(layout.block_bytes) {
     for (int b = 0; b < n; ++b) {
       const std::byte *header = panel + layout.header_at(first_block + b),
                       *block = panel + layout.block_at(first_block + b);
       codes[b] = block + layout.scale_bytes;
-      // The hardware does not foresee far enough where several rows share a block.
-      constexpr std::size_t distance = 1 << 13;
-      for (std::size_t byte = 0; byte < layout.block_bytes; byte += 64)
-        __builtin_prefetch(block + distance + byte, 0, 2);
       for (int lane = 0; lane < panel_layout::outputs; lane += simd_lanes)
         prepare_lanes(layout.type, header, block, lane, b);
     }
@@ -43,6 +40,14 @@ class panel_part {
   // Of a block, the scales of its first or second half: [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
+
+  // Products call this once for each block: the hardware does not foresee far enough where several rows share one, and
+  // takes only so many lines at once.
+  void fetch_ahead(int b) const {
+    constexpr std::size_t distance = 1 << 13;
+    for (std::size_t byte = 0; byte < block_bytes_; byte += 64)
+      __builtin_prefetch(codes[b] + distance + byte, 0, 2);
+  }
 
   const std::byte* codes[max_blocks];
   int n_blocks;
@@ -72,6 +77,7 @@ class panel_part {
     simd_store(offset_[b] + lane, offset);
   }
 
+  std::size_t block_bytes_;
   alignas(64) float scale_[max_blocks][2][panel_layout::outputs];
   alignas(64) float offset_[max_blocks][panel_layout::outputs];
 };
