@@ -63,7 +63,7 @@ inline void multiply_portably(const integer_product& p) {
   const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero)),
                 ones = _mm256_set1_epi16(1);
   for (int b = 0; b < part.n_blocks; ++b) {
-    part.fetch_ahead(b);
+    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
       const auto* from = reinterpret_cast<const __m256i*>(part.codes[b] + 4 * lane);
       __m256i q[8];
@@ -111,7 +111,7 @@ inline void multiply_portably(const integer_product& p) {
   const __m512i low = _mm512_set1_epi8(15);
   const activation_block* x = p.x;
   for (int b = 0; b < part.n_blocks; ++b) {
-    part.fetch_ahead(b);
+    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     const std::byte* codes = part.codes[b];
     __m512i c[8][2];
 #pragma GCC unroll 4

@@ -17,11 +17,14 @@ class panel_part {
  public:
   static constexpr int max_blocks = 4;
   static constexpr int inputs = max_blocks * panel_layout::block;
+  static constexpr int few_rows = 2;
 
   // Blocks first_block to first_block + n - 1.
   //
+  // With `fetch`, what lies ahead of all is fetched at once: integers with few rows are soon there.
+  //
   // Pre         not numbers; n <= max_blocks
-  panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n)
+  panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n, bool fetch = false)
       : n_blocks(n),
         nibbles(layout.nibbles),
         has_offset(has_offsets(layout.type)),
@@ -32,6 +35,7 @@ class panel_part {
       const std::byte *header = panel + layout.header_at(first_block + b),
                       *block = panel + layout.block_at(first_block + b);
       codes[b] = block + layout.scale_bytes;
+      if (fetch) fetch_ahead(b);
       for (int lane = 0; lane < panel_layout::outputs; lane += simd_lanes)
         prepare_lanes(layout.type, header, block, lane, b);
     }
@@ -41,8 +45,8 @@ class panel_part {
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
 
-  // Products call this once for each block: the hardware does not foresee far enough where several rows share one, and
-  // takes only so many lines at once.
+  // Other products call this block by block: the hardware does not foresee far enough where they share one,
+  // and takes only so many lines at once.
   void fetch_ahead(int b) const {
     constexpr std::size_t distance = 1 << 13;
     for (std::size_t byte = 0; byte < block_bytes_; byte += 64)

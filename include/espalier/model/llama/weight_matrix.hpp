@@ -196,7 +196,7 @@ class weight_matrix {
                 block = first / detail::panel_layout::block;
       const float* from = x.x + first;
       if (x.integers && !layout.numbers) {
-        const detail::panel_part part(layout, panel_of(g), block, blocks_of(n));
+        const detail::panel_part part(layout, panel_of(g), block, blocks_of(n), x.rows <= detail::panel_part::few_rows);
         multiply_integers_({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
         continue;
       }
