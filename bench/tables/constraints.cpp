@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../program.hpp"
 #include "espalier/constraint/json_schema.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
@@ -23,8 +24,9 @@
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "model_paths.hpp"
 #include "model_set.hpp"
-#include "table_arguments.hpp"
+#include "report_file.hpp"
 #include "vocabulary_of.hpp"
 
 namespace {
@@ -32,7 +34,10 @@ namespace {
 using espalier::token_id;
 using json = nlohmann::ordered_json;
 
-struct arguments : bench::table_arguments {
+struct arguments {
+  ::models::model_paths models{ESPALIER_BENCH_MODELS};
+  int threads = 0;
+  std::string markdown;
   int schemas = 200;
   int tokens = 120;
 };
@@ -208,7 +213,10 @@ int main(int argc, char** argv) {
       "JSON by schema: with speculation and without, how much of it is of the schema, and how fast.\n"
       "Exits with 1 if a complete text is not of its schema, or differs from plain decoding's.");
   arguments a;
-  a.add_to(program);
+  program.add("--model", a.models.model, "folder with target/, draft/ and a tokenizer, or a model");
+  program.add("--draft", a.models.draft, "the model that drafts; empty: the one beside the target");
+  program.add("--threads", a.threads, "threads of a forward pass; 0: one a processor", 0, 256);
+  program.add("--markdown", a.markdown, "also write the table to this file");
   program.add("--schemas", a.schemas, "random schemas", 1, 100000);
   program.add("--tokens", a.tokens, "of a text at most", 1, 100000);
   return program.run(argc, argv, [&] { return run(a); });
