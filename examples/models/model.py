@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pickle
+import struct
 import time
 
 import numpy as np
@@ -35,6 +36,31 @@ DRAFT = dict(
     rope_theta=10000.0,
     rms_norm_eps=1e-5,
     max_position_embeddings=1024,
+)
+# A pair for machines without an operating system: about a quarter of a million parameters, and an eighth of that.
+TINY_TARGET = dict(
+    vocab_size=512,
+    hidden_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    num_key_value_heads=1,
+    head_dim=32,
+    intermediate_size=144,
+    rope_theta=10000.0,
+    rms_norm_eps=1e-5,
+    max_position_embeddings=256,
+)
+TINY_DRAFT = dict(
+    vocab_size=512,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    intermediate_size=48,
+    rope_theta=10000.0,
+    rms_norm_eps=1e-5,
+    max_position_embeddings=256,
 )
 
 
@@ -483,3 +509,44 @@ def exported(folder, config, half=False):
             if p.dim() == 2:
                 p.data = p.data.bfloat16()
     return model.eval()
+
+
+def image(folder, config):
+    """The bytes of an exported folder as small_llama reads them: include/espalier/model/small/small_weights.hpp."""
+    from safetensors.torch import load_file
+
+    t = load_file(os.path.join(folder, "model.safetensors"))
+    c, body = config, "model."
+    frequencies = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2).double() / c["head_dim"])
+    position, floats, integers = 1, [], []
+    while position < c["max_position_embeddings"]:
+        floats += [(position * frequencies).cos(), (position * frequencies).sin()]
+        position *= 2
+    floats.append(t[body + "norm.weight"])
+
+    def matrix(*names):
+        floats.extend(t[n + ".weight_scale"] for n in names)
+        integers.extend(t[n + ".weight"] for n in names)
+
+    matrix(body + "embed_tokens")
+    for i in range(c["num_hidden_layers"]):
+        layer = f"{body}layers.{i}."
+        floats += [t[layer + "input_layernorm.weight"], t[layer + "post_attention_layernorm.weight"]]
+        matrix(*(layer + f"self_attn.{n}_proj" for n in "qkv"))
+        matrix(layer + "self_attn.o_proj")
+        matrix(layer + "mlp.gate_proj", layer + "mlp.up_proj")
+        matrix(layer + "mlp.down_proj")
+    contents = b"".join(x.numpy().astype("<f4").tobytes() for x in floats)
+    contents += b"".join(x.numpy().astype("i1").tobytes() for x in integers)
+    sizes = [
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "max_position_embeddings",
+    ]
+    words = struct.pack("<4sII8If", b"ESPL", 1, 48 + len(contents), *(c[s] for s in sizes), c["rms_norm_eps"])
+    return words + contents

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import torch
@@ -50,11 +51,44 @@ def documents(data, domain, split):
     raise ValueError(domain)
 
 
+class LongestPiece:
+    """A tokenizer of few lines: the longest piece that fits comes next. Pieces are bytes; the first three, of unknown, beginning and
+    end, are empty."""
+
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as f:
+            self.pieces = [p.encode() for p in json.load(f)]
+        known = sorted((p for p in self.pieces if p), key=len, reverse=True)
+        self.next = re.compile(b"|".join(map(re.escape, known)) + b"|.", re.DOTALL)
+        self.ids = {p: i for i, p in enumerate(self.pieces) if p}
+
+    def piece_to_id(self, piece):
+        return self.ids.get(piece.encode(), UNK)
+
+    def encode(self, text):
+        if isinstance(text, list):
+            return [self.encode(t) for t in text]
+        return [self.ids.get(p, UNK) for p in self.next.findall(text.encode())]
+
+    def decode(self, ids):
+        return b"".join(self.pieces[i] for i in ids).decode(errors="replace")
+
+
+def load_tokenizer(folder):
+    """The tokenizer of a folder: SentencePiece, or a list of pieces."""
+    import sentencepiece as spm
+
+    few = os.path.join(folder, "pieces.json")
+    if os.path.exists(few):
+        return LongestPiece(few)
+    return spm.SentencePieceProcessor(model_file=os.path.join(folder, "tokenizer.model"))
+
+
 def train_tokenizer(args):
     import sentencepiece as spm
 
     pieces = []
-    for domain in DOMAINS:
+    for domain in args.domains:
         for doc in documents(args.data, domain, "train"):
             lines = doc.splitlines(keepends=True)
             for i in range(0, len(lines), 8):  # the trainer takes strings of moderate length
@@ -63,16 +97,16 @@ def train_tokenizer(args):
     spm.SentencePieceTrainer.train(
         sentence_iterator=iter(pieces),
         model_prefix=out,
-        vocab_size=4096,
+        vocab_size=args.sizes["target"]["vocab_size"],
         model_type="bpe",
-        byte_fallback=True,
+        byte_fallback=not args.tiny,
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
         add_dummy_prefix=False,
         allow_whitespace_only_pieces=True,
         split_digits=True,
         user_defined_symbols=["\n"],
-        character_coverage=0.9998,
+        character_coverage=1.0 if args.tiny else 0.9998,
         unk_id=UNK,
         bos_id=BOS,
         eos_id=EOS,
@@ -81,8 +115,15 @@ def train_tokenizer(args):
         num_threads=2,
         shuffle_input_sentence=False,
     )
-    sp = spm.SentencePieceProcessor(model_file=out + ".model")
-    for domain in DOMAINS:
+    if args.tiny:
+        sp = spm.SentencePieceProcessor(model_file=out + ".model")
+        few = ["" if i <= EOS else sp.id_to_piece(i).replace("\u2581", " ") for i in range(sp.vocab_size())]
+        with open(os.path.join(args.out, "pieces.json"), "w", encoding="utf-8") as f:
+            json.dump(few, f, ensure_ascii=False)
+    elif os.path.abspath(args.out) != os.path.abspath(args.work):
+        shutil.copy(out + ".model", os.path.join(args.out, "tokenizer.model"))
+    sp = load_tokenizer(args.out)
+    for domain in args.domains:
         for split in ("train", "heldout"):
             docs = documents(args.data, domain, split)
             ids = sp.encode(docs)
@@ -184,11 +225,9 @@ def cut_prompts(work, sp, split, count, domain, rng, shortest=24, longest=96):
 
 def make_prompts(args):
     """Prompts of 30 to 120 tokens that begin and end at natural places: held-out ones, or some of the training text."""
-    import sentencepiece as spm
-
-    sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
+    sp = load_tokenizer(args.out)
     rng, out = np.random.default_rng(args.seed), []
-    for d in DOMAINS:
+    for d in args.domains:
         found = []
         for doc in documents(args.data, d, args.split):
             if d == "gsm8k":

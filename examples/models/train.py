@@ -6,7 +6,8 @@ block-diffusion draft. distil makes a draft for any target.
     pip install torch sentencepiece safetensors numpy transformers
     pip install accelerate gguf    # for a target in a GGUF file
 
-The commands, in order: tokenizer, target, export, write, draft, block, export, measure, prompts. --work keeps checkpoints and token
+The commands, in order: tokenizer, target, export, write, draft, block, export, measure, prompts; with --tiny, which makes
+the pair of examples/embedded: tokenizer, target, export, write, draft, export, image, measure. --work keeps checkpoints and token
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
 wikitext2_raw_test.txt (held out). distil needs neither the others nor --data: the target writes texts after prompts, a draft is
@@ -26,6 +27,8 @@ from distil import distil
 from model import (
     DRAFT,
     TARGET,
+    TINY_DRAFT,
+    TINY_TARGET,
     Cache,
     Llama,
     Optimizer,
@@ -35,11 +38,12 @@ from model import (
     divergence,
     divergence_of_logits,
     exported,
+    image,
     principal,
     save,
     write_folder,
 )
-from text import BOS, DOMAINS, EOS, Pool, Windows, cut_prompts, make_prompts, train_tokenizer
+from text import BOS, DOMAINS, EOS, Pool, Windows, cut_prompts, load_tokenizer, make_prompts, train_tokenizer
 
 SHARES = {"gsm8k": 0.3, "python": 0.3, "shakespeare": 0.2, "wikitext": 0.2}
 
@@ -62,13 +66,14 @@ def heldout_loss(model, work, domain, limit=None, length=512, batch=8):
 def train_target(args):
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    model = Llama(TARGET)
+    model = Llama(args.sizes["target"])
     opt = Optimizer(model, args.muon_lr, args.adam_lr, args.decay, args.precision == "bf16")
     path = os.path.join(args.work, "target.pt")
+    length = min(512, args.sizes["target"]["max_position_embeddings"])
 
     def evaluate(m):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
-            return {d: heldout_loss(m, args.work, d, 8, batch=2) for d in DOMAINS}
+            return {d: heldout_loss(m, args.work, d, 8, length, batch=2) for d in args.domains}
 
     Trainer(
         args,
@@ -76,7 +81,7 @@ def train_target(args):
         opt,
         path,
         begin(args, model, opt, path),
-        lambda length, seed: Windows(args.work, length, seed),
+        lambda length, seed: Windows(args.work, length, seed, args.domains),
         lambda m, ids, labels: (m.loss(ids, labels),),
         ["loss"],
         evaluate,
@@ -84,7 +89,7 @@ def train_target(args):
 
 
 def export(args):
-    for part, config in (("target", TARGET), ("draft", DRAFT), ("block", BLOCK)):
+    for part, config in args.sizes.items():
         path = os.path.join(args.work, part + ".pt")
         if part not in args.part or not os.path.exists(path):
             continue
@@ -101,10 +106,16 @@ def export(args):
             },
         )
         print(f"{part} parameters {sum(w.numel() for w in weights.values())} file {size} bytes")
-    with open(os.path.join(args.work, "tokenizer.model"), "rb") as f, open(
-        os.path.join(args.out, "tokenizer.model"), "wb"
-    ) as g:
-        g.write(f.read())
+
+
+def write_images(args):
+    """Target, draft and pieces in one file: two images, then for each piece its length in a byte and its bytes."""
+    parts = [image(os.path.join(args.out, part), args.sizes[part]) for part in ("target", "draft")]
+    pieces = load_tokenizer(args.out).pieces
+    parts.append(b"".join(bytes([len(p)]) + p for p in pieces))
+    with open(args.to, "wb") as f:
+        f.write(b"".join(parts))
+    print(f"{args.to}: target {len(parts[0])} bytes, draft {len(parts[1])}, {len(pieces)} pieces {len(parts[2])}")
 
 
 @torch.no_grad()
@@ -165,17 +176,17 @@ def write(model, prompts, length, temperature, generator, half):
 
 def write_batches(args, me):
     """Every worker writes batches me, me + threads, ... and stores each as a file."""
-    import sentencepiece as spm
-
     torch.set_num_threads(1)
-    model = exported(os.path.join(args.out, "target"), TARGET, half=True)
-    sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
+    model = exported(os.path.join(args.out, "target"), args.sizes["target"], half=True)
+    sp, shares = load_tokenizer(args.out), {d: SHARES[d] for d in args.domains}
+    longest = 32 if args.tiny else 96
     begun = time.time()
     for batch in range(me, args.batches, args.threads):
         rng, g = np.random.default_rng([args.seed, batch]), torch.Generator().manual_seed(args.seed + batch)
         prompts = []
-        for d in DOMAINS:
-            prompts += cut_prompts(args.work, sp, "train", round(args.batch * SHARES[d]), d, rng)
+        for d, share in shares.items():
+            count = round(args.batch * share / sum(shares.values()))
+            prompts += cut_prompts(args.work, sp, "train", count, d, rng, longest // 4, longest)
         temperature = torch.zeros(len(prompts))  # half greedy, half sampled
         warm = torch.rand(len(prompts), generator=g) < 0.5
         temperature[warm] = 0.7 + 0.3 * torch.rand(int(warm.sum()), generator=g)
@@ -189,12 +200,14 @@ def write_batches(args, me):
         )
         if args.minutes and done + done / n > args.minutes * 60:
             break
-    windows = Windows(args.work, 512, args.seed)
-    windows.p = np.array([SHARES[d] for d in DOMAINS])
-    model.compile_parts()
+    length = min(512, model.config["max_position_embeddings"])
+    windows = Windows(args.work, length, args.seed, args.domains)
+    windows.p = np.array(list(shares.values())) / sum(shares.values())
+    if args.compile:
+        model.compile_parts()
     rows, states = [], []
     for i in range(args.text_rows // 2):
-        drawn = windows.draw(1024)
+        drawn = windows.draw(2 * length)
         if i % args.threads == me:
             ids, _ = windows.fetch(drawn)
             with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -203,7 +216,7 @@ def write_batches(args, me):
     if rows:
         save(
             os.path.join(args.work, f"text-{me}.part"),
-            [torch.cat(rows), torch.full((2 * len(rows),), 512), torch.cat(states)],
+            [torch.cat(rows), torch.full((2 * len(rows),), length), torch.cat(states)],
         )
 
 
@@ -254,13 +267,13 @@ def train_draft(args):
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     teacher = dequantised(os.path.join(args.out, "target"))["model.embed_tokens.weight"]
-    model = Llama(DRAFT)
+    model = Llama(args.sizes["draft"])
     if args.start:
         model.load_state_dict(torch.load(args.start)["model"])
     else:
-        model.model.embed_tokens.weight.data.copy_(principal(teacher, DRAFT["hidden_size"]))
+        model.model.embed_tokens.weight.data.copy_(principal(teacher, model.config["hidden_size"]))
     teacher = teacher.bfloat16()
-    opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, True)
+    opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, "draft.pt")
     measure_loss = torch.compile(divergence, dynamic=False) if args.compile else divergence
 
@@ -288,20 +301,16 @@ def train_draft(args):
 
 @torch.no_grad()
 def measure(args):
-    import sentencepiece as spm
-
     torch.set_num_threads(args.threads)
     rng = np.random.default_rng(7)
-    sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
-    models = {
-        "target": exported(os.path.join(args.out, "target"), TARGET),
-        "draft": exported(os.path.join(args.out, "draft"), DRAFT),
-    }
+    sp = load_tokenizer(args.out)
+    models = {part: exported(os.path.join(args.out, part), args.sizes[part]) for part in ("target", "draft")}
+    shortest, longest = (8, 32) if args.tiny else (30, 96)
     print(
         f"agreement on what the target writes greedily, {args.length} tokens from each of {args.prompts} held-out prompts a domain"
     )
-    for d in DOMAINS if args.prompts else ():
-        prompts = cut_prompts(args.work, sp, "heldout", args.prompts, d, rng, 30, 96)
+    for d in args.domains if args.prompts else ():
+        prompts = cut_prompts(args.work, sp, "heldout", args.prompts, d, rng, shortest, longest)
         room = args.length + max(map(len, prompts))
         rows, valid, size, states = write(
             models["target"], prompts, room, torch.zeros(len(prompts)), None, half=False
@@ -336,11 +345,12 @@ def measure(args):
             gap = (hf(ids).logits - m.logits(m.hidden(ids))).abs().max()
             print(f"{part}: transformers {left}, largest difference of a logit {gap:.1e}", flush=True)
     if args.losses:
+        length = min(512, args.sizes["target"]["max_position_embeddings"])
         for part, m in models.items():
             m.compile_parts()
             print(
                 f"{part} held-out loss, nats a token: "
-                + " ".join(f"{d} {heldout_loss(m, args.work, d, args.limit):.4f}" for d in DOMAINS),
+                + " ".join(f"{d} {heldout_loss(m, args.work, d, args.limit, length):.4f}" for d in args.domains),
                 flush=True,
             )
 
@@ -348,9 +358,7 @@ def measure(args):
 def heldout_continuations(args, target, length, each=None):
     """The prompts of prompts.jsonl (or the first each of a domain) with what the target writes greedily after them: ids, valid,
     the prompts' lengths, the domains."""
-    import sentencepiece as spm
-
-    sp = spm.SentencePieceProcessor(model_file=os.path.join(args.out, "tokenizer.model"))
+    sp = load_tokenizer(args.out)
     with open(os.path.join(args.out, "prompts.jsonl"), encoding="utf-8") as f:
         lines = [json.loads(line) for line in f]
     lines = [o for d in DOMAINS for o in [o for o in lines if o["domain"] == d][:each]]
@@ -438,8 +446,13 @@ def main():
     p.add_argument("--work", default="work", help="folder of checkpoints and token streams (default: work)")
     p.add_argument(
         "--out",
-        default=os.path.dirname(os.path.abspath(__file__)),
-        help="folder of the exported models (default: that of this script)",
+        default="",
+        help="folder of the exported models (default: that of this script, with --tiny that of --work)",
+    )
+    p.add_argument(
+        "--tiny",
+        action="store_true",
+        help="the pair of examples/embedded, which reads and writes Shakespeare; its folders go to --work",
     )
     p.add_argument(
         "--threads",
@@ -496,11 +509,14 @@ def main():
     t.add_argument("--decay", type=float, default=0.1)
     e = command("export", export, "quantises checkpoints into the folders target, draft and block")
     e.add_argument("--part", nargs="+", default=["target", "draft", "block"])
+    i = command("image", write_images, "writes what --tiny exported into one file for small machines")
+    i.add_argument("--to", required=True, default=argparse.SUPPRESS, help="the file")
     w = command("write", write_text, "lets the exported target write the text that the draft learns from")
     w.add_argument("--batches", type=int, default=24)
     w.add_argument("--batch", type=int, default=250, help="sequences at a time")
     w.add_argument("--length", type=int, default=256, help="tokens of a sequence, prompt included")
     w.add_argument("--text-rows", type=int, default=2400, help="windows of 512 tokens of training text")
+    w.add_argument("--compile", action="store_true", help="use torch.compile")
     w.add_argument("--minutes", type=float, default=0, help="stop writing after these, 0: never")
     d = training(
         "draft", train_draft, "distils the draft from the exported target, or resumes", 20, 0.02, 0.004
@@ -555,6 +571,12 @@ def main():
     c.add_argument("--count", type=int, default=15, help="prompts a domain")
     c.add_argument("--to", dest="prompts_file", default="", help="file, prompts.jsonl of --out if not given")
     args = p.parse_args()
+    args.out = args.out or (args.work if args.tiny else os.path.dirname(os.path.abspath(__file__)))
+    args.domains = ("shakespeare",) if args.tiny else DOMAINS
+    args.sizes = {"target": TARGET, "draft": DRAFT, "block": BLOCK}
+    if args.tiny:
+        args.sizes = {"target": TINY_TARGET, "draft": TINY_DRAFT}
+        args.middle_from = args.long_from = 1
     os.makedirs(args.work, exist_ok=True)
     args.run(args)
 
