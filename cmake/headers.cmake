@@ -92,6 +92,11 @@ set(espalier_core_headers
   include/espalier/kv_store/slot_ledger.hpp
   include/espalier/kv_store/token_kv.hpp
   include/espalier/kv_store/token_ledger.hpp
+  include/espalier/model/small/small_llama.hpp
+  include/espalier/model/small/small_pass.hpp
+  include/espalier/model/small/small_products.hpp
+  include/espalier/model/small/small_shape.hpp
+  include/espalier/model/small/small_weights.hpp
   include/espalier/drafter/autoregressive.hpp
   include/espalier/core/model_state.hpp
   include/espalier/drafter/block_diffusion.hpp

@@ -171,6 +171,8 @@ set(tested_elsewhere
   "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
     model/llama/integer_product.hpp model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
+  "model/small/small_llama.cpp: model/small/small_pass.hpp model/small/small_products.hpp model/small/small_shape.hpp
+    model/small/small_weights.hpp"
   "model/torch/torch_backend.cpp: model/torch/torch_error.hpp model/torch/torch_module.hpp
     model/torch/torch_options.hpp model/torch/torch_shape.hpp"
   "model/tokenizer/chat_template.cpp: model/tokenizer/chat_message.hpp"

@@ -35,8 +35,9 @@ inline void commit_first(espalier::contiguous_kv& kv, int sequence, int n) {
 }
 
 //! Plain decoding: one token a pass; the logits after each.
-inline std::vector<row_type> plainly(espalier::llama_backend& backend, espalier::contiguous_kv& kv,
-                                     std::span<const espalier::token_id> tokens, int sequence = 0) {
+template <class BackendT>
+std::vector<row_type> plainly(BackendT& backend, espalier::contiguous_kv& kv,
+                              std::span<const espalier::token_id> tokens, int sequence = 0) {
   std::vector<row_type> rows;
   for (const espalier::token_id token : tokens) {
     espalier::forward_batch batch;
