@@ -8,7 +8,8 @@ foreach(header IN LISTS espalier_core_headers espalier_testing_headers espalier_
     espalier_views_headers espalier_files_headers espalier_llama_headers espalier_tokenizer_headers)
   file(STRINGS "${ROOT}/${header}" includes REGEX "^ *# *include *<")
   foreach(line IN LISTS includes)
-    string(REGEX REPLACE "^ *# *include *(<[^>]*>).*" "#include \\1" line "${line}")
+    # Some are of other machines.
+    string(REGEX REPLACE "^ *# *include *(<[^>]*>).*" "#if __has_include(\\1)\n#include \\1\n#endif" line "${line}")
     list(APPEND foreign "${line}")
   endforeach()
   string(REPLACE "include/" "" spelled "${header}")
