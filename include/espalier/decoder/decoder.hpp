@@ -89,6 +89,7 @@ class decoder {
 
   //! What the parts that it owns, its drafter and the decoder take of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
+    static_assert(!detail::processes<ProcessorT>, "processors are for programs with a heap");
     const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.chunk + nodes;
     const std::size_t drafter = arena::bytes_of_part<drafter_type>(c);
     return drafter + arena::bytes_of_part<TreePolicyT>(c) + arena::bytes_of_part<VerifierT>(c) +

@@ -76,7 +76,7 @@ class served_text {
       if (reads_states(policy)) drafter_.keep_states();
     }
     drafter_.reserve(tree_.capacity());
-    processor_.reserve(has_processor ? tree_.capacity() : 0);
+    if constexpr (has_processor) processor_.reserve(tree_.capacity());
   }
 
   // A text is put in its place: another one, or the same one with more tokens.

@@ -13,6 +13,8 @@
 
 namespace espalier::cuda {
 
+static_assert(std::is_same_v<wide_number, double>, "device code reckons in double: ESPALIER_WIDE_NUMBER is for hosts");
+
 namespace detail {
 
 inline constexpr unsigned all_lanes = 0xFFFFFFFFU;

@@ -8,6 +8,10 @@
 
 #include "espalier/model/llama/simd.hpp"
 
+#if defined(__FAST_MATH__)
+#error "-ffast-math leaves out the additions that round activations: compile without it what runs models"
+#endif
+
 namespace espalier::detail {
 
 // 32 numbers of a row as integers from -127 to 127: number i is about scale * q[i].
@@ -26,7 +30,7 @@ constexpr int activation_blocks(int inputs) {
 }
 
 // The block of 32 numbers: each divided by the scale, rounded to the nearest integer, halves to even. The same for every
-// processor and compiler, which may not make one rounding of a quotient and a sum, as of a product and a sum. With a
+// processor and compiler: none may make one rounding of a quotient and a sum, as it may of a product and a sum. With a
 // number that is not finite the scale is not, and what comes of it is not a number.
 inline void quantise_block(const float* x, activation_block& to) {
   constexpr int size = activation_block::size;

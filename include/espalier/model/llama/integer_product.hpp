@@ -33,6 +33,7 @@ inline void multiply_portably(const integer_product& p) {
   const panel_part& part = p.part;
   const activation_block* x = p.x;
   for (int b = 0; b < part.n_blocks; ++b) {
+    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     const auto* codes = reinterpret_cast<const std::uint8_t*>(part.codes[b]);
     for (int row = 0; row < p.rows; ++row, ++x) {
       float* sums = p.sums + panel_layout::outputs * row;
