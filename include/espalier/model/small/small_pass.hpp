@@ -28,7 +28,7 @@ inline float inverse_root(float x) {
 
 // x / (1 + e^-x)
 inline float silu(float x) {
-  return x / (1.0F + scaled_exp(std::min(-x, 60.0F)) / scaled_exp_at_0);
+  return x / (1.0F + scaled_exp((std::min)(-x, 60.0F)) / scaled_exp_at_0);
 }
 
 class small_pass {
@@ -110,9 +110,9 @@ class small_pass {
   }
 
  private:
-  static constexpr std::int32_t normed_size(const small_shape& s) { return std::max(s.hidden, s.query_size()); }
+  static constexpr std::int32_t normed_size(const small_shape& s) { return (std::max)(s.hidden, s.query_size()); }
   static constexpr std::int32_t projected_size(const small_shape& s) {
-    return std::max({s.query_size() + 2 * s.kv_size(), 2 * s.inner, s.vocab});
+    return (std::max)({s.query_size() + 2 * s.kv_size(), 2 * s.inner, s.vocab});
   }
 
   bool fits(const contiguous_kv& kv, const forward_batch_view& batch) const {
@@ -188,7 +188,7 @@ class small_pass {
     std::int32_t n = 0;
     for (; n < sequence.prefix; ++n)
       memory_.slots[n] = n;
-    const std::int32_t most = std::min(32 * sequence.mask_words, kv.capacity() - sequence.prefix);
+    const std::int32_t most = (std::min)(32 * sequence.mask_words, kv.capacity() - sequence.prefix);
     for (std::int32_t i = 0; i < most; ++i) {
       if ((mask[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1U) != 0) memory_.slots[n++] = sequence.prefix + i;
     }
@@ -227,7 +227,7 @@ class small_pass {
       for (std::int32_t d = 0; d < dim; d += 8)
         each<8>([&](auto l) __attribute__((always_inline)) { sum += query[d + l] * key[d + l]; });
       memory_.scores[i] = sum * factor;
-      greatest = i == 0 ? memory_.scores[i] : std::max(greatest, memory_.scores[i]);
+      greatest = i == 0 ? memory_.scores[i] : (std::max)(greatest, memory_.scores[i]);
     }
     return greatest;
   }

@@ -22,8 +22,8 @@ namespace espalier::detail {
 // Calls body(0) to body(N - 1) with constants: what they index may stay in registers.
 template <std::int32_t N, class BodyT>
 [[gnu::always_inline]] inline void each(BodyT&& body) {
-  [&]<std::int32_t... I>(std::integer_sequence<std::int32_t, I...>) __attribute__((always_inline)) {
-    (body(std::integral_constant<std::int32_t, I>()), ...);
+  [&]<std::int32_t... Index>(std::integer_sequence<std::int32_t, Index...>) __attribute__((always_inline)) {
+    (body(std::integral_constant<std::int32_t, Index>()), ...);
   }
   (std::make_integer_sequence<std::int32_t, N>());
 }
@@ -33,7 +33,7 @@ template <class PutT>
 float round_row(const float* x, std::int32_t n, PutT&& put) {
   float greatest = 0;
   for (std::int32_t i = 0; i < n; i += 4) {
-    each<4>([&](auto l) __attribute__((always_inline)) { greatest = std::max(greatest, __builtin_fabsf(x[i + l])); });
+    each<4>([&](auto l) __attribute__((always_inline)) { greatest = (std::max)(greatest, __builtin_fabsf(x[i + l])); });
   }
   const float inverse = greatest > 0 ? 127.0F / greatest : 0.0F;
   // Adding it rounds to an integer, in the low bits.
@@ -235,7 +235,7 @@ class packed_products {
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
     return sizeof(std::int64_t) * static_cast<std::size_t>((rows + 2) / 3) * static_cast<std::size_t>(inputs);
   }
-  static constexpr std::int32_t block(std::int32_t left) { return std::min(left, most); }
+  static constexpr std::int32_t block(std::int32_t left) { return (std::min)(left, most); }
 
   // Shapes: x [inputs][packs], packs of three rows, the first in the low bits
   static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
@@ -274,7 +274,7 @@ class packed_products {
         each<4>([&](auto o) __attribute__((always_inline)) {
           weights[o] = w.rows + static_cast<std::ptrdiff_t>(output + o) * w.inputs + k;
         });
-        const std::int8_t* const end = weights[0] + (Fields == 1 ? w.inputs : std::min(w.inputs - k, run));
+        const std::int8_t* const end = weights[0] + (Fields == 1 ? w.inputs : (std::min)(w.inputs - k, run));
         std::int64_t packed[4][Packs] = {};
         do {
           each<8>([&](auto i) __attribute__((always_inline)) {

@@ -23,7 +23,7 @@ struct small_shape {
 
   constexpr std::int32_t query_size() const { return heads * head_dim; }
   constexpr std::int32_t kv_size() const { return kv_heads * head_dim; }
-  constexpr std::int32_t widest_input() const { return std::max({hidden, query_size(), inner}); }
+  constexpr std::int32_t widest_input() const { return (std::max)({hidden, query_size(), inner}); }
   //! Turns of position 1, 2, 4 and so on, from which those of any position are made.
   constexpr std::int32_t n_turns() const {
     std::int32_t n = 0;
