@@ -88,10 +88,20 @@ class fields {
   std::string within_;
 };
 
+// Deeper bodies are refused while they are read: what copies and writes a value calls itself for each level.
 json parse(std::string_view body) {
+  constexpr int max_depth = 200;
+  const auto require_flat = [](int depth, json::parse_event_t event, const json&) {
+    const bool begins = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    if (begins && depth >= max_depth) {
+      refuse("", fmt::format("The body is too deep: it has arrays and objects more than {} levels deep.", max_depth),
+             "invalid_value");
+    }
+    return true;
+  };
   json object;
   try {
-    object = json::parse(body);
+    object = json::parse(body, require_flat);
   } catch (const json::parse_error& error) {
     refuse("", fmt::format("The body is not JSON: it cannot be read from byte {} of {} on.", error.byte, body.size()),
            "invalid_json");

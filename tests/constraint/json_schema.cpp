@@ -193,3 +193,15 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
     deep = R"({"type": "array", "items": )" + deep + "}";
   CHECK(says(message(deep.c_str()), "64 levels"));
 }
+
+TEST_CASE("deep nesting is refused before anything follows it") {
+  const auto message = [](const std::string& schema) {
+    return message_of<input_error>([&] { json_schema(schema, bytes()); });
+  };
+  const std::string lists = std::string(100000, '[') + std::string(100000, ']');
+  for (const std::string& schema :
+       {lists, "{\"enum\": [" + lists + "]}", "{\"const\": " + lists + "}", "{\"default\": " + lists + "}"})
+    CHECK(message(schema) == "the JSON schema has lists and objects more than 200 levels deep.");
+  const std::string allowed = std::string(199, '[') + std::string(199, ']');
+  CHECK(accepts(json_schema("{\"const\": " + allowed + "}", bytes()), allowed));
+}

@@ -192,3 +192,19 @@ TEST_CASE("biases, penalties and the format of the answer become the text's proc
   CHECK(!read(endpoint::completions, {{"prompt", "a"}, {"response_format", {{"type", "json_object"}}}})
              .texts.process.idle());
 }
+
+TEST_CASE("a body that is too deep is refused", "[serve]") {
+  const serve::request_rules rules{.model = "tiny", .context = 64, .vocab_size = 4096, .most_texts = 8};
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  for (const std::string& body :
+       {deep, "{\"prompt\": " + deep + "}", "{\"prompt\": \"a\", \"echo\": " + deep + "}",
+        R"({"prompt": "a", "response_format": {"type": "json_schema", "json_schema": {"schema": )" + deep + "}}}"}) {
+    try {
+      (void)serve::read_request(endpoint::completions, body, rules, tokenizer());
+      FAIL("it was read");
+    } catch (const serve::api_error& error) {
+      CHECK(error.status == 400);
+      CHECK(std::string(error.what()) == "The body is too deep: it has arrays and objects more than 200 levels deep.");
+    }
+  }
+}

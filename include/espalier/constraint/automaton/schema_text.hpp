@@ -11,10 +11,13 @@
 
 namespace espalier::detail {
 
-// Keeps what the parser says of the first error, which it does not throw.
+// Keeps what the parser says of the first error, which it does not throw. Deep nesting is one, too: what copies and
+// writes a value calls itself for each level.
 struct json_complaint {
   using json = nlohmann::ordered_json;
+  static constexpr int max_depth = 200;
   std::string text;
+  int depth = 0;
 
   bool null() { return true; }
   bool boolean(bool) { return true; }
@@ -23,26 +26,32 @@ struct json_complaint {
   bool number_float(json::number_float_t, const std::string&) { return true; }
   bool string(std::string&) { return true; }
   bool binary(json::binary_t&) { return true; }
-  bool start_object(std::size_t) { return true; }
+  bool start_object(std::size_t) { return enter(); }
   bool key(std::string&) { return true; }
-  bool end_object() { return true; }
-  bool start_array(std::size_t) { return true; }
-  bool end_array() { return true; }
+  bool end_object() { return leave(); }
+  bool start_array(std::size_t) { return enter(); }
+  bool end_array() { return leave(); }
   template <class ErrorT>
   bool parse_error(std::size_t, const std::string&, const ErrorT& error) {
-    text = error.what();
+    std::string_view what = error.what();
+    what.remove_prefix((std::min)(what.find("] ") + 2, what.size()));  // its name and number
+    text = "is no JSON: " + std::string(what);
     return false;
   }
+
+  bool enter() {
+    if (++depth <= max_depth) return true;
+    text = "has lists and objects more than " + std::to_string(max_depth) + " levels deep";
+    return false;
+  }
+  bool leave() { return --depth, true; }
 };
 
-// The text of a schema, its properties in order. Errors: input_error that names line and column
+// The text of a schema, its properties in order. Errors: input_error that names line and column, or the depth
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   json_complaint complaint;
-  if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint)) {
-    std::string_view what = complaint.text;
-    what.remove_prefix((std::min)(what.find("] ") + 2, what.size()));  // its name and number
-    raise<input_error>("the JSON schema is no JSON: ", what, ".");
-  }
+  if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint))
+    raise<input_error>("the JSON schema ", complaint.text, ".");
   return nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
 }
 
