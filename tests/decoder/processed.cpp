@@ -120,7 +120,9 @@ TEST_CASE("texts of a batch decoder have processors of their own, and are what t
     decode.add(prompt, {.max_tokens = 40}, options);
     decode.add(prompt, {.max_tokens = 40}, options, 0, list[1]);
     decode.add(prompt, {.max_tokens = 40}, options, 0, policy, list[2]);
+    decode.add(prompt, {.max_tokens = 40}, options, 0, policy, list[3]);
     decode.add(prompt, {.max_tokens = 40}, options, 0, policy);
+    expected.push_back(expected[0]);  // without one of its own, the decoder's
     std::map<text_id, tokens> texts;
     for (int step = 0; !decode.idle(); ++step) {
       for (const text_event& e : decode.step()) {

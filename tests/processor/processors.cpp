@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "allocations.hpp"
 #include "catch.hpp"
 #include "espalier/processor/banned_sequences.hpp"
 #include "espalier/processor/constrained.hpp"
@@ -28,6 +29,13 @@ template <class ProcessorT>
 row processed(ProcessorT& processor, const tokens& path, row logits) {
   processor.process(path, std::span(logits));
   return logits;
+}
+
+// A path of two tokens, kept here.
+std::span<const token_id> tokens_of_path(token_id first) {
+  static token_id path[2];
+  path[0] = first, path[1] = first + 1;
+  return path;
 }
 
 // The laws of the concept, over all paths of two tokens of four.
@@ -99,6 +107,35 @@ TEST_CASE("penalties are what the formula says") {
   CHECK(penalties().idle());
   CHECK(message_of<option_error>([] { penalties({.repetition = 0}); }) ==
         "option repetition is 0, but must lie between 0.01 and 100.");
+}
+
+TEST_CASE("tokens behind the end of a row are left alone") {
+  const auto check = [](auto processor, const row& expected) {
+    row z(6, 1);  // of a larger vocabulary, of which a row has four
+    processor.begin(tokens{5});
+    processor.commit(tokens{4});
+    processor.process({}, std::span(z).first(4));
+    CHECK(z == expected);
+  };
+  const row same(6, 1.0);
+  check(logit_bias({{4, 1}, {5, never}}, 6), same);
+  check(banned_sequences({{4}, {4, 5}}, 6), same);
+  check(minimum_length(9, {4, 5}, 6), same);
+  check(penalties({.repetition = 2, .frequency = 1}), same);
+  check(forced_tokens({0, 5}, 6), {never, never, never, never, 1, 1});
+}
+
+TEST_CASE("penalties forget what was drafted") {
+  penalties p({.frequency = 1});
+  p.begin(tokens{999});
+  row z(1000, 1);
+  p.commit(tokens{7});
+  p.process(tokens{0, 1, 1}, std::span(z));
+  const allocation_count count;
+  for (token_id t = 0; t + 2 < 1000; ++t)
+    p.process(tokens_of_path(t), std::span(z));
+  CHECK(count.so_far() == 0);
+  CHECK(processed(p, {7, 3}, row(1000, 0))[7] == -2);
 }
 
 TEST_CASE("what is wrong with a processor's options is told when it is built") {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -128,18 +129,18 @@ class batch_decoder {
     return add(prompt, std::move(stop), options, priority, policy_, std::move(processor));
   }
 
-  //! The same, drafted for by a policy of its own, whose costs count where no budget is shared.
+  //! The same, with a policy of its own, whose costs count where no budget is shared, and perhaps a processor.
   //!
   //! Errors      also option_error for a policy with another max_nodes() than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority, const TreePolicyT& policy, ProcessorT processor = {}) {
+              std::int32_t priority, const TreePolicyT& policy, std::optional<ProcessorT> processor = {}) {
     detail::require_sampling<VerifierT>(options.sampling);
     detail::require_same_size(policy, policy_);
     entry& e = spare();
     e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     e.value.policy = policy;
     e.value.policy_in_step = false;
-    e.value.processor = std::move(processor);
+    e.value.processor = processor ? std::move(*processor) : processor_;
     e.value.read_again();
     return texts_.add(priority);
   }
@@ -243,7 +244,6 @@ class batch_decoder {
 
  private:
   friend drafting;
-
   entry& spare() { return texts_.spare(policy_, places_.n_served(), processor_); }
 
   detail::served_sizes sizes() const {

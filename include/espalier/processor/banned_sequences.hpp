@@ -54,8 +54,8 @@ class banned_sequences {
   template <class NumberT>
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
     for (const sequence& s : sequences_) {
-      if (would_complete(s, path))
-        logits[static_cast<std::size_t>(s.back())] = -std::numeric_limits<NumberT>::infinity();
+      const auto t = static_cast<std::size_t>(s.back());
+      if (t < logits.size() && would_complete(s, path)) logits[t] = -std::numeric_limits<NumberT>::infinity();
     }
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,7 +14,7 @@
 
 namespace espalier {
 
-//! Makes what is written begin with these tokens.
+//! Makes what is written begin with these tokens. Of rows that end before one of them, nothing is left.
 //!
 //! Complexity  process: one pass over the row, none once the tokens are written
 //! Law         Processor's
@@ -38,9 +37,8 @@ class forced_tokens {
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
     if (written_ + path.size() >= tokens_.size()) return;
     const auto next = static_cast<std::size_t>(tokens_[written_ + path.size()]);
-    const NumberT kept = logits[next];
-    std::fill(logits.begin(), logits.end(), -std::numeric_limits<NumberT>::infinity());
-    logits[next] = kept;
+    for (std::size_t t = 0; t < logits.size(); ++t)
+      if (t != next) logits[t] = -std::numeric_limits<NumberT>::infinity();
   }
 
   bool allows(std::span<const token_id> path, token_id token) {

@@ -48,8 +48,10 @@ class logit_bias {
 
   template <class NumberT>
   void process(std::span<const token_id>, std::span<NumberT> logits) {
-    for (const token_bias& b : biases_)
-      logits[static_cast<std::size_t>(b.token)] += static_cast<NumberT>(b.bias);
+    for (const token_bias& b : biases_) {
+      const auto t = static_cast<std::size_t>(b.token);
+      if (t < logits.size()) logits[t] += static_cast<NumberT>(b.bias);
+    }
   }
 
   bool allows(std::span<const token_id>, token_id token) {

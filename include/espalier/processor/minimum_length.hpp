@@ -40,8 +40,10 @@ class minimum_length {
   template <class NumberT>
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
     if (is_reached(path.size())) return;
-    for (const token_id t : ends_)
-      logits[static_cast<std::size_t>(t)] = -std::numeric_limits<NumberT>::infinity();
+    for (const token_id end : ends_) {
+      const auto t = static_cast<std::size_t>(end);
+      if (t < logits.size()) logits[t] = -std::numeric_limits<NumberT>::infinity();
+    }
   }
 
   bool allows(std::span<const token_id> path, token_id token) {

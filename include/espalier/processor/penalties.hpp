@@ -30,8 +30,8 @@ struct penalty_options {
 //!     z'(t) = R(z(t)) - f n(t) - (p if n(t) > 0)     n(t): how often t stands in what was written, path included
 //!     R(z)  = z / r if z > 0, else z r               where t stands in the prompt or in what was written; else z
 //!
-//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken for tokens that are
-//!             new to the text alone
+//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken where
+//!             prompt, text and path have more different tokens, or a higher one, than any before
 //! Law         Processor's
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
@@ -61,9 +61,10 @@ class penalties {
 
   template <class NumberT>
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    const std::size_t n_of_text = seen_.size();
     commit(path);
     for (const entry& e : seen_) {
-      if (e.times == 0 && !e.in_prompt) continue;
+      if (static_cast<std::size_t>(e.token) >= logits.size()) continue;
       NumberT& z = logits[static_cast<std::size_t>(e.token)];
       const double x = static_cast<double>(z);
       const double repeated = x > 0 ? x / options_.repetition : x * options_.repetition;
@@ -72,6 +73,8 @@ class penalties {
     }
     for (const token_id t : path)
       --find(t).times;
+    for (; seen_.size() > n_of_text; seen_.pop_back())
+      place_[static_cast<std::size_t>(seen_.back().token)] = -1;
   }
 
  private:
