@@ -8,9 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-// Two products an instruction.
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__)
-#define ESPALIER_SMALL_DSP
+#if defined(__ARM_FEATURE_DSP)
+#include <arm_acle.h>
 #endif
 
 #include "espalier/model/small/small_weights.hpp"
@@ -57,33 +56,35 @@ struct product_target {
   std::int32_t outputs;
   bool adds;
 
-  [[gnu::always_inline]] void put(std::int32_t row, std::int32_t output, std::int32_t sum) const {
-    float* const at = out + row * outputs + output;
-    const float value = static_cast<float>(sum) * (row_scales[row] * weight_scales[output]);
-    *at = (adds ? *at : -0.0F) + value;
+  template <std::int32_t Rows, std::int32_t Outputs>
+  void put(std::int32_t rows, std::int32_t output, const std::int32_t (&sums)[Outputs][Rows]) const {
+    float* to = out + output;
+    for (std::int32_t r = 0; r < rows; ++r, to += outputs) {
+      each<Outputs>([&](auto o) __attribute__((always_inline)) {
+        const float value = static_cast<float>(sums[o][r]) * (row_scales[r] * weight_scales[output + o]);
+        to[o] = adds ? to[o] + value : value;
+      });
+    }
   }
 };
 
-// For machines of 32 bits: one product an instruction, or two where there are DSP instructions. A weight is read and
-// made wide once for up to three rows.
+// For machines of 32 bits: one product an instruction, or two where there are DSP instructions. A weight is read once
+// for up to six rows.
 class word_products {
  public:
-  static constexpr std::int32_t most = 3;
+  static constexpr std::int32_t most = 6;
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
     return sizeof(std::int16_t) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(inputs);
   }
   // Rows of the next block where `left` are left.
-  static constexpr std::int32_t block(std::int32_t left) {
-    const std::int32_t blocks = (left + most - 1) / most;
-    return (left + blocks - 1) / blocks;
-  }
+  static constexpr std::int32_t block(std::int32_t left) { return left / ((left + most - 1) / most); }
 
-  // Row `row` of a block of `rows`. Shapes: x [inputs / 8][rows][8]
+  // Row `row` of a block of `rows`. Shapes: x [inputs / 4][rows][4]
   static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
-    auto* const x = static_cast<std::int16_t*>(memory) + row * 8;
+    auto* const x = static_cast<std::int16_t*>(memory) + row * 4;
     return round_row(
         from, inputs, [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
-          std::int16_t* const to = x + (i & -8) * rows + (i & 4);
+          std::int16_t* const to = x + i * rows;
           each<4>([&](auto l) __attribute__((always_inline)) { to[place(l)] = static_cast<std::int16_t>(four[l]); });
         });
   }
@@ -93,136 +94,94 @@ class word_products {
     const auto* const x = static_cast<const std::int16_t*>(memory);
     switch (rows) {
       case 1:
-        return multiply_one(x, w, to);
+        return multiply<1, 4>(x, w, to);
       case 2:
-        return multiply<2>(x, w, to);
+        return multiply<2, 2>(x, w, to);
+      case 3:
+        return multiply<3, 1>(x, w, to);
+      case 4:
+        return multiply<4, 1>(x, w, to);
+      case 5:
+        return multiply<5, 1>(x, w, to);
       default:
-        return multiply<3>(x, w, to);
+        return multiply<6, 1>(x, w, to);
     }
   }
 
  private:
-#if defined(ESPALIER_SMALL_DSP)
+#if defined(__ARM_FEATURE_DSP)
   // Bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
   }
 
-  // The sums of an output: eight weights are made wide, then eight activations of each row are loaded by one instruction.
-  // The loop is whole, since a compiler runs out of registers at its edges. Returns the end of the weights.
-  template <std::int32_t Rows>
-  [[gnu::always_inline]] static const std::int8_t* add(const std::int16_t* x, const std::int8_t* w, std::int32_t inputs,
-                                                       std::int32_t (&sums)[Rows]) {
-    static_assert(Rows == 2 || Rows == 3);
-    const float end = __builtin_bit_cast(float, w + inputs);  // there is no other register left
-    std::int32_t a = 0, b = 0, c = 0, even[2], odd[2];
-#define ESPALIER_SMALL_WIDE                                                                                       \
-  "1: ldrd %[o0], %[o1], [%[w]], #8\n sxtb16 %[e0], %[o0]\n sxtb16 %[o0], %[o0], ror #8\n sxtb16 %[e1], %[o1]\n " \
-  "sxtb16 %[o1], %[o1], ror #8\n"
-#define ESPALIER_SMALL_ROW(sum)                                                                                        \
-  "ldmia %[x]!, {r4, r5, r6, r8}\n smlad " sum ", %[e0], r4, " sum "\n smlad " sum ", %[o0], r5, " sum "\n smlad " sum \
-  ", %[e1], r6, " sum "\n smlad " sum ", %[o1], r8, " sum "\n"
-#define ESPALIER_SMALL_NEXT "vmov r4, %[end]\n cmp r4, %[w]\n bne 1b"
-    if constexpr (Rows == 2) {
-      asm(ESPALIER_SMALL_WIDE ESPALIER_SMALL_ROW("%[a]") ESPALIER_SMALL_ROW("%[b]") ESPALIER_SMALL_NEXT
-          : [a] "+r"(a), [b] "+r"(b), [x] "+r"(x), [w] "+r"(w), [e0] "=&r"(even[0]), [o0] "=&r"(odd[0]),
-            [e1] "=&r"(even[1]), [o1] "=&r"(odd[1])
-          : [end] "t"(end)
-          : "r4", "r5", "r6", "r8", "cc", "memory");
-    } else {
-      asm(ESPALIER_SMALL_WIDE ESPALIER_SMALL_ROW("%[a]") ESPALIER_SMALL_ROW("%[b]") ESPALIER_SMALL_ROW("%[c]")
-              ESPALIER_SMALL_NEXT
-          : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [x] "+r"(x), [w] "+r"(w), [e0] "=&r"(even[0]), [o0] "=&r"(odd[0]),
-            [e1] "=&r"(even[1]), [o1] "=&r"(odd[1])
-          : [end] "t"(end)
-          : "r4", "r5", "r6", "r8", "cc", "memory");
-      sums[2] = c;
+  struct weights_type {
+    int16x2_t even, odd;
+    [[gnu::always_inline]] explicit weights_type(const std::int8_t* w) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, w, 4);
+      even = __sxtb16(word);
+      asm("sxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(word));
     }
-#undef ESPALIER_SMALL_WIDE
-#undef ESPALIER_SMALL_ROW
-#undef ESPALIER_SMALL_NEXT
-    sums[0] = a;
-    sums[1] = b;
-    return w;
-  }
-  // One row and two outputs.
-  [[gnu::always_inline]] static const std::int8_t* add_two(const std::int16_t* x, const std::int8_t* w,
-                                                           std::int32_t inputs, std::int32_t (&sums)[2]) {
-    const std::int8_t *second = w + inputs, *const end = second;
-    std::int32_t first_sum = 0, second_sum = 0, low, high, even;
-    asm("1: ldmia %2!, {r4, r5, r6, r8}\n"
-        "ldrd %5, %6, [%3], #8\n"
-        "sxtb16 %7, %5\n sxtb16 %5, %5, ror #8\n smlad %0, %7, r4, %0\n smlad %0, %5, r5, %0\n"
-        "sxtb16 %7, %6\n sxtb16 %6, %6, ror #8\n smlad %0, %7, r6, %0\n smlad %0, %6, r8, %0\n"
-        "ldrd %5, %6, [%4], #8\n"
-        "sxtb16 %7, %5\n sxtb16 %5, %5, ror #8\n smlad %1, %7, r4, %1\n smlad %1, %5, r5, %1\n"
-        "sxtb16 %7, %6\n sxtb16 %6, %6, ror #8\n smlad %1, %7, r6, %1\n smlad %1, %6, r8, %1\n"
-        "cmp %3, %8\n bne 1b"
-        : "+r"(first_sum), "+r"(second_sum), "+r"(x), "+&r"(w), "+&r"(second), "=&r"(low), "=&r"(high), "=&r"(even)
-        : "r"(end)
-        : "r4", "r5", "r6", "r8", "cc", "memory");
-    sums[0] = first_sum;
-    sums[1] = second_sum;
-    return second;
+  };
+  struct inputs_type {
+    int16x2_t even, odd;
+    [[gnu::always_inline]] explicit inputs_type(const std::int16_t* x) {
+      std::memcpy(&even, x, 4);
+      std::memcpy(&odd, x + 2, 4);
+    }
+  };
+  [[gnu::always_inline]] static void add(std::int32_t& sum, const weights_type& w, const inputs_type& x) {
+    sum = __smlad(w.odd, x.odd, __smlad(w.even, x.even, sum));
   }
 #else
   static constexpr std::int32_t place(std::int32_t i) {
     return i;
   }
 
-  template <std::int32_t Rows>
-  [[gnu::always_inline]] static const std::int8_t* add(const std::int16_t* x, const std::int8_t* w, std::int32_t inputs,
-                                                       std::int32_t (&sums)[Rows]) {
-    const std::int8_t* const end = w + inputs;
-    std::int32_t own[Rows] = {};
-    do {
-      each<8>([&](auto i) __attribute__((always_inline)) {
-        const std::int32_t weight = w[i];
-        each<Rows>([&](auto r) __attribute__((always_inline)) { own[r] += weight * x[8 * r + i]; });
-      });
-      w += 8;
-      x += 8 * Rows;
-    } while (w != end);
-    each<Rows>([&](auto r) __attribute__((always_inline)) { sums[r] = own[r]; });
-    return end;
-  }
-  [[gnu::always_inline]] static const std::int8_t* add_two(const std::int16_t* x, const std::int8_t* w,
-                                                           std::int32_t inputs, std::int32_t (&sums)[2]) {
-    const std::int8_t *second = w + inputs, *const end = second;
-    std::int32_t own[2] = {};
-    do {
-      each<8>([&](auto i) __attribute__((always_inline)) {
-        const std::int32_t activation = x[i];
-        own[0] += w[i] * activation;
-        own[1] += second[i] * activation;
-      });
-      w += 8;
-      second += 8;
-      x += 8;
-    } while (w != end);
-    sums[0] = own[0];
-    sums[1] = own[1];
-    return second;
+  struct weights_type {
+    const std::int8_t* at;
+    [[gnu::always_inline]] explicit weights_type(const std::int8_t* w) : at(w) {}
+  };
+  struct inputs_type {
+    const std::int16_t* at;
+    [[gnu::always_inline]] explicit inputs_type(const std::int16_t* x) : at(x) {}
+  };
+  [[gnu::always_inline]] static void add(std::int32_t& sum, const weights_type& w, const inputs_type& x) {
+    for (std::int32_t i = 0; i < 4; ++i)
+      sum += w.at[i] * x.at[i];
   }
 #endif
 
-  static void multiply_one(const std::int16_t* x, const small_weights::matrix_type& w, const product_target& to) {
-    const std::int8_t* weights = w.rows;
-    for (std::int32_t output = 0; output < w.outputs; output += 2) {
-      std::int32_t sums[2];
-      weights = add_two(x, weights, w.inputs, sums);
-      to.put(0, output, sums[0]);
-      to.put(0, output + 1, sums[1]);
-    }
-  }
-
-  template <std::int32_t Rows>
-  static void multiply(const std::int16_t* x, const small_weights::matrix_type& w, const product_target& to) {
-    const std::int8_t* weights = w.rows;
-    for (std::int32_t output = 0; output < w.outputs; ++output) {
-      std::int32_t sums[Rows];
-      weights = add<Rows>(x, weights, w.inputs, sums);
-      each<Rows>([&](auto r) __attribute__((always_inline)) { to.put(r, output, sums[r]); });
+  template <std::int32_t Rows, std::int32_t Outputs>
+  static void multiply(const std::int16_t* inputs, const small_weights::matrix_type& w, const product_target& to) {
+    for (std::int32_t output = 0; output < w.outputs; output += Outputs) {
+      std::int32_t sums[Outputs][Rows] = {};
+      const std::int16_t* x = inputs;
+      const std::int8_t* weights = w.rows + static_cast<std::ptrdiff_t>(output) * w.inputs;
+      const std::int8_t* const end = weights + w.inputs;
+      do {
+        each<2>([&](auto) __attribute__((always_inline)) {
+          if constexpr (Outputs == 1) {
+            const weights_type four(weights);
+            each<Rows>([&](auto r) __attribute__((always_inline)) { add(sums[0][r], four, inputs_type(x + 4 * r)); });
+          } else {
+            each<Rows>([&](auto r) __attribute__((always_inline)) {
+              const inputs_type four(x + 4 * r);
+              each<Outputs>([&](auto o) __attribute__((always_inline)) {
+                add(sums[o][r], weights_type(weights + o * w.inputs), four);
+              });
+            });
+          }
+          weights += 4;
+          x += 4 * Rows;
+        });
+      } while (weights != end);
+      std::int32_t found[Outputs][Rows];  // those of the loop stay in registers
+      each<Outputs * Rows>([&](auto i) __attribute__((always_inline)) {
+        found[i / Rows][i % Rows] = sums[i / Rows][i % Rows];
+      });
+      to.put(Rows, output, found);
     }
   }
 };
@@ -291,8 +250,7 @@ class packed_products {
         for (std::int32_t i = 0; i < 4 * Packs; ++i)
           unpack<Fields>(found[i], &sums[i / Packs][i % Packs * Fields]);
       }
-      for (std::int32_t r = 0; r < rows; ++r)
-        each<4>([&](auto o) __attribute__((always_inline)) { to.put(r, output + o, sums[o][r]); });
+      to.put(rows, output, sums);
     }
   }
 
