@@ -90,7 +90,7 @@ class fields {
 
 // Deeper bodies are refused while they are read: what copies and writes a value calls itself for each level.
 json parse(std::string_view body) {
-  constexpr int max_depth = 200;
+  static constexpr int max_depth = 200;
   const auto require_flat = [](int depth, json::parse_event_t event, const json&) {
     const bool begins = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
     if (begins && depth >= max_depth) {
