@@ -221,8 +221,8 @@ void a_draft_may_be_smaller() {
 
 struct factory_of_trunk {
   auto operator()(const decoder_options& options) const {
-    return make_decoder(autoregressive(draft, token_kv(32)), delayed({.paths = 16, .trunk = 4, .length = 0}), specinfer(),
-                        token_kv(32), target, options);
+    return make_decoder(autoregressive(draft, token_kv(32)), delayed({.paths = 16, .trunk = 4, .length = 0}),
+                        specinfer(), token_kv(32), target, options);
   }
 };
 constexpr static_capacity room_for_trunk{

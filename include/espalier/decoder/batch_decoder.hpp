@@ -48,7 +48,7 @@ namespace espalier {
 //! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
 //! sampling, seed, stop conditions and copies of policy and processor, and while it is served a sequence of both
 //! caches. Policy, verifier and processor are kept by value; drafter, store and backend by reference when
-//! make_batch_decoder got lvalues, by value otherwise. Drafters that are no SharedDrafter are copied, one for each text.
+//! make_batch_decoder got lvalues, else by value. Drafters that are no SharedDrafter are copied, one for each text.
 //!
 //!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
 //!     const text_id id = decode.add(prompt, {.max_tokens = 256});
@@ -386,8 +386,8 @@ class batch_decoder {
   stopwatch watch_;
 };
 
-//! Builds a batch_decoder of five parts, and a processor where texts have one: policy, verifier and processor are copied
-//! or moved, of the others lvalues are kept by reference.
+//! Builds a batch_decoder of five parts, and a processor where texts have one: policy, verifier and processor are
+//! copied or moved, of the others lvalues are kept by reference.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(

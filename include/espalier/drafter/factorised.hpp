@@ -27,13 +27,14 @@ namespace espalier {
 //! every policy grows trees and every verifier judges them, as over any other draft. Below the last marginal that one
 //! is repeated.
 //!
-//! Where the text has a processor, the row of a node is its own: the marginal, as the processor leaves it after the path.
+//! Where the text has a processor, the row of a node is its own: the marginal, as the processor leaves it after the
+//! path.
 //!
 //! The block drafter is kept by reference when given as an lvalue, by value otherwise. Where it reads the target's
 //! hidden states, so does this.
 //!
-//! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for, with a processor
-//!             once a node; no allocation after reserve(), and the first round with a processor
+//! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for, once a node
+//!             with a processor; no allocation after reserve(), and the first round with a processor
 //! Law         StepDrafter's, ProcessingDrafter's, and SharedDrafter's where the block drafter keeps them
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); what the block drafter throws

@@ -119,7 +119,7 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
 
 //! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and what is
 //! written must be distributed as the target alone writes. A verifier for temperature 0 alone must write the target's
-//! argmax. NumberT is of the rows, float or double; with float ones, or a wide_number of float, more is to be tolerated.
+//! argmax. NumberT is of the rows, float or double; float ones, or a wide_number of float, need a larger tolerance.
 //!
 //!     testing::check_lossless(my_policy({.budget = 4}), specinfer());
 //!
