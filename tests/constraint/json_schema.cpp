@@ -59,6 +59,11 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"type": "string", "pattern": "^[a-z]{2}-\\d+$"})", {"\"ab-1\"", "\"ab-123\""}, {"\"ab-\"", "\"xab-1\""}},
       {R"({"type": "string", "pattern": "[0-9]"})", {"\"5\"", "\"ab1c\""}, {"\"abc\""}},
       {R"({"type": "string", "pattern": "^.[\"\\\\]$"})", {R"("a\"")", R"("x\\")"}, {"\"a\"\"", "\"ab\""}},
+      {R"({"type": "string", "pattern": "^a\\\\$"})", {R"("a\\")"}, {R"("a\\x")", R"("a")"}},
+      {R"({"type": "string", "pattern": "^a\\$"})", {R"("a$")", R"("a$x")"}, {R"("a")"}},
+      {R"({"type": "string", "pattern": "^.$"})", {R"("x")"}, {R"("\r")", "\"\xe2\x80\xa8\""}},
+      {R"({"type": "string", "pattern": "^\\S$"})", {R"("x")"}, {R"(" ")", "\"\xc2\xa0\""}},
+      {R"({"type": "integer", "minimum": 5, "maximum": 9007199254740991})", {"5", "123456789012345"}, {"4"}},
       {R"({"enum": ["red", 1, null, {"a": [1, 2]}]})", {"\"red\"", "1", "null", R"({"a":[1,2]})"}, {"\"blue\"", "2"}},
       {R"({"enum": ["red", 1, 1.5], "type": "integer"})", {"1"}, {"\"red\"", "1.5"}},
       {R"({"const": "x\"y"})", {R"("x\"y")"}, {"\"x\""}},
@@ -204,4 +209,22 @@ TEST_CASE("deep nesting is refused before anything follows it") {
     CHECK(message(schema) == "the JSON schema has lists and objects more than 200 levels deep.");
   const std::string allowed = std::string(199, '[') + std::string(199, ']');
   CHECK(accepts(json_schema("{\"const\": " + allowed + "}", bytes()), allowed));
+}
+
+TEST_CASE("references that lead everywhere from everywhere are too many") {
+  std::string all = R"({"anyOf": [)", definitions;
+  for (const char* name : {"a", "b", "c", "d"})
+    all += std::string(name == std::string("a") ? "" : ", ") + "{\"$ref\": \"#/$defs/" + name + "\"}";
+  all += "]}";
+  for (const char* name : {"a", "b", "c", "d"})
+    definitions += std::string(name == std::string("a") ? "" : ", ") + "\"" + name + "\": " + all;
+  CHECK(message_of<input_error>([&] {
+          json_schema("{\"$ref\": \"#/$defs/a\", \"$defs\": {" + definitions + "}}", bytes());
+        }) == "the JSON schema is too large: with all references written out it has more than 65536 schemas.");
+}
+
+TEST_CASE("what other properties are is true, false or a schema") {
+  CHECK(message_of<input_error>([] {
+          json_schema(R"({"properties": {"a": true}, "additionalProperties": 5})", bytes());
+        }).find("additionalProperties") != std::string::npos);
 }

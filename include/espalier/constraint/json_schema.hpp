@@ -19,16 +19,18 @@ namespace espalier {
 //! can be written, but no other.
 //!
 //! Known are type (one or a list), enum, const, properties, required, additionalProperties, items, minItems, maxItems,
-//! pattern (as regular_expression, but it is looked for anywhere unless it begins with ^ and ends with $), minLength,
-//! maxLength, minimum, maximum, exclusiveMinimum and exclusiveMaximum of integers, anyOf, $ref into the schema itself,
-//! $defs, definitions. What describes or annotates (title, format, ...) is passed over. Properties that are not named
-//! are not written; an object that names none has keys of any kind, and values as additionalProperties says. Where a
+//! pattern (as regular_expression, but what stands before it is free unless it begins with ^, and what stands after it
+//! unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum, exclusiveMinimum and
+//! exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. What describes or annotates
+//! (title, format, ...) is passed over. Properties that are not named are not written; an object that names none has
+//! keys of one character or more, which may come twice, and values as additionalProperties says. Where a
 //! schema refers to itself, or allows any value, nesting is bounded: max_nesting references to one place within each
 //! other, and any values two levels deep.
 //!
 //! Complexity  O(schema, repetitions and references written out)
-//! Errors      input_error for what is no JSON (line and column) or more than 200 levels deep, a keyword that is not known or not supported with the
-//!             others (the keyword and its path), a schema that nothing satisfies, and one that is too large
+//! Errors      input_error for what is no JSON (line and column) or more than 200 levels deep, a keyword that is not
+//!             known or not supported with the others (the keyword and its path), a schema that nothing satisfies, and
+//!             one that is too large
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary) {
   detail::byte_nfa nfa;

@@ -22,7 +22,8 @@ namespace espalier {
 //! thread at a time uses them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
-//!             as far as the state allows them; a mask of vocab / 8 bytes is kept for each of up to max_masks states.
+//!             as far as the state allows them: a string of bounded length has a new state at each character, and a
+//!             mask for each; a mask of vocab / 8 bytes is kept for each of up to max_masks states.
 //!             advance: O(bytes of the token)
 //! Law         Constraint's. Whatever is allowed leads on to a text that is accepted, where each byte is a token
 class token_automaton {

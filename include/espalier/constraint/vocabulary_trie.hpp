@@ -21,7 +21,7 @@ namespace espalier {
 //! is one walk over what they begin with. Copies share it; it never changes.
 //!
 //! Complexity  construction: O(bytes log tokens)
-//! Errors      input_error for more than one token that ends texts outside the vocabulary, and for no token with bytes
+//! Errors      input_error for an end of texts that is no token of the vocabulary, and where no token has bytes
 class vocabulary_trie {
  public:
   //! A prefix, in the order of a walk that visits what begins with it next.

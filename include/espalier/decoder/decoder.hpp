@@ -121,7 +121,8 @@ class decoder {
   }
 
   //! Goes on after the text that stands, if any, with `more` tokens in between (or none): the next turn of a
-  //! conversation. What the caches hold is used again, and so is what the policy has learnt.
+  //! conversation. What the caches hold is used again, and so is what the policy has learnt. To a processor all that
+  //! stood before is prompt: a constraint begins anew.
   //!
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {

@@ -80,7 +80,7 @@ struct saved_text {
     return sample;
   }
 
-  //! Its processor reads the text: after the text has begun or was resumed, what was written counts as prompt no more.
+  //! Its processor reads the text: prompt, and what was written since. After resume() all that stood before is prompt.
   void read_again() {
     const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
     processor.begin(all.first(all.size() - after_prompt.size()));

@@ -108,7 +108,7 @@ class regex_parser {
         return set_part(char_class(), begin);
       case '.':
         ++at_;
-        return set_part(character_set({{'\n', '\n'}}).inverted(), begin);
+        return set_part(character_set({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).inverted(), begin);
       case '\\':
         return set_part(escape(false), begin);
       case '*':
@@ -180,7 +180,16 @@ class regex_parser {
     if (ends()) fail("what the backslash escapes");
     const char c = pattern_[at_++];
     const character_set digits({{'0', '9'}}), words({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}),
-        spaces({{'\t', '\r'}, {' ', ' '}});
+        spaces({{'\t', '\r'},
+                {' ', ' '},
+                {0xA0, 0xA0},
+                {0x1680, 0x1680},
+                {0x2000, 0x200A},
+                {0x2028, 0x2029},
+                {0x202F, 0x202F},
+                {0x205F, 0x205F},
+                {0x3000, 0x3000},
+                {0xFEFF, 0xFEFF}});
     switch (c) {
       case 'd':
         return digits;

@@ -40,6 +40,7 @@ class schema_parser {
   using json = nlohmann::ordered_json;
   using maybe_part = std::optional<nfa_part>;
   static constexpr int max_depth = 64;
+  static constexpr int max_values = 1 << 16;
   static constexpr int any_depth = 2;
   static constexpr std::int32_t many = -1;
 
@@ -73,6 +74,10 @@ class schema_parser {
 
   maybe_part value(const json& schema, const std::string& path, int depth) {
     if (depth > max_depth) raise<input_error>("the JSON schema is nested more than ", max_depth, " levels deep.");
+    if (++n_values_ > max_values) {
+      raise<input_error>("the JSON schema is too large: with all references written out it has more than ", max_values,
+                         " schemas.");
+    }
     if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : std::nullopt;
     if (!schema.is_object())
       raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
@@ -181,11 +186,12 @@ class schema_parser {
   nfa_part number() { return pattern("-?(0|[1-9]\\d{0,14})(\\.\\d{1,15})?([eE][-+]?\\d{1,2})?"); }
 
   maybe_part integer(const json& schema, const std::string& path) {
-    constexpr std::int64_t most = integer_range::most;
-    std::int64_t low = whole_number(schema, "minimum", -most, path, -most, most);
-    std::int64_t high = whole_number(schema, "maximum", most, path, -most, most);
-    low = (std::max)(low, whole_number(schema, "exclusiveMinimum", -most - 1, path, -most, most) + 1);
-    high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -most, most) - 1);
+    // Bounds may be wider than what is written.
+    constexpr std::int64_t most = integer_range::most, limit = std::int64_t{1} << 62;
+    std::int64_t low = (std::max)(-most, whole_number(schema, "minimum", -most, path, -limit, limit));
+    std::int64_t high = (std::min)(most, whole_number(schema, "maximum", most, path, -limit, limit));
+    low = (std::max)(low, whole_number(schema, "exclusiveMinimum", -most - 1, path, -limit, limit) + 1);
+    high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -limit, limit) - 1);
     if (low > high) return std::nullopt;
     return integer_range(nfa_, low, high).part();
   }
@@ -194,6 +200,15 @@ class schema_parser {
     return character_set({{0, character_set::last}})
         .in(character_form::json_string)
         .add_to(nfa_, character_form::json_string);
+  }
+
+  // Whether a pattern ends in a $ that no backslash escapes.
+  static bool ends_in_anchor(std::string_view text) {
+    if (text.empty() || text.back() != '$') return false;
+    text.remove_suffix(1);
+    const std::size_t last = text.find_last_not_of('\\');
+    const std::size_t n_backslashes = text.size() - (last == std::string_view::npos ? 0 : last + 1);
+    return n_backslashes % 2 == 0;
   }
 
   maybe_part string(const json& schema, const std::string& path) {
@@ -210,7 +225,7 @@ class schema_parser {
         refuse(path, "pattern", "which is not supported together with a length.");
       const auto text = given.get<std::string>();
       const bool begins = !text.empty() && text.front() == '^';
-      const bool ends = !text.empty() && text.back() == '$' && (text.size() < 2 || text[text.size() - 2] != '\\');
+      const bool ends = ends_in_anchor(text);
       if (!begins) all = nfa_.then(all, nfa_.optional(any_character(), true));
       all = nfa_.then(all, pattern(text, character_form::json_string));
       if (!ends) all = nfa_.then(all, nfa_.optional(any_character(), true));
@@ -262,6 +277,8 @@ class schema_parser {
         refuse(path, "required", "which names ", shortened(name), "; expected one of the properties.");
     }
     const json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
+    if (!others.is_boolean() && !others.is_object())
+      refuse(path, "additionalProperties", "which must be true, false or a schema.");
     if (properties.empty()) {
       if (others.is_boolean() && !others.get<bool>()) return nfa_.bytes("{}");
       return listed("{", "}", 0, many, [&]() -> maybe_part {
@@ -312,6 +329,7 @@ class schema_parser {
   byte_nfa& nfa_;
   json root_;
   std::map<std::string, int> nesting_;  // references that are being followed, by place
+  int n_values_ = 0;                    // schemas that were looked at, a reference's each time
 };
 
 }  // namespace espalier::detail
