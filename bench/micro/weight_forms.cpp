@@ -6,7 +6,8 @@
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
 //
 // Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, beside what the machine
-// can read and multiply at the same time, and, on a text, the mean loss. Passes are measured in turns, in processor time divided by the threads, so that other programs count little.
+// can read and multiply at the same time, and, on a text, the mean loss. Passes are measured in turns, in processor
+// time divided by the threads, so that other programs count little.
 
 #include <algorithm>
 #include <cmath>

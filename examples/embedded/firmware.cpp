@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Texts of twenty-one compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory; compiled
-// for the host they are ordinary ones. Both print the same.
+// Texts of twenty-one compositions. Compiled with ESPALIER_HOSTED=0 every decoder is one object in static memory;
+// compiled for the host they are ordinary ones. Both print the same.
 #include <cstdint>
 #include <span>
 #include <type_traits>

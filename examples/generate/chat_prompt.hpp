@@ -21,7 +21,8 @@ inline std::vector<espalier::chat_message> opening(const arguments& arguments) {
 //! The tokens of a prompt: what a user says, of a model that was trained to chat; with --raw, and of other models, the
 //! beginning of a text.
 //!
-//! Errors      usage_error for a system prompt where there is no chat; espalier::model_error for a chat template of a form that is not known; espalier::input_error
+//! Errors      usage_error for a system prompt where there is no chat; espalier::model_error for a chat template of a
+//!             form that is not known; espalier::input_error
 inline std::vector<espalier::token_id> prompt_tokens(const arguments& arguments, const espalier::tokenizer& tokenizer,
                                                      const std::string& text) {
   if (tokenizer.chat_template_text().empty() && !arguments.system.empty())

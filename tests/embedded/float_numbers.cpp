@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What is reckoned in float, ESPALIER_WIDE_NUMBER: every outcome of a round over float rows, with its exact probability.
-// What is emitted must be distributed as the target alone writes, to within 5e-7.
+// What is reckoned in float, ESPALIER_WIDE_NUMBER: every outcome of a round over float rows, with its exact
+// probability. What is emitted must be distributed as the target alone writes, to within 5e-7.
 #include <cmath>
 #include <cstdio>
 #include <type_traits>

@@ -17,8 +17,9 @@ namespace espalier {
 //!     constrained date(regular_expression("\\d{4}-\\d\\d-\\d\\d", vocabulary));
 //!
 //! Known are characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d \w (of
-//! ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before punctuation, groups (...) and (?:...), |, and the
-//! quantifiers * + ? {m} {m,} {m,n}. `^` and `$` may stand at both ends, and change nothing.
+//! ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before punctuation,
+//! groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` and `$` may stand at both ends, and
+//! change nothing.
 //!
 //! Complexity  O(pattern, repetitions written out); the automaton is made as far as texts lead into it
 //! Errors      input_error that names the place in the pattern and what was expected there, or that it is too large

@@ -18,8 +18,8 @@
 namespace espalier {
 
 //! The Constraint of an automaton over bytes: a token is allowed where its bytes lead on, one that ends the text where
-//! the bytes so far are accepted. regular_expression() and json_schema() make it. Copies share what they have found: one
-//! thread at a time uses them.
+//! the bytes so far are accepted. regular_expression() and json_schema() make it. Copies share what they have found:
+//! one thread at a time uses them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
 //!             as far as the state allows them: a string of bounded length has a new state at each character, and a

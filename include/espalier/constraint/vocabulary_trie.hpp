@@ -17,8 +17,8 @@
 
 namespace espalier {
 
-//! The bytes of a vocabulary's tokens as a tree of prefixes, for constraints: what a state allows of thousands of tokens
-//! is one walk over what they begin with. Copies share it; it never changes.
+//! The bytes of a vocabulary's tokens as a tree of prefixes, for constraints: what a state allows of thousands of
+//! tokens is one walk over what they begin with. Copies share it; it never changes.
 //!
 //! Complexity  construction: O(bytes log tokens)
 //! Errors      input_error for an end of texts that is no token of the vocabulary, and where no token has bytes

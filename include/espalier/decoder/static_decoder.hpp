@@ -28,8 +28,8 @@
 namespace espalier {
 
 //! A decoder for machines without a heap: everything that it will ever need is in this one object, of a size that is
-//! known at compile time. `FactoryT` builds the decoder that it holds, with the parts that have lists by value, and with
-//! the options that the capacity says:
+//! known at compile time. `FactoryT` builds the decoder that it holds, with the parts that have lists by value, and
+//! with the options that the capacity says:
 //!
 //!     struct factory {
 //!       auto operator()(const decoder_options& options) const {

@@ -35,8 +35,8 @@ struct penalty_options {
 //! Law         Processor's
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
-//!             (RepetitionPenaltyLogitsProcessor), prompt included as there. p, f: the OpenAI API, without the prompt as
-//!             there; r comes first, as in vLLM
+//!             (RepetitionPenaltyLogitsProcessor), prompt included as there. p, f: the OpenAI API, without the prompt
+//!             as there; r comes first, as in vLLM
 class penalties {
  public:
   explicit penalties(penalty_options options = {}) : options_(require_options(options)) {}

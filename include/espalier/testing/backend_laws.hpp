@@ -204,9 +204,9 @@ class backend_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Backend, bit for bit or to a tolerance of the logits: each node of a tree has the logits of plain decoding along its path, and so
-//! have its cache rows; sequences of one pass do not meet; only the rows that are asked for have logits; a chain may
-//! come in parts.
+//! Checks the laws of Backend, bit for bit or to a tolerance of the logits: each node of a tree has the logits of plain
+//! decoding along its path, and so have its cache rows; sequences of one pass do not meet; only the rows that are asked
+//! for have logits; a chain may come in parts.
 //!
 //! Pre         logits of float; make_kv(n_sequences) gives an empty store of at least 64 rows; read_row(kv, sequence,
 //!             slot) gives what the store holds there, as something with ==; max_rows() is at least 40

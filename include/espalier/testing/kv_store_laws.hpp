@@ -246,8 +246,8 @@ class kv_store_laws {
 //! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
 //!   access.write(kv, sequence, slot, number)
 //!   access.read(kv, sequence, slot) -> number
-//! With `static constexpr bool keeps_paths = true` in it, each row that it writes follows the one before it, and what is
-//! kept of such a chain is its beginning: for stores that keep paths alone, see KVStore.
+//! With `static constexpr bool keeps_paths = true` in it, each row that it writes follows the one before it, and what
+//! is kept of such a chain is its beginning: for stores that keep paths alone, see KVStore.
 //!
 //! Pre         a capacity of 16 rows or more a sequence, and nothing that must be kept
 //! Errors      law_error with what is wrong

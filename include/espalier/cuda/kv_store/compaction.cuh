@@ -28,10 +28,10 @@ struct row_move {
   std::int64_t to;
 };
 
-//! Moves the kept rows of each lane, along y, together. Each thread has one chunk of a row, of the keys or the values of one layer, and moves it
-//! for all rows, several at a time, first reading and then writing. No other thread touches these columns, and kept
-//! ascends, so kept[j] >= j: rows that are not read yet lie above all that has been written. In place, without a
-//! barrier between rows.
+//! Moves the kept rows of each lane, along y, together. Each thread has one chunk of a row, of the keys or the values
+//! of one layer, and moves it for all rows, several at a time, first reading and then writing. No other thread touches
+//! these columns, and kept ascends, so kept[j] >= j: rows that are not read yet lie above all that has been written. In
+//! place, without a barrier between rows.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, text_batch texts, kept_rows all_kept) {
   const std::int32_t place = texts.here().place;

@@ -95,7 +95,8 @@ class sampler {
   //! where the row is in all of `rows`. What is no_node is passed over. A fault is of the row `from`, with u for its
   //! index.
   //!
-  //! Shapes      logits [lanes][asked.n][vocab]; rows [places][n_nodes][vocab]; row_of [places][n_nodes]; found [places]
+  //! Shapes      logits [lanes][asked.n][vocab]; rows [places][n_nodes][vocab]; row_of [places][n_nodes]; found
+  //!             [places]
   //! Pre         no node twice
   void run(vocab_rows<LogitT> logits, const text_batch& texts, node_list asked, float* rows, std::int32_t* row_of,
            std::int32_t n_nodes, fault* found, row_origin from, cudaStream_t stream) const {

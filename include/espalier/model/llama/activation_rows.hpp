@@ -29,9 +29,9 @@ constexpr int activation_blocks(int inputs) {
   return (inputs + activation_block::size - 1) / activation_block::size;
 }
 
-// The block of 32 numbers: each divided by the scale, rounded to the nearest integer, halves to even. The same for every
-// processor and compiler: none may make one rounding of a quotient and a sum, as it may of a product and a sum. With a
-// number that is not finite the scale is not, and what comes of it is not a number.
+// The block of 32 numbers: each divided by the scale, rounded to the nearest integer, halves to even. The same for
+// every processor and compiler: none may make one rounding of a quotient and a sum, as it may of a product and a sum.
+// With a number that is not finite the scale is not, and what comes of it is not a number.
 inline void quantise_block(const float* x, activation_block& to) {
   constexpr int size = activation_block::size;
   simd_float most{}, difference{};

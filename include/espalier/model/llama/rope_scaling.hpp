@@ -10,7 +10,8 @@ namespace espalier {
 
 //! How rotary embeddings are slowed down for contexts longer than a model was first trained for.
 //!
-//! Source      transformers, modeling_rope_utils: linear, llama3, yarn (Peng et al., YaRN, section 3); GGUF's rope_freqs
+//! Source      transformers, modeling_rope_utils: linear, llama3, yarn (Peng et al., YaRN, section 3); GGUF's
+//!             rope_freqs
 struct rope_scaling {
   enum class kind_type { none, linear, llama3, yarn, divided };
 

@@ -5,8 +5,8 @@
 
 namespace espalier::detail {
 
-// What a file calls the tensors of a model, without the .weight or .bias at the end. Those of a layer follow `layer` and
-// the layer's number. Null where a model of this kind has none.
+// What a file calls the tensors of a model, without the .weight or .bias at the end. Those of a layer follow `layer`
+// and the layer's number. Null where a model of this kind has none.
 struct tensor_names {
   const char* embedding;
   const char* head;

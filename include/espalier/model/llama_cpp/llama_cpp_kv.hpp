@@ -39,8 +39,8 @@ struct llama_cpp_kv_options {
 //! so is the committed text; a commit keeps the sequence of the accepted node and removes the others. No keys or values
 //! are moved or copied, ever.
 //!
-//! llama.cpp has 256 sequence ids: so many leaves may the trees of a pass have, less one for each text of the cache that
-//! the pass is not of.
+//! llama.cpp has 256 sequence ids: so many leaves may the trees of a pass have, less one for each text of the cache
+//! that the pass is not of.
 //!
 //! Complexity  commit: a scan of the cache's cells for each leaf; memory for capacity * n_sequences rows
 //! Law         KVStore's and PrefixKVStore's, where kept rows are a path. In a model with a sliding window, truncate

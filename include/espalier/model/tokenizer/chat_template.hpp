@@ -23,8 +23,8 @@ namespace espalier {
 //!
 //! Model files bring a template in the language Jinja. It is not run: its form is recognised by the marks that it
 //! writes, and must be one of ChatML, Llama 2, Llama 3, Gemma, Mistral, Zephyr and Phi. So marks and what is said are
-//! told apart, and what is said is never trusted: where marks are special tokens, nobody can write one. Llama 2, the first
-//! Mistral, some of Zephyr's kind and labels have marks of plain text, which a user can write, too.
+//! told apart, and what is said is never trusted: where marks are special tokens, nobody can write one. Llama 2, the
+//! first Mistral, some of Zephyr's kind and labels have marks of plain text, which a user can write, too.
 //!
 //!     const auto chat = espalier::chat_template::of(tokenizer);
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, messages);

@@ -30,8 +30,8 @@ namespace espalier {
 //! GGUF file, or a SentencePiece model.
 //!
 //! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are found only in text that is trusted.
-//! In any other text they are the characters that they are written with: nobody can end a turn by writing so. Marks that
-//! are no tokens of their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a
+//! In any other text they are the characters that they are written with: nobody can end a turn by writing so. Marks
+//! that are no tokens of their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a
 //! SentencePiece model calls user-defined: it finds them everywhere.
 //!
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a

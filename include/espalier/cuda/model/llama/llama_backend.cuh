@@ -49,8 +49,8 @@ struct llama_options {
   }
 };
 
-//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for Gemma's and
-//! those whose layers see a window.
+//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for Gemma's
+//! and those whose layers see a window.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them

@@ -47,8 +47,8 @@ inline void require_on_device(const model_config& c) {
 //! Shapes      matrix [outputs][inputs]; what a model does not have is null
 //! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
 //!             Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for a
-//!             model that has what the device does not compute: windows, caps, Gemma's norms and gates; cuda_error
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for
+//!             a model that has what the device does not compute: windows, caps, Gemma's norms and gates; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,

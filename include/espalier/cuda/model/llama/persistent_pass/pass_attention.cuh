@@ -114,8 +114,8 @@ struct pass_attention {
   }
 
   // A block of keys, for one row, or for all where only_row is -1. values: this warp's place for them. The block is
-  // summed by itself, and enters the sums of the rows that it is for alone. The weights of the others are 0, but 0 times
-  // what is not finite is not 0.
+  // summed by itself, and enters the sums of the rows that it is for alone. The weights of the others are 0, but 0
+  // times what is not finite is not 0.
   __device__ void add_block(std::int32_t block, std::int32_t only_row, ptx::shared_address values) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     const std::int32_t own = block * pass_keys + lane % pass_keys;
