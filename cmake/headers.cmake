@@ -385,6 +385,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/pinned_array.cuh
   include/espalier/cuda/core/prompt_chunk.cuh
   include/espalier/cuda/core/ptx.cuh
+  include/espalier/cuda/core/row_changes.cuh
   include/espalier/cuda/core/shared_memory.cuh
   include/espalier/cuda/core/stream.cuh
   include/espalier/cuda/core/sum_before.cuh
@@ -398,6 +399,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/concepts/backend.cuh
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
+  include/espalier/cuda/concepts/processor.cuh
   include/espalier/cuda/concepts/state_rows.cuh
   include/espalier/cuda/concepts/tree_policy.cuh
   include/espalier/cuda/sampling/argmax.cuh
@@ -451,6 +453,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/grow.cuh
   include/espalier/cuda/decoder/lane_table.cuh
   include/espalier/cuda/decoder/prompt_rows.cuh
+  include/espalier/cuda/decoder/round_arrival.cuh
   include/espalier/cuda/decoder/round_graphs.cuh
   include/espalier/cuda/decoder/round_kernels.cuh
   include/espalier/cuda/decoder/round_parts.cuh
@@ -462,6 +465,8 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/take_round.cuh
   include/espalier/cuda/decoder/text_caches.cuh
   include/espalier/cuda/decoder/text_place.cuh
+  include/espalier/cuda/decoder/text_processors.cuh
+  include/espalier/cuda/decoder/text_processors/change_rows.cuh
   include/espalier/cuda/decoder/text_rounds.cuh
   include/espalier/cuda/interop/dense_mask.cuh
   include/espalier/cuda/interop/flashinfer_mask.cuh

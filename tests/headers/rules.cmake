@@ -194,11 +194,12 @@ set(tested_elsewhere
   "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh cuda/decoder/lane_table.cuh
     cuda/decoder/prompt_rows.cuh cuda/decoder/served_texts.cuh cuda/decoder/text_caches.cuh"
   "cuda/decoder/decoder.cu: cuda/core/context_bucket.cuh cuda/core/event.cuh cuda/core/graph.cuh cuda/core/path.cuh
-    cuda/decoder/accepted_path.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
+    cuda/decoder/accepted_path.cuh cuda/decoder/round_arrival.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
     cuda/decoder/take_round.cuh cuda/decoder/text_place.cuh
     cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
     cuda/drafter/autoregressive/draft_batch.cuh cuda/drafter/no_drafter.cuh"
   "cuda/decoder/shared_rows.cu: cuda/core/moved_nodes.cuh cuda/decoder/round_size.cuh"
+  "cuda/decoder/text_processors.cu: cuda/concepts/processor.cuh cuda/core/row_changes.cuh"
   "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
     cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
   "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh

@@ -21,6 +21,12 @@ concept ProcessesRows = requires(ProcessorT& processor, std::span<const token_id
   processor.process(path, logits);
 };
 
+// See cuda::ListingProcessor.
+template <class ProcessorT, class ChangesT>
+concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id> path, ChangesT& list) {
+  processor.changes(path, list);
+};
+
 }  // namespace detail
 
 //! Changes what the models say before anything is drawn from it: between logits and sampler, of target and draft alike.
@@ -34,6 +40,7 @@ concept ProcessesRows = requires(ProcessorT& processor, std::span<const token_id
 //! Optional
 //!   idle                     see IdlingProcessor
 //!   allows                   see FilteringProcessor
+//!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process gives the row that commit(path) and then process({}, logits) would give.
 //!   commit(a) and then commit(b) is commit(a and then b); so the state is that of prompt and written text alone.

@@ -59,6 +59,14 @@ class banned_sequences {
     }
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id> path, ChangesT& list) {
+    for (const sequence& s : sequences_) {
+      if (would_complete(s, path)) list.forbid(s.back());
+    }
+  }
+
   bool allows(std::span<const token_id> path, token_id token) {
     return std::none_of(sequences_.begin(), sequences_.end(),
                         [&](const sequence& s) { return s.back() == token && would_complete(s, path); });

@@ -59,6 +59,12 @@ class constrained {
     }
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id> path, ChangesT& list) {
+    if (!idle()) list.allow_only(constraint_->allowed(known_[find(path)].state));
+  }
+
   bool allows(std::span<const token_id> path, token_id token) {
     if (idle()) return true;
     const auto t = static_cast<std::size_t>(token);

@@ -41,6 +41,12 @@ class forced_tokens {
       if (t != next) logits[t] = -std::numeric_limits<NumberT>::infinity();
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id> path, ChangesT& list) {
+    if (written_ + path.size() < tokens_.size()) list.allow_only(tokens_[written_ + path.size()]);
+  }
+
   bool allows(std::span<const token_id> path, token_id token) {
     return written_ + path.size() >= tokens_.size() || tokens_[written_ + path.size()] == token;
   }

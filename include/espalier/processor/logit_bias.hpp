@@ -54,6 +54,13 @@ class logit_bias {
     }
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id>, ChangesT& list) {
+    for (const token_bias& b : biases_)
+      list.add(b.token, b.bias);
+  }
+
   bool allows(std::span<const token_id>, token_id token) {
     for (const token_bias& b : biases_) {
       if (b.token == token && std::isinf(b.bias)) return false;

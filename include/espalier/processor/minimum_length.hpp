@@ -46,6 +46,14 @@ class minimum_length {
     }
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id> path, ChangesT& list) {
+    if (is_reached(path.size())) return;
+    for (const token_id end : ends_)
+      list.forbid(end);
+  }
+
   bool allows(std::span<const token_id> path, token_id token) {
     return is_reached(path.size()) || std::find(ends_.begin(), ends_.end(), token) == ends_.end();
   }

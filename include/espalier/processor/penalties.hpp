@@ -61,20 +61,19 @@ class penalties {
 
   template <class NumberT>
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
-    const std::size_t n_of_text = seen_.size();
-    commit(path);
-    for (const entry& e : seen_) {
-      if (static_cast<std::size_t>(e.token) >= logits.size()) continue;
+    each_seen(path, [&](const entry& e) {
+      if (static_cast<std::size_t>(e.token) >= logits.size()) return;
       NumberT& z = logits[static_cast<std::size_t>(e.token)];
       const double x = static_cast<double>(z);
       const double repeated = x > 0 ? x / options_.repetition : x * options_.repetition;
-      const double n = e.times;
-      z = static_cast<NumberT>(repeated - options_.frequency * n - (n > 0 ? options_.presence : 0));
-    }
-    for (const token_id t : path)
-      --find(t).times;
-    for (; seen_.size() > n_of_text; seen_.pop_back())
-      place_[static_cast<std::size_t>(seen_.back().token)] = -1;
+      z = static_cast<NumberT>(repeated - frequency(e) - presence(e));
+    });
+  }
+
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  void changes(std::span<const token_id> path, ChangesT& list) {
+    each_seen(path, [&](const entry& e) { list.penalise(e.token, options_.repetition, frequency(e), presence(e)); });
   }
 
  private:
@@ -83,6 +82,22 @@ class penalties {
     std::int32_t times = 0;  // in what was written
     bool in_prompt = false;
   };
+
+  double frequency(const entry& e) const { return options_.frequency * static_cast<double>(e.times); }
+  double presence(const entry& e) const { return e.times > 0 ? options_.presence : 0; }
+
+  // Calls f for each token of prompt, text and path.
+  template <class FunctionT>
+  void each_seen(std::span<const token_id> path, const FunctionT& f) {
+    const std::size_t n_of_text = seen_.size();
+    commit(path);
+    for (const entry& e : seen_)
+      f(e);
+    for (const token_id t : path)
+      --find(t).times;
+    for (; seen_.size() > n_of_text; seen_.pop_back())
+      place_[static_cast<std::size_t>(seen_.back().token)] = -1;
+  }
 
   entry& find(token_id token) {
     const auto t = static_cast<std::size_t>(token);

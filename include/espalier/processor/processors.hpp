@@ -39,6 +39,16 @@ class processors {
     std::apply([&](auto&... part) { (process_one(part), ...); }, parts_);
   }
 
+  //! The same, told to a list without a row: what the device is to do.
+  template <class ChangesT>
+  requires(detail::ListsChanges<ProcessorsT, ChangesT>&&...) void changes(std::span<const token_id> path,
+                                                                          ChangesT& list) {
+    const auto list_one = [&](auto& part) {
+      if (!detail::is_idle(part)) part.changes(path, list);
+    };
+    std::apply([&](auto&... part) { (list_one(part), ...); }, parts_);
+  }
+
   bool allows(std::span<const token_id> path, token_id token) {
     return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
   }

@@ -34,7 +34,8 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
 //!   number                        of its logits: float, __half or __nv_bfloat16
 //!   vocab_size(), max_rows(), max_positions() -> int
 //!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the
-//!                                 batch, there when the stream has passed; the same address for the same shapes
+//!                                 batch, there when the stream has passed; the same address for the same shapes.
+//!                                 Rounds of texts with processors change them in place
 //! Laws
 //!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
 //!   replay computes the batch that is there then. Padding changes no row.

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/stopwatch.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -39,9 +40,10 @@ namespace espalier::cuda {
 //!
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds, without a word to the others. Each has its own sampling, seed and stop conditions, and may
-//! have its own options of a TextwisePolicy. What is learnt of a text is its own, and comes with it where it takes
-//! another place. The text in place i has sequence i of both caches.
+//! and leave between rounds, without a word to the others. Each has its own sampling, seed and stop conditions, its own
+//! processor where there is one, called as decoder says, and may have its own options of a TextwisePolicy. What is
+//! learnt of a text is its own, and comes with it where it takes another place. The text in place i has sequence i of
+//! both caches.
 //!
 //! Up to batch_options::prompt_rows tokens of prompts are read in each round's pass, beside the trees, which leave them
 //! a quarter of max_rows if need be; in passes of their own where no text is written, and where max_rows has none to
@@ -67,21 +69,24 @@ namespace espalier::cuda {
 //!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
 //!             bit all the same, with other verifiers they are another draw of the same distribution
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a
-//!             text holds that text; what a part throws while a round is enqueued, or a model of the host in its pass,
+//!             text, or its processor throws, holds that text; what a part throws while a round is enqueued, or a model of the host in its pass,
 //!             holds all texts of the round, those whose prompts it reads included. A text that is held stands at its
 //!             last committed token
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
 class batch_decoder {
-  using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT>;
+  using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
-  using place = detail::text_place;
-  using entry = detail::text_places::entry;
-  using ticket = detail::round_ticket;
+  using place = detail::text_place<ProcessorT>;
+  using entry = typename place::entry;
+  using ticket = detail::round_ticket<ProcessorT>;
 
  public:
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-                batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {})
+                batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {},
+                ProcessorT processor = {})
       : options_(require_options(options)),
+        processor_(std::move(processor)),
         rounds_(std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
                 std::forward<BackendT>(backend),
                 {.order = options.order,
@@ -108,22 +113,35 @@ class batch_decoder {
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               std::int32_t priority = 0) {
     rounds_.check(options);
-    entry& e = served_.texts().spare({}, n_running());
+    entry& e = served_.texts().spare({}, n_running(), processor_);
     e.value.written.begin(prompt, std::move(stop), options, rounds_.context(), rounds_.vocab_size());
     e.value.policy.learnt.clear();
+    e.value.processor = processor_;
     return served_.texts().add(priority);
   }
 
-  //! The same, drafted for with options of its own, where the policy has them by text (TextwisePolicy).
+  //! The same, with a processor of its own.
+  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+              std::int32_t priority, ProcessorT processor) requires(espalier::detail::processes<ProcessorT>) {
+    const text_id id = add(prompt, std::move(stop), options, priority);
+    served_.texts().find(id).value.processor = std::move(processor);
+    return id;
+  }
+
+  //! The same, drafted for with options of its own, where the policy has them by text (TextwisePolicy), and perhaps
+  //! with a processor of its own.
   //!
   //! Errors      also option_error for options that would make larger trees than the decoder's
   template <class PolicyT = TreePolicyT>
   requires TextwisePolicy<PolicyT> text_id add(std::span<const token_id> prompt, stop_conditions stop,
                                                const text_options& options, std::int32_t priority,
-                                               const typename PolicyT::options_type& policy_options) {
+                                               const typename PolicyT::options_type& policy_options,
+                                               std::optional<ProcessorT> processor = {}) {
     std::vector<std::byte> learnt = rounds_.learnt_with(policy_options);
     const text_id id = add(prompt, std::move(stop), options, priority);
-    served_.texts().find(id).value.policy.learnt = std::move(learnt);
+    auto& added = served_.texts().find(id).value;
+    added.policy.learnt = std::move(learnt);
+    if (processor) added.processor = std::move(*processor);
     return id;
   }
 
@@ -243,7 +261,7 @@ class batch_decoder {
       served_.give_up();
       for (place* p : lanes_)
         served_.fail(*p, error);
-      for (const ticket::participant& r : t.readers)
+      for (const typename ticket::participant& r : t.readers)
         served_.fail(*r.at, error);
       return false;
     }
@@ -272,13 +290,13 @@ class batch_decoder {
       --p.n_under_way;
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
-        rounds_.raise_fault(arrived, lane);
-        commit(p, arrived, arrived.outcomes[lane].decision, t.drafts, piece_of);
+        arrived.raise_fault(lane);
+        commit(p, arrived, arrived.outcomes[lane], t.drafts, piece_of);
       } catch (...) {
         served_.fail(p, std::current_exception());
       }
     }
-    for (const ticket::participant& r : t.readers) {
+    for (const typename ticket::participant& r : t.readers) {
       if (!r.is_there()) continue;
       arrived.failure ? served_.fail(*r.at, arrived.failure) : served_.has_read(*r.at, r.n_read);
     }
@@ -288,19 +306,20 @@ class batch_decoder {
   }
 
   template <class PieceT>
-  void commit(place& p, const typename rounds_type::arrival& arrived, verdict decision, bool drafts,
+  void commit(place& p, const typename rounds_type::arrival& arrived, const detail::round_outcome& outcome, bool drafts,
               const PieceT& piece_of) {
     const tree_view tree = arrived.tree(p.number);
     entry& e = *p.text;
     text& t = e.value.written;
     const std::int32_t held = t.size() - 1;
-    const round_record round = detail::take_round(t, tree, decision, piece_of);
+    const round_record round = detail::take_round(t, tree, outcome.decision, outcome.ends, piece_of);
     rounds_.remember(p.number, t.tokens(), held, t.size() - 1);
     if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
     served_.tell(p, round, tree.n_draws, arrived.learnt_at(p.number));
   }
 
   batch_options options_;
+  [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
   detail::served_texts<rounds_type> served_;
   std::vector<place*> lanes_;          // of the round that is enqueued
@@ -311,15 +330,16 @@ class batch_decoder {
   stopwatch watch_;
 };
 
-//! Builds a batch_decoder on the device of five parts: policy and verifier are moved, of the others lvalues are kept by
-//! reference.
+//! Builds a batch_decoder on the device of five parts, and a processor where texts have one: policy, verifier and
+//! processor are moved, of the others lvalues are kept by reference.
 //!
 //! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture. With `costs`, rounds have
 //! as many rows as pay.
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
-batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_batch_decoder(
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
     DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {}) {
+    batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {}, ProcessorT processor = {}) {
   return {std::forward<DrafterT>(drafter),
           std::move(policy),
           std::move(verifier),
@@ -327,7 +347,8 @@ batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_batch_d
           std::forward<BackendT>(backend),
           std::move(options),
           replay,
-          std::move(costs)};
+          std::move(costs),
+          std::move(processor)};
 }
 
 }  // namespace espalier::cuda

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/concepts/processor.hpp"
 #include "espalier/core/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
@@ -27,11 +28,15 @@ namespace espalier::cuda {
 
 //! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
 //!
-//! A round is work in one stream, from the pending token to the committed text, without a word from the host; a graph
-//! of it is captured once for each context_bucket and replayed. The host enqueues one round ahead of the one whose
-//! outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are kept by value; drafter,
+//! A round is work in one stream, from the pending token to the committed text, in which nobody waits for the host but
+//! for a processor; a graph of it is captured once for each context_bucket and replayed. The host enqueues one round
+//! ahead of the one whose outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are kept by value; drafter,
 //! store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one step.
 //! Log-probabilities and saved texts are the host's alone.
+//!
+//! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
+//! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, what its constraint shares
+//! with others belongs to this decoder.
 //!
 //! Complexity  a round on the host: one graph launch, two copies, one event; on the device, the policy's draft passes,
 //!             one target pass of 1 + max_nodes() rows, and no allocation
@@ -39,16 +44,19 @@ namespace espalier::cuda {
 //!             a round that the host cut at a stop token or string, when resume() goes on
 //! Pre         a drafter serves one decoder, whose text it reads
 //! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as the host's, one round
-//!             later; cuda_error. After each, the text stands at its last committed token; step() may be called again
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+//!             later, as what a processor throws; cuda_error. After each, the text stands at its last committed token;
+//!             step() may be called again
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
 class decoder {
-  using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT>;
+  using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-          decoder_options options = {}, bool replay = true)
+          decoder_options options = {}, bool replay = true, ProcessorT processor = {})
       : options_(require_options(options)),
+        processor_(std::move(processor)),
         rounds_(std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
                 std::forward<BackendT>(backend),
                 {.order = options.order, .first_sequence = options.sequence, .replay = replay}) {
@@ -70,6 +78,13 @@ class decoder {
     held_.begin();
     rounds_.sample(0, options.sampling);
     rounds_.forget(0);
+  }
+
+  //! The same, with a processor of its own, which the texts after it keep.
+  void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
+             ProcessorT processor) requires(espalier::detail::processes<ProcessorT>) {
+    begin(prompt, std::move(stop), options);
+    processor_ = std::move(processor);
   }
 
   //! The same, with the decoder's options for texts.
@@ -181,6 +196,7 @@ class decoder {
     // A drafter that reads the target's hidden states needs those of all that it has not drafted from.
     const std::int32_t known = (std::min)(n_held(), rounds_type::reads_features ? n_drafted_ : text_.size() - 1);
     rounds_.put(0, text_);
+    rounds_.follow(0, text_, processor_);
     if constexpr (SharingKVStore<kv_type>) rounds_.kv().truncate(options_.sequence, known);  // to be written anew
     rounds_.read(0, known, text_.size() - 1);
     rounds_.begin_draft(0, now, n_drafted_);
@@ -201,14 +217,16 @@ class decoder {
   template <class PieceT>
   void take_in(const PieceT& piece_of) {
     const auto arrived = rounds_.wait(1);
-    rounds_.raise_fault(arrived, 0);
+    arrived.raise_fault(0);
     const std::int32_t held = text_.size() - 1;
-    record_ = detail::take_round(text_, arrived.tree(0), arrived.outcomes[0].decision, piece_of);
+    const auto& outcome = arrived.outcomes[0];
+    record_ = detail::take_round(text_, arrived.tree(0), outcome.decision, outcome.ends, piece_of);
     remember(held);
     record_.seconds.on_device = watch_.lap();
   }
 
   decoder_options options_;
+  [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
   std::int32_t n_drafted_ = 0;  // leading tokens of the text whose rows the draft's cache holds
   held_prefix held_;
@@ -218,23 +236,23 @@ class decoder {
   stopwatch watch_;
 };
 
-//! Builds a decoder on the device of five parts: policy and verifier are moved, of the others lvalues are kept by
-//! reference.
+//! Builds a decoder on the device of five parts, and a processor where texts have one: policy, verifier and processor
+//! are moved, of the others lvalues are kept by reference.
 //!
 //! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture.
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
-decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT> make_decoder(DrafterT&& drafter, TreePolicyT policy,
-                                                                           VerifierT verifier, KVStoreT&& kv,
-                                                                           BackendT&& backend,
-                                                                           decoder_options options = {},
-                                                                           bool replay = true) {
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
+    DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+    decoder_options options = {}, bool replay = true, ProcessorT processor = {}) {
   return {std::forward<DrafterT>(drafter),
           std::move(policy),
           std::move(verifier),
           std::forward<KVStoreT>(kv),
           std::forward<BackendT>(backend),
           options,
-          replay};
+          replay,
+          std::move(processor)};
 }
 
 }  // namespace espalier::cuda

@@ -17,6 +17,7 @@ struct round_shape {
   std::int32_t bucket = 0;         // tokens that a text may reach
   std::int32_t n_rows = 1;         // of the target's pass, for trees
   std::int32_t n_prompt_rows = 0;  // and for prompts
+  bool processes = false;          // processors change rows
 
   bool operator==(const round_shape&) const = default;
 };

@@ -40,7 +40,9 @@ ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
 // What a round tells the host of a lane, besides its tree.
 struct round_outcome {
   fault found;
-  verdict decision;    // what is committed; its token is -1 where nothing is
+  verdict decision;  // what is committed; its token is -1 where nothing is
+  std::int32_t ends =
+      -1;              // the depth after which nothing may follow on the accepted path, or -1: so many are committed
   float expected = 0;  // of entry i: what all texts would have gained if the pass had had 2^i rows for each lane
 };
 
@@ -59,12 +61,27 @@ ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::i
   here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// One thread a lane. The accepted path and the target's own token join the text, which stops at its end.
+// After which nodes nothing may follow. Shapes: of [places][nodes], nullptr: nobody has found out
+struct ends_view {
+  const std::int32_t* of;
+  std::int32_t nodes;
+
+  // The depth of the first such node on a path of n nodes, or -1.
+  __device__ std::int32_t first_on(const node_id* path, std::int32_t n, std::int32_t place) const {
+    for (std::int32_t i = 0; i < n && of != nullptr; ++i) {
+      if (of[static_cast<std::ptrdiff_t>(place) * nodes + path[i]] != 0) return i;
+    }
+    return -1;
+  }
+};
+
+// One thread a lane. The accepted path and the target's own token join the text, which stops at its end, and where
+// nothing may follow.
 //
 // Shapes: found [places], decisions [places]: what is committed; its token is -1 where nothing is; outcomes [lanes]
 template <class UnusedT = void>
-ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault* found, verdict* decisions,
-                                 round_outcome* outcomes) {
+ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault* found, ends_view all_ends,
+                                 verdict* decisions, round_outcome* outcomes) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const path_view path = paths.of(here.place);
@@ -73,7 +90,9 @@ ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault*
   text_state state = *here.text.state;
   const std::int32_t room = state.end - state.size;
   std::int32_t n = failed.what == fault::kind::none ? *path.n : 0;
+  const std::int32_t ends = all_ends.first_on(path.nodes, n, here.place);
   n = n < room ? n : room;
+  if (ends >= 0 && ends < n) n = ends;
   if (n > 0) {
     decision = cut(here.tree.view(), *path.decision, n);
     for (std::int32_t i = 0; i < n; ++i)
@@ -84,6 +103,7 @@ ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault*
   decisions[here.place] = decision;
   outcomes[here.lane].found = failed;
   outcomes[here.lane].decision = decision;
+  outcomes[here.lane].ends = ends;
 }
 
 // What is learnt of texts: on the device by place, and where it is kept for the host, `words` of each place.

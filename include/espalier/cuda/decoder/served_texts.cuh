@@ -25,8 +25,10 @@ namespace espalier::cuda::detail {
 // and what a step tells of it all. RoundsT is text_rounds, which must stay.
 template <class RoundsT>
 class served_texts {
-  using place = text_place;
-  using entry = text_places::entry;
+  using all_places = text_places<typename RoundsT::processor_type>;
+  using place = typename all_places::place;
+  using entry = typename all_places::entry;
+  using table = typename all_places::table;
 
  public:
   served_texts(RoundsT& rounds, const batch_options& options)
@@ -35,10 +37,10 @@ class served_texts {
     readers_.reserve(events_.capacity()), reading_.reserve(events_.capacity());
   }
 
-  text_places::table& texts() { return texts_; }
-  const text_places::table& texts() const { return texts_; }
-  text_places& places() { return places_; }
-  const text_places& places() const { return places_; }
+  table& texts() { return texts_; }
+  const table& texts() const { return texts_; }
+  all_places& places() { return places_; }
+  const all_places& places() const { return places_; }
   std::span<const text_event> events() const { return events_; }
   step_record& record() { return record_; }
   const step_record& record() const { return record_; }
@@ -226,6 +228,7 @@ class served_texts {
         const std::int32_t goal = t.size() - 1;
         if (p->is_new) {
           rounds_->put(p->number, t);
+          rounds_->follow(p->number, t, p->text->value.processor);
           rounds_->learn(p->number, p->text->value.policy.learnt);
         }
         p->is_new = false;
@@ -256,8 +259,8 @@ class served_texts {
   }
 
   RoundsT* rounds_;
-  text_places::table texts_;
-  text_places places_;
+  table texts_;
+  all_places places_;
   std::vector<place*> readers_, reading_;  // that are gone through, and that read
   bool is_full_ = false;                   // pages have run out, and no text has left since
   std::vector<text_event> events_;

@@ -141,6 +141,19 @@ class text_caches {
     (void)failure_now();
   }
 
+  // What a part has kept that failed on the host.
+  template <class PartT>
+  static std::exception_ptr failure_of(PartT& part) {
+    if constexpr (FailingBackend<std::remove_reference_t<PartT>>) {
+      try {
+        part.raise_failure();
+      } catch (...) {
+        return std::current_exception();
+      }
+    }
+    return {};
+  }
+
   // All texts.
   text_view texts() const { return {tokens_.data(), states_.data(), context_}; }
 
@@ -174,18 +187,6 @@ class text_caches {
   std::exception_ptr failure_now() {
     const std::exception_ptr drafting = failure_of(drafter_), forward = failure_of(backend_);
     return drafting ? drafting : forward;
-  }
-
-  template <class ModelT>
-  static std::exception_ptr failure_of(ModelT& model) {
-    if constexpr (FailingBackend<std::remove_reference_t<ModelT>>) {
-      try {
-        model.raise_failure();
-      } catch (...) {
-        return std::current_exception();
-      }
-    }
-    return {};
   }
 
   text_view text_at(std::int32_t place) const {

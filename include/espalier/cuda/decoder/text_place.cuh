@@ -22,8 +22,9 @@ struct shared_policy {
 };
 
 // Where a text may be served on the device, as the host sees it.
+template <class ProcessorT>
 struct text_place {
-  using entry = espalier::detail::batch_text<shared_policy>;
+  using entry = espalier::detail::batch_text<shared_policy, ProcessorT>;
 
   std::int32_t number = 0;
   entry* text = nullptr;         // none: the place is free
@@ -48,9 +49,10 @@ struct text_place {
 };
 
 // The texts of a round under way, by lane, unless they have left their places since: then `turn` is another.
+template <class ProcessorT>
 struct round_ticket {
   struct participant {
-    text_place* at;
+    text_place<ProcessorT>* at;
     std::uint64_t turn;
     std::int32_t n_read = 0;  // tokens of its prompt, with those of this pass
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
@@ -62,10 +64,12 @@ struct round_ticket {
 };
 
 // The places of a batch_decoder, and whose turn it is.
+template <class ProcessorT>
 class text_places {
  public:
-  using entry = text_place::entry;
-  using table = espalier::detail::text_table<shared_policy>;
+  using place = text_place<ProcessorT>;
+  using entry = typename place::entry;
+  using table = espalier::detail::text_table<shared_policy, ProcessorT>;
 
   explicit text_places(std::int32_t n) : places_(static_cast<std::size_t>(n)) {
     for (std::int32_t i = 0; i < n; ++i)
@@ -73,22 +77,22 @@ class text_places {
     in_turn_.reserve(places_.size());
   }
 
-  text_place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
-  std::span<text_place> all() { return places_; }
+  place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
+  std::span<place> all() { return places_; }
   // Those with a text.
-  std::span<text_place* const> in_turn() const { return in_turn_; }
+  std::span<place* const> in_turn() const { return in_turn_; }
   std::int32_t n_served() const { return static_cast<std::int32_t>(in_turn_.size()); }
 
   // The text whose turn it is takes the free place whose rows have most in common with it; nullptr where no text waits,
   // or no place is free.
   template <class KVStoreT>
-  text_place* seat(table& texts, const KVStoreT& kv) {
+  place* seat(table& texts, const KVStoreT& kv) {
     entry* const e = texts.next();
     if (e == nullptr) return nullptr;
     const std::span<const token_id> tokens = e->value.written.tokens();
-    text_place* best = nullptr;
+    place* best = nullptr;
     std::ptrdiff_t most = -1;
-    for (text_place& p : places_) {
+    for (place& p : places_) {
       if (p.text != nullptr) continue;
       std::ptrdiff_t common = 0;
       if constexpr (PrefixKVStore<KVStoreT>) {
@@ -101,19 +105,19 @@ class text_places {
     texts.serve_next(best->number);
     best->text = e;
     best->lose_step();
-    const auto goes_before = [](const text_place* a, const text_place* b) { return a->text->before(*b->text); };
+    const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
     in_turn_.insert(std::upper_bound(in_turn_.begin(), in_turn_.end(), best, goes_before), best);
     return best;
   }
 
-  void leave(text_place& p) {
+  void leave(place& p) {
     std::erase(in_turn_, &p);
     p.text = nullptr;
   }
 
  private:
-  std::vector<text_place> places_;
-  std::vector<text_place*> in_turn_;
+  std::vector<place> places_;
+  std::vector<place*> in_turn_;
 };
 
 }  // namespace espalier::cuda::detail

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/tree_order.hpp"
@@ -36,12 +37,14 @@
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/lane_table.cuh"
 #include "espalier/cuda/decoder/prompt_rows.cuh"
+#include "espalier/cuda/decoder/round_arrival.cuh"
 #include "espalier/cuda/decoder/round_graphs.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"
 #include "espalier/cuda/decoder/round_size.cuh"
 #include "espalier/cuda/decoder/shared_rows.cuh"
 #include "espalier/cuda/decoder/text_caches.cuh"
+#include "espalier/cuda/decoder/text_processors.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
@@ -55,8 +58,9 @@ namespace espalier::cuda::detail {
 // over behind it: two rounds may be under way.
 //
 // A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket and each
-// round_size. Where a pass has no room for drafted tokens, rounds do not draft.
-template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
+// round_size, and again where processors change rows. Where a pass has no room for drafted tokens, rounds do not draft.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
 class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches = text_caches<DrafterT, KVStoreT, BackendT>;
   using typename caches::backend_type;
@@ -73,6 +77,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches::max_rows_;
   using caches::states_;
   using caches::stream_;
+  static constexpr bool has_processor = espalier::detail::processes<ProcessorT>;
   static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
   // Where trees are cut after they have grown, a drafter that keeps something of each node must know.
   static constexpr bool can_share = is_drawn || !StepDrafter<drafter_type> || RenumberingDrafter<drafter_type>;
@@ -81,24 +86,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   // Whether rounds that do not draft leave the drafter behind the text.
   static constexpr bool draft_falls_behind = StepDrafter<drafter_type>;
 
-  // What comes over from a round: by lane, and the trees by place.
-  struct arrival {
-    std::span<const round_outcome> outcomes;
-    std::int32_t* trees;
-    std::int32_t capacity;
-    std::span<const std::int32_t> learnt{};
-    std::int32_t learnt_words = 0;  // of a place
-    std::exception_ptr failure{};   // of a model of the host, where any text has a fault
-
-    tree_view tree(std::int32_t place) const {
-      return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
-    }
-    // What is known of the text in this place after the round.
-    std::span<const std::byte> learnt_at(std::int32_t place) const {
-      const auto n = static_cast<std::size_t>(learnt_words);
-      return std::as_bytes(learnt.subspan(static_cast<std::size_t>(place) * n, n));
-    }
-  };
+  using arrival = round_arrival;
+  using processor_type = ProcessorT;
 
   text_rounds(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
               rounds_shape shape)
@@ -113,6 +102,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
         compiler_(max_nodes_, shape_.order, shape_.max_texts, prompt_rows_),
         verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         path_(max_nodes_ + 1, shape_.max_texts),
+        processors_(most_asked(policy_) + 1, max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         lanes_(shape_.max_texts),
         decisions_(states_.size()),
         outcomes_(static_cast<std::size_t>((std::max)(shape_.max_texts, size_.n_sizes()))) {
@@ -179,9 +169,14 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     lanes_.forget();
     (void)cudaStreamSynchronize(stream_.get());
     caches::forget_failures();
+    (void)caches::failure_of(processors_);
   }
   std::int32_t n_under_way() const { return n_under_way_; }
 
+  // After put(): what changes the rows of the text in this place.
+  void follow(std::int32_t place, const espalier::text& text, const ProcessorT& processor) {
+    processors_.follow(place, text, processor, stream_.get());
+  }
   void sample(std::int32_t place, const sampling_options& sampling) {
     verification_.sample(place, sampling, stream_.get());
   }
@@ -214,7 +209,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   // of prompts, too. Of one place, that is place 0.
   void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const round_plan& plan,
                std::span<prompt_chunk> chunks = {}) {
-    const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows};
+    const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
+                            processors_.prepare(places)};
     if (shape_.max_texts > 1) lanes_.seat(places, plan.lanes, stream_.get());
     for (std::int32_t row = plan.n_rows; prompt_chunk & c : chunks) {
       c.row = row;
@@ -244,16 +240,9 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     const auto is_faulty = [](const round_outcome& o) { return o.found.what != fault::kind::none; };
     const bool any = std::any_of(arrived.outcomes.begin(), arrived.outcomes.end(), is_faulty);
     if (any) arrived.failure = caches::failure_of_models();
+    if (any) arrived.processing = caches::failure_of(processors_);
     if (p.says_expected && !any) size_.observe(static_cast<std::int32_t>(n), p.outcomes.span());
     return arrived;
-  }
-
-  // Throws what a round has found in a text. What a model of the host has thrown says more than the logits that it
-  // left.
-  static void raise_fault(const arrival& arrived, std::size_t lane) {
-    const fault& found = arrived.outcomes[lane].found;
-    if (found.what != fault::kind::none && arrived.failure) std::rethrow_exception(arrived.failure);
-    cuda::raise_fault(found);
   }
 
  private:
@@ -325,10 +314,19 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     const std::int32_t limit = n_rows <= max_nodes_ && (is_drawn || !shares) ? n_rows - 1 : tree_.capacity();
     launch("open_round", open_round<>, {.grid = texts.lanes()}, s, texts, limit,
            (std::min)(context_, drafter_.capacity()));
+    if constexpr (has_processor && ProcessingDrafter<drafter_type>) {
+      using draft_number = typename drafter_type::number;
+      drafter_.process_rows(shape.processes ? processors_.template of_draft<draft_number>(found_.data())
+                                            : row_processor<draft_number>());
+    }
     if (drafts) draft(texts, shape.n_rows, shares, cuts);
     forward_batch_view batch = compiler_.compile(texts, n_rows, s, shares && cuts ? shape.n_rows : 0);
     if (shape.n_prompt_rows > 0) batch = prompts_.add(batch, compiler_, texts, shape.n_prompt_rows, n_chunks, s);
     const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
+    if constexpr (has_processor) {
+      const processed_pass pass{n_rows, compiler_.rows(), batch.sequences, shape_.first_sequence};
+      if (shape.processes) processors_.run(texts, pass, logits, found_.data(), s);
+    }
     verification_.run(texts, drafts ? draft_rows() : text_rows(), logits, compiler_.rows(), n_rows, found_.data(), s,
                       batch.sequences);
     const path_view path = path_.find(texts, verification_.decisions(), compiler_.rows(), n_rows, found_.data(), s);
@@ -338,7 +336,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     }
     kv_.commit(texts, {path.base, path.rows, path.n, path.max}, s);
     if (drafts) drafter_.commit(texts, path, s);
-    launch("close_round", close_round<>, {.grid = texts.lanes()}, s, texts, path, found_.data(), decisions_.data(),
+    launch("close_round", close_round<>, {.grid = texts.lanes()}, s, texts, path, found_.data(),
+           {shape.processes ? processors_.ends() : nullptr, processors_.n_nodes()}, decisions_.data(),
            outcomes_.data());
     if (drafts) policy_.observe(texts, decisions_.data(), s);
     if (shares) shared_->observe(texts, decisions_.data(), s);
@@ -380,6 +379,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   tree_compiler compiler_;
   verification<VerifierT, number> verification_;
   accepted_path path_;
+  [[no_unique_address]] text_processors<ProcessorT> processors_;
   prompt_rows prompts_;
   lane_table lanes_;
   device_array<verdict> decisions_;

@@ -16,6 +16,7 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/concepts/processor.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/moved_nodes.cuh"
@@ -45,9 +46,10 @@ class autoregressive {
   static_assert(KVStore<kv_type>, "the second argument must be a KV store on the device: cuda::KVStore");
   static_assert(Backend<backend_type, kv_type>,
                 "the first argument must be a backend on the device that can use this store: cuda::Backend");
-  using number = typename backend_type::number;
 
  public:
+  using number = typename backend_type::number;
+
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
                  std::int32_t sequence = 0)
       : backend_(std::forward<BackendT>(backend)),
@@ -96,6 +98,8 @@ class autoregressive {
   //! What a model of the host has thrown since the last call.
   void raise_failure() requires FailingBackend<backend_type> { backend_.raise_failure(); }
 
+  void process_rows(row_processor<number> process) { process_ = process; }
+
   void release(std::int32_t place) requires SharingKVStore<kv_type> { kv_.truncate(sequence_ + place, 0); }
 
   void ensure(std::int32_t place, std::int32_t n, cudaStream_t stream) {
@@ -108,7 +112,9 @@ class autoregressive {
     if (opens) row_of_.fill_bytes(0xFF, stream);
     is_open_ = true;
     const vocab_rows<number> logits = backend_.forward(kv_, batch, stream);
-    sampler_.run(logits, texts, batch_.asked(batch.n_outputs / texts.n), rows_.data(), row_of_.data(), n_nodes_, found_,
+    const node_list asked = batch_.asked(batch.n_outputs / texts.n);
+    if (process_) process_(texts, asked, logits, stream);
+    sampler_.run(logits, texts, asked, rows_.data(), row_of_.data(), n_nodes_, found_,
                  row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
   }
 
@@ -131,6 +137,7 @@ class autoregressive {
   sampler<number> sampler_;
   std::int32_t sequence_;
   fault* found_ = nullptr;
+  row_processor<number> process_;
   draft_batch batch_;
   prefill prefill_;
   device_array<float> rows_;

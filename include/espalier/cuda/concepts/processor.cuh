@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <concepts>
+#include <span>
+
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/row_changes.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+
+namespace espalier::cuda {
+
+//! A processor whose texts can be written on the device: one of the host that says what it does to a row without the
+//! row. It stays on the host, where rounds ask it about the nodes of their trees; what it says crosses over.
+//!
+//! Minimal definition, besides espalier::Processor
+//!   changes(path, list)            tells a row_changes what process(path, logits) does to any row
+//! Laws
+//!   What is listed, done to a row of float, gives the row that process(path, logits) gives, bit for bit, of a row
+//!   without NaN and plus infinity.
+//! Models
+//!   logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors of such
+template <class ProcessorT>
+concept ListingProcessor = espalier::Processor<ProcessorT> && espalier::detail::ListsChanges<ProcessorT, row_changes>;
+
+//! How a drafter's logits of a round pass through the texts' processors, whose type the drafter need not know: a
+//! reference to what a decoder keeps. An empty one changes nothing.
+template <class NumberT>
+class row_processor {
+ public:
+  row_processor() = default;
+  //! `with` has process(texts, nodes, logits, stream), which enqueues what changes the rows in place.
+  template <class WithT>
+  explicit row_processor(WithT& with)
+      : with_(&with),
+        call_([](void* one, const text_batch& texts, node_list nodes, vocab_rows<NumberT> logits, cudaStream_t stream) {
+          static_cast<WithT*>(one)->process(texts, nodes, logits, stream);
+        }) {}
+
+  explicit operator bool() const { return with_ != nullptr; }
+
+  //! Shapes      logits [lanes][nodes.n][vocab], those of each lane's list
+  void operator()(const text_batch& texts, node_list nodes, vocab_rows<NumberT> logits, cudaStream_t stream) const {
+    call_(with_, texts, nodes, logits, stream);
+  }
+
+ private:
+  void* with_ = nullptr;
+  void (*call_)(void*, const text_batch&, node_list, vocab_rows<NumberT>, cudaStream_t) = nullptr;
+};
+
+//! espalier::ProcessingDrafter on the device: process_rows(process) before each round that is enqueued.
+//!
+//! Models
+//!   autoregressive
+template <class DrafterT>
+concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<typename DrafterT::number> process) {
+  drafter.process_rows(process);
+};
+
+}  // namespace espalier::cuda

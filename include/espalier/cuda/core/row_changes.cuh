@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier::cuda {
+
+//! One step in how the logit of a token changes: trivially copyable, read in kernels.
+struct row_change {
+  enum class kind : std::int32_t {
+    none,
+    add,       //!< z + a
+    penalise,  //!< (z / a if z > 0, else z a) - b - c
+  };
+
+  token_id token = 0;
+  kind what = kind::none;
+  std::int32_t next = -1;  //!< the token's next step, in the same list
+  std::int32_t is_first = 0;
+  double a = 0, b = 0, c = 0;
+
+  //! The logit after this step: bit for bit what the host's processors make of a float.
+  ESPALIER_HOST_DEVICE float applied(float z) const {
+    if (what == kind::add) return z + static_cast<float>(a);
+    if (what == kind::none) return z;
+    const double x = static_cast<double>(z);
+    const double repeated = x > 0 ? x / a : x * a;
+    return static_cast<float>(repeated - b - c);
+  }
+};
+
+//! What a processor does to a row of logits, written down without the row: by a processor on the host, for the device.
+//! A token's steps are taken in the order in which they were listed; one that is forbidden gets minus infinity,
+//! whatever else is listed. Tokens outside the vocabulary are passed over.
+//!
+//! Complexity  begin: O(steps listed before); the others O(1), allow_only O(vocabulary / 32). Memory is taken where
+//!             there are more steps than ever before
+class row_changes {
+ public:
+  explicit row_changes(std::int32_t vocab)
+      : vocab_(vocab),
+        first_(static_cast<std::size_t>(vocab), -1),
+        last_(first_.size(), -1),
+        allowed_((static_cast<std::size_t>(vocab) + 31) / 32) {}
+
+  //! Nothing changes.
+  void begin() {
+    for (const row_change& c : steps_)
+      first_[static_cast<std::size_t>(c.token)] = -1;
+    steps_.clear();
+    is_masked_ = false;
+  }
+
+  void add(token_id token, double bias) { list({.token = token, .what = row_change::kind::add, .a = bias}); }
+  //! z / factor if z is above 0, else z factor; less both of the others.
+  void penalise(token_id token, double factor, double less, double further) {
+    list({.token = token, .what = row_change::kind::penalise, .a = factor, .b = less, .c = further});
+  }
+  void forbid(token_id token) {
+    if (!is_known(token)) return;
+    mask();
+    allowed_[static_cast<std::size_t>(token) / 32] &= ~(1U << token % 32);
+  }
+  //! Forbids what is not in the mask: token t is bit t % 32 of word t / 32, and is not there beyond the last word.
+  void allow_only(std::span<const std::uint32_t> mask_words) {
+    mask();
+    for (std::size_t w = 0; w < allowed_.size(); ++w)
+      allowed_[w] &= w < mask_words.size() ? mask_words[w] : 0U;
+  }
+  //! Forbids all other tokens.
+  void allow_only(token_id token) {
+    const bool was_allowed = is_known(token) && (!is_masked_ || is_allowed(token));
+    is_masked_ = true;
+    std::fill(allowed_.begin(), allowed_.end(), 0U);
+    if (was_allowed) allowed_[static_cast<std::size_t>(token) / 32] |= 1U << token % 32;
+  }
+
+  //! Steps of all tokens; those of one token are linked, in their order.
+  std::span<const row_change> steps() const { return steps_; }
+  //! The token's first step, or -1.
+  std::int32_t first_of(token_id token) const { return first_[static_cast<std::size_t>(token)]; }
+  //! Whether tokens are forbidden.
+  bool is_masked() const { return is_masked_; }
+  //! Which ones may follow, where is_masked().
+  std::span<const std::uint32_t> allowed() const { return allowed_; }
+  bool is_allowed(token_id token) const {
+    return (allowed_[static_cast<std::size_t>(token) / 32] >> token % 32 & 1U) != 0;
+  }
+
+  //! Whether both do the same to this token's logit, but for what they forbid.
+  bool agrees(const row_changes& other, token_id token) const {
+    std::int32_t i = first_of(token), j = other.first_of(token);
+    for (; i >= 0 && j >= 0;
+         i = steps_[static_cast<std::size_t>(i)].next, j = other.steps_[static_cast<std::size_t>(j)].next) {
+      const row_change &x = steps_[static_cast<std::size_t>(i)], &y = other.steps_[static_cast<std::size_t>(j)];
+      if (x.what != y.what || x.a != y.a || x.b != y.b || x.c != y.c) return false;
+    }
+    return i < 0 && j < 0;
+  }
+
+ private:
+  bool is_known(token_id token) const { return 0 <= token && token < vocab_; }
+
+  void mask() {
+    if (is_masked_) return;
+    is_masked_ = true;
+    std::fill(allowed_.begin(), allowed_.end(), ~std::uint32_t{0});
+  }
+
+  void list(row_change change) {
+    if (!is_known(change.token)) return;
+    const auto t = static_cast<std::size_t>(change.token);
+    const auto at = static_cast<std::int32_t>(steps_.size());
+    change.is_first = first_[t] < 0 ? 1 : 0;
+    if (first_[t] < 0)
+      first_[t] = at;
+    else
+      steps_[static_cast<std::size_t>(last_[t])].next = at;
+    last_[t] = at;
+    steps_.push_back(change);
+  }
+
+  std::int32_t vocab_;
+  std::vector<std::int32_t> first_, last_;  // [vocab] steps of a token
+  std::vector<row_change> steps_;
+  std::vector<std::uint32_t> allowed_;  // [(vocab + 31) / 32]
+  bool is_masked_ = false;
+};
+
+}  // namespace espalier::cuda

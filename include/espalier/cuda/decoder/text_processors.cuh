@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/processor.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/concepts/processor.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/host_failure.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/core/row_changes.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/decoder/text_processors/change_rows.cuh"
+#include "espalier/cuda/sampling/row_tuning.cuh"
+#include "espalier/decoder/text.hpp"
+
+namespace espalier::cuda::detail {
+
+// Which nodes of each tree a pass of the target may have, and where their rows are.
+struct processed_pass {
+  std::int32_t n_rows;              // of each lane at most
+  const std::int32_t* row_of_node;  // [lanes][n_rows]
+  const batch_sequence* lanes;
+  std::int32_t sequence;  // of place 0
+};
+
+// The processors of texts on the device. They stay on the host: the stream calls them there in the middle of a round,
+// for the trees that it has just brought over; bit masks and steps go to the device as they are, out of memory that
+// both can reach. A graph can capture all of it.
+//
+// Of a text that is written the stream has a processor of its own, a copy that follows the text in the stream's order,
+// so a round may be enqueued before the one before it is known. One thread at a time asks processors, for constraints
+// may share what they have found.
+template <class ProcessorT>
+class text_processors {
+  static_assert(ListingProcessor<ProcessorT>,
+                "the processor must be one that says what it does to rows without them, by changes(path, list): "
+                "cuda::ListingProcessor");
+
+ public:
+  // For trees of so many nodes, root included, in rounds that add at most `last` tokens to a text.
+  text_processors(std::int32_t nodes, std::int32_t last, std::int32_t vocab, std::int32_t max_texts)
+      : nodes_(nodes),
+        last_(last),
+        vocab_(vocab),
+        words_((vocab + 31) / 32),
+        tuning_(row_tuning_here(vocab)),
+        shared_(vocab),
+        own_(vocab) {
+    const auto texts = static_cast<std::size_t>(max_texts), all = texts * static_cast<std::size_t>(nodes);
+    for (std::size_t i = 0; i < texts; ++i)
+      places_.push_back(std::make_unique<place>());
+    asked_ = pinned_array<std::int32_t>(texts * static_cast<std::size_t>(asked().size()));
+    listed_ = pinned_array<listed_row>(all);
+    masks_ = pinned_array<std::uint32_t>(all * static_cast<std::size_t>(words_));
+    near_masks_ = device_array<std::uint32_t>(masks_.size());
+    ends_ = device_array<std::int32_t>(all);
+    std::vector<node_id> numbers(static_cast<std::size_t>(nodes));
+    std::iota(numbers.begin(), numbers.end(), root_node);
+    every_node_ = device_array<node_id>(std::span<const node_id>(numbers));
+  }
+  text_processors(const text_processors&) = delete;
+
+  // The text in this place has a copy of this processor from here on, in the stream's order.
+  void follow(std::int32_t number, const espalier::text& text, const ProcessorT& processor, cudaStream_t stream) {
+    auto next = std::make_shared<follower>(processor);
+    place& p = at(number);
+    std::size_t n_steps = 0;
+    {
+      const std::lock_guard lock(asking_);
+      const std::size_t n_prompt = text.tokens().size() - text.written().size();
+      next->processor.begin(text.tokens().first(n_prompt));
+      next->processor.commit(text.written());
+      next->size = text.size();
+      next->is_idle = espalier::detail::is_idle(next->processor);
+      if (!next->is_idle) n_steps = n_steps_of(next->processor);
+      p.most_steps = n_steps;
+    }
+    p.latest = next;
+    make_room(p);
+    auto change = std::make_unique<succession>(succession{&p, std::move(next)});
+    require(cudaLaunchHostFunc(stream, &succession::run, change.get()), "cudaLaunchHostFunc");
+    (void)change.release();  // deleted there
+  }
+
+  // Whether rows of these texts may change in the next round, for which there is room then.
+  bool prepare(std::span<const std::int32_t> places) {
+    bool any = false;
+    for (const std::int32_t number : places) {
+      place& p = at(number);
+      if (!p.latest || p.latest->is_idle) continue;
+      any = true;
+      make_room(p);
+    }
+    return any;
+  }
+
+  // Changes the target's rows of all nodes, and finds out after which of them nothing may follow.
+  template <class LogitT>
+  void run(const text_batch& texts, const processed_pass& pass, vocab_rows<LogitT> logits, fault* found,
+           cudaStream_t stream) {
+    enqueue<LogitT>(texts, {every_node_.data(), pass.n_rows, 0}, logits, pass.row_of_node, pass.lanes, ends_.data(),
+                    found, row_origin::after_node(row_origin::model::target, pass.sequence, root_node), stream);
+  }
+
+  // For a drafter in whose rows faults are found there.
+  template <class LogitT>
+  row_processor<LogitT> of_draft(fault* found) {
+    draft_.self = this;
+    draft_.found = found;
+    return row_processor<LogitT>(draft_);
+  }
+
+  // [places][nodes]: 1 where nothing may follow a node.
+  const std::int32_t* ends() const { return ends_.data(); }
+  std::int32_t n_nodes() const { return nodes_; }
+
+  // What a processor has thrown, once.
+  void raise_failure() { failure_.raise(); }
+
+ private:
+  // A processor that follows its text in the stream's order.
+  struct follower {
+    explicit follower(const ProcessorT& p) : processor(p) {}
+    ProcessorT processor;
+    std::int32_t size = 0;  // tokens of the text that it has read
+    std::atomic<bool> is_idle = false;
+  };
+
+  struct place {
+    std::shared_ptr<follower> latest;   // as the host has enqueued it
+    std::shared_ptr<follower> current;  // as the stream sees it
+    std::vector<pinned_array<row_change>> rooms;
+    std::atomic<std::size_t> most_steps = 0;  // that a round has listed
+    std::span<row_change> room;               // the last one, under the lock
+  };
+
+  struct succession {
+    place* at;
+    std::shared_ptr<follower> next;
+
+    static void run(void* data) {
+      const std::unique_ptr<succession> change(static_cast<succession*>(data));
+      change->at->current = std::move(change->next);
+    }
+  };
+
+  // What a call on the host gets, at an address that a graph may keep.
+  struct call {
+    text_processors* self;
+    std::int32_t n_lanes, n_asked;
+
+    static void run(void* data) {
+      const auto& c = *static_cast<const call*>(data);
+      for (std::int32_t lane = 0; lane < c.n_lanes; ++lane)
+        c.self->list(c.self->asked().of(lane), c.n_asked);
+    }
+  };
+
+  struct draft_rows {
+    text_processors* self = nullptr;
+    fault* found = nullptr;
+
+    template <class LogitT>
+    void process(const text_batch& texts, node_list nodes, vocab_rows<LogitT> logits, cudaStream_t stream) {
+      self->template enqueue<LogitT>(texts, nodes, logits, nullptr, nullptr, nullptr, found,
+                                     row_origin::after_node(row_origin::model::draft, 0, root_node), stream);
+    }
+  };
+
+  place& at(std::int32_t number) { return *places_[static_cast<std::size_t>(number)]; }
+  asked_on_host asked() const { return {asked_.data(), nodes_, last_}; }
+
+  template <class LogitT>
+  void enqueue(const text_batch& texts, node_list nodes, vocab_rows<LogitT> logits, const std::int32_t* row_of_node,
+               const batch_sequence* lanes, std::int32_t* ends, fault* found, row_origin from, cudaStream_t stream) {
+    if (nodes.n == 0) return;
+    launch("bring_asked", bring_asked<>, {.grid = texts.lanes(), .threads = bring_asked_threads}, stream, asked(),
+           texts, nodes);
+    require(cudaLaunchHostFunc(stream, &call::run, &call_of(texts.n, nodes.n)), "cudaLaunchHostFunc");
+    launch("change_rows", change_rows<LogitT>, tuning_.shape(nodes.n, sizeof(change_memory), texts.n), stream,
+           {texts, nodes, logits, row_of_node, nodes.n, lanes, listed_.data(), masks_.data(), near_masks_.data(),
+            words_, nodes_, ends, found, from});
+  }
+
+  call& call_of(std::int32_t n_lanes, std::int32_t n_asked) {
+    for (const auto& c : calls_) {
+      if (c->n_lanes == n_lanes && c->n_asked == n_asked) return *c;
+    }
+    calls_.push_back(std::make_unique<call>(call{this, n_lanes, n_asked}));
+    return *calls_.back();
+  }
+
+  std::size_t n_steps_of(ProcessorT& processor) {
+    own_.begin();
+    processor.changes({}, own_);
+    return own_.steps().size();
+  }
+
+  // A round may list twice what the one before it has, and some for each node. Rooms that are too small are kept: the
+  // stream may still write there.
+  void make_room(place& p) {
+    const std::size_t needed = 2 * p.most_steps + 16 * static_cast<std::size_t>(nodes_);
+    if (p.room.size() >= needed) return;
+    pinned_array<row_change> room(2 * needed);
+    const std::lock_guard lock(asking_);
+    p.room = room.span();
+    p.rooms.push_back(std::move(room));
+  }
+
+  // On the host, in the stream's order: what becomes of the rows of a lane.
+  void list(const std::int32_t* words, std::int32_t n_asked) {
+    if (words[0] < 0) return;
+    const auto first = static_cast<std::size_t>(words[0]) * static_cast<std::size_t>(nodes_);
+    const std::span<listed_row> rows = listed_.span().subspan(first, static_cast<std::size_t>(n_asked));
+    std::fill(rows.begin(), rows.end(), listed_row{});
+    place& p = at(words[0]);
+    if (!p.current || p.current->is_idle) return;
+    const std::lock_guard lock(asking_);
+    const bool is_listed = failure_.guard([&] {
+      catch_up(*p.current, words);
+      if (!p.current->is_idle) list_rows(p, words, rows, first);
+    });
+    if (!is_listed) std::fill(rows.begin(), rows.end(), listed_row{.what = listed_row::kind::failed});
+  }
+
+  void catch_up(follower& f, const std::int32_t* words) {
+    const auto n = static_cast<std::size_t>(words[2] - f.size);
+    const std::span<const token_id> last(words + asked().last_tokens(), static_cast<std::size_t>(words[3]));
+    if (n > last.size()) {
+      raise<input_error>("a processor has read ", f.size, " tokens of a text of ", words[2], ", but is told the last ",
+                         last.size(), " alone.");
+    }
+    f.processor.commit(last.last(n));
+    f.size = words[2];
+    f.is_idle = espalier::detail::is_idle(f.processor);
+  }
+
+  void list_rows(place& p, const std::int32_t* words, std::span<listed_row> rows, std::size_t first) {
+    ProcessorT& processor = p.current->processor;
+    const std::int32_t *tokens = words + asked().tokens(), *parents = words + asked().parents();
+    std::size_t used = 0;
+    const auto put = [&](const row_change& step) {
+      if (used < p.room.size()) p.room[used] = step;
+      ++used;
+    };
+    shared_.begin();
+    processor.changes({}, shared_);
+    for (const row_change& step : shared_.steps())
+      put(step);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const node_id asked_about = words[asked().asked() + static_cast<std::int32_t>(i)];
+      if (asked_about < 0 || asked_about >= words[1]) continue;
+      path_.clear();
+      for (node_id u = asked_about; u != root_node; u = parents[u])
+        path_.push_back(tokens[u]);
+      std::reverse(path_.begin(), path_.end());
+      own_.begin();
+      processor.changes(std::span<const token_id>(path_), own_);
+      const std::size_t first_own = used;
+      list_own(put, used);
+      if (own_.is_masked()) {
+        std::copy(own_.allowed().begin(), own_.allowed().end(),
+                  masks_.data() + (first + i) * static_cast<std::size_t>(words_));
+      }
+      rows[i] = {listed_row::kind::changed,
+                 own_.is_masked() ? 1 : 0,
+                 static_cast<std::int32_t>(shared_.steps().size()),
+                 static_cast<std::int32_t>(first_own),
+                 static_cast<std::int32_t>(used - first_own),
+                 p.room.data()};
+    }
+    if (used > p.most_steps) p.most_steps = used;
+    if (used > p.room.size()) {
+      raise<input_error>("a processor changes logits in ", used,
+                         " steps in one round, but lately did so in no more than ", p.room.size(),
+                         ": resume the text, and there is room.");
+    }
+  }
+
+  // The steps of a row that are not those of the root's.
+  template <class PutT>
+  void list_own(const PutT& put, const std::size_t& used) const {
+    for (const row_change& step : own_.steps()) {
+      if (step.is_first == 0 || own_.agrees(shared_, step.token)) continue;
+      for (const row_change* s = &step;; s = &own_.steps()[static_cast<std::size_t>(s->next)]) {
+        row_change moved = *s;
+        if (s->next >= 0) moved.next = static_cast<std::int32_t>(used) + 1;
+        put(moved);
+        if (s->next < 0) break;
+      }
+    }
+    for (const row_change& step : shared_.steps()) {
+      if (step.is_first != 0 && own_.first_of(step.token) < 0) put({.token = step.token, .is_first = 1});
+    }
+  }
+
+  std::int32_t nodes_, last_, vocab_, words_;
+  row_tuning tuning_;
+  std::vector<std::unique_ptr<place>> places_;
+  pinned_array<std::int32_t> asked_;
+  pinned_array<listed_row> listed_;    // [places][nodes]
+  pinned_array<std::uint32_t> masks_;  // [places][nodes][words]
+  device_array<std::uint32_t> near_masks_;
+  device_array<std::int32_t> ends_;   // [places][nodes]
+  device_array<node_id> every_node_;  // 0, 1, 2...
+  std::vector<std::unique_ptr<call>> calls_;
+  draft_rows draft_;
+  std::mutex asking_;
+  row_changes shared_, own_;  // of a text's root, and of one of its nodes
+  std::vector<token_id> path_;
+  host_failure failure_;
+};
+
+// Texts without processors have none of it.
+template <>
+class text_processors<no_processor> {
+ public:
+  text_processors(std::int32_t, std::int32_t, std::int32_t, std::int32_t) {}
+
+  void follow(std::int32_t, const espalier::text&, const no_processor&, cudaStream_t) {}
+  static constexpr bool prepare(std::span<const std::int32_t>) { return false; }
+  static constexpr const std::int32_t* ends() { return nullptr; }
+  static constexpr std::int32_t n_nodes() { return 0; }
+  void raise_failure() {}
+};
+
+}  // namespace espalier::cuda::detail
