@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Text end to end on the device with the bundled pair in bfloat16: tokens a second and a round by method, over the
-// prompts of prompts.jsonl, and whether greedy texts are those of plain decoding.
+// prompts of prompts.jsonl, whether greedy texts are those of plain decoding, and what bit masks cost.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -29,6 +29,7 @@
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/processor/constrained.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -38,6 +39,7 @@
 #include "prompts_file.hpp"
 #include "round_stations.cuh"
 #include "served_model.cuh"
+#include "three_of_four.hpp"
 
 namespace {
 
@@ -61,6 +63,7 @@ struct method {
   float temperature;
   std::function<written(const text& prompt, int max_tokens)> write;
   bool must_be_faster = false;  // than plain decoding
+  bool is_masked = false;       // a constraint says which tokens may follow
 };
 
 template <class DecoderT>
@@ -78,15 +81,21 @@ std::function<written(const text&, int)> writing_with(std::shared_ptr<DecoderT> 
   };
 }
 
-template <class DrafterT, class PolicyT, class VerifierT>
+template <class DrafterT, class PolicyT, class VerifierT, class ProcessorT = no_processor>
 method method_of(std::string name, model& target, DrafterT drafter, PolicyT policy, VerifierT verifier,
-                 float temperature) {
-  using made =
-      device::decoder<DrafterT, PolicyT, VerifierT, device::contiguous_kv<number>&, device::llama_backend<number>&>;
+                 float temperature, ProcessorT processor = {}) {
+  using made = device::decoder<DrafterT, PolicyT, VerifierT, device::contiguous_kv<number>&,
+                               device::llama_backend<number>&, ProcessorT>;
   return {std::move(name), temperature,
           writing_with(std::make_shared<made>(
               std::move(drafter), std::move(policy), std::move(verifier), target.kv, target.backend,
-              decoder_options{.text = {.sampling = {.temperature = temperature}, .seed = 11}}))};
+              decoder_options{.text = {.sampling = {.temperature = temperature}, .seed = 11}}, true,
+              std::move(processor)))};
+}
+
+method masked(method of) {
+  of.is_masked = true;
+  return of;
 }
 
 method asked_to_be_faster(method of) {
@@ -118,6 +127,11 @@ std::vector<method> all_methods(model& target, model& draft, block_model& block_
                           traversal(), 1));
   all.push_back(method_of("DySpec of 16, residual walk", target, drafter(), device::dyspec_greedy({.budget = 16}),
                           residual_walk(), 1));
+  const constrained process{bench::three_of_four(target.backend.vocab_size())};
+  all.push_back(
+      masked(method_of("plain, masked", target, device::no_drafter(), device::plain(), greedy(), 0, process)));
+  all.push_back(
+      masked(method_of("chain of 5, masked", target, drafter(), device::chain({.length = 5}), greedy(), 0, process)));
   return all;
 }
 
@@ -133,7 +147,7 @@ void measure(bench::bench_run& run) {
   const std::vector<method> methods = all_methods(target, draft, block_draft);
   struct result {
     bench::samples rate;  // tokens a second, by prompt and repetition
-    double tokens = 0, rounds = 0;
+    double tokens = 0, rounds = 0, seconds = 0;
     int differing = 0;
     std::string failure{};  // of the first text that could not be written; the method is left out then
   };
@@ -142,7 +156,7 @@ void measure(bench::bench_run& run) {
   for (int r = run.options.tiny ? 0 : -1; r < repetitions; ++r) {
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       if (r < 0 && p > 0) break;
-      text plain;
+      text plain[2];  // as the model writes, and masked
       for (std::size_t m = 0; m < methods.size(); ++m) {
         if (!results[m].failure.empty()) continue;
         written out;
@@ -152,12 +166,14 @@ void measure(bench::bench_run& run) {
           results[m].failure = e.what();
           continue;
         }
-        if (methods[m].temperature == 0 && methods[m].name == "plain") plain = out.tokens;
+        if (methods[m].temperature == 0 && methods[m].name.starts_with("plain"))
+          plain[methods[m].is_masked] = out.tokens;
         if (r < 0) continue;
         results[m].rate.add(static_cast<double>(out.tokens.size()) / out.seconds);
         results[m].tokens += static_cast<double>(out.tokens.size());
         results[m].rounds += out.rounds;
-        results[m].differing += methods[m].temperature == 0 && out.tokens != plain ? 1 : 0;
+        results[m].seconds += out.seconds;
+        results[m].differing += methods[m].temperature == 0 && out.tokens != plain[methods[m].is_masked] ? 1 : 0;
       }
     }
   }
@@ -169,7 +185,7 @@ void measure(bench::bench_run& run) {
       failures += methods[m].name + ": " + of.failure + " ";
       continue;
     }
-    if (methods[m].name == "plain") plain_rate = of.rate.median();
+    if (methods[m].name.starts_with("plain")) plain_rate = of.rate.median();
     char note[128];
     std::snprintf(note, sizeof note, "%.2f times plain; %.2f tokens a round; %s", of.rate.median() / plain_rate,
                   of.tokens / of.rounds,
@@ -194,6 +210,22 @@ void measure(bench::bench_run& run) {
     if (methods[m].temperature == 0)
       run.found.add("decoding.differing." + std::to_string(m),
                     methods[m].name + ": texts that differ from plain decoding's", of.differing, "texts");
+  }
+  // What masks cost a round of the same method.
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    for (std::size_t of = 0; of < m; ++of) {
+      if (!methods[m].is_masked || methods[m].name != methods[of].name + ", masked" || methods[of].temperature > 0)
+        continue;
+      if (!results[m].failure.empty() || !results[of].failure.empty()) continue;
+      bench::samples share;
+      share.add(results[m].seconds / results[m].rounds * results[of].rounds / results[of].seconds);
+      run.found.add({.key = "decoding.masks." + std::to_string(m),
+                     .what = methods[of].name + ": time of a round with a mask for each row, as a share of one without",
+                     .measured = share,
+                     .unit = "of a round",
+                     .limit = 1.03,
+                     .target = "masks cost at most 3 % of a round"});
+    }
   }
   // Where a round's time goes, in the middle of a text.
   {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading of the rows
-// that it visits: those that the host's verifier asks for, given the same rows and random numbers.
+// that it visits: those that the host's verifier asks for, given the same rows and random numbers. And what goes before
+// it where a constraint says which tokens may follow.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,10 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/decoder/text_processors.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
+#include "espalier/decoder/text.hpp"
+#include "espalier/processor/constrained.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -29,6 +33,7 @@
 #include "espalier/verifier/traversal.hpp"
 #include "program.cuh"
 #include "recorded_rows.hpp"
+#include "three_of_four.hpp"
 #include "tree_upload.cuh"
 
 namespace {
@@ -122,6 +127,48 @@ class verified {
   device::verification<VerifierT, float> work_;
 };
 
+// The target's rows of the nodes of a tree, changed by masks.
+class masked_rows {
+ public:
+  masked_rows(const device_scene& scene, std::size_t vocab)
+      : scene_(scene),
+        vocab_(static_cast<std::int32_t>(vocab)),
+        logits_(std::span<const float>(scene.host.target_logits)),
+        work_(n_rows(), n_rows(), vocab_, 1) {
+    text written;
+    written.begin(std::vector<token_id>(100, 1), {}, {}, 200, vocab_);
+    work_.follow(0, written, constrained(bench::three_of_four(vocab_)), nullptr);
+    const std::int32_t place = 0;
+    (void)work_.prepare(std::span(&place, 1));
+    bench::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  void enter(bench::contest& race) {
+    race.add({.key = "masks", .work = [this](cudaStream_t s) {
+                work_.run(device::text_batch::of(scene_.tree.writer(), scene_.text.view()),
+                          {n_rows(), scene_.rows.data(), nullptr, 0},
+                          vocab_rows<float>{logits_.data(), n_rows(), vocab_}, scene_.found.data(), s);
+              }});
+  }
+
+  void tell(const bench::contest& race, bench::bench_run& run) const {
+    // Every number is read, and one of four is written; the masks come from the host besides.
+    run.found.add({.key = "verify.masks",
+                   .what = "a mask for each row, " + std::to_string(n_rows()) + " rows x " + std::to_string(vocab_),
+                   .measured = race.of("masks"),
+                   .reading = run.most.reading(1.25 * 4.0 * n_rows() * vocab_),
+                   .note = "with the call on the host that finds the masks"});
+  }
+
+ private:
+  std::int32_t n_rows() const { return scene_.host.drawn.size(); }
+
+  const device_scene& scene_;
+  std::int32_t vocab_;
+  device::device_array<float> logits_;
+  device::detail::text_processors<constrained<bench::three_of_four>> work_;
+};
+
 void measure(bench::bench_run& run) {
   const std::int32_t budget = run.size(64, 12);
   const std::size_t vocab = run.size<std::size_t>(151936, 3000);
@@ -141,9 +188,12 @@ void measure(bench::bench_run& run) {
     work(by_greedy), work(by_target), work(by_naive), work(by_naive_tree), work(by_spectr), work(by_specinfer);
     work(by_block), work(by_traversal), work(by_walk);
   };
+  masked_rows masks(distinct, vocab);
   each([&](auto& one) { one.enter(race); });
+  masks.enter(race);
   race.run();
   each([&](auto& one) { one.tell(race, run); });
+  masks.tell(race, run);
 }
 
 }  // namespace
