@@ -48,6 +48,7 @@ set(espalier_core_headers
   include/espalier/concepts/drafter.hpp
   include/espalier/concepts/kv_store.hpp
   include/espalier/concepts/processor.hpp
+  include/espalier/concepts/recurrent_store.hpp
   include/espalier/concepts/regime.hpp
   include/espalier/concepts/round_start.hpp
   include/espalier/concepts/row_processor.hpp
@@ -87,6 +88,9 @@ set(espalier_core_headers
   include/espalier/kv_store/page_ledger.hpp
   include/espalier/kv_store/paged.hpp
   include/espalier/kv_store/prefix_tree.hpp
+  include/espalier/kv_store/recurrent.hpp
+  include/espalier/kv_store/recurrent_options.hpp
+  include/espalier/kv_store/recurrent_shape.hpp
   include/espalier/kv_store/saved_sequence.hpp
   include/espalier/kv_store/sink_window.hpp
   include/espalier/kv_store/slot_ledger.hpp
@@ -222,6 +226,7 @@ set(espalier_testing_headers
   include/espalier/testing/lossless.hpp
   include/espalier/testing/places.hpp
   include/espalier/testing/random_tree.hpp
+  include/espalier/testing/recurrent_store_laws.hpp
   include/espalier/testing/row_drafter.hpp
   include/espalier/testing/sequence_drafter_laws.hpp
   include/espalier/testing/sharing_kv_store_laws.hpp
@@ -298,10 +303,17 @@ set(espalier_llama_headers
   include/espalier/model/llama/elementwise.hpp
   include/espalier/model/llama/float_panel.hpp
   include/espalier/model/llama/gguf_config.hpp
+  include/espalier/model/llama/host_cache.hpp
   include/espalier/model/llama/host_kv_store.hpp
+  include/espalier/model/llama/host_recurrent_store.hpp
   include/espalier/model/llama/integer_product.hpp
   include/espalier/model/llama/key_turner.hpp
   include/espalier/model/llama/llama_backend.hpp
+  include/espalier/model/llama/llama_options.hpp
+  include/espalier/model/llama/mamba_block.hpp
+  include/espalier/model/llama/mamba_scan.hpp
+  include/espalier/model/llama/mamba_shape.hpp
+  include/espalier/model/llama/mamba_weights.hpp
   include/espalier/model/llama/matrix_arithmetic.hpp
   include/espalier/model/llama/matrix_rows.hpp
   include/espalier/model/llama/model_config.hpp
@@ -312,6 +324,7 @@ set(espalier_llama_headers
   include/espalier/model/llama/panel_layout.hpp
   include/espalier/model/llama/panel_part.hpp
   include/espalier/model/llama/product_team.hpp
+  include/espalier/model/llama/recurrent_plan.hpp
   include/espalier/model/llama/rope_scaling.hpp
   include/espalier/model/llama/rotary_table.hpp
   include/espalier/model/llama/simd.hpp

@@ -25,7 +25,7 @@
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/delayed.hpp"
@@ -44,9 +44,9 @@ constexpr int most_nodes = 256;
 constexpr double asked = 0.10;
 
 // An autoregressive drafter that remembers how many nodes it was asked about in each pass of the round.
-class counted_drafter : public espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&> {
+class counted_drafter : public espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&> {
  public:
-  using espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>::autoregressive;
+  using espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&>::autoregressive;
 
   void propose(espalier::tree_view tree, std::span<const node_id> nodes) {
     if (nodes.size() == 1 && nodes[0] == espalier::root_node) passes.clear();
@@ -115,8 +115,8 @@ class round_writer {
  private:
   models::model_set& models_;
   std::optional<espalier::cost_model> costs_;
-  espalier::contiguous_kv target_kv_;
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv target_kv_;
+  espalier::recurrent_kv draft_kv_;
 };
 
 void write_all(round_writer& writer, std::span<const token_id> text, std::uint64_t seed) {

@@ -25,7 +25,7 @@
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/sampling/top_k.hpp"
@@ -358,7 +358,7 @@ model_rounds print_model_rounds(const std::string& folder) {
               round_header);
   model_rounds result;
   const auto report = [&](const char* name, auto&& drafter, auto policy) {
-    espalier::contiguous_kv kv = models.make_cache(models.target);
+    espalier::recurrent_kv kv = models.make_cache(models.target);
     auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target);
     round_costs c;
     for (const auto& prompt : prompts)
@@ -369,7 +369,7 @@ model_rounds print_model_rounds(const std::string& folder) {
   };
   report("plain", espalier::no_drafter(), espalier::plain());
   for_each_policy([&](const char* name, auto policy) {
-    espalier::contiguous_kv kv = models.make_cache(models.draft_model());
+    espalier::recurrent_kv kv = models.make_cache(models.draft_model());
     report(name, espalier::autoregressive(models.draft_model(), kv), policy);
   });
   return result;

@@ -153,7 +153,7 @@ std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, Polic
   static_cast<timed_constraint::base&>(process) = timed_constraint::base(schema);
   double in_masks = 0;
   process.seconds = &in_masks;
-  espalier::contiguous_kv& kv = models.target_cache(espalier::commit_mode::compact);
+  espalier::recurrent_kv& kv = models.target_cache(espalier::commit_mode::compact);
   auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target, {}, process);
   decode.begin(prompt, {.max_tokens = a.tokens, .tokens = models.text.ends_of_text()});
   decode.step();  // with the prompt's pass

@@ -89,7 +89,7 @@ struct method {
 template <class BackendT, class DrafterT, class PolicyT>
 espalier::statistics write_over(BackendT&& target, const models::model_set& models, const tokens& prompt,
                                 float temperature, int n_tokens, DrafterT drafter, PolicyT policy, tokens* text) {
-  espalier::contiguous_kv kv = models.make_cache(models.target);
+  espalier::recurrent_kv kv = models.make_cache(models.target);
   auto decode = espalier::make_decoder(drafter, policy, espalier::target_only(), kv, target,
                                        {.text = {.sampling = {.temperature = temperature}, .seed = 7}});
   espalier::statistics stats;
@@ -159,7 +159,7 @@ espalier::cost_model costs_of(models::model_set& models, int times) {
   std::vector<espalier::cost_model> all;
   for (int i = 0; i < times; ++i) {
     bench::progress(fmt::format("measuring costs, {} of {}", i + 1, times));
-    espalier::contiguous_kv kv = models.make_cache(models.target);
+    espalier::recurrent_kv kv = models.make_cache(models.target);
     all.push_back(
         espalier::measure_costs(models.target, kv, {.most_rows = 33, .contexts = {64, 256, 448}, .seconds = 2}));
   }

@@ -70,7 +70,7 @@ class offline_rounds {
     pass_.begin();
     for (worker& w : workers_)
       w.sampler = row_sampler(sampling);
-    std::vector<espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&>> drafters;
+    std::vector<espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&>> drafters;
     std::vector<offline_sums> sums(drafts.size(), empty_sums());
     for (const espalier::sampling_options& draft : drafts) {
       drafters.emplace_back(models_.draft_model(), draft_kv_, draft);
@@ -182,7 +182,7 @@ class offline_rounds {
   int trials_;
   espalier::thread_team& team_;
   std::vector<static_tree> shapes_ = all_static_trees();
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv draft_kv_;
   tree_pass pass_;
   root_trees trees_;
   std::vector<float> rows_;  // of the target, by node

@@ -9,7 +9,7 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "model_set.hpp"
 
 namespace bench {
@@ -69,9 +69,9 @@ class text_writer {
 
  private:
   models::model_set& models_;
-  espalier::contiguous_kv compacting_;
-  espalier::contiguous_kv truncating_;
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv compacting_;
+  espalier::recurrent_kv truncating_;
+  espalier::recurrent_kv draft_kv_;
 };
 
 }  // namespace bench

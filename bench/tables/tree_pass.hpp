@@ -10,7 +10,7 @@
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/forward/prefill.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "model_set.hpp"
 
 namespace bench {
@@ -51,7 +51,7 @@ class tree_pass {
 
  private:
   models::model_set& models_;
-  espalier::contiguous_kv kv_;
+  espalier::recurrent_kv kv_;
   espalier::tree_order order_;
   espalier::forward_batch batch_;
   espalier::prefill prefill_;

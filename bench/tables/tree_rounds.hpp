@@ -101,7 +101,7 @@ class tree_rounds {
   }
 
  private:
-  struct counting_drafter : espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&> {
+  struct counting_drafter : espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&> {
     using autoregressive::autoregressive;
     std::int64_t n_passes = 0;
 
@@ -114,7 +114,7 @@ class tree_rounds {
   int trials_;
   int vocab_;
   int max_nodes_;
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv draft_kv_;
   counting_drafter drafter_;
   tree_pass pass_;
   espalier::tree<> tree_;

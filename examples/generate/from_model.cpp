@@ -11,7 +11,7 @@ written_text write_from_model(const assignment& work) {
   written_text result;
   with_policy(work.arguments, work.method, [&]<class PartT>(const PartT& part) {
     if constexpr (espalier::drafts<typename PartT::type>) {
-      espalier::contiguous_kv& kv = work.models.draft_cache(work.arguments.commit);
+      espalier::recurrent_kv& kv = work.models.draft_cache(work.arguments.commit);
       espalier::autoregressive drafter(work.models.draft_model(), kv, draft_sampling(work.arguments, work.method));
       result = write_with(drafter, policy_of(part, work), work);
     } else {

@@ -4,7 +4,7 @@
 #include "chosen_verifier.hpp"
 #include "constraint_of.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "methods.hpp"
 #include "text_task.hpp"
 
@@ -19,7 +19,7 @@ template <class DrafterT, class PolicyT>
 written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& work) {
   models::model_set& models = work.models;
   chosen_verifier<PolicyT::sampling> verifier(work.verifier);
-  espalier::contiguous_kv& kv = models.target_cache(work.arguments.commit);
+  espalier::recurrent_kv& kv = models.target_cache(work.arguments.commit);
   auto decode =
       espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target, constraint_of(work));
   return write_by(decode, work);

@@ -17,9 +17,8 @@
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/forward/prefill.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/cost_file.hpp"
-#include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_set.hpp"
@@ -29,21 +28,31 @@ namespace models {
 namespace detail {
 
 // Rows of a text that no model has read: what their numbers are does not change what passes after them cost.
-inline void fill(espalier::contiguous_kv& kv, const espalier::model_config& config, std::int32_t n) {
-  const std::int32_t first = kv.append(0, n);
-  for (int layer = 0; layer < config.n_layers; ++layer) {
-    for (std::int32_t i = 0; i < n; ++i) {
-      std::fill_n(kv.key(layer, 0, first + i), config.kv_size(), 0.0F);
-      std::fill_n(kv.value(layer, 0, first + i), config.kv_size(), 0.0F);
+inline void fill(espalier::recurrent_kv& kv, std::int32_t n) {
+  const espalier::recurrent_shape shape = kv.shape();
+  std::vector<std::int32_t> rows;
+  for (std::int32_t left = n; left > 0; left -= static_cast<std::int32_t>(rows.size())) {
+    rows.resize(static_cast<std::size_t>((std::min)(left, kv.most_rows())));
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::int32_t before = kv.size(0), first = kv.append(0, static_cast<std::int32_t>(rows.size()));
+    for (const std::int32_t i : rows) {
+      for (int layer = 0; layer < kv.n_layers(); ++layer) {
+        std::fill_n(kv.key(layer, 0, first + i), kv.row_size(), 0.0F);
+        std::fill_n(kv.value(layer, 0, first + i), kv.row_size(), 0.0F);
+      }
+      for (int layer = 0; layer < shape.layers; ++layer)
+        std::fill_n(kv.kept_row(layer, 0, first + i), shape.row_size, 0.0F);
     }
+    kv.commit(0, rows);
+    if (shape.layers == 0) continue;
+    for (int layer = 0; layer < shape.layers; ++layer)
+      std::fill_n(kv.spare_state(layer, 0, before), shape.state_size, 0.0F);
+    kv.hold_state(0, before, kv.size(0));
   }
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(n));
-  std::iota(rows.begin(), rows.end(), 0);
-  kv.commit(0, rows);
 }
 
 // Seconds that a model takes to read a token of a text, about; the cache is empty before and after.
-inline double reading_seconds(espalier::llama_backend& model, espalier::contiguous_kv& kv) {
+inline double reading_seconds(espalier::llama_backend& model, espalier::recurrent_kv& kv) {
   const std::vector<espalier::token_id> text(
       static_cast<std::size_t>((std::min)(espalier::prefill::default_chunk, kv.capacity())));
   espalier::stopwatch watch;
@@ -65,9 +74,9 @@ template <class ProgressT>
 espalier::cost_model measure_model_costs(model_set& models, espalier::measure_options options,
                                          const ProgressT& progress,
                                          const espalier::sampling_options& draft_sampling = {.temperature = 1.0F}) {
-  espalier::contiguous_kv target_kv = models.make_cache(models.target);
+  espalier::recurrent_kv target_kv = models.make_cache(models.target);
   options.hardware = espalier::hardware_name(models.target.n_threads());
-  std::optional<espalier::contiguous_kv> draft_kv;
+  std::optional<espalier::recurrent_kv> draft_kv;
   std::int32_t half = (std::min)(models.context() / 2, 1536);
   if (models.draft) {
     draft_kv = models.make_cache(*models.draft);
@@ -78,7 +87,7 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   if (options.contexts.empty()) options.contexts = {(std::min)(16, half), half};
   // Reading so far takes a large target longer than all that is measured.
   const std::int32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
-  detail::fill(target_kv, models.target.config(), std::clamp(longest, 0, models.context()));
+  detail::fill(target_kv, std::clamp(longest, 0, models.context()));
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);

@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "espalier/core/error.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -26,7 +27,7 @@ namespace models {
 //! target keeps the hidden states that they and selectors read.
 //!
 //!     models::model_set models = models::model_set::load({"examples/models"}, {.max_rows = 288});
-//!     espalier::contiguous_kv kv = models.make_cache(models.target);
+//!     espalier::recurrent_kv kv = models.make_cache(models.target);
 //!
 //! Errors      espalier::model_error that names the missing or wrong file, or what of the models does not fit together
 struct model_set {
@@ -35,7 +36,7 @@ struct model_set {
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::block_draft_model> block{};
-  std::optional<espalier::contiguous_kv> target_kv{}, draft_kv{};  //!< of target_cache() and draft_cache()
+  std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< of target_cache() and draft_cache()
 
   //! options.max_rows: the longest forward pass of either, a tree and its pending token.
   static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
@@ -90,8 +91,8 @@ struct model_set {
 
   //! The cache of texts that one model writes one after the other: what a text has in common with the one before it is
   //! not computed again. forget_texts() empties both.
-  espalier::contiguous_kv& target_cache(espalier::commit_mode mode) { return kept(target_kv, target, mode); }
-  espalier::contiguous_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, draft_model(), mode); }
+  espalier::recurrent_kv& target_cache(espalier::commit_mode mode) { return kept(target_kv, target, mode); }
+  espalier::recurrent_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, draft_model(), mode); }
   void forget_texts() {
     for (auto* kv : {&target_kv, &draft_kv})
       if (*kv) (*kv)->truncate(0, 0);
@@ -103,9 +104,9 @@ struct model_set {
   }
 
   //! A cache for one sequence of one of the models, as long as the context.
-  espalier::contiguous_kv make_cache(const espalier::llama_backend& model,
-                                     espalier::commit_mode mode = espalier::commit_mode::compact) const {
-    return {model.config().n_layers, model.config().kv_size(), 1, context(), mode};
+  espalier::recurrent_kv make_cache(const espalier::llama_backend& model,
+                                    espalier::commit_mode mode = espalier::commit_mode::compact) const {
+    return espalier::host_cache(model.config(), 1, context(), {.rows = 2 * model.max_rows(), .commit = mode});
   }
 
  private:
@@ -146,8 +147,8 @@ struct model_set {
     }
   }
 
-  espalier::contiguous_kv& kept(std::optional<espalier::contiguous_kv>& kv, const espalier::llama_backend& model,
-                                espalier::commit_mode mode) {
+  espalier::recurrent_kv& kept(std::optional<espalier::recurrent_kv>& kv, const espalier::llama_backend& model,
+                               espalier::commit_mode mode) {
     if (!kv) kv = make_cache(model, mode);
     return *kv;
   }

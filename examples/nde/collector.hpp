@@ -87,8 +87,8 @@ class collector {
   std::size_t vocab() const { return static_cast<std::size_t>(models_.target.vocab_size()); }
 
   // With room for the trees of all samples behind the text.
-  espalier::contiguous_kv make_cache(const espalier::llama_backend& model) const {
-    return {model.config().n_layers, model.config().kv_size(), 1, models_.context() + longest_pass(how_)};
+  espalier::recurrent_kv make_cache(const espalier::llama_backend& model) const {
+    return espalier::host_cache(model.config(), 1, models_.context() + longest_pass(how_));
   }
 
   trace empty_trace() const {
@@ -144,8 +144,8 @@ class collector {
   models::model_set& models_;
   collection how_;
   espalier::thread_team& team_;
-  espalier::contiguous_kv target_kv_;
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv target_kv_;
+  espalier::recurrent_kv draft_kv_;
   root_states states_;
   root_paths drawn_;
   root_efficiency efficiency_;

@@ -10,7 +10,7 @@
 #include "../models/model_set.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/forward/prefill.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/selector/selector_features.hpp"
 
@@ -32,7 +32,7 @@ class root_states {
   //! call.
   //!
   //! Errors      option_error where a model keeps no state of its last layer
-  espalier::selector_features read(espalier::contiguous_kv& target_kv, std::span<const espalier::token_id> text) {
+  espalier::selector_features read(espalier::recurrent_kv& target_kv, std::span<const espalier::token_id> text) {
     const auto before = text.first(text.size() - 1);
     forward(models_.target, target_kv, before);
     p_.resize(row_.size());
@@ -57,7 +57,7 @@ class root_states {
 
  private:
   // The logits and the last hidden state after the last token, which is forwarded again if the cache holds it.
-  void forward(espalier::llama_backend& model, espalier::contiguous_kv& kv, std::span<const espalier::token_id> text) {
+  void forward(espalier::llama_backend& model, espalier::recurrent_kv& kv, std::span<const espalier::token_id> text) {
     kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
     int last = 0;
     const auto logits = prefill_.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; });
@@ -68,7 +68,7 @@ class root_states {
   }
 
   models::model_set& models_;
-  espalier::contiguous_kv draft_kv_;
+  espalier::recurrent_kv draft_kv_;
   espalier::sampling_options sampling_{};
   espalier::prefill prefill_;
   std::vector<float> row_, hidden_, p_, q_prev_, q_root_, target_hidden_, draft_hidden_prev_, draft_hidden_root_;

@@ -32,6 +32,10 @@ std::int32_t n_pages(const engine_options& options, std::int32_t context) {
 
 espalier::paged_kv make_cache(const models::model_set& models, const espalier::llama_backend& model,
                               const engine_options& options) {
+  if (model.config().is_hybrid()) {
+    espalier::raise<espalier::model_error>("a ", model.config().family, " has recurrent layers, whose states no pages ",
+                                           "hold: a server needs models of attention alone.");
+  }
   return {model.config().n_layers,           model.config().kv_size(), options.max_texts, models.context(), page_size,
           n_pages(options, models.context())};
 }

@@ -13,6 +13,7 @@
 #include "espalier/testing/lossless.hpp"
 #include "espalier/testing/places.hpp"
 #include "espalier/testing/random_tree.hpp"
+#include "espalier/testing/recurrent_store_laws.hpp"
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/testing/sequence_drafter_laws.hpp"
 #include "espalier/testing/sharing_kv_store_laws.hpp"

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 
 namespace archetypes {
 
@@ -40,5 +41,15 @@ struct windowed_kv_store : kv_store {
   std::int32_t scratch() const;
 };
 static_assert(espalier::WindowedKVStore<windowed_kv_store> && !espalier::WindowedKVStore<kv_store>);
+
+//! The same of a RecurrentStore.
+struct recurrent_store : kv_store {
+  std::int32_t state_at(std::int32_t sequence, std::int32_t n) const;
+  void hold_state(std::int32_t sequence, std::int32_t from, std::int32_t n);
+  std::int32_t parent(std::int32_t sequence, std::int32_t slot) const;
+  void set_parent(std::int32_t sequence, std::int32_t slot, std::int32_t parent);
+  std::int32_t most_rows() const;
+};
+static_assert(espalier::RecurrentStore<recurrent_store> && !espalier::RecurrentStore<kv_store>);
 
 }  // namespace archetypes

@@ -8,8 +8,12 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "espalier/cost/hardware_name.hpp"
+#include "espalier/model/files/cost_file.hpp"
+#include "espalier/model/llama/model_identity.hpp"
 #include "espalier/registry.hpp"
 #include "program.hpp"
+#include "tiny_hybrid.hpp"
 #include "written.hpp"
 
 namespace {
@@ -63,6 +67,36 @@ TEST_CASE("every method writes plain decoding's text from every drafter", "[gene
   // Drawn trees over a block, at a temperature; and a block whose probabilities flags have shaped.
   CHECK(written(prompt + "--drafter block --method delayed --temperature 1").at("verifier") == "traversal");
   CHECK(text_of(written(prompt + "--drafter block --draft.top-k 3")) == expected);
+}
+
+TEST_CASE("every method writes plain decoding's text of a hybrid, whatever drafts", "[generate][compare]") {
+  const std::string target = tiny_hybrid{}.write("hybrid"), other = tiny_hybrid{.noise = 0.1F}.write("other_hybrid");
+  const std::string prompt = "--threads 1 --prompt 'abababababab' --max-tokens 24 --model '" + target + "' ";
+  const std::string expected = text_of(written(prompt + "--method plain"));
+  for (const std::string& draft : {other, target, std::string()}) {
+    espalier::cost_model costs = espalier::load_costs(GENERATE_MODELS "/selector/costs.json");
+    costs.hardware = espalier::hardware_name(1);
+    costs.target = espalier::model_identity(target);
+    costs.draft = draft.empty() ? "" : espalier::model_identity(draft);
+    espalier::save_costs(costs, scratch() + "/hybrid_costs.json");
+    const std::string drafts = draft.empty() ? "--drafter ngram" : "--draft '" + draft + "'";
+    for (const char* commit : {"compact", "truncate"}) {
+      INFO(drafts << " " << commit);
+      const outcome compared = run(prompt + "--compare --repeats 1 --json --costs '" + scratch() +
+                                   "/hybrid_costs.json' --commit " + commit + " " + drafts);
+      INFO(compared.err);
+      REQUIRE(compared.status == 0);
+      const json object = json::parse(compared.out);
+      CHECK(object.at("equal") == true);
+      CHECK(object.at("methods").size() >= (draft.empty() ? 4U : 18U));
+      int n_accepted = 0;
+      for (const json& method : object.at("methods")) {
+        CHECK(method.at("texts").at(0).at("text") == expected);
+        n_accepted += method.at("statistics").at("accepted").get<int>();
+      }
+      CHECK((n_accepted > 0 || draft.empty()));
+    }
+  }
 }
 
 TEST_CASE("the comparison names every method, how it was timed, and that texts are equal", "[generate][compare]") {

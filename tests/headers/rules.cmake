@@ -151,6 +151,7 @@ set(tested_elsewhere
   "headers/linked_one.cpp: config.hpp espalier.hpp"
   "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"
   "kv_store/contiguous.cpp: kv_store/memory/float_block.hpp kv_store/memory/kv_shape.hpp kv_store/slot_ledger.hpp"
+  "kv_store/recurrent.cpp: kv_store/recurrent_options.hpp kv_store/recurrent_shape.hpp"
   "model/files/cost_file.cpp: model/llama/model_identity.hpp"
   "model/files/rounded_row.cpp: model/files/weight_storage.hpp"
   "model/files/weight_row.cpp: model/files/weight_type.hpp"
@@ -159,11 +160,14 @@ set(tested_elsewhere
     model/llama/block_draft_tensors.hpp model/llama/block_draft_weights.hpp"
   "model/llama/elementwise.cpp: model/llama/simd.hpp"
   "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp
-    core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/rotary_table.hpp"
+    core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/llama_options.hpp model/llama/rotary_table.hpp"
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
   "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
   "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answer.hpp"
+  "model/llama/hybrid.cpp: concepts/recurrent_store.hpp model/llama/host_cache.hpp model/llama/host_recurrent_store.hpp
+    model/llama/mamba_block.hpp model/llama/mamba_scan.hpp model/llama/mamba_shape.hpp model/llama/mamba_weights.hpp
+    model/llama/recurrent_plan.hpp"
   "model/llama/llama_golden.cpp: model/llama/tensor_names.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"

@@ -2,6 +2,7 @@
 // The laws, and a whole decoder, over the host transformer on tiny random models.
 #include "espalier/model/llama/llama_backend.hpp"
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
+#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/testing/backend_laws.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -17,6 +19,8 @@
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "model/llama/hybrid_tensors.hpp"
+#include "model/llama/model_writer.hpp"
 
 using namespace espalier;
 
@@ -26,16 +30,25 @@ llama_backend golden(const std::string& name) {
   return llama_backend::load(std::string(ESPALIER_TEST_DATA) + "/golden/" + name, {.threads = 1, .max_rows = 64});
 }
 
-contiguous_kv cache_for(const llama_backend& model, int n_sequences, commit_mode mode) {
-  return {model.config().n_layers, model.config().kv_size(), n_sequences, 64, mode};
+recurrent_kv cache_for(const llama_backend& model, int n_sequences, commit_mode mode) {
+  return host_cache(model.config(), n_sequences, 64, {.commit = mode});
 }
 
-std::vector<float> read_row(contiguous_kv& kv, std::int32_t s, std::int32_t slot) {
+// A Bamba of random weights.
+llama_backend random_hybrid(float noise) {
+  const model_config config =
+      model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, 64), "config.json");
+  return model_writer::backend(config, model_writer::random_hybrid(config, 1, noise), {.threads = 1, .max_rows = 64});
+}
+
+std::vector<float> read_row(recurrent_kv& kv, std::int32_t s, std::int32_t slot) {
   std::vector<float> row;
   for (int layer = 0; layer < kv.n_layers(); ++layer) {
     row.insert(row.end(), kv.key(layer, s, slot), kv.key(layer, s, slot) + kv.row_size());
     row.insert(row.end(), kv.value(layer, s, slot), kv.value(layer, s, slot) + kv.row_size());
   }
+  for (int layer = 0; layer < kv.shape().layers; ++layer)
+    row.insert(row.end(), kv.kept_row(layer, s, slot), kv.kept_row(layer, s, slot) + kv.shape().row_size);
   return row;
 }
 
@@ -43,8 +56,8 @@ constexpr commit_mode modes[] = {commit_mode::compact, commit_mode::truncate};
 
 }  // namespace
 
-TEST_CASE("Backend laws: llama_backend, bitwise, Llama and GPT-NeoX, both commit modes") {
-  for (const char* name : {"llama", "qwen3", "gpt_neox", "llama_int8_rows"}) {
+TEST_CASE("Backend laws: llama_backend, bitwise, Llama, GPT-NeoX and Bamba, both commit modes") {
+  for (const char* name : {"llama", "qwen3", "gpt_neox", "llama_int8_rows", "bamba"}) {
     INFO(name);
     llama_backend model = golden(name);
     for (const commit_mode mode : modes)
@@ -54,30 +67,34 @@ TEST_CASE("Backend laws: llama_backend, bitwise, Llama and GPT-NeoX, both commit
 }
 
 TEST_CASE("Drafter laws: autoregressive over llama_backend, bitwise") {
-  llama_backend model = golden("llama");
-  const sampling_options sampling{.temperature = 1};
-  // What a pass over the whole text gives, through the drafter's sampler.
-  const auto expected = [&](const std::vector<token_id>& text) {
-    contiguous_kv kv = cache_for(model, 1, commit_mode::compact);
-    const auto n = static_cast<std::int32_t>(text.size());
-    forward_batch batch;
-    batch.begin_sequence(0, 0, n);
-    batch.add_chain(text, 0, 1);
-    kv.append(0, n);
-    std::vector<float> row(static_cast<std::size_t>(model.vocab_size()));
-    sampler(sampling).probabilities(model.forward(kv, batch.view()).row(0), row, 0);
-    return row;
-  };
-  // The expected rows come from the same object, so the drafter has a model of its own.
-  llama_backend draft = golden("llama");
-  for (const commit_mode mode : modes) {
-    const auto make = [&] { return autoregressive(draft, cache_for(draft, 1, mode), sampling); };
-    testing::check_step_drafter(make, expected);
+  for (const char* name : {"llama", "bamba"}) {
+    llama_backend model = golden(name);
+    const sampling_options sampling{.temperature = 1};
+    // What a pass over the whole text gives, through the drafter's sampler.
+    const auto expected = [&](const std::vector<token_id>& text) {
+      recurrent_kv kv = cache_for(model, 1, commit_mode::compact);
+      const auto n = static_cast<std::int32_t>(text.size());
+      forward_batch batch;
+      batch.begin_sequence(0, 0, n);
+      batch.add_chain(text, 0, 1);
+      kv.append(0, n);
+      std::vector<float> row(static_cast<std::size_t>(model.vocab_size()));
+      sampler(sampling).probabilities(model.forward(kv, batch.view()).row(0), row, 0);
+      return row;
+    };
+    // The expected rows come from the same object, so the drafter has a model of its own.
+    llama_backend draft = golden(name);
+    for (const commit_mode mode : modes) {
+      const auto make = [&] { return autoregressive(draft, cache_for(draft, 1, mode), sampling); };
+      testing::check_step_drafter(make, expected);
+    }
   }
 }
 
-TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full context") {
-  llama_backend target = golden("llama"), draft = golden("llama_f16"), other = golden("llama_tied");
+namespace {
+
+// Every way of drafting writes what the target alone does, up to a full context.
+void require_plain_text(llama_backend& target, std::initializer_list<llama_backend*> drafts) {
   const std::vector<token_id> prompt{1, 7, 3, 9, 2};
   const std::vector<token_id> expected = [&] {
     auto decode = make_decoder(no_drafter(), plain(), greedy(), cache_for(target, 1, commit_mode::compact), target);
@@ -98,7 +115,7 @@ TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full co
       }
     }
   };
-  for (llama_backend* drafting : {&draft, &other}) {
+  for (llama_backend* drafting : drafts) {
     require_equal(*drafting, chain());
     require_equal(*drafting, fixed({.depth = 3, .breadth = 3, .budget = 30}));
     require_equal(*drafting, dynatree({.budget = 40}));
@@ -106,4 +123,19 @@ TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full co
     first.budget = 50;
     require_equal(*drafting, dynatree(first));
   }
+}
+
+}  // namespace
+
+TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full context") {
+  llama_backend target = golden("llama"), draft = golden("llama_f16"), other = golden("llama_tied");
+  require_plain_text(target, {&draft, &other});
+}
+
+TEST_CASE("greedy text of a hybrid equals plain decoding, with a hybrid as the draft, and with a model of attention") {
+  llama_backend target = random_hybrid(0), same = random_hybrid(0), other = random_hybrid(0.2F);
+  llama_backend attention = golden("qwen2");
+  require_plain_text(target, {&same, &other, &attention});
+  llama_backend second = golden("mistral");
+  require_plain_text(second, {&target});
 }

@@ -4,14 +4,14 @@
 #include "../examples/models/model_set.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/verifier/target_only.hpp"
 
 struct lone_writer::parts {
   models::model_set models = models::model_set::load({SERVE_MODELS}, {.max_rows = 96});
-  espalier::contiguous_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft_model());
-  espalier::autoregressive<espalier::llama_backend&, espalier::contiguous_kv&> drafter{models.draft_model(), draft_kv};
+  espalier::recurrent_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft_model());
+  espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&> drafter{models.draft_model(), draft_kv};
   decltype(espalier::make_decoder(drafter, espalier::chain(), espalier::target_only(), kv, models.target)) decode =
       espalier::make_decoder(drafter, espalier::chain(), espalier::target_only(), kv, models.target);
 };

@@ -17,6 +17,7 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -103,6 +104,8 @@ class pass_timer {
     context_ = context;
     const std::span<const token_id> text = current();
     kv_.truncate(sequence_, context);
+    // A recurrent state does not go back to a shorter text.
+    if constexpr (RecurrentStore<KVStoreT>) filled_ = kv_.size(sequence_);
     if (filled_ < context) {
       prefill_.run(target_, kv_, sequence_, text.first(text.size() - 1), 0, [](std::int32_t, std::int32_t) {});
       filled_ = context;

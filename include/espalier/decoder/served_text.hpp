@@ -12,6 +12,7 @@
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/concepts/processor.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
@@ -72,6 +73,7 @@ class served_text {
         rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)) {
     prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
+    require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
     if constexpr (StateDrafter<drafter_type>) {
       if (reads_states(policy)) drafter_.keep_states();
     }

@@ -10,6 +10,7 @@
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
@@ -85,6 +86,7 @@ class autoregressive {
     const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
     const auto vocab = static_cast<std::size_t>(vocab_size());
     require_scratch(kv_, max_nodes);
+    require_rows(kv_, (std::max)(max_nodes, prefill::default_chunk));
     text_.reserve(std::min<std::size_t>(static_cast<std::size_t>(capacity()), 1U << 20) + nodes + 1);
     rows_.resize(kept_rows * vocab);
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);

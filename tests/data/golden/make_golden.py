@@ -16,7 +16,7 @@ Each folder has config.json, model.safetensors and golden.json:
                    plain sequence prefix + path from the root to u, on its own, and taking its last row.
 
 The arithmetic is float64 throughout, on weights that were first rounded to the stored type (numbers keep 8 decimals): transformers itself
-computes norms, rotary angles and the softmax in float32, so those three are replaced here, and the results are compared with the
+computes norms, rotary angles, the softmax and Mamba's scan in float32, so those are replaced here, and the results are compared with the
 unaltered float32 model (deviation printed, and at most 1e-4 of the largest logit).
 
 Stored types: F32 everywhere; for llama also F16, BF16 and int8 rows. In the last, each matrix W [rows, cols] is an I8
@@ -33,6 +33,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.bamba import modeling_bamba
 from transformers.models.gemma import modeling_gemma
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma3 import modeling_gemma3
@@ -92,6 +93,11 @@ GEMMA3 = {
     **SMALL, "query_pre_attn_scalar": 8, "sliding_window": 4, "sliding_window_pattern": 2, "rope_theta": 1000000.0,
     "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     "final_logit_softcapping": 5.0, "tie_word_embeddings": True}
+BAMBA = {
+    "architectures": ["BambaForCausalLM"], "model_type": "bamba", "hidden_act": "silu", **SMALL,
+    "num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 2,
+    "mamba_d_state": 20, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 8, "mamba_conv_bias": True,
+    "mamba_proj_bias": False, "time_step_limit": [0.05, 3.0], "tie_word_embeddings": False}
 
 CASES = [
     ("llama", LLAMA, "F32", 1),
@@ -108,6 +114,7 @@ CASES = [
     ("gemma", GEMMA, "F32", 9),
     ("gemma2", GEMMA2, "F32", 10),
     ("gemma3", GEMMA3, "F32", 11),
+    ("bamba", BAMBA, "F32", 12),
 ]
 
 
@@ -118,6 +125,24 @@ def rms_norm(self, x):
 
 def gemma_norm(self, x):
     return (1.0 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def gated_norm(self, x, gate):
+    x = x * torch.nn.functional.silu(gate)
+    groups = x.unflatten(-1, (-1, self.group_size))
+    return self.weight * (groups * torch.rsqrt(groups.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)).flatten(-2)
+
+
+def scan(x, dt, A, B, C, chunk_size, D, dt_bias, dt_limit, **kwargs):
+    """The recurrence token by token, as Dao and Gu define it (2024, equation 2)."""
+    dt = torch.nn.functional.softplus(dt + dt_bias).clamp(*dt_limit)
+    heads = x.shape[2] // B.shape[2]
+    B, C = B.repeat_interleave(heads, 2), C.repeat_interleave(heads, 2)
+    state, rows = torch.zeros(x.shape[0], *x.shape[2:], B.shape[3], dtype=x.dtype), []
+    for t in range(x.shape[1]):
+        state = state * (dt[:, t] * A).exp()[..., None, None] + (dt[:, t, :, None] * x[:, t])[..., None] * B[:, t, :, None]
+        rows.append((state * C[:, t, :, None]).sum(-1) + D[:, None] * x[:, t])
+    return torch.stack(rows, 1)
 
 
 def rotary(self, x, position_ids, layer_type=None):
@@ -147,7 +172,7 @@ def attention(module, query, key, value, mask, scaling, dropout=0.0, softcap=Non
 class Float64:
     """While open, transformers' float32 islands compute in the type of their input."""
     modules = [modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3, modeling_gemma, modeling_gemma2,
-               modeling_gemma3, modeling_gpt_neox]
+               modeling_gemma3, modeling_gpt_neox, modeling_bamba]
 
     @classmethod
     def islands(cls):
@@ -158,6 +183,8 @@ class Float64:
                 if name.endswith("RotaryEmbedding"):
                     yield getattr(module, name), "forward", rotary
             yield module, "eager_attention_forward", attention
+        yield modeling_bamba.BambaRMSNormGated, "forward", gated_norm
+        yield modeling_bamba, "mamba2_chunk_scan", scan
 
     def __enter__(self):
         self.saved = []
@@ -177,6 +204,10 @@ def random_weights(model, seed):
         if p.dim() == 2:
             std = 0.5 if "embed" in name else 1.2 / math.sqrt(p.shape[1])
             p.data = torch.randn(p.shape, generator=g) * std
+        elif p.dim() == 3:  # a convolution
+            p.data = torch.randn(p.shape, generator=g) * 0.6
+        elif name.endswith("A_log"):  # states that last for some tokens
+            p.data = torch.randn(p.shape, generator=g) * 0.5 - 1.5
         elif name.endswith("bias"):
             p.data = torch.randn(p.shape, generator=g) * 0.2
         else:

@@ -49,7 +49,7 @@ nlohmann::json reference() {
 
 // The target's pass over a text, whose hidden states stay readable.
 void pass_over(llama_backend& target, const std::vector<token_id>& text) {
-  contiguous_kv kv = llama_driver::cache_for(target, 64);
+  recurrent_kv kv = llama_driver::cache_for(target, 64);
   forward_batch batch;
   const auto n = static_cast<int>(text.size());
   kv.append(0, n);

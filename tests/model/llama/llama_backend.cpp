@@ -109,7 +109,7 @@ TEST_CASE("two over the same weights do not disturb one another") {
   auto kv = llama_driver::cache_for(one, 64), other_kv = llama_driver::cache_for(other, 64);
   for (int i = 0; i < 3; ++i) {
     // What the one said stays while the other runs over another text.
-    const auto step = [&](llama_backend& backend, contiguous_kv& cache) {
+    const auto step = [&](llama_backend& backend, recurrent_kv& cache) {
       forward_batch batch;
       cache.append(0, 8);
       batch.begin_sequence(0, cache.size(0), 8);

@@ -8,7 +8,8 @@
 
 #include "batch_writer.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
+#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 //! Ways to run a backend that tests compare with one another.
@@ -16,9 +17,10 @@ namespace llama_driver {
 
 using row_type = std::vector<float>;
 
-inline espalier::contiguous_kv cache_for(const espalier::llama_backend& backend, int capacity, int n_sequences = 1,
-                                         espalier::commit_mode mode = espalier::commit_mode::compact) {
-  return {backend.config().n_layers, backend.config().kv_size(), n_sequences, capacity, mode};
+//! Of any model, with recurrent layers or without.
+inline espalier::recurrent_kv cache_for(const espalier::llama_backend& backend, int capacity, int n_sequences = 1,
+                                        espalier::commit_mode mode = espalier::commit_mode::compact) {
+  return espalier::host_cache(backend.config(), n_sequences, capacity, {.commit = mode});
 }
 
 inline std::vector<row_type> rows_of(espalier::logits_view logits) {
@@ -28,16 +30,17 @@ inline std::vector<row_type> rows_of(espalier::logits_view logits) {
   return rows;
 }
 
-inline void commit_first(espalier::contiguous_kv& kv, int sequence, int n) {
+template <class KVStoreT>
+void commit_first(KVStoreT& kv, int sequence, int n) {
   std::vector<std::int32_t> kept(static_cast<std::size_t>(n));
   std::iota(kept.begin(), kept.end(), 0);
   kv.commit(sequence, kept);
 }
 
 //! Plain decoding: one token a pass; the logits after each.
-template <class BackendT>
-std::vector<row_type> plainly(BackendT& backend, espalier::contiguous_kv& kv,
-                              std::span<const espalier::token_id> tokens, int sequence = 0) {
+template <class BackendT, class KVStoreT>
+std::vector<row_type> plainly(BackendT& backend, KVStoreT& kv, std::span<const espalier::token_id> tokens,
+                              int sequence = 0) {
   std::vector<row_type> rows;
   for (const espalier::token_id token : tokens) {
     espalier::forward_batch batch;

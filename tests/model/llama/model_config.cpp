@@ -235,6 +235,37 @@ TEST_CASE("frequencies are slowed down as the config says") {
   refused(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"mscale", 1.0}}, "without \"mscale\"");
 }
 
+TEST_CASE("a Bamba says which layers have attention, and the shape of the others") {
+  nlohmann::json json = llama();
+  json["model_type"] = "bamba";
+  json["num_hidden_layers"] = 4;
+  json["attn_layer_indices"] = {2};
+  json["mamba_n_heads"] = 8;
+  json["mamba_d_state"] = 20;
+  const model_config config = parse(json);
+  CHECK(config.n_attention_layers() == 1);
+  CHECK(config.recurrent == std::vector<bool>{true, true, false, true});
+  CHECK(config.mamba.head_dim == 8);
+  CHECK(config.mamba.convolved() == 64 + 2 * 20);
+  CHECK(config.rotary_dims == config.head_dim / 2);
+  CHECK(config.recurrent_shape() == recurrent_shape{3, 64 * 32, 2 * 104 + 16, 3});
+  CHECK(parse(llama()).recurrent_shape() == recurrent_shape{});
+  json["time_step_limit"] = nlohmann::json::array({0.5, {{"__float__", "Infinity"}}});
+  CHECK(parse(json).mamba.least_step == 0.5F);
+  CHECK(std::isinf(parse(json).mamba.greatest_step));
+  refused(json, "time_step_limit", {2.0, 1.0}, "the lower first");
+  refused(json, "time_step_limit", 3, "two numbers");
+  refused(json, "attn_layer_indices", nlohmann::json::array(), "one or more of the 4 layers");
+  refused(json, "attn_layer_indices", {4}, "from 0");
+  refused(json, "attn_layer_indices", {"1"}, "from 0");
+  refused(json, "mamba_n_heads", 7, "must divide");
+  refused(json, "mamba_n_groups", 3, "must divide \"mamba_n_heads\", 8");
+  refused(json, "mamba_d_head", 9, "\"mamba_n_heads\", 8");
+  refused(json, "mamba_d_conv", 0, "whole number");
+  json["attn_layer_indices"] = {0, 1, 2, 3};
+  CHECK_FALSE(parse(json).is_hybrid());
+}
+
 TEST_CASE("every field that does not fit is named with its value and what is allowed") {
   for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                           "max_position_embeddings"}) {

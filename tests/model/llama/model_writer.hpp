@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "espalier/model/llama/llama_backend.hpp"
+#include "model/llama/hybrid_tensors.hpp"
 
 namespace model_writer {
 
@@ -78,6 +79,25 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   }
   norm("model.norm.weight");
   if (!c.tied_embeddings) matrix("lm_head.weight", c.vocab_size, c.hidden_size);
+  return file;
+}
+
+//! A Bamba with random weights, and with noise one that often agrees with that without.
+inline file_text random_hybrid(const espalier::model_config& config, unsigned seed, float noise = 0.0F) {
+  std::mt19937 random(seed), more_random(seed + 1);
+  // Of deviation 1, and the same on every machine.
+  const auto number = [](std::mt19937& from) { return 1.7321F * (static_cast<float>(from() % 4096) / 2048.0F - 1.0F); };
+  file_text file;
+  hybrid_tensors::for_each(
+      config, [&](const std::string& name, const std::vector<std::uint64_t>& shape, float offset, float size) {
+        std::uint64_t n = 1;
+        for (const std::uint64_t extent : shape)
+          n *= extent;
+        std::vector<float> values(static_cast<std::size_t>(n));
+        for (float& value : values)
+          value = offset + size * (number(random) + noise * number(more_random));
+        file.add(name, shape, values);
+      });
   return file;
 }
 

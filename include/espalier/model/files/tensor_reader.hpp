@@ -46,10 +46,20 @@ class tensor_reader {
   template <class VisitT>
   requires std::invocable<VisitT&, const float*>
   void vector(const std::string& name, int n, VisitT&& visit) {
-    const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(n)});
+    numbers(name, {static_cast<std::uint64_t>(n)}, visit);
+  }
+
+  // The same of a tensor of any shape, in its order.
+  template <class VisitT>
+  void numbers(const std::string& name, const std::vector<std::uint64_t>& shape, VisitT&& visit) {
+    const tensor_entry& entry = need(name, shape);
     const weight_type type = *type_of(entry);
     if (type == weight_type::i8_rows) refuse_dtype(name, entry);
     if (only_check_) return;
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : shape)
+      count *= extent;
+    const int n = static_cast<int>(count);
     each_row(entry, type, 1, n, [&](int, const weight_row& row) {
       values_.resize(static_cast<std::size_t>(n));
       row.decode(values_.data());

@@ -17,15 +17,14 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/attention_tasks.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
-#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/model/llama/llama_options.hpp"
+#include "espalier/model/llama/mamba_block.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -37,24 +36,9 @@
 
 namespace espalier {
 
-struct llama_options {
-  int threads = 0;                   //!< 0: as many as the hardware runs at once
-  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and what is pending
-  int max_positions = 0;             //!< 0: as many as the model has
-  std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< of quantised weights
-  weight_storage weights = weight_storage::as_stored;       //!< of matrices that load() reads
-
-  static constexpr void describe(auto see) {
-    see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
-    see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
-    see(option{"arithmetic", &llama_options::arithmetic, "products with quantised weights"});
-    see(option{"weights", &llama_options::weights, "how matrices are held"});
-  }
-};
-
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
-//! GGUF files and Hugging Face folders. Weights are held as their file has them, quantised or not, or as option
+//! GGUF files and Hugging Face folders, and Bamba, whose layers are Mamba-2 but for a few, from folders, over a
+//! HostRecurrentStore. Weights are held as their file has them, quantised or not, or as option
 //! `weights` says; all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that
 //! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004
 //! nats a token and is two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
@@ -97,7 +81,8 @@ class llama_backend {
     const int heads = config_.n_heads + 2 * config_.n_kv_heads;
     whole_heads_ =
         heads % team_->n_threads() == 0 && heads / team_->n_threads() * config_.head_dim % weight_matrix::granule == 0;
-    products_ = {*team_, max_rows_, (std::max)({config_.hidden_size, config_.query_size(), config_.intermediate_size}),
+    mamba_ = {config_.mamba, team_->n_threads(), config_.norm_epsilon};
+    products_ = {*team_, max_rows_, (std::max)({config_.hidden_size, config_.mixed_size(), config_.intermediate_size}),
                  options.arithmetic};
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
@@ -116,11 +101,14 @@ class llama_backend {
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
-    detail::check_store(kv, batch, config_.n_layers, config_.kv_size());
+    detail::check_recurrent(kv, config_.recurrent_shape());
+    detail::check_store(kv, batch, config_.n_attention_layers(), config_.kv_size());
     detail::check_batch(batch, {max_rows_, config_.vocab_size, max_positions_, kv.capacity()});
+    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.begin(kv, batch);
     for (detail::attention_worker& worker : workers_)
       worker.reserve(kv.capacity());
     team_->run([&](int thread) { compute(thread, kv, batch); });
+    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.end(kv);
     return {logits_, static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size};
   }
 
@@ -170,8 +158,8 @@ class llama_backend {
     hidden_ = rows(config_.hidden_size * static_cast<int>(hidden_layers_.size()));
     // The logits come when the layers are done with their rows, and lie where those lay.
     const std::size_t layers_begin = buffers_.used();
-    projected_ = rows(config_.query_size() + 2 * config_.kv_size());
-    attended_ = rows(config_.query_size());
+    projected_ = rows((std::max)(config_.projected_size(), config_.mamba.projected()));
+    attended_ = rows(config_.mixed_size());
     gate_ = rows(config_.intermediate_size, config_.gated_mlp);
     up_ = rows(config_.intermediate_size);
     logits_ = projected_;
@@ -191,7 +179,7 @@ class llama_backend {
       if (config_.embedding_scale != 1.0F) detail::multiply_by(to, config_.hidden_size, config_.embedding_scale);
     }
     team_->barrier();
-    for (int i = 0; i < config_.n_layers; ++i) {
+    for (int i = 0, n_recurrent = 0; i < config_.n_layers; ++i) {
       const layer_type& layer = weights_->layers[static_cast<std::size_t>(i)];
       if (thread == 0) team_->reset_tickets();
       const float* mlp_input = nullptr;
@@ -199,10 +187,18 @@ class llama_backend {
       const float* input = normalise(thread, layer.attention_norm, n, normed_);
       multiply(thread, layer.query_key_value, products_.prepare(thread, layer.query_key_value.matrix, input, n),
                projected_, layer.attention_out);
-      if (!whole_heads_) team_->barrier();
-      rotate(thread, layer, i, kv, batch);
-      team_->barrier();
-      attend(thread, i, kv, batch);
+      if (config_.is_recurrent(i)) {
+        team_->barrier();
+        if constexpr (HostRecurrentStore<KVStoreT>)
+          mamba_.run(*team_, thread, layer.mamba, n_recurrent, kv, batch, projected_, attended_);
+        ++n_recurrent;
+      } else {
+        if (!whole_heads_) team_->barrier();
+        // No model with windows has recurrent layers.
+        rotate(thread, layer, i - n_recurrent, kv, batch);
+        team_->barrier();
+        attend(thread, i - n_recurrent, kv, batch);
+      }
       team_->barrier();
       add_output(thread, layer.attention_out, layer.attention_out_norm, attended_, n, layer.up);
       if (!config_.parallel_residual) {
@@ -383,14 +379,15 @@ class llama_backend {
   thread_team* team_ = nullptr;
   bool whole_heads_ = false;  // a thread's outputs of query_key_value are whole heads
   std::vector<detail::attention_worker> workers_;
+  detail::mamba_block mamba_;  // of recurrent layers
   detail::product_team products_;
   detail::float_block buffers_;
   float* stream_ = nullptr;      // [max_rows][hidden_size]
   float* normed_ = nullptr;      // [max_rows][hidden_size]: inputs of products, and outputs to be normalised
   float* mlp_normed_ = nullptr;  // [max_rows][hidden_size], where the residual is parallel
   float* own_normed_ = nullptr;  // [n_threads][alone_rows][hidden_size], twice where the residual is parallel
-  float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]
-  float* attended_ = nullptr;    // [max_rows][query_size]
+  float* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size], or what a recurrent layer projects
+  float* attended_ = nullptr;    // [max_rows][query_size], or its inner channels
   float* gate_ = nullptr;        // [max_rows][intermediate_size]
   float* up_ = nullptr;          // [max_rows][intermediate_size]
   float* logits_ = nullptr;      // [max_rows][vocab_size], over projected_ and what follows it

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/llama/mamba_shape.hpp"
 #include "espalier/model/llama/rope_scaling.hpp"
 
 namespace espalier {
@@ -19,10 +22,10 @@ namespace espalier {
 //! flag or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _gpt_neox
+//! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _gpt_neox, _bamba
 struct model_config {
   //! How a file names the tensors.
-  enum class layout_type { llama, gemma2, gpt_neox, gguf };
+  enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf };
 
   std::string family = "llama";  //!< as the file calls it
   int vocab_size = 0;
@@ -60,12 +63,28 @@ struct model_config {
   int window = 0;                //!< tokens that a layer in `windowed` sees, itself included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers], or empty: none
 
+  mamba_shape mamba{};            //!< of the layers in `recurrent`
+  std::vector<bool> recurrent{};  //!< [n_layers] those that are Mamba-2, not attention, or empty: none
+
   layout_type layout = layout_type::llama;
   bool paired_rotary = false;   //!< the file keeps rows of queries and keys that turn together side by side
   bool norms_less_one = false;  //!< the file keeps scales of norms less one
 
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
+  int projected_size() const { return query_size() + 2 * kv_size(); }
+  //! Inputs of what goes back to the stream: of attention, or of Mamba-2 where that is more.
+  int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
+  bool is_hybrid() const { return !recurrent.empty(); }
+  bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
+  //! Layers whose keys and values a cache holds.
+  int n_attention_layers() const {
+    return n_layers - static_cast<int>(std::count(recurrent.begin(), recurrent.end(), true));
+  }
+  //! What a cache holds of the others; of no layers where there are none.
+  espalier::recurrent_shape recurrent_shape() const {
+    return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
+  }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Tokens that a layer sees, itself included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
@@ -89,15 +108,16 @@ struct model_config {
     model_config config;
     config.family = json.text_or("model_type", "");
     bool known = false;
-    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
+    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba"})
       known = known || config.family == name;
     if (known) {
       config.read_llama(json);
     } else if (config.family == "gpt_neox") {
       config.read_gpt_neox(json);
     } else {
-      raise<model_error>(where, ": \"model_type\" is \"", config.family,
-                         "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox.");
+      raise<model_error>(
+          where, ": \"model_type\" is \"", config.family,
+          "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba.");
     }
     return config;
   }
@@ -142,7 +162,59 @@ struct model_config {
       require_text(json, "hidden_act", "silu", "silu");
     }
     read_windows(json);
-    read_rotary(json, "rope_theta", is("gemma3_text") ? 1e6 : 10000.0, "partial_rotary_factor", 1.0);
+    if (is("bamba")) read_bamba(json);
+    read_rotary(json, "rope_theta", is("gemma3_text") ? 1e6 : 10000.0, "partial_rotary_factor",
+                is("bamba") ? 0.5 : 1.0);
+  }
+
+  // Which layers are Mamba-2, and their shape.
+  void read_bamba(const detail::json_reader& json) {
+    layout = layout_type::bamba;
+    constexpr int most_heads = 1 << 12;
+    mamba.heads = json.integer_or("mamba_n_heads", 128, 1, most_heads);
+    mamba.groups = json.integer_or("mamba_n_groups", 1, 1, mamba.heads);
+    mamba.state = json.integer_or("mamba_d_state", 256, 1, most_heads);
+    mamba.taps = json.integer_or("mamba_d_conv", 4, 1, 64);
+    mamba.convolution_bias = json.flag_or("mamba_conv_bias", true);
+    mamba.projection_bias = json.flag_or("mamba_proj_bias", false);
+    const int inner = json.integer_or("mamba_expand", 2, 1, 16) * hidden_size;
+    const auto require_parts = [&](const char* key, int parts, const char* of, int whole) {
+      if (whole % parts != 0)
+        raise<model_error>(json.where(), ": \"", key, "\" is ", parts, ", but must divide ", of, ", ", whole, ".");
+    };
+    require_parts("mamba_n_heads", mamba.heads, "\"mamba_expand\" * \"hidden_size\"", inner);
+    require_parts("mamba_n_groups", mamba.groups, "\"mamba_n_heads\"", mamba.heads);
+    mamba.head_dim = inner / mamba.heads;
+    const nlohmann::json* dim = json.find("mamba_d_head");
+    if (dim && *dim != "auto" && *dim != mamba.head_dim)
+      json.refuse("mamba_d_head", *dim, "\"mamba_expand\" * \"hidden_size\" / \"mamba_n_heads\", ", mamba.head_dim);
+    read_steps(json);
+    recurrent.assign(static_cast<std::size_t>(n_layers), true);
+    const nlohmann::json* layers = json.find("attn_layer_indices");
+    const auto refuse = [&] {
+      json.refuse("attn_layer_indices", layers ? *layers : nlohmann::json(), "a list of one or more of the ", n_layers,
+                  " layers, from 0, which have attention");
+    };
+    if (!layers || !layers->is_array() || layers->empty()) refuse();
+    for (const nlohmann::json& layer : *layers) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= n_layers) refuse();
+      recurrent[layer.get<std::size_t>()] = false;
+    }
+    if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
+  }
+
+  // transformers writes an infinite number as {"__float__": "Infinity"}.
+  void read_steps(const detail::json_reader& json) {
+    mamba.least_step = 0.0F;
+    mamba.greatest_step = std::numeric_limits<float>::infinity();
+    const nlohmann::json* limits = json.find("time_step_limit");
+    if (!limits) return;
+    const bool pair = limits->is_array() && limits->size() == 2 && (*limits)[0].is_number();
+    const bool ends = pair && ((*limits)[1].is_number() || (*limits)[1] == nlohmann::json{{"__float__", "Infinity"}});
+    if (ends) mamba.least_step = (*limits)[0].get<float>();
+    if (ends && (*limits)[1].is_number()) mamba.greatest_step = (*limits)[1].get<float>();
+    if (!ends || !(mamba.least_step >= 0.0F && mamba.least_step <= mamba.greatest_step))
+      json.refuse("time_step_limit", *limits, "two numbers of 0 or more, the lower first");
   }
 
   void read_gemma(const detail::json_reader& json) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@
 namespace espalier::detail {
 
 // What of a transformer has weights. Matrices are query_key_value (outputs in that order), attention_out, gate, up,
-// down, head and embedding, which is the head, too, where the config ties them.
+// down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer query_key_value is
+// the projection before the recurrence, and attention_out that after it.
 enum class model_part {
   embedding,
   attention_norm,
@@ -27,6 +30,12 @@ enum class model_part {
   up,
   down,
   mlp_out_norm,
+  convolution,
+  convolution_bias,
+  step_bias,
+  decay,
+  skip,
+  gated_norm,
   final_norm,
   head
 };
@@ -81,6 +90,31 @@ float* scale_at(WeightsT& weights, part_place place) {
   }
 }
 
+// Of a recurrent layer, what it has beside matrices; null for other parts, and in weights that have no such layers.
+template <class WeightsT>
+float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_place place) {
+  if constexpr (requires { layer_at(weights, place).mamba; }) {
+    auto& mamba = layer_at(weights, place).mamba;
+    switch (place.part) {
+      case model_part::convolution:
+        return mamba.convolution;
+      case model_part::convolution_bias:
+        return mamba.convolution_bias;
+      case model_part::step_bias:
+        return mamba.step_bias;
+      case model_part::decay:
+        return mamba.decay;
+      case model_part::skip:
+        return mamba.skip;
+      case model_part::gated_norm:
+        return mamba.norm;
+      default:
+        break;
+    }
+  }
+  return nullptr;
+}
+
 template <class WeightsT>
 float* bias_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -98,7 +132,7 @@ float* bias_at(WeightsT& weights, part_place place) {
 // Reads the tensors of a model, by the names that each kind of file gives them, into whatever holds its weights:
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
 //   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending runs
-//   set_vector(place, values, n)           the scale of a norm
+//   set_vector(place, values, n)           the scale of a norm, or what a recurrent layer has beside matrices
 //   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
 // Whatever the file does, the two rows that turn together are head_dim / 2 apart, and scales of norms are whole.
 template <class WeightsT>
@@ -125,6 +159,20 @@ class model_tensors {
   void read_layer(const std::string& base, int i) {
     const int width = c_.hidden_size;
     norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);
+    if (c_.is_recurrent(i)) {
+      read_mamba(base + names_.mamba, i);
+    } else {
+      read_attention(base, i);
+    }
+    norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
+    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.intermediate_size, width, c_.mlp_bias);
+    linear(base + names_.up, {model_part::up, i}, c_.intermediate_size, width, c_.mlp_bias);
+    linear(base + names_.down, {model_part::down, i}, width, c_.intermediate_size, c_.mlp_bias);
+    if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
+  }
+
+  void read_attention(const std::string& base, int i) {
+    const int width = c_.hidden_size;
     read_projections(base, {model_part::query_key_value, i});
     if (c_.query_key_norm) {
       norm(base + names_.query_norm, {model_part::query_norm, i}, c_.head_dim);
@@ -132,11 +180,33 @@ class model_tensors {
     }
     linear(base + names_.attention_out, {model_part::attention_out, i}, width, c_.query_size(), c_.attention_out_bias);
     if (c_.output_norms) norm(base + names_.attention_out_norm, {model_part::attention_out_norm, i}, width);
-    norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
-    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.intermediate_size, width, c_.mlp_bias);
-    linear(base + names_.up, {model_part::up, i}, c_.intermediate_size, width, c_.mlp_bias);
-    linear(base + names_.down, {model_part::down, i}, width, c_.intermediate_size, c_.mlp_bias);
-    if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
+  }
+
+  void read_mamba(const std::string& base, int i) {
+    const mamba_shape& m = c_.mamba;
+    const int channels = m.convolved(), taps = m.taps;
+    linear(base + "in_proj", {model_part::query_key_value, i}, m.projected(), c_.hidden_size, m.projection_bias);
+    linear(base + "out_proj", {model_part::attention_out, i}, c_.hidden_size, m.inner(), m.projection_bias);
+    const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(channels), 1, static_cast<std::uint64_t>(taps)};
+    tensors_.numbers(base + "conv1d.weight", shape, [&](const float* values) {
+      values_.resize(static_cast<std::size_t>(channels * taps));
+      for (int at = 0; at < channels * taps; ++at)
+        values_[static_cast<std::size_t>(at % taps * channels + at / taps)] = values[at];
+      weights_.set_vector({model_part::convolution, i}, values_.data(), channels * taps);
+    });
+    const auto vector = [&](const char* name, model_part part, int n) {
+      tensors_.vector(base + name, n, [&](const float* values) { weights_.set_vector({part, i}, values, n); });
+    };
+    if (m.convolution_bias) vector("conv1d.bias", model_part::convolution_bias, channels);
+    vector("dt_bias", model_part::step_bias, m.heads);
+    tensors_.vector(base + "A_log", m.heads, [&](const float* values) {
+      values_.assign(values, values + m.heads);
+      for (float& value : values_)
+        value = -std::exp(value);
+      weights_.set_vector({model_part::decay, i}, values_.data(), m.heads);
+    });
+    vector("D", model_part::skip, m.heads);
+    vector("norm.weight", model_part::gated_norm, m.inner());
   }
 
   // Queries, keys and values, each head by head.

@@ -11,6 +11,7 @@
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/llama/mamba_weights.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
@@ -43,6 +44,7 @@ struct model_weights {
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out, gate, up, down;
+    mamba_weights mamba;  //!< of a recurrent layer, whose projections are query_key_value and attention_out
   };
 
   detail::float_block block;
@@ -81,9 +83,11 @@ struct model_weights {
   void shape(const model_config& c) {
     const auto linear = [](int outputs, int inputs) { return linear_type{weight_matrix(outputs, inputs)}; };
     if (!c.tied_embeddings) embedding = weight_rows(c.vocab_size, c.hidden_size);
-    for (layer_type& layer : layers) {
-      layer.query_key_value = linear(c.query_size() + 2 * c.kv_size(), c.hidden_size);
-      layer.attention_out = linear(c.hidden_size, c.query_size());
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      layer_type& layer = layers[i];
+      const bool recurrent = c.is_recurrent(static_cast<int>(i));
+      layer.query_key_value = linear(recurrent ? c.mamba.projected() : c.projected_size(), c.hidden_size);
+      layer.attention_out = linear(c.hidden_size, recurrent ? c.mamba.inner() : c.query_size());
       if (c.gated_mlp) layer.gate = linear(c.intermediate_size, c.hidden_size);
       layer.up = linear(c.intermediate_size, c.hidden_size);
       layer.down = linear(c.hidden_size, c.intermediate_size);
@@ -100,12 +104,23 @@ struct model_weights {
     };
     const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
     embedding.place(block.take(embedding.storage_floats()));
-    for (layer_type& layer : layers) {
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      layer_type& layer = layers[i];
+      const bool recurrent = c.is_recurrent(static_cast<int>(i));
       layer.attention_norm = norm();
-      place(layer.query_key_value, c.query_bias);
+      place(layer.query_key_value, recurrent ? c.mamba.projection_bias : c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
-      place(layer.attention_out, c.attention_out_bias);
+      place(layer.attention_out, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
+      if (recurrent) {
+        const mamba_shape& m = c.mamba;
+        layer.mamba = {vector(true, m.taps * m.convolved()),
+                       vector(m.convolution_bias, m.convolved()),
+                       vector(true, m.heads),
+                       vector(true, m.heads),
+                       vector(true, m.heads),
+                       vector(true, m.inner())};
+      }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm();
       place(layer.up, c.mlp_bias);
@@ -137,7 +152,8 @@ struct model_weights {
       at(place, [&](auto& to) { to.set_row(row, type == values.type ? values : round(values, type)); });
     }
     void set_vector(detail::part_place place, const float* values, int n) {
-      std::copy_n(values, n, detail::scale_at(weights, place));
+      float* recurrent = weights.layers.empty() ? nullptr : detail::recurrent_at(weights, place);
+      std::copy_n(values, n, recurrent ? recurrent : detail::scale_at(weights, place));
     }
     void set_bias(detail::part_place place, int first, const float* values, int n) {
       std::copy_n(values, n, detail::bias_at(weights, place) + first);

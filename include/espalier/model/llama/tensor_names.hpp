@@ -21,6 +21,7 @@ struct tensor_names {
   const char* mlp_norm;
   const char *gate, *up, *down;
   const char* mlp_out_norm;
+  const char* mamba = nullptr;  // what the parts of a Mamba-2 block begin with
 };
 
 inline const tensor_names& names_of(model_config::layout_type layout) {
@@ -47,6 +48,16 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     names.attention_out_norm = "post_attention_layernorm";
     names.mlp_norm = "pre_feedforward_layernorm";
     names.mlp_out_norm = "post_feedforward_layernorm";
+    return names;
+  }();
+  static constexpr tensor_names bamba = [] {
+    tensor_names names = llama;
+    names.final_norm = "model.final_layernorm";
+    names.mlp_norm = "pre_ff_layernorm";
+    names.gate = "feed_forward.gate_proj";
+    names.up = "feed_forward.up_proj";
+    names.down = "feed_forward.down_proj";
+    names.mamba = "mamba.";
     return names;
   }();
   static constexpr tensor_names gpt_neox{.embedding = "gpt_neox.embed_in",
@@ -90,6 +101,8 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
       return gemma2;
     case model_config::layout_type::gpt_neox:
       return gpt_neox;
+    case model_config::layout_type::bamba:
+      return bamba;
     case model_config::layout_type::gguf:
       return gguf;
     default:

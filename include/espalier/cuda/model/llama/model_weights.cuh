@@ -21,6 +21,7 @@ namespace detail {
 // Errors: model_error for a model that has what no kernel computes.
 inline void require_on_device(const model_config& c) {
   const char* what = nullptr;
+  if (c.is_hybrid()) what = "recurrent layers";
   if (c.output_norms) what = "norms of what attention and MLP add";
   if (c.gelu_gate) what = "a gate of GELU";
   if (c.embedding_scale != 1.0F) what = "a scale of the embedding";

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/host_recurrent_store.hpp"
+#include "espalier/model/llama/mamba_scan.hpp"
+#include "espalier/model/llama/mamba_shape.hpp"
+#include "espalier/model/llama/mamba_weights.hpp"
+#include "espalier/model/llama/recurrent_plan.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+
+namespace espalier::detail {
+
+// What is between the two projections of Mamba-2 blocks, for all rows of a pass. Each thread of the team calls run().
+//
+// Source: Dao and Gu, Transformers are SSMs (2024), equation 2; transformers: BambaMixer
+class mamba_block {
+ public:
+  mamba_block() = default;
+  mamba_block(const mamba_shape& shape, int n_threads, float norm_epsilon)
+      : shape_(shape), epsilon_(norm_epsilon), workers_(static_cast<std::size_t>(n_threads)) {}
+
+  // What a pass does, in every layer; nothing in a model without such blocks. Errors: as recurrent_plan::make
+  template <HostRecurrentStore StoreT>
+  void begin(StoreT& kv, const forward_batch_view& batch) {
+    if (shape_.heads == 0) return;
+    plan_.make(kv, batch, shape_.taps);
+    for (worker& w : workers_) {
+      w.inputs.reserve(static_cast<std::size_t>(kv.most_rows()));
+      w.scan.reserve(shape_.state_stride(), (std::max)(plan_.n_memories(), kv.most_rows() / 2));
+    }
+  }
+  template <HostRecurrentStore StoreT>
+  void end(StoreT& kv) const {
+    plan_.finish(kv);
+  }
+
+  // projected [n_rows][projected()] becomes out [n_rows][inner()], for recurrent layer number `layer`.
+  template <HostRecurrentStore StoreT>
+  void run(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
+           const forward_batch_view& batch, const float* projected, float* out) {
+    convolve(team, thread, weights, layer, kv, batch, projected);
+    team.barrier();
+    scan(team, thread, layer, kv, out);
+    team.barrier();
+    gate(team, thread, weights, layer, kv, batch, projected, out);
+  }
+
+ private:
+  struct worker {
+    mamba_scan scan;
+    std::vector<mamba_inputs> inputs;
+  };
+
+  // A kept row: channels before the convolution, after it, steps, decays.
+  float* convolved(float* kept) const { return kept + shape_.convolved(); }
+  float* steps(float* kept) const { return kept + 2 * shape_.convolved(); }
+  float* decays(float* kept) const { return steps(kept) + shape_.heads; }
+
+  template <class StoreT>
+  void convolve(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
+                const forward_batch_view& batch, const float* projected) {
+    const int channels = shape_.convolved();
+    const auto [first, last] = team.share(thread, channels, 16);
+    const auto [first_head, last_head] = team.share(thread, shape_.heads);
+    for (const batch_sequence& s : batch.sequences) {
+      for (int row = s.row_begin; row < s.row_end; ++row) {
+        const float* from = projected + static_cast<std::ptrdiff_t>(row) * shape_.projected() + shape_.inner();
+        float* kept = kv.kept_row(layer, s.sequence, batch.slots[static_cast<std::size_t>(row)]);
+        std::copy(from + first, from + last, kept + first);
+        for (int head = first_head; head < last_head; ++head) {
+          const float step = step_of(from[channels + head] + weights.step_bias[head]);
+          steps(kept)[head] = step;
+          decays(kept)[head] = std::exp(step * weights.decay[head]);
+        }
+      }
+      for (int row = s.row_begin; row < s.row_end; ++row) {
+        const auto taps = plan_.taps_of(row);
+        float* to = convolved(kv.kept_row(layer, s.sequence, taps.back()));
+        in_lanes(last - first, [&](int i, auto many) {
+          const int channel = first + i;
+          simd_float sum =
+              weights.convolution_bias ? simd_load_run(weights.convolution_bias + channel, many) : simd_float{};
+          for (std::size_t tap = 0; tap < taps.size(); ++tap) {
+            if (taps[tap] < 0) continue;
+            const float* weight = weights.convolution + static_cast<std::ptrdiff_t>(tap) * channels;
+            sum = multiply_add(simd_load_run(weight + channel, many),
+                               simd_load_run(kv.kept_row(layer, s.sequence, taps[tap]) + channel, many), sum);
+          }
+          simd_store_run(to + channel, sum / (simd_exp(simd_float{} - sum) + 1.0F), many);
+        });
+      }
+    }
+  }
+
+  float step_of(float x) const {
+    const float softplus = x > 20.0F ? x : std::log1p(std::exp(x));
+    return std::clamp(softplus, shape_.least_step, shape_.greatest_step);
+  }
+
+  template <class StoreT>
+  void scan(thread_team& team, int thread, int layer, StoreT& kv, float* out) {
+    worker& w = workers_[static_cast<std::size_t>(thread)];
+    const auto [first, last] = team.share(thread, shape_.heads);
+    const int group_heads = shape_.heads / shape_.groups;
+    const std::ptrdiff_t state_floats = static_cast<std::ptrdiff_t>(shape_.head_dim) * shape_.state_stride();
+    for (const recurrent_walk& walk : plan_.walks()) {
+      const float* state = kv.state(layer, walk.sequence, walk.start);
+      float* held = walk.hold > walk.start ? kv.spare_state(layer, walk.sequence, walk.start) : nullptr;
+      for (int head = first; head < last; ++head) {
+        w.inputs.clear();
+        for (const recurrent_step& step : plan_.steps_of(walk)) {
+          float* kept = kv.kept_row(layer, walk.sequence, step.slot);
+          const float* x = convolved(kept);
+          const float* into = x + shape_.inner() + head / group_heads * shape_.state;
+          float* y = step.row < 0 ? nullptr : out + static_cast<std::ptrdiff_t>(step.row) * shape_.inner();
+          w.inputs.push_back({x + head * shape_.head_dim, into, into + shape_.groups * shape_.state, steps(kept)[head],
+                              decays(kept)[head], y ? y + head * shape_.head_dim : nullptr});
+        }
+        const std::ptrdiff_t offset = head * state_floats;
+        w.scan.run(shape_, plan_.steps_of(walk), w.inputs, state ? state + offset : nullptr,
+                   held ? held + offset : nullptr, walk.hold_after);
+      }
+    }
+  }
+
+  // y + skip * x, times the gates' SiLU, normalised by groups.
+  template <class StoreT>
+  void gate(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
+            const forward_batch_view& batch, const float* projected, float* out) {
+    const auto [first, last] = team.share(thread, batch.n_rows());
+    const int group = shape_.inner() / shape_.groups;
+    for (const batch_sequence& s : batch.sequences) {
+      for (int row = (std::max)(first, s.row_begin); row < (std::min)(last, s.row_end); ++row) {
+        const float* x = convolved(kv.kept_row(layer, s.sequence, batch.slots[static_cast<std::size_t>(row)]));
+        const float* gates = projected + static_cast<std::ptrdiff_t>(row) * shape_.projected();
+        float* y = out + static_cast<std::ptrdiff_t>(row) * shape_.inner();
+        for (int head = 0; head < shape_.heads; ++head) {
+          const simd_float skip = simd_broadcast(weights.skip[head]);
+          in_lanes(shape_.head_dim, [&](int i, auto many) {
+            const int channel = head * shape_.head_dim + i;
+            const simd_float gate = simd_load_run(gates + channel, many);
+            const simd_float sum =
+                multiply_add(skip, simd_load_run(x + channel, many), simd_load_run(y + channel, many));
+            simd_store_run(y + channel, sum * (gate / (simd_exp(simd_float{} - gate) + 1.0F)), many);
+          });
+        }
+        for (int g = 0; g < shape_.groups; ++g)
+          rms_norm(y + g * group, group, weights.norm + g * group, epsilon_, y + g * group);
+      }
+    }
+  }
+
+  mamba_shape shape_;
+  float epsilon_ = 0.0F;
+  recurrent_plan plan_;
+  std::vector<worker> workers_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/kv_store/recurrent_shape.hpp"
+
+namespace espalier {
+
+//! The shape of a Mamba-2 block: heads of `head_dim` channels, each channel with a state of `state` numbers; heads of a
+//! group share what goes into states and what reads them.
+//!
+//! Source      Dao and Gu, Transformers are SSMs (2024); transformers: BambaMixer
+struct mamba_shape {
+  int heads = 0;
+  int head_dim = 0;
+  int groups = 1;
+  int state = 0;
+  int taps = 0;  //!< tokens that the convolution sees, its own included
+  bool convolution_bias = true;
+  bool projection_bias = false;
+  float least_step = 0.0F;  //!< of time, after softplus
+  float greatest_step = 0.0F;
+
+  int inner() const { return heads * head_dim; }
+  //! Channels that are convolved: inputs, what goes into states, and what reads them.
+  int convolved() const { return inner() + 2 * groups * state; }
+  //! Outputs of the first projection: gates, what is convolved, steps.
+  int projected() const { return inner() + convolved() + heads; }
+  //! Numbers of a channel's state in memory, whole vectors of any machine.
+  int state_stride() const { return (state + 15) / 16 * 16; }
+
+  //! A row keeps what was convolved before and after, and of each head the step and the decay of its state.
+  recurrent_shape kept(int layers) const {
+    return {layers, inner() * state_stride(), 2 * convolved() + 2 * heads, taps - 1};
+  }
+};
+
+}  // namespace espalier

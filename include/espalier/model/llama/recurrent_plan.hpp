@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/model/llama/host_recurrent_store.hpp"
+
+namespace espalier::detail {
+
+// One token of a pass, or of those before it that are gone through once more.
+struct recurrent_step {
+  std::int32_t slot;
+  std::int32_t row;   // of the batch; -1: it is gone through once more
+  std::int32_t from;  // the memory that holds the state before it; -1: where the pass begins
+  std::int32_t to;    // that of the state after it, which may be the same
+};
+
+// What a pass does to the states of one sequence, in every layer alike.
+struct recurrent_walk {
+  std::int32_t sequence;
+  std::int32_t begin, end;       // of the steps
+  std::int32_t start;            // slots of the state that it begins at
+  std::int32_t hold = -1;        // slots of the state that it leaves; -1: it leaves none
+  std::int32_t hold_after = -1;  // the step
+};
+
+// How a pass goes from a state that its rows see through the tree of tokens that branches from it: parents before
+// children, each token once. Of the nodes' states only those are kept, for as long, that others still begin at.
+class recurrent_plan {
+ public:
+  // Slots that the convolution of a row sees, itself last; -1 before the text.
+  std::span<const std::int32_t> taps_of(std::int32_t row) const {
+    return std::span(taps_).subspan(static_cast<std::size_t>(row) * n_taps_, n_taps_);
+  }
+  std::span<const recurrent_walk> walks() const { return walks_; }
+  std::span<const recurrent_step> steps_of(const recurrent_walk& walk) const {
+    return std::span(steps_).subspan(static_cast<std::size_t>(walk.begin),
+                                     static_cast<std::size_t>(walk.end - walk.begin));
+  }
+  // After the pass: its states are held.
+  template <HostRecurrentStore StoreT>
+  void finish(StoreT& kv) const {
+    for (const recurrent_walk& walk : walks_) {
+      if (walk.hold >= 0) kv.hold_state(walk.sequence, walk.start, walk.hold);
+    }
+  }
+  // States in memory at the same time.
+  std::int32_t n_memories() const { return n_memories_; }
+
+  // Pre: the batch has been checked.
+  // Errors: input_error where a row's mask is no path, or is of slots that are not scratch; nothing has changed then
+  template <HostRecurrentStore StoreT>
+  void make(StoreT& kv, const forward_batch_view& batch, int n_taps) {
+    n_taps_ = static_cast<std::size_t>(n_taps);
+    walks_.clear(), steps_.clear();
+    n_memories_ = 0;
+    reserve(static_cast<std::size_t>(kv.most_rows()), batch.sequences.size());
+    taps_.resize(batch.tokens.size() * n_taps_);
+    for (const batch_sequence& s : batch.sequences)
+      require_paths(kv, batch, s);
+    for (const batch_sequence& s : batch.sequences) {
+      if (s.row_begin < s.row_end) add(kv, batch, s);
+    }
+  }
+
+ private:
+  // Memory for the largest pass that a store has room for.
+  void reserve(std::size_t n, std::size_t n_sequences) {
+    walks_.reserve(n_sequences);
+    steps_.reserve(n * n_sequences);
+    taps_.reserve(n * n_sequences * n_taps_);
+    for (std::vector<std::int32_t>* all : {&parents_, &befores_, &children_, &free_})
+      all->reserve(n);
+    wanted_.reserve(n);
+  }
+
+  static constexpr std::int32_t no_row = -2;  // nothing was computed for the slot
+
+  static std::int32_t column_of(const forward_batch_view& batch, const batch_sequence& s, std::int32_t row) {
+    return batch.slots[static_cast<std::size_t>(row)] - s.prefix;
+  }
+  static bool sees(std::span<const std::uint32_t> mask, std::int32_t column) {
+    return (mask[static_cast<std::size_t>(column / 32)] >> (column % 32) & 1U) != 0;
+  }
+  // The last scratch slot that a row sees before its own; -1: none.
+  static std::int32_t parent_of(std::span<const std::uint32_t> mask, std::int32_t column) {
+    while (--column >= 0 && !sees(mask, column)) {
+    }
+    return column;
+  }
+
+  template <class StoreT>
+  void require_paths(const StoreT& kv, const forward_batch_view& batch, const batch_sequence& s) {
+    if (s.prefix != kv.size(s.sequence)) {
+      raise<input_error>("sequence ", s.sequence, " of a pass has ", s.prefix, " committed rows, and the cache ",
+                         kv.size(s.sequence), ": a recurrent state is one of all of them.");
+    }
+    std::int32_t last = -1;
+    parents_.clear();
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      const std::int32_t column = column_of(batch, s, row);
+      if (column <= last)
+        raise<input_error>("row ", row, " has a cache slot that is not beyond that of the row before.");
+      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
+      // Of the columns before this pass the store knows the parents.
+      const std::int32_t first = column_of(batch, s, s.row_begin);
+      if (row == s.row_begin) {
+        for (std::int32_t i = 0; i < first; ++i) {
+          const std::int32_t parent = kv.parent(s.sequence, s.prefix + i) - s.prefix;
+          parents_.push_back(parent >= -1 && parent < i ? parent : no_row);
+        }
+      }
+      parents_.resize(static_cast<std::size_t>(column), no_row);
+      parents_.push_back(parent_of(mask, column));
+      std::int32_t seen = 0, on_path = 0;
+      for (const std::uint32_t word : mask)
+        seen += std::popcount(word);
+      std::int32_t at = column;
+      for (; at >= 0 && sees(mask, at); at = parents_[static_cast<std::size_t>(at)])
+        ++on_path;
+      if (at != -1 || seen != on_path)
+        raise<input_error>("row ", row, " sees tokens that are no path: a recurrent state is one of a path.");
+      last = column;
+    }
+  }
+
+  template <class StoreT>
+  void add(StoreT& kv, const forward_batch_view& batch, const batch_sequence& s) {
+    const std::int32_t base = s.prefix, first = column_of(batch, s, s.row_begin);
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      const std::int32_t parent = parent_of(batch.mask_of(s, row), column_of(batch, s, row));
+      kv.set_parent(s.sequence, batch.slots[static_cast<std::size_t>(row)], base + parent);
+    }
+    recurrent_walk walk{
+        .sequence = s.sequence, .begin = static_cast<std::int32_t>(steps_.size()), .end = 0, .start = 0};
+    walk.start = kv.state_at(s.sequence, base + seen_by_all(batch, s, first));
+    list_columns(batch, s);
+    for (std::int32_t slot = walk.start; slot < base; ++slot)
+      steps_.push_back({slot, -1, -1, -1});
+    for (std::int32_t column = (std::max)(0, walk.start - base); column < first; ++column) {
+      if (wanted_[static_cast<std::size_t>(column)] != 0) steps_.push_back({base + column, -1, -1, -1});
+    }
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row)
+      steps_.push_back({batch.slots[static_cast<std::size_t>(row)], row, -1, -1});
+    walk.end = static_cast<std::int32_t>(steps_.size());
+    place_states(kv, walk);
+    choose_held(kv, batch, walk);
+    // Where slots are computed anew, no state of what they were is left.
+    if (walk.hold < 0 && kv.state_at(s.sequence, kv.capacity()) > base + first) walk.hold = walk.start;
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      std::int32_t slot = batch.slots[static_cast<std::size_t>(row)];
+      for (std::size_t i = n_taps_; i-- > 0;) {
+        taps_[static_cast<std::size_t>(row) * n_taps_ + i] = slot;
+        if (slot >= 0) slot = kv.parent(s.sequence, slot);
+      }
+    }
+    walks_.push_back(walk);
+  }
+
+  // Leading scratch slots, `most` at most, that all rows see.
+  static std::int32_t seen_by_all(const forward_batch_view& batch, const batch_sequence& s, std::int32_t most) {
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
+      std::int32_t n = 0;
+      while (n < most && sees(mask, n))
+        ++n;
+      most = n;
+    }
+    return most;
+  }
+
+  // Scratch slots of earlier passes that rows of this one see.
+  void list_columns(const forward_batch_view& batch, const batch_sequence& s) {
+    const std::int32_t first = column_of(batch, s, s.row_begin);
+    wanted_.assign(static_cast<std::size_t>(first), 0);
+    for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
+      const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
+      for (std::int32_t column = 0; column < first; ++column)
+        if (sees(mask, column)) wanted_[static_cast<std::size_t>(column)] = 1;
+    }
+  }
+
+  // A memory for the state after each step: that before it, where nobody else begins there.
+  template <class StoreT>
+  void place_states(const StoreT& kv, const recurrent_walk& walk) {
+    const auto steps = std::span(steps_).subspan(static_cast<std::size_t>(walk.begin),
+                                                 static_cast<std::size_t>(walk.end - walk.begin));
+    const auto step_of = [&](std::int32_t slot) {
+      const auto found = std::lower_bound(steps.begin(), steps.end(), slot,
+                                          [](const recurrent_step& step, std::int32_t of) { return step.slot < of; });
+      return found - steps.begin();
+    };
+    befores_.assign(steps.size(), -1);
+    children_.assign(steps.size(), 0);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const std::int32_t parent = kv.parent(walk.sequence, steps[i].slot);
+      if (parent < walk.start) continue;
+      befores_[i] = static_cast<std::int32_t>(step_of(parent));
+      ++children_[static_cast<std::size_t>(befores_[i])];
+    }
+    free_.clear();
+    std::int32_t n = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      recurrent_step& step = steps[i];
+      if (befores_[i] >= 0) {
+        const auto before = static_cast<std::size_t>(befores_[i]);
+        step.from = steps[before].to;
+        if (--children_[before] == 0) free_.push_back(step.from);
+      }
+      if (free_.empty()) free_.push_back(n++);
+      step.to = free_.back();
+      free_.pop_back();
+      if (children_[i] == 0) free_.push_back(step.to);
+    }
+    n_memories_ = (std::max)(n_memories_, n);
+  }
+
+  // The state to be left: after what is certain to be committed, which is at least all that was, and of this pass the
+  // chain from its beginning up to the first row whose logits are asked for.
+  template <class StoreT>
+  void choose_held(const StoreT& kv, const forward_batch_view& batch, recurrent_walk& walk) {
+    if (walk.start > kv.size(walk.sequence)) return;  // the other state is the last one of what is committed
+    std::int32_t before = walk.start - 1;
+    for (std::int32_t i = walk.begin; i < walk.end; ++i) {
+      const recurrent_step& step = steps_[static_cast<std::size_t>(i)];
+      if (step.slot != before + 1 || kv.parent(walk.sequence, step.slot) != before) return;
+      before = step.slot;
+      walk.hold = step.slot + 1;
+      walk.hold_after = i - walk.begin;
+      if (step.row >= 0 && std::binary_search(batch.outputs.begin(), batch.outputs.end(), step.row)) return;
+    }
+  }
+
+  std::size_t n_taps_ = 0;
+  std::vector<recurrent_walk> walks_;
+  std::vector<recurrent_step> steps_;
+  std::vector<std::int32_t> taps_;  // [n_rows][n_taps]
+  std::int32_t n_memories_ = 0;
+  std::vector<std::int32_t> parents_;   // while masks are checked: by column
+  std::vector<char> wanted_;            // by column
+  std::vector<std::int32_t> befores_;   // the step before each
+  std::vector<std::int32_t> children_;  // steps to come after each
+  std::vector<std::int32_t> free_;
+};
+
+}  // namespace espalier::detail

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSL-1.0
+// Models with recurrent layers: whoever serves them, what goes back and forth, and what cannot be done with them.
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "allocations.hpp"
+#include "catch.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/saved_sequence.hpp"
+#include "espalier/model/llama/host_cache.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "llama_driver.hpp"
+#include "model_writer.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+
+namespace {
+
+constexpr int positions = 400;
+
+model_config shape() {
+  return model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, positions), "config.json");
+}
+
+llama_backend random_hybrid(float noise) {
+  const model_config config = shape();
+  return model_writer::backend(config, model_writer::random_hybrid(config, 1, noise), {.threads = 1, .max_rows = 96});
+}
+
+// Room for passes of a few dozens, so that rows are overwritten before a text ends.
+recurrent_kv small_cache(int n_sequences = 1) {
+  return host_cache(shape(), n_sequences, positions, {.rows = 128});
+}
+
+// Fails in one of its passes, before it or after.
+struct broken_pass : std::exception {};
+struct faulty_backend {
+  llama_backend& model;
+  int fail_at = -1;
+  bool after = false;
+  int calls = 0;
+
+  std::int32_t vocab_size() const { return model.vocab_size(); }
+  std::int32_t max_rows() const { return model.max_rows(); }
+  std::int32_t max_positions() const { return model.max_positions(); }
+  logits_view forward(recurrent_kv& kv, const forward_batch_view& batch) {
+    const bool fails = calls++ == fail_at;
+    if (fails && !after) throw broken_pass();
+    const logits_view logits = model.forward(kv, batch);
+    if (fails) throw broken_pass();
+    return logits;
+  }
+};
+
+// A decoder, its draft, and how often a part may fail.
+struct composition {
+  llama_backend target = random_hybrid(0), draft = random_hybrid(0.2F);
+  faulty_backend faulty{target}, faulty_draft{draft};
+  recurrent_kv kv = small_cache();
+  autoregressive<faulty_backend&, recurrent_kv> drafter{faulty_draft, small_cache()};
+
+  auto decoder() {
+    return make_decoder(drafter, dynatree({.budget = 12}), greedy(), kv, faulty, {.prefill_chunk = 20});
+  }
+};
+
+std::vector<token_id> text_of(const auto& decode) {
+  return {decode.current().tokens().begin(), decode.current().tokens().end()};
+}
+
+std::vector<token_id> prompt_of(int n) {
+  std::vector<token_id> prompt;
+  for (int i = 0; i < n; ++i)
+    prompt.push_back((7 * i + i * i) % 40);
+  return prompt;
+}
+
+std::vector<token_id> plain_text(const std::vector<token_id>& prompt, int n) {
+  llama_backend model = random_hybrid(0);
+  recurrent_kv kv = small_cache();
+  std::vector<token_id> text = prompt;
+  std::vector<llama_driver::row_type> rows = llama_driver::plainly(model, kv, text);
+  for (int i = 0; i < n; ++i) {
+    const llama_driver::row_type& row = rows.back();
+    text.push_back(static_cast<token_id>(std::max_element(row.begin(), row.end()) - row.begin()));
+    rows = llama_driver::plainly(model, kv, std::span(text).last(1));
+  }
+  return text;
+}
+
+// The row that a drafter gives after a text.
+std::vector<float> drafted_by(auto& drafter, const std::vector<token_id>& text) {
+  tree<> t(4);
+  t.reset(text.back(), 4);
+  const node_id root[] = {root_node};
+  drafter.begin(text);
+  drafter.propose(t, root);
+  const auto row = drafter.rows().row(root_node);
+  return {row.begin(), row.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a hybrid gives the same bits on one thread and on three, for wide heads too") {
+  const std::string text = hybrid_tensors::config_text(50, 128, 2, 4, 2, 96, 2, 144, 64);
+  const model_config config = model_config::parse(text, "config.json");
+  CHECK(config.mamba.head_dim == 128);
+  const model_writer::file_text file = model_writer::random_hybrid(config, 3);
+  llama_backend one = model_writer::backend(config, file, {.threads = 1}),
+                three = model_writer::backend(config, file, {.threads = 3});
+  std::mt19937 random(4);
+  const auto tokens = llama_driver::random_tokens(random, 30, 50);
+  auto kv_one = llama_driver::cache_for(one, 64), kv_three = llama_driver::cache_for(three, 64);
+  CHECK(llama_driver::plainly(one, kv_one, tokens) == llama_driver::plainly(three, kv_three, tokens));
+}
+
+TEST_CASE("a text of a hybrid goes on where a part failed, before its pass or after") {
+  const std::vector<token_id> prompt = prompt_of(120);
+  const std::vector<token_id> expected = plain_text(prompt, 40);
+  int failures = 0;
+  for (const bool target_fails : {true, false}) {
+    for (const bool after : {true, false}) {
+      for (int n = 0; n < 24; n += target_fails ? 1 : 3) {
+        composition c;
+        faulty_backend& faulty = target_fails ? c.faulty : c.faulty_draft;
+        faulty.fail_at = n;
+        faulty.after = after;
+        auto decode = c.decoder();
+        decode.begin(prompt, {.max_tokens = 40});
+        for (bool more = true; more;) {
+          try {
+            more = decode.step();
+          } catch (const broken_pass&) {
+            ++failures;
+          }
+        }
+        CHECK(text_of(decode) == expected);
+      }
+    }
+  }
+  CHECK(failures > 40);
+}
+
+TEST_CASE("texts of a hybrid are edited, resumed, saved and loaded") {
+  composition c;
+  auto decode = c.decoder();
+  std::vector<token_id> prompt = prompt_of(120);
+  const auto require_text = [&](int n) {
+    decode.begin(prompt, {.max_tokens = n});
+    while (decode.step()) {
+    }
+    CHECK(text_of(decode) == plain_text(prompt, n));
+  };
+  require_text(30);
+  prompt.resize(113);  // what is before it is read again
+  require_text(30);
+  prompt[3] = 39;
+  require_text(20);
+  // The next turn reads only what is new, and so does a text that was saved with its rows.
+  const int calls = c.faulty.calls;
+  decode.resume(prompt_of(3), {.max_tokens = 1});
+  while (decode.step()) {
+  }
+  CHECK(c.faulty.calls == calls + 1);
+  std::vector<std::byte> bytes;
+  write_sequence(c.kv, 0, bytes);
+  const std::vector<token_id> text = text_of(decode);
+  c.kv.truncate(0, 0);
+  read_sequence(c.kv, 0, bytes);
+  const int before = c.faulty.calls;
+  decode.begin(text, {.max_tokens = 12});
+  decode.step();
+  CHECK(c.faulty.calls == before + 1);
+  CHECK(c.kv.size(0) > static_cast<int>(text.size()) - 1);
+  while (decode.step()) {
+  }
+  CHECK(text_of(decode) == plain_text(text, 12));
+}
+
+TEST_CASE("a draft that is rejected leaves the state of what was committed") {
+  llama_backend target = random_hybrid(0), draft = random_hybrid(0.5F);
+  const std::vector<token_id> prompt = prompt_of(200);
+  recurrent_kv kv = small_cache();
+  autoregressive drafter(draft, small_cache());
+  auto decode = make_decoder(drafter, chain({.length = 4}), greedy(), kv, target, {.prefill_chunk = 20});
+  decode.begin(prompt, {.max_tokens = 60});
+  int n_rejected = 0;
+  while (decode.step()) {
+    if (decode.last_round().committed.empty()) continue;
+    n_rejected += decode.last_round().committed.size() < 5 ? 1 : 0;
+    // What it drafts next is what a drafter says that has read the text anew.
+    const std::vector<token_id> text = text_of(decode);
+    autoregressive fresh(draft, small_cache());
+    fresh.reserve(4);
+    CHECK(drafted_by(drafter, text) == drafted_by(fresh, text));
+  }
+  CHECK(n_rejected > 5);
+  CHECK(text_of(decode) == plain_text(prompt, 60));
+}
+
+TEST_CASE("a round of a hybrid allocates nothing") {
+  composition c;
+  auto decode = c.decoder();
+  decode.begin(prompt_of(120), {.max_tokens = 60});
+  for (int i = 0; i < 6; ++i)
+    decode.step();
+  const allocation_count allocated;
+  while (decode.step()) {
+  }
+  CHECK(allocated.so_far() == 0);
+}
+
+TEST_CASE("several texts of a hybrid are written in one pass, each with its own state") {
+  llama_backend target = random_hybrid(0), draft = random_hybrid(0.2F);
+  recurrent_kv kv = small_cache(3), draft_kv = small_cache(3);
+  autoregressive drafter(draft, draft_kv);
+  auto decode =
+      make_batch_decoder(drafter, dynatree({.budget = 8}), greedy(), kv, target, {.max_texts = 3, .prompt_rows = 24});
+  std::map<text_id, std::vector<token_id>> expected;
+  for (const int n : {5, 140, 1, 123, 9}) {
+    const std::vector<token_id> prompt = prompt_of(n);
+    expected[decode.add(prompt, {.max_tokens = 20})] = plain_text(prompt, 20);
+  }
+  std::size_t n_ended = 0;
+  while (!decode.idle()) {
+    for (const text_event& e : decode.step()) {
+      REQUIRE_FALSE(e.error);
+      if (e.round.state == status::running) continue;
+      const auto tokens = decode.current(e.id).tokens();
+      CHECK(std::vector<token_id>(tokens.begin(), tokens.end()) == expected.at(e.id));
+      ++n_ended;
+    }
+  }
+  CHECK(n_ended == expected.size());
+}
+
+TEST_CASE("what cannot be done with a recurrent state is an error that names it") {
+  llama_backend model = random_hybrid(0);
+  const auto message = [&](auto& kv, auto&& fill) {
+    forward_batch batch;
+    fill(batch);
+    return message_of<input_error>([&] { model.forward(kv, batch.view()); });
+  };
+  const auto one_row = [](forward_batch& batch) {
+    batch.begin_sequence(0, 0, 1);
+    batch.add_row(1, 0, 0, true);
+  };
+  contiguous_kv rows(1, model.config().kv_size(), 1, 16);
+  CHECK(message(rows, one_row) ==
+        "the model has 2 recurrent layers, but the cache keeps keys and values alone: it needs one that keeps states, "
+        "such as recurrent_kv.");
+  recurrent_shape other = model.config().recurrent_shape();
+  other.layers = 1;
+  recurrent_kv wrong(1, model.config().kv_size(), other, 1, 16);
+  CHECK(says(message(wrong, one_row), "the cache keeps states of 1 recurrent layers", "the model has 2 of"));
+  recurrent_kv kv = small_cache();
+  kv.append(0, 4);
+  CHECK(message(kv, [](forward_batch& batch) {
+          batch.begin_sequence(0, 0, 4);
+          batch.add_row(1, 0, 0, true);
+          batch.add_row(2, 1, 1, true);
+          batch.add_row(3, 2, 2, true).include_first(2);  // both of them, which are siblings
+        }) == "row 2 sees tokens that are no path: a recurrent state is one of a path.");
+  CHECK(message(kv, [](forward_batch& batch) {
+          batch.begin_sequence(0, 0, 4);
+          batch.add_row(1, 0, 1, true);
+          batch.add_row(2, 1, 0, true);
+        }) == "row 1 has a cache slot that is not beyond that of the row before.");
+  CHECK(says(message(kv,
+                     [](forward_batch& batch) {
+                       batch.begin_sequence(0, 2, 1);
+                       batch.add_row(1, 2, 0, true);
+                     }),
+             "sequence 0 of a pass has 2 committed rows, and the cache 0"));
+  kv.truncate(0, 0);
+  // Too few rows for the rounds.
+  llama_backend draft = random_hybrid(0.2F);
+  recurrent_kv few = host_cache(shape(), 1, positions, {.rows = 40});
+  CHECK(message_of<option_error>([&] {
+          autoregressive drafter(draft, small_cache());
+          make_decoder(drafter, dynatree({.budget = 12}), greedy(), few, model);
+        }) == "option rows is 40, but passes of 76 tokens need 152: a recurrent state may be one pass behind.");
+  CHECK(says(message_of<option_error>([&] {
+               autoregressive drafter(draft, host_cache(shape(), 1, positions, {.rows = 40}));
+               drafter.reserve(12);
+             }),
+             "option rows is 40, but passes of 64 tokens need 128"));
+}
