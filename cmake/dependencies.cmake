@@ -142,6 +142,17 @@ function(espalier_find_llama_cpp)
   endif()
 endfunction()
 
+# xgrammar, as the target xgrammar. What needs it is left out where it is not: `./run with-xgrammar` builds it.
+function(espalier_find_xgrammar)
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
+  find_package(XGrammar MODULE QUIET)
+  get_property(said GLOBAL PROPERTY espalier_no_xgrammar)
+  if(NOT TARGET xgrammar AND NOT said)
+    set_property(GLOBAL PROPERTY espalier_no_xgrammar TRUE)
+    message(STATUS "xgrammar was not found: what needs it is left out (./run with-xgrammar builds it)")
+  endif()
+endfunction()
+
 # LibTorch, for espalier::torch: that of Python's package torch, or else the system's (libtorch-dev). Torch's own CMake package would
 # look for every part of the CUDA toolkit that it was built with. What needs LibTorch is left out where it is not.
 set(ESPALIER_TORCH "" CACHE PATH "The folder of Python's package torch, with include and lib in it; empty: where Python finds it")

@@ -345,6 +345,12 @@ set(espalier_llama_cpp_headers
   include/espalier/model/llama_cpp/server_answer.hpp
 )
 
+# espalier::xgrammar: adds xgrammar to core.
+set(espalier_xgrammar_headers
+  include/espalier/constraint/ebnf_grammar.hpp
+  include/espalier/constraint/ebnf_grammar/token_path.hpp
+)
+
 # espalier::torch: adds LibTorch to files.
 set(espalier_torch_headers
   include/espalier/model/torch/torch_backend.hpp

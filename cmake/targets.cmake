@@ -6,6 +6,7 @@
 # espalier::files          JSON and safetensors files: nlohmann-json
 # espalier::llama          the library's own transformer on the host: files, threads
 # espalier::llama_cpp      models that llama.cpp runs: llama.cpp
+# espalier::xgrammar       grammars that say what may be written: xgrammar
 # espalier::torch          modules of PyTorch: LibTorch, files
 # espalier::tokenizer      tokenizers and chat templates of model files: PCRE2, utf8proc, SentencePiece, files
 # espalier::cuda           the round on the device: CUDA runtime, CUB
@@ -36,6 +37,7 @@ espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
 espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
+espalier_target(espalier_xgrammar "${espalier_xgrammar_headers}" EXPORT_NAME xgrammar LINK espalier::core xgrammar)
 # Here LibTorch is what espalier_find_torch() finds, or what the project around this one has found; installed, it is Torch's package.
 add_library(espalier_libtorch INTERFACE)
 if(TARGET torch)

@@ -9,7 +9,8 @@ endmacro()
 
 set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
   ${espalier_views_headers}
-  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_torch_headers}
+  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_xgrammar_headers}
+  ${espalier_torch_headers}
   ${espalier_tokenizer_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers} ${espalier_cuda_llama_headers}
   ${espalier_cuda_torch_headers})
 
@@ -333,6 +334,9 @@ foreach(header IN LISTS present)
     endif()
     if(line MATCHES "<(llama|ggml|gguf)[a-z-]*[.]h>" AND NOT header IN_LIST espalier_llama_cpp_headers)
       breach("${header} includes llama.cpp, but is not a header of espalier::llama_cpp")
+    endif()
+    if(line MATCHES "<(xgrammar|dlpack)/" AND NOT header IN_LIST espalier_xgrammar_headers)
+      breach("${header} includes xgrammar, but is not a header of espalier::xgrammar")
     endif()
     if(line MATCHES "<(torch|ATen|c10)/" AND NOT header IN_LIST espalier_torch_headers
         AND NOT header IN_LIST espalier_cuda_torch_headers)

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <dlpack/dlpack.h>
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/constraint.hpp"
+#include "espalier/constraint/ebnf_grammar/token_path.hpp"
+#include "espalier/constraint/vocabulary_trie.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+
+namespace espalier {
+
+//! The Constraint of a grammar, by the library xgrammar: texts that the rule `root` derives. Rules may contain
+//! themselves, as they must for brackets that match.
+//!
+//!   constrained(ebnf_grammar("root ::= \"(\" root \")\" | [a-z]+", vocabulary));
+//!
+//! Rules are name ::= expression, of "texts" with escapes, classes [a-z] and [^...], names, groups, |, * + ? {m} {m,}
+//! {m,n}, and comments after #: the notation of xgrammar, which holds that of llama.cpp's grammars but for its tokens.
+//!
+//! A state is the path that leads to it, and costs nothing until it is asked about: then xgrammar's matcher is moved
+//! there, back to where the two paths part and on from there. A copy has a matcher of its own, so each text has, and
+//! copies may be used by several threads, one each.
+//!
+//! Complexity  construction: the masks of all places in the grammar, with a thread for each core.
+//!             allowed: moving as above, O(bytes) of the tokens on the way where the grammar is unambiguous, then one
+//!             mask; the last max_masks are kept, of vocab / 8 bytes each. Copying: O(bytes of the path it is at)
+//! Law         Constraint's. Of a rule that never ends, as root ::= "a" root, texts are written that have no end
+//! Errors      input_error for a text that is no grammar, with line and column and what xgrammar expects there, for a
+//!             rule that is missing, and where these tokens can write none of the grammar's texts
+//! Source      Dong et al., XGrammar (arXiv 2411.15100)
+class ebnf_grammar {
+ public:
+  using state_type = token_path;
+  static constexpr std::size_t max_masks = 256;
+
+  ebnf_grammar(std::string_view grammar, vocabulary_trie vocabulary, const std::string& root = "root")
+      : vocabulary_(std::move(vocabulary)),
+        matcher_(compiled(grammar, vocabulary_, root)),
+        masks_decide_(grammar.find("max_tokens") != std::string_view::npos) {
+    const std::span<const std::uint32_t> first = allowed(start());
+    if (std::all_of(first.begin(), first.end(), [](std::uint32_t word) { return word == 0; }))
+      raise<input_error>("the grammar has no text that begins with any of the vocabulary's tokens.");
+  }
+
+  ebnf_grammar(const ebnf_grammar& other)
+      : vocabulary_(other.vocabulary_),
+        matcher_(other.matcher_.Fork()),
+        at_(other.at_),
+        masks_decide_(other.masks_decide_) {}
+  ebnf_grammar(ebnf_grammar&&) = default;
+  ebnf_grammar& operator=(const ebnf_grammar& other) {
+    if (this != &other) *this = ebnf_grammar(other);
+    return *this;
+  }
+  ebnf_grammar& operator=(ebnf_grammar&&) = default;
+  ~ebnf_grammar() = default;
+
+  state_type start() const { return {}; }
+  state_type advance(const state_type& state, token_id token) const { return {state, token}; }
+
+  std::span<const std::uint32_t> allowed(const state_type& state) {
+    const auto known = masks_.find(state.identity());
+    if (known != masks_.end()) return known->second.words;
+    if (masks_.size() >= max_masks) masks_.clear();
+    mask& result = masks_[state.identity()];
+    result.state = state;
+    if (move_to(state)) fill(result.words);
+    return result.words;
+  }
+
+ private:
+  struct mask {
+    token_path state;  // while it is kept, no other path has its identity
+    std::vector<std::uint32_t> words;
+  };
+
+  static xgrammar::GrammarMatcher compiled(std::string_view grammar, const vocabulary_trie& vocabulary,
+                                           const std::string& root) {
+    const std::size_t zero = grammar.find('\0');
+    if (zero != std::string_view::npos) raise<input_error>("the grammar has a byte of zero at position ", zero, ".");
+    std::vector<std::string> pieces;
+    for (token_id t = 0; t < vocabulary.size(); ++t)
+      pieces.push_back(vocabulary.piece(t));
+    const std::vector<std::int32_t> ends(vocabulary.ends().begin(), vocabulary.ends().end());
+    const int threads = (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()));
+    try {
+      const xgrammar::TokenizerInfo tokens(pieces, xgrammar::VocabType::RAW, std::nullopt, ends);
+      xgrammar::GrammarCompiler compiler(tokens, threads, false);
+      return xgrammar::GrammarMatcher(compiler.CompileGrammar(std::string(grammar), root));
+    } catch (const std::exception& refusal) {
+      raise<input_error>("this is no grammar: ", reason(refusal.what()));
+    }
+  }
+
+  // What xgrammar says, without the time and the place in its own sources: [12:34:56] /a/file.cc:78: this alone.
+  static std::string reason(std::string_view what) {
+    if (what.starts_with('[')) {
+      const std::size_t place = what.find(".cc:");
+      const std::size_t message = place == std::string_view::npos ? place : what.find(": ", place);
+      if (message != std::string_view::npos) what.remove_prefix(message + 2);
+    }
+    while (!what.empty() && (what.back() == '\n' || what.back() == '.'))
+      what.remove_suffix(1);
+    return std::string(what) + ".";
+  }
+
+  // Moves the matcher to a path, or as far as it is allowed: whether that is all of it.
+  bool move_to(const token_path& target) {
+    ahead_.clear();
+    token_path common = target;
+    for (; common.size() > at_.size(); common = common.before())
+      ahead_.push_back(common);
+    std::int32_t back = 0;
+    for (; at_.size() > common.size(); at_ = at_.before())
+      ++back;
+    while (!(at_ == common)) {
+      ahead_.push_back(common);
+      common = common.before();
+      at_ = at_.before();
+      ++back;
+    }
+    if (back > 0) matcher_.Rollback(back);
+    for (; !ahead_.empty(); ahead_.pop_back()) {
+      if (!accept(ahead_.back().token())) return false;
+      at_ = ahead_.back();
+    }
+    return !matcher_.IsTerminated();
+  }
+
+  bool accept(token_id token) {
+    if (token < 0 || token >= vocabulary_.size() || matcher_.IsTerminated()) return false;
+    const auto ends = vocabulary_.ends();
+    if (vocabulary_.piece(token).empty() && std::find(ends.begin(), ends.end(), token) == ends.end()) return false;
+    if (masks_decide_) fill(unused_);  // a rule that is over its max_tokens ends where a mask was asked for
+    return matcher_.AcceptToken(token);
+  }
+
+  void fill(std::vector<std::uint32_t>& words) {
+    words.assign((static_cast<std::size_t>(vocabulary_.size()) + 31) / 32, 0);
+    std::int64_t shape = static_cast<std::int64_t>(words.size());
+    std::int64_t stride = 1;
+    DLTensor tensor{words.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &shape, &stride, 0};
+    matcher_.FillNextTokenBitmask(&tensor);
+  }
+
+  vocabulary_trie vocabulary_;
+  xgrammar::GrammarMatcher matcher_;
+  token_path at_;  // where the matcher is
+  bool masks_decide_;
+  std::unordered_map<const void*, mask> masks_;
+  std::vector<token_path> ahead_;
+  std::vector<std::uint32_t> unused_;
+};
+
+static_assert(Constraint<ebnf_grammar>);
+
+}  // namespace espalier
