@@ -121,6 +121,7 @@ TEST_CASE("states of a tree are asked for in any order, of any copy") {
     const std::size_t parent = below(states.size());
     ebnf_grammar of_parent = shared;
     auto allowed = tokens_of(of_parent.allowed(states[parent]), vocabulary.size());
+    allowed.insert(allowed.end(), {'a', 'b'});  // forbidden at times, as here where a rule is at its max_tokens
     allowed.push_back(
         static_cast<token_id>(below(static_cast<std::size_t>(vocabulary.size()))));  // most often forbidden
     const token_id token = allowed[below(allowed.size())];
