@@ -31,6 +31,12 @@ using models::read_number;
 using models::read_option;
 using models::refuse;
 
+#if defined(GENERATE_HAS_XGRAMMAR)
+constexpr bool has_xgrammar = true;
+#else
+constexpr bool has_xgrammar = false;
+#endif
+
 void add_text(CLI::App& app, arguments& result) {
   constexpr auto group = "Text";
   flags f(app);
@@ -58,6 +64,15 @@ void add_text(CLI::App& app, arguments& result) {
         });
   f.add(group, "--json-schema", "FILE", "write JSON that this schema describes",
         [&](const std::string& path) { result.json_schema = path; });
+  f.add(group, "--grammar", "FILE", "write what this grammar derives from its rule root (xgrammar's EBNF)",
+        [&](const std::string& path) {
+          if (!has_xgrammar) {
+            throw usage_error(
+                "--grammar needs xgrammar, without which this program was built: ./run with-xgrammar generate fetches "
+                "it and builds the program with it, as CMake does where CMAKE_PREFIX_PATH names its folder.");
+          }
+          result.grammar = path;
+        });
 }
 
 // A flag that names parts of the registry: one of them, or to compare a list with commas.
@@ -251,12 +266,16 @@ void check(const arguments& result) {
         "do not go with it.");
   }
   if (result.raw && !result.system.empty()) throw usage_error("--system says something in a chat, which --raw is not.");
-  if (!result.regex.empty() && !result.json_schema.empty())
-    throw usage_error("--regex and --json-schema do not go together.");
-  if (result.constrains() && result.device == device_kind::cuda) {
-    throw usage_error(fmt::format("--{} chooses tokens on the host: it does not go with --device cuda.",
-                                  result.regex.empty() ? "json-schema" : "regex"));
+  std::vector<std::string> constraints;
+  const std::pair<const char*, const std::string&> rules[] = {
+      {"--regex", result.regex}, {"--json-schema", result.json_schema}, {"--grammar", result.grammar}};
+  for (const auto& [flag, value] : rules) {
+    if (!value.empty()) constraints.emplace_back(flag);
   }
+  if (constraints.size() > 1)
+    throw usage_error(fmt::format("{} and {} do not go together.", constraints[0], constraints[1]));
+  if (!constraints.empty() && result.device == device_kind::cuda)
+    throw usage_error(constraints[0] + " chooses tokens on the host: it does not go with --device cuda.");
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }

@@ -64,7 +64,8 @@ struct arguments {
   std::int32_t max_tokens = 128;
   std::string regex;        //!< that texts match; empty: any
   std::string json_schema;  //!< a file with the schema of what is written; empty: any
-  bool constrains() const { return !regex.empty() || !json_schema.empty(); }
+  std::string grammar;      //!< a file with the grammar of what is written; empty: any
+  bool constrains() const { return !regex.empty() || !json_schema.empty() || !grammar.empty(); }
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for the method

@@ -12,31 +12,43 @@
 #include "espalier/constraint/json_schema.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
+#include "espalier/core/error.hpp"
 
 namespace generate {
 
 namespace {
 
-std::string text_of_file(const std::string& path) {
+std::string text_of_file(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (!(text << file.rdbuf())) throw usage_error(fmt::format("--json-schema {} cannot be read.", path));
+  if (!(text << file.rdbuf())) throw usage_error(fmt::format("{} {} cannot be read.", flag, path));
   return text.str();
+}
+
+text_rule rule_of(const arguments& asked, const espalier::vocabulary_trie& vocabulary) {
+#if defined(GENERATE_HAS_XGRAMMAR)
+  if (!asked.grammar.empty()) {
+    const std::string text = text_of_file("--grammar", asked.grammar);
+    try {
+      return text_rule(espalier::ebnf_grammar(text, vocabulary));
+    } catch (const espalier::input_error& error) {
+      throw espalier::input_error(fmt::format("--grammar {}: {}", asked.grammar, error.what()));
+    }
+  }
+#endif
+  if (!asked.regex.empty()) return text_rule(espalier::regular_expression(asked.regex, vocabulary));
+  return text_rule(espalier::json_schema(text_of_file("--json-schema", asked.json_schema), vocabulary));
 }
 
 }  // namespace
 
 text_constraint constraint_of(const text_task& work) {
   // The arguments and the tokenizer are the same for all texts, and what one text has found serves the next.
-  static std::optional<espalier::token_automaton> automaton;
+  static std::optional<text_rule> rule;
   const arguments& asked = work.arguments;
   if (!asked.constrains()) return {};
-  if (!automaton) {
-    const espalier::vocabulary_trie vocabulary = models::vocabulary_of(work.text);
-    automaton = asked.regex.empty() ? espalier::json_schema(text_of_file(asked.json_schema), vocabulary)
-                                    : espalier::regular_expression(asked.regex, vocabulary);
-  }
-  return text_constraint(*automaton);
+  if (!rule) rule = rule_of(asked, models::vocabulary_of(work.text));
+  return text_constraint(*rule);
 }
 
 }  // namespace generate

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "espalier/constraint/token_automaton.hpp"
 #include "espalier/processor/constrained.hpp"
+#include "text_rule.hpp"
 #include "text_task.hpp"
 
 namespace generate {
 
-using text_constraint = espalier::constrained<espalier::token_automaton>;
+using text_constraint = espalier::constrained<text_rule>;
 
 //! What the arguments let a text be: anything, where they do not say.
 //!
-//! Errors      input_error for a pattern or schema that is none; usage_error for a file that cannot be read
+//! Errors      input_error for a pattern, schema or grammar that is none; usage_error for a file that cannot be read
 text_constraint constraint_of(const text_task& work);
 
 }  // namespace generate

@@ -24,7 +24,7 @@ namespace espalier {
 //!   A state knows nothing of other states: those of a tree's paths are all asked for in any order.
 //!   A copy of the constraint has the same states.
 //! Models
-//!   token_automaton, which regular_expression() makes
+//!   token_automaton, which regular_expression() and json_schema() make; ebnf_grammar
 template <class ConstraintT>
 concept Constraint = std::copyable<ConstraintT> && std::copyable<typename ConstraintT::state_type> &&
     requires(ConstraintT& constraint, const typename ConstraintT::state_type& state, token_id token) {

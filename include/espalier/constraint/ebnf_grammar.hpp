@@ -30,7 +30,7 @@ namespace espalier {
 //!   constrained(ebnf_grammar("root ::= \"(\" root \")\" | [a-z]+", vocabulary));
 //!
 //! Rules are name ::= expression, of "texts" with escapes, classes [a-z] and [^...], names, groups, |, * + ? {m} {m,}
-//! {m,n}, and comments after #: the notation of xgrammar, which holds that of llama.cpp's grammars but for its tokens.
+//! {m,n}, and comments after #: the notation of xgrammar, much like that of llama.cpp's grammars.
 //!
 //! A state is the path that leads to it, and costs nothing until it is asked about: then xgrammar's matcher is moved
 //! there, back to where the two paths part and on from there. A copy has a matcher of its own, so each text has, and

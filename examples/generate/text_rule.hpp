@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/constraint/token_automaton.hpp"
+
+#if defined(GENERATE_HAS_XGRAMMAR)
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "espalier/concepts/constraint.hpp"
+#include "espalier/constraint/ebnf_grammar.hpp"
+#include "espalier/core/token.hpp"
+#endif
+
+namespace generate {
+
+#if defined(GENERATE_HAS_XGRAMMAR)
+
+//! The Constraint that the arguments ask for: an expression's or a schema's automaton, or a grammar.
+class text_rule {
+ public:
+  using state_type = std::variant<espalier::token_automaton::state_type, espalier::ebnf_grammar::state_type>;
+
+  explicit text_rule(espalier::token_automaton automaton) : rule_(std::move(automaton)) {}
+  explicit text_rule(espalier::ebnf_grammar grammar) : rule_(std::move(grammar)) {}
+
+  state_type start() {
+    return std::visit([](auto& rule) -> state_type { return rule.start(); }, rule_);
+  }
+  state_type advance(const state_type& state, espalier::token_id token) {
+    return std::visit([&](auto& rule) -> state_type { return rule.advance(of(rule, state), token); }, rule_);
+  }
+  std::span<const std::uint32_t> allowed(const state_type& state) {
+    return std::visit([&](auto& rule) { return rule.allowed(of(rule, state)); }, rule_);
+  }
+
+ private:
+  template <class RuleT>
+  static const typename RuleT::state_type& of(const RuleT&, const state_type& state) {
+    return std::get<typename RuleT::state_type>(state);
+  }
+
+  std::variant<espalier::token_automaton, espalier::ebnf_grammar> rule_;
+};
+
+static_assert(espalier::Constraint<text_rule>);
+
+#else
+
+using text_rule = espalier::token_automaton;
+
+#endif
+
+}  // namespace generate
