@@ -4,17 +4,21 @@
 // integers.
 //
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
+//                            [--llama-cpp FILE,...]
 //
 // Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, beside what the machine
 // can read and multiply at the same time, and, on a text, the mean loss. Passes are measured in turns, in processor
-// time divided by the threads, so that other programs count little.
+// time divided by the threads, so that other programs count little. Where it is built with llama.cpp, that runs files
+// of its own choice of weights in the same turns.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -34,6 +38,10 @@
 #include "memory_reader.hpp"
 #include "reading_pass.hpp"
 
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+#include "espalier/model/llama_cpp/llama_cpp_backend.hpp"
+#endif
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -45,6 +53,7 @@ using namespace espalier;
 struct settings {
   std::string model = ESPALIER_BENCH_MODELS "/target";
   std::string text;
+  std::vector<std::string> llama_cpp;
   std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64};
   int rounds = 30;
   int context = 64;
@@ -62,7 +71,29 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-//! One form of the model, its cache, and what was measured.
+//! A model that can run, and its cache, which holds one text.
+template <class BackendT, class StoreT>
+struct loaded_model {
+  BackendT backend;
+  StoreT kv;
+  forward_batch batch{};
+
+  //! A pass over a chain of tokens after the cache, which keeps them only if asked to.
+  logits_view pass(std::span<const token_id> tokens, bool keep) {
+    const int n = static_cast<int>(tokens.size()), first = kv.size(0);
+    batch.clear();
+    batch.begin_sequence(0, first, n);
+    kv.append(0, n);
+    batch.add_chain(tokens, first, n);
+    const logits_view logits = backend.forward(kv, batch.view());
+    std::vector<std::int32_t> kept(keep ? tokens.size() : 0);
+    std::iota(kept.begin(), kept.end(), 0);
+    kv.commit(0, kept);
+    return logits;
+  }
+};
+
+//! One form of the model, and what was measured.
 class form {
  public:
   static constexpr int window = 256;  // tokens of a pass over a text
@@ -70,49 +101,76 @@ class form {
   form(const char* name, const settings& s, llama_options options) : name_(name) {
     const double begin = processor_milliseconds();
     options.threads = s.threads;
-    options.max_rows = std::max(window, *std::max_element(s.rows.begin(), s.rows.end()));
-    backend_ = std::make_unique<llama_backend>(llama_backend::load(s.model, options));
+    options.max_rows = longest_pass(s);
+    llama_backend backend = llama_backend::load(s.model, options);
     load_seconds_ = (processor_milliseconds() - begin) * 1e-3;
-    const int most = std::max(s.context + options.max_rows, window);
-    kv_ = std::make_unique<contiguous_kv>(backend_->config().n_layers, backend_->config().kv_size(), 1, most);
+    megabytes_ = static_cast<double>(backend.weight_bytes()) * 1e-6;
+    vocab_size_ = backend.vocab_size();
+    contiguous_kv kv(backend.config().n_layers, backend.config().kv_size(), 1, capacity(s));
+    take(std::make_shared<loaded_model<llama_backend, contiguous_kv>>(std::move(backend), std::move(kv)));
   }
 
-  const char* name() const { return name_; }
-  double load_seconds() const { return load_seconds_; }
-  double megabytes() const { return static_cast<double>(backend_->weight_bytes()) * 1e-6; }
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+  form(const std::string& path, const settings& s)
+      : name_("llama.cpp, " + std::filesystem::path(path).filename().string()) {
+    const double begin = processor_milliseconds();
+    const llama_cpp_model model(path, {.threads = s.threads, .max_rows = longest_pass(s)});
+    load_seconds_ = (processor_milliseconds() - begin) * 1e-3;
+    megabytes_ = static_cast<double>(llama_model_size(model.loaded()->get())) * 1e-6;
+    vocab_size_ = model.vocab_size();
+    take(std::make_shared<loaded_model<llama_cpp_backend, llama_cpp_kv>>(
+        llama_cpp_backend(model), llama_cpp_kv(model, {.capacity = capacity(s)})));
+  }
+#endif
 
-  void forget() { kv_->truncate(0, 0); }
+  const char* name() const {
+    return name_.c_str();
+  }
+  double load_seconds() const {
+    return load_seconds_;
+  }
+  double megabytes() const {
+    return megabytes_;
+  }
 
-  //! A pass over a chain of tokens after the cache, which keeps them only if asked to.
+  void forget() {
+    forget_();
+  }
   logits_view pass(std::span<const token_id> tokens, bool keep = false) {
-    const int n = static_cast<int>(tokens.size()), first = kv_->size(0);
-    batch_.clear();
-    batch_.begin_sequence(0, first, n);
-    kv_->append(0, n);
-    batch_.add_chain(tokens, first, n);
-    const logits_view logits = backend_->forward(*kv_, batch_.view());
-    std::vector<std::int32_t> kept(keep ? tokens.size() : 0);
-    std::iota(kept.begin(), kept.end(), 0);
-    kv_->commit(0, kept);
-    return logits;
+    return pass_(tokens, keep);
   }
 
   void measure(int n, int threads) {
     std::vector<token_id> tokens(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i)
-      tokens[static_cast<std::size_t>(i)] = (37 * i + 11) % backend_->vocab_size();
+      tokens[static_cast<std::size_t>(i)] = (37 * i + 11) % vocab_size_;
     const double begin = processor_milliseconds();
     pass(tokens);
     times_[n].push_back((processor_milliseconds() - begin) / threads);
   }
-  double milliseconds(int n) const { return median(times_.at(n)); }
+  double milliseconds(int n) const {
+    return median(times_.at(n));
+  }
 
  private:
-  const char* name_;
-  std::unique_ptr<llama_backend> backend_;
-  std::unique_ptr<contiguous_kv> kv_;
-  forward_batch batch_;
-  double load_seconds_ = 0.0;
+  static int longest_pass(const settings& s) {
+    return std::max(window, *std::max_element(s.rows.begin(), s.rows.end()));
+  }
+  static int capacity(const settings& s) {
+    return std::max(s.context + longest_pass(s), window);
+  }
+
+  template <class ModelT>
+  void take(const std::shared_ptr<ModelT>& model) {
+    pass_ = [model](std::span<const token_id> tokens, bool keep) { return model->pass(tokens, keep); };
+    forget_ = [model] { model->kv.truncate(0, 0); };
+  }
+
+  std::string name_;
+  std::function<logits_view(std::span<const token_id>, bool)> pass_;
+  std::function<void()> forget_;
+  std::int32_t vocab_size_ = 0;
+  double load_seconds_ = 0.0, megabytes_ = 0.0;
   std::map<int, std::vector<double>> times_;
 };
 
@@ -271,6 +329,9 @@ int main(int argc, char** argv) {
   program.add("--rows", s.rows, "rows of the passes", 1, 1024);
   program.add("--context", s.context, "tokens before a pass", 1);
   program.add("--threads", s.threads, "threads of a forward pass", 1, thread_team::most_threads);
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+  program.add("--llama-cpp", s.llama_cpp, "GGUF files that llama.cpp runs in the same turns");
+#endif
   program.add("--text", s.text, "file of held-out text to measure the loss on");
   program.add("--tokens", s.tokens, "tokens of it", form::window);
   return program.run(argc, argv, [&] {
@@ -278,6 +339,10 @@ int main(int argc, char** argv) {
     forms.emplace_back("F32", s, llama_options{.weights = weight_storage::f32});
     forms.emplace_back("as stored, exact", s, llama_options{});
     forms.emplace_back("as stored, integer", s, llama_options{.arithmetic = matrix_arithmetic::integer});
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+    for (const std::string& path : s.llama_cpp)
+      forms.emplace_back(path, s);
+#endif
     measure_passes(forms, s);
     if (!s.text.empty()) measure_loss(forms, s);
     return 0;
