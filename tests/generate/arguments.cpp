@@ -65,10 +65,10 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
                  "residual-walk\n"));
   CHECK(contains(help.out, "drafted tokens of the first round, 1 to max-length [20]\n"));
   for (const char* name :
-       {"--prompt ",   "--prompts ", "--model ",     "--max-tokens ", "--stop ",    "--method ",
-        "--verifier ", "--device ",  "--drafter ",   "prompt-lookup", "--commit ",  "--threads ",
-        "--compare ",  "--repeats ", "--show-tree ", "--ascii ",      "--svg ",     "--dot ",
-        "--round ",    "--json ",    "heavy-path",   "truncate",      "--weights ", "--arithmetic "}) {
+       {"--prompt ",    "--prompts ", "--model ",      "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
+        "--device ",    "--drafter ", "prompt-lookup", "--commit ",     "--threads ", "--compare ", "--repeats ",
+        "--show-tree ", "--ascii ",   "--svg ",        "--dot ",        "--round ",   "--json ",    "--grammar ",
+        "heavy-path",   "truncate",   "--weights ",    "--arithmetic "}) {
     INFO(name);
     CHECK(contains(help.out, name));
   }
