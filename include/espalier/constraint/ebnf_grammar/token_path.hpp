@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -38,15 +37,20 @@ class token_path {
         : before(std::move(b)), token(t), size(before ? before->size + 1 : 1) {}
     node(const node&) = delete;
     node& operator=(const node&) = delete;
+    // What frees a node frees those before it one by one: a node that is freed meanwhile leaves what is before it there.
     ~node() {
-      std::shared_ptr<const node> only = std::move(before);
-      while (only && only.use_count() == 1) {
-        std::atomic_thread_fence(std::memory_order_acquire);  // after what another thread did before it let go
-        only = std::move(only->before);
+      static thread_local std::shared_ptr<const node>* next = nullptr;
+      if (next != nullptr) {
+        *next = std::move(before);
+        return;
       }
+      std::shared_ptr<const node> last = std::move(before), left;
+      for (next = &left; last; last = std::move(left))
+        last.reset();
+      next = nullptr;
     }
 
-    mutable std::shared_ptr<const node> before;
+    std::shared_ptr<const node> before;
     token_id token;
     std::int32_t size;
   };
