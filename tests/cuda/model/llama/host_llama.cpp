@@ -12,7 +12,7 @@ using namespace espalier;
 
 struct host_llama::parts {
   llama_backend backend;
-  contiguous_kv kv;
+  recurrent_kv kv;
 };
 
 host_llama::host_llama(const std::string& folder, int n_sequences, int capacity) {
