@@ -22,8 +22,9 @@ json finish_reason(espalier::status state) {
       return "stop";
     case espalier::status::length:
     case espalier::status::context_full:
-    case espalier::status::nothing_allowed:
       return "length";
+    case espalier::status::nothing_allowed:
+      return "content_filter";
     default:
       return nullptr;
   }

@@ -192,7 +192,14 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"type": "object", "required": ["x"]})"), "\"required\" at #", "\"x\""));
   CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to 10000"));
   CHECK(says(message(R"({"type": "array", "minItems": 1.5})"), "whole number"));
-  CHECK(says(message(R"({"type": "string", "minLength": 9999, "maxLength": 10000})"), "too large"));
+  CHECK(says(message(R"({"items": {"type": "string", "minLength": 9999, "maxLength": 10000}})"),
+             "\"maxLength\" at #/items", "too large"));
+  CHECK(says(message(R"({"type": "string", "minLength": 10000})"), "\"minLength\" at #", "too large"));
+  CHECK(says(message(R"({"type": "array", "maxItems": 1000000})"), "\"maxItems\" at #", "too large"));
+  CHECK(says(message(R"({"enum": ["a"], "type": "strng"})"), "\"type\" at #, which is \"strng\"", "boolean"));
+  CHECK(says(message(R"({"const": 1, "type": ["integer", 3]})"), "\"type\" at #, which is 3"));
+  CHECK(message(R"({"const": 18446744073709551616})") ==
+        "the JSON schema has the integer 18446744073709551616, which 64 bits do not hold.");
   std::string deep = "true";
   for (int i = 0; i < 70; ++i)
     deep = R"({"type": "array", "items": )" + deep + "}";

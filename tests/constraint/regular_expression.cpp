@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iostream>
+#include <random>
 #include <regex>
 #include <string>
 #include <vector>
@@ -196,7 +197,30 @@ TEST_CASE("an error in a regular expression says where, and what was expected") 
   CHECK(says(message("[^\\s\\S]"), "position 0", "some character"));
   CHECK(says(message("a]"), "']' at position 1", "backslash"));
   CHECK(says(message("\xc3"), "position 0", "UTF-8"));
+  CHECK(says(message("\xc0\xaf"), "position 0", "UTF-8"));      // overlong
+  CHECK(says(message("\xed\xa0\x80"), "position 0", "UTF-8"));  // a surrogate
+  CHECK(says(message("a{\u00e9}"), "'\u00e9' at position 2", "a number"));
   CHECK(says(message(std::string(300, '(').c_str()), "groups inside each other"));
+}
+
+TEST_CASE("an automaton that grows without bounds is refused, and what is known of it stays") {
+  // After n letters it must know which of the last twelve were an a.
+  detail::byte_nfa nfa;
+  const detail::nfa_part all = detail::regex_parser(nfa, "[ab]*a[ab]{12}", detail::character_form::utf8).parse();
+  detail::byte_dfa dfa(std::move(nfa), all, 100'000);
+  std::vector<std::int32_t> path{dfa.start()};
+  std::minstd_rand random(3);
+  std::string text;
+  const std::string complaint = message_of<input_error>([&] {
+    for (int i = 0; i < 10'000; ++i) {
+      text += random() % 2 == 0 ? 'a' : 'b';
+      path.push_back(dfa.next(path.back(), static_cast<std::uint8_t>(text.back())));
+    }
+  });
+  CHECK(says(complaint, "more than 100000 bytes", "repetitions"));
+  CHECK(path.size() > 20);
+  for (std::size_t i = 0; i + 1 < path.size(); ++i)
+    CHECK(dfa.next(path[i], static_cast<std::uint8_t>(text[i])) == path[i + 1]);
 }
 
 TEST_CASE("a vocabulary without bytes, or with an end outside it, is refused") {

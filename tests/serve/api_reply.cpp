@@ -101,6 +101,9 @@ TEST_CASE("tokens whose text is held back are told when it is shown, or never", 
   CHECK(last["choices"][0]["delta"] == json::object());
   CHECK(last["choices"][0]["finish_reason"] == "stop");
   CHECK(last["choices"][0]["logprobs"]["content"].empty());
+  const json refused =
+      serve::api_reply(request, "tiny", tokenizer()).chunk({.state = espalier::status::nothing_allowed});
+  CHECK(refused["choices"][0]["finish_reason"] == "content_filter");
   CHECK(reply.complete());
   CHECK(reply.closing()["usage"]["completion_tokens"] == held.n_tokens + more.n_tokens);
 }

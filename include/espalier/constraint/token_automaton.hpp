@@ -25,6 +25,7 @@ namespace espalier {
 //!             as far as the state allows them: a string of bounded length has a new state at each character, and a
 //!             mask for each; a mask of vocab / 8 bytes is kept for each of up to max_masks states.
 //!             advance: O(bytes of the token)
+//! Errors      advance, allowed: input_error where the automaton takes more than 256 MiB on the way of a text
 //! Law         Constraint's. Whatever is allowed leads on to a text that is accepted, where each byte is a token
 class token_automaton {
  public:

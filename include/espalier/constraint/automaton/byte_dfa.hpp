@@ -10,18 +10,22 @@
 #include <vector>
 
 #include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/core/error.hpp"
 
 namespace espalier::detail {
 
 // The deterministic automaton of a byte_nfa, made as far as it is asked for: a state is a set of states of the latter.
 //
 // Complexity  next: one look-up where it is known, else O(states of the set)
+// Errors      next: input_error where a further state would take more than max_bytes; those that are known stay
 class byte_dfa {
  public:
   static constexpr std::int32_t dead = -1;
+  static constexpr std::size_t default_max_bytes = std::size_t{256} << 20;
 
   // Accepts what leads from the part's begin to its end.
-  byte_dfa(byte_nfa nfa, nfa_part all) : nfa_(std::move(nfa)), end_(all.end) {
+  byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = default_max_bytes)
+      : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes) {
     mark_.resize(static_cast<std::size_t>(nfa_.size()));
     begin_set();
     close(all.begin);
@@ -84,19 +88,28 @@ class byte_dfa {
     if (set_.empty() && !set_accepts_) return dead;
     std::sort(set_.begin(), set_.end());
     set_.push_back(set_accepts_ ? 1 : 0);
-    const auto [at, is_new] = number_of_.try_emplace(set_, size());
-    if (is_new) {
-      dfa_state& s = states_.emplace_back();
-      s.of.assign(set_.begin(), set_.end() - 1);
-      s.accepts = set_accepts_;
-      s.next.fill(unknown);
+    const auto known = number_of_.find(set_);
+    if (known != number_of_.end()) return known->second;
+    // The set is held twice: in its state, and to find it by.
+    const std::size_t bytes = sizeof(dfa_state) + sizeof(*number_of_.begin()) + 2 * sizeof(std::int32_t) * set_.size();
+    if (bytes > max_bytes_ - bytes_) {
+      raise<input_error>("the automaton of what may be written takes more than ", max_bytes_,
+                         " bytes on the way of this text. Lower its numbers of repetitions.");
     }
-    return at->second;
+    bytes_ += bytes;
+    number_of_.emplace(set_, size());
+    dfa_state& s = states_.emplace_back();
+    s.of.assign(set_.begin(), set_.end() - 1);
+    s.accepts = set_accepts_;
+    s.next.fill(unknown);
+    return size() - 1;
   }
 
   byte_nfa nfa_;
   std::int32_t end_;
   std::int32_t start_ = dead;
+  std::size_t max_bytes_;
+  std::size_t bytes_ = 0;  // of the states that there are
   std::vector<dfa_state> states_;
   std::map<std::vector<std::int32_t>, std::int32_t> number_of_;
   // The set that is being made.

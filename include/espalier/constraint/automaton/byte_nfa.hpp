@@ -87,11 +87,16 @@ class byte_nfa {
     return {a.first + moved, a.last + moved, a.begin + moved, a.end + moved};
   }
 
+  // Whether there is room for what times() would make.
+  bool has_room(nfa_part a, std::int32_t least, std::int32_t most) const {
+    const std::int64_t copies = std::int64_t{a.last - a.first + 2} * (most < 0 ? least + 1 : most);
+    return size() + copies <= max_states;
+  }
+
   // From `least` to `most` times; most < 0: as often as one likes.
   nfa_part times(nfa_part a, std::int32_t least, std::int32_t most) {
     if (most == 0) return nothing_of(a);
-    const std::int64_t copies = std::int64_t{a.last - a.first + 2} * (most < 0 ? least + 1 : most);
-    if (copies > max_states) raise_too_large();
+    if (!has_room(a, least, most)) raise_too_large();
     const std::int32_t n = most < 0 ? (least > 0 ? least : 1) : most;
     if (n == 1 && least == 0) return optional(a, most < 0);
     if (n == 1 && most == 1) return a;

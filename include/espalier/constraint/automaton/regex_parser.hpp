@@ -9,6 +9,7 @@
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/utf8.hpp"
 
 namespace espalier::detail {
 
@@ -43,7 +44,11 @@ class regex_parser {
 
   [[noreturn]] void fail(std::string_view expected) const { fail_at(at_, expected); }
   [[noreturn]] void fail_at(std::size_t at, std::string_view expected) const {
-    const std::string found = at < pattern_.size() ? "'" + std::string(1, pattern_[at]) + "'" : std::string("its end");
+    std::string found = "its end";
+    if (at < pattern_.size()) {
+      const std::string_view rest = pattern_.substr(at);
+      found = "'" + std::string(rest.substr(0, read_utf8(rest).bytes)) + "'";
+    }
     raise<input_error>("the regular expression \"", pattern_, "\" has ", found, " at position ", at, "; expected ",
                        expected, ".");
   }
@@ -136,19 +141,10 @@ class regex_parser {
 
   // The next character of the pattern.
   std::uint32_t character() {
-    const auto byte = [&](std::size_t i) {
-      return static_cast<std::uint32_t>(static_cast<unsigned char>(pattern_[at_ + i]));
-    };
-    const std::uint32_t first = byte(0);
-    const std::size_t n = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
-    if (n == 0 || at_ + n > pattern_.size()) fail("a character in UTF-8");
-    std::uint32_t c = n == 1 ? first : first & (0x7FU >> n);
-    for (std::size_t i = 1; i < n; ++i) {
-      if (byte(i) >> 6 != 2) fail("a character in UTF-8");
-      c = c << 6 | (byte(i) & 0x3F);
-    }
-    at_ += n;
-    return c;
+    const utf8_character next = read_utf8(pattern_.substr(at_));
+    if (next.what != utf8_character::state::valid) fail("a character in UTF-8");
+    at_ += next.bytes;
+    return next.code;
   }
 
   character_set char_class() {

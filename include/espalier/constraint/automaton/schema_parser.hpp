@@ -135,6 +135,11 @@ class schema_parser {
     if (is_const && schema.contains("enum")) refuse(path, "const", "which does not go with enum.");
     const json values = is_const ? json::array({schema["const"]}) : schema["enum"];
     if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of values.");
+    if (schema.contains("type")) {
+      const json types = schema["type"].is_array() ? schema["type"] : json::array({schema["type"]});
+      for (const json& type : types)
+        (void)type_name(type, path);
+    }
     maybe_part part;
     for (const json& v : values) {
       if (schema.contains("type") && !has_type(v, schema["type"])) continue;
@@ -143,8 +148,16 @@ class schema_parser {
     return part;
   }
 
+  static std::string type_name(const json& type, const std::string& path) {
+    for (const char* name : {"string", "number", "integer", "boolean", "null", "array", "object"}) {
+      if (type == name) return name;
+    }
+    refuse(path, "type", "which is ", shortened(type),
+           "; expected string, number, integer, boolean, null, array or object.");
+  }
+
   maybe_part of_type(const json& schema, const json& type, const std::string& path, int depth) {
-    const std::string name = type.is_string() ? type.get<std::string>() : std::string();
+    const std::string name = type_name(type, path);
     const bool is_list = schema.contains("type") && schema["type"].is_array();
     // Of several types, keywords are about theirs.
     const auto require = [&](std::vector<std::string_view> known) {
@@ -171,10 +184,7 @@ class schema_parser {
       return require({}), number();
     }
     if (name == "array") return require({"items", "minItems", "maxItems"}), array(schema, path, depth);
-    if (name == "object")
-      return require({"properties", "required", "additionalProperties"}), object(schema, path, depth);
-    refuse(path, "type", "which is ", shortened(type),
-           "; expected string, number, integer, boolean, null, array or object.");
+    return require({"properties", "required", "additionalProperties"}), object(schema, path, depth);
   }
 
   // ------ what values are written like
@@ -194,6 +204,16 @@ class schema_parser {
     high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -limit, limit) - 1);
     if (low > high) return std::nullopt;
     return integer_range(nfa_, low, high).part();
+  }
+
+  // As often as two keywords of the schema say; most == many: as often as one likes.
+  nfa_part repeated(nfa_part one, std::int32_t least, std::int32_t most, std::string_view least_keyword,
+                    std::string_view most_keyword, const std::string& path) {
+    if (!nfa_.has_room(one, least, most)) {
+      refuse(path, most == many ? least_keyword : most_keyword, "which is too large: an automaton has at most ",
+             byte_nfa::max_states, " states, and what it repeats has ", one.last - one.first, ".");
+    }
+    return nfa_.times(one, least, most);
   }
 
   nfa_part any_character() {
@@ -217,7 +237,7 @@ class schema_parser {
     nfa_part all = nfa_.bytes("\"");
     if (!schema.contains("pattern")) {
       if (most != many && most < least) return std::nullopt;
-      all = nfa_.then(all, nfa_.times(any_character(), least, most));
+      all = nfa_.then(all, repeated(any_character(), least, most, "minLength", "maxLength", path));
     } else {
       const json& given = schema["pattern"];
       if (!given.is_string()) refuse(path, "pattern", "which must be a string.");
@@ -239,14 +259,15 @@ class schema_parser {
   // [ ] or { } around at least `least` and at most `most` of what add() makes.
   template <class AddT>
   maybe_part listed(std::string_view open, std::string_view close, std::int32_t least, std::int32_t most,
-                    const AddT& add) {
+                    const AddT& add, const std::string& path = "#") {
     if (most != many && most < least) return std::nullopt;
     const nfa_part begin = nfa_.bytes(open);
     maybe_part inside;
     if (most != 0) inside = add();
     if (inside && most != 1) {
       const maybe_part next = add_after(mark(","), add);
-      const nfa_part more = nfa_.times(*next, (std::max)(least - 1, 0), most == many ? many : most - 1);
+      const nfa_part more =
+          repeated(*next, (std::max)(least - 1, 0), most == many ? many : most - 1, "minItems", "maxItems", path);
       inside = nfa_.then(*inside, more);
     }
     if (!inside && least > 0) return std::nullopt;
@@ -264,7 +285,8 @@ class schema_parser {
     const auto least = static_cast<std::int32_t>(whole_number(schema, "minItems", 0, path, 0, 10000));
     const auto most = static_cast<std::int32_t>(whole_number(schema, "maxItems", many, path, 0, 1 << 30));
     const json items = schema.contains("items") ? schema["items"] : json(true);
-    return listed("[", "]", least, most, [&] { return value(items, path + "/items", depth + 1); });
+    return listed(
+        "[", "]", least, most, [&] { return value(items, path + "/items", depth + 1); }, path);
   }
 
   maybe_part object(const json& schema, const std::string& path, int depth) {

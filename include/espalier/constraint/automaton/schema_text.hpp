@@ -23,7 +23,12 @@ struct json_complaint {
   bool boolean(bool) { return true; }
   bool number_integer(json::number_integer_t) { return true; }
   bool number_unsigned(json::number_unsigned_t) { return true; }
-  bool number_float(json::number_float_t, const std::string&) { return true; }
+  // What is written without a point or an exponent comes here where 64 bits do not hold it.
+  bool number_float(json::number_float_t, const std::string& digits) {
+    if (digits.find_first_of(".eE") != std::string::npos) return true;
+    text = "has the integer " + digits + ", which 64 bits do not hold";
+    return false;
+  }
   bool string(std::string&) { return true; }
   bool binary(json::binary_t&) { return true; }
   bool start_object(std::size_t) { return enter(); }
@@ -47,7 +52,8 @@ struct json_complaint {
   bool leave() { return --depth, true; }
 };
 
-// The text of a schema, its properties in order. Errors: input_error that names line and column, or the depth
+// The text of a schema, its properties in order. Errors: input_error that names line and column, the depth, or an
+// integer that is too large
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   json_complaint complaint;
   if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint))
