@@ -103,10 +103,12 @@ struct model_set {
     return draft ? (std::min)(target.max_positions(), draft->max_positions()) : target.max_positions();
   }
 
-  //! A cache for one sequence of one of the models, as long as the context.
+  //! A cache for one sequence of one of the models, as long as the context. Of a tree, a draft holds as many rows as
+  //! the target reads in a pass, whatever the longest of its own.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model,
                                     espalier::commit_mode mode = espalier::commit_mode::compact) const {
-    return espalier::host_cache(model.config(), 1, context(), {.rows = 2 * model.max_rows(), .commit = mode});
+    const int rows = 2 * (std::max)(model.max_rows(), target.max_rows());
+    return espalier::host_cache(model.config(), 1, context(), {.rows = rows, .commit = mode});
   }
 
  private:

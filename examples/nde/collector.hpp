@@ -88,7 +88,8 @@ class collector {
 
   // With room for the trees of all samples behind the text.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model) const {
-    return espalier::host_cache(model.config(), 1, models_.context() + longest_pass(how_));
+    const int most = longest_pass(how_);
+    return espalier::host_cache(model.config(), 1, models_.context() + most, {.rows = 2 * most});
   }
 
   trace empty_trace() const {

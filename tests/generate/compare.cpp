@@ -97,6 +97,8 @@ TEST_CASE("every method writes plain decoding's text of a hybrid, whatever draft
       CHECK((n_accepted > 0 || draft.empty()));
     }
   }
+  // Alone, its draft reads fewer rows in a pass than it holds of a tree.
+  CHECK(text_of(written(prompt + "--method best-first --draft '" + other + "'")) == expected);
 }
 
 TEST_CASE("the comparison names every method, how it was timed, and that texts are equal", "[generate][compare]") {

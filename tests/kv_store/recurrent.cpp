@@ -88,6 +88,7 @@ TEST_CASE("KVStore laws: recurrent_kv, with recurrent layers and without, both c
       recurrent_kv kv(2, 3, shape, n, 23, {.rows = 23, .commit = mode});
       testing::check_kv_store(kv, n, access());
       recurrent_kv plain(2, 3, {}, n, 23, {.rows = 2, .commit = mode});
+      CHECK(plain.most_rows() == 23);
       testing::check_kv_store(plain, n, access());
     }
   }

@@ -39,7 +39,7 @@ class recurrent_kv {
   recurrent_kv(int n_layers, int row_size, const recurrent_shape& shape, int n_sequences, int capacity,
                const recurrent_options& options = {})
       : shape_(checked(shape)),
-        most_rows_((std::min)(require_options(options).rows, capacity)),
+        most_rows_(require_options(options).rows < capacity && shape.layers > 0 ? options.rows : capacity),
         attention_(n_layers, row_size, n_sequences, capacity, options.commit),
         slots_(most_rows_ + shape.reach) {
     const auto sequences = static_cast<std::size_t>(n_sequences);
