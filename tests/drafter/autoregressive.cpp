@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/drafter/autoregressive.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +41,90 @@ TEST_CASE("a draft pass has as many rows as nodes, and an accepted path is not f
   drafter.propose(next, root);
   CHECK(backend.rows == 9);  // 0 and 5
   CHECK(drafter.forward_seconds() > 0);
+}
+
+namespace {
+
+// After token 3 comes 4, and after it 5; nothing else is said of any row.
+struct runs_after_three {
+  template <class NumberT>
+  void process(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) const {
+    std::copy(logits.begin(), logits.end(), out.begin());
+    if (u != root_node) CHECK(!only(tree, u));
+  }
+  std::optional<token_id> only(tree_view tree, node_id u) const {
+    if (tree.token[u] == 3) return 4;
+    if (tree.token[u] == 4) return 5;
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a row of one token costs no pass, and its node is forwarded with the first one below it that does") {
+  models::probe_backend backend(6, {.seed = 71}), other(6, {.seed = 71});
+  token_kv kv(60), other_kv(60);
+  autoregressive drafter(backend, kv), asking(other, other_kv);
+  using number = std::remove_cvref_t<decltype(drafter.rows().row(0)[0])>;
+  runs_after_three process;
+  drafter.process_rows(row_processor<number>(process));
+  const std::vector<token_id> text{1, 2};
+  tree<> t(10);
+  t.reset(2);
+  const std::vector<node_id> root{0}, first{1}, forced{2, 3}, below{4, 5};
+  for (const bool spares : {true, false}) {
+    auto& d = spares ? drafter : asking;
+    d.reserve(10);
+    d.begin(text);
+    d.propose(t, root);
+    if (spares) {
+      t.append(0, 1, 0);
+      t.append(1, 3, 0);
+      t.append(2, 4, 0);
+      t.append(3, 0, 0);
+      t.append(3, 5, 0);
+    }
+    d.propose(t, first);
+    d.propose(t, forced);
+    d.propose(t, below);
+  }
+  CHECK(backend.calls == other.calls - 1);
+  CHECK(backend.rows == other.rows);
+  const auto rows = drafter.rows(), asked = asking.rows();
+  for (const node_id u : {0, 1, 4, 5})
+    CHECK(std::ranges::equal(rows.row(u), asked.row(u)));
+  CHECK(std::ranges::equal(rows.row(2), std::vector<number>{0, 0, 0, 0, 1, 0}));
+  CHECK(std::ranges::equal(rows.row(3), std::vector<number>{0, 0, 0, 0, 0, 1}));
+  CHECK(says(message_of<input_error>([&] { drafter.propose(t, forced); }), "node 2 twice"));
+  drafter.commit(t, {4, 1});
+  asking.commit(t, {4, 1});
+  CHECK(kv.size(0) == 6);
+  CHECK(other_kv.size(0) == 6);
+}
+
+TEST_CASE("forced nodes that nothing was asked below are read with the text") {
+  models::probe_backend backend(6, {.seed = 71});
+  token_kv kv(60);
+  autoregressive drafter(backend, kv);
+  using number = std::remove_cvref_t<decltype(drafter.rows().row(0)[0])>;
+  runs_after_three process;
+  drafter.process_rows(row_processor<number>(process));
+  drafter.reserve(10);
+  const std::vector<token_id> text{1, 2};
+  drafter.begin(text);
+  tree<> t(10);
+  t.reset(2);
+  const std::vector<node_id> root{0}, forced{1};
+  drafter.propose(t, root);
+  t.append(0, 3, 0);
+  t.append(1, 4, 0);
+  drafter.propose(t, forced);
+  CHECK(backend.rows == 2);
+  drafter.commit(t, {2, 5});
+  CHECK(kv.size(0) == 2);
+  t.reset(5);
+  drafter.propose(t, root);
+  CHECK(backend.rows == 5);  // 3, 4 and 5
 }
 
 TEST_CASE("the rows are those of the draft's own sampler") {

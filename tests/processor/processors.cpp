@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/processor/processors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "allocations.hpp"
@@ -60,6 +62,11 @@ void check_laws(ProcessorT processor, const tokens& prompt, const tokens& text) 
         if constexpr (FilteringProcessor<ProcessorT>)
           CHECK(processor.allows(tokens{a, b}, t) == (first[static_cast<std::size_t>(t)] > never));
       }
+      if constexpr (ForcingProcessor<ProcessorT>) {
+        const std::optional<token_id> only = processor.only(tokens{a, b});
+        if (only) CHECK(std::count(first.begin(), first.end(), never) == 3);
+        if (only) CHECK(first[static_cast<std::size_t>(*only)] > never);
+      }
     }
   }
 }
@@ -81,6 +88,16 @@ struct no_two_ones {
   }
 };
 
+// Token 37, then 31 or 32, then nothing.
+struct one_then_two {
+  using state_type = int;
+  static constexpr std::uint32_t masks[3][2] = {{0, 1U << 5}, {1U << 31, 1}, {0, 0}};
+
+  int start() const { return 0; }
+  int advance(int state, token_id) const { return state < 2 ? state + 1 : 2; }
+  std::span<const std::uint32_t> allowed(int state) const { return masks[state]; }
+};
+
 }  // namespace
 
 TEST_CASE("processors keep their laws") {
@@ -96,6 +113,20 @@ TEST_CASE("processors keep their laws") {
   check_laws(processors(penalties({.presence = 0.5}), banned_sequences({{1}}, 4), constrained(no_two_ones{0, &n})),
              prompt, {0, 1});
   check_laws(processors<penalties, constrained<no_two_ones>>(), prompt, text);
+}
+
+TEST_CASE("a processor that leaves one token names it") {
+  int n = 0;
+  processors process(forced_tokens({2, 1}, 4), constrained(no_two_ones{0, &n}), banned_sequences({{3}}, 4));
+  process.begin({});
+  CHECK(process.only(tokens{}) == std::nullopt);  // 2 is forced, but forbidden by the constraint
+  CHECK(process.only(tokens{2}) == 1);
+  CHECK(process.only(tokens{2, 1}) == std::nullopt);
+  constrained one(one_then_two{});
+  one.begin({});
+  CHECK(one.only(tokens{}) == 37);
+  CHECK(one.only(tokens{37}) == std::nullopt);
+  CHECK(one.only(tokens{37, 0}) == std::nullopt);  // nothing is allowed
 }
 
 TEST_CASE("penalties are what the formula says") {

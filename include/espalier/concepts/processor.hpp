@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <span>
 
 #include "espalier/core/token.hpp"
@@ -40,6 +41,7 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //! Optional
 //!   idle                     see IdlingProcessor
 //!   allows                   see FilteringProcessor
+//!   only                     see ForcingProcessor
 //!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process gives the row that commit(path) and then process({}, logits) would give.
@@ -71,6 +73,16 @@ concept FilteringProcessor = requires(ProcessorT& processor, std::span<const tok
   { processor.allows(path, token) } -> std::same_as<bool>;
 };
 
+//! A processor that may leave one token: a drafter need not ask its model for a row that it knows.
+//!
+//! Minimal definition, besides Processor
+//!   only(path) -> std::optional<token_id>    a token where process(path, ...) leaves no other one possible, of any row;
+//!                                  nothing where there may be several, or none
+template <class ProcessorT>
+concept ForcingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {
+  { processor.only(path) } -> std::same_as<std::optional<token_id>>;
+};
+
 //! The processor of texts that are written as the target says. A decoder with it has no trace of processors.
 struct no_processor {
   void begin(std::span<const token_id>) {}
@@ -95,6 +107,12 @@ template <class ProcessorT>
 bool is_allowed(ProcessorT& processor, std::span<const token_id> path, token_id token) {
   if constexpr (FilteringProcessor<ProcessorT>) return processor.allows(path, token);
   return true;
+}
+
+template <class ProcessorT>
+std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_id> path) {
+  if constexpr (ForcingProcessor<ProcessorT>) return processor.only(path);
+  return std::nullopt;
 }
 
 }  // namespace detail

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <optional>
 #include <span>
 
+#include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
 namespace espalier {
@@ -15,13 +17,15 @@ template <class NumberT>
 class row_processor {
  public:
   row_processor() = default;
-  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out.
+  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out, and only(tree, u),
+  //! the one token that it leaves there, if it is known to be one.
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),
         call_([](void* one, tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
           static_cast<WithT*>(one)->process(tree, u, logits, out);
-        }) {}
+        }),
+        only_([](void* one, tree_view tree, node_id u) { return static_cast<WithT*>(one)->only(tree, u); }) {}
 
   explicit operator bool() const { return with_ != nullptr; }
 
@@ -30,9 +34,13 @@ class row_processor {
     call_(with_, tree, u, logits, out);
   }
 
+  //! The token that has all of the row that follows node u, whatever the model says; nothing where there may be several.
+  std::optional<token_id> only(tree_view tree, node_id u) const { return only_(with_, tree, u); }
+
  private:
   void* with_ = nullptr;
   void (*call_)(void*, tree_view, node_id, std::span<const NumberT>, std::span<NumberT>) = nullptr;
+  std::optional<token_id> (*only_)(void*, tree_view, node_id) = nullptr;
 };
 
 //! A drafter whose rows can pass through a text's processor, so that it drafts what the target may write.

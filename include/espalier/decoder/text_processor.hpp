@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -35,15 +36,18 @@ class text_processor {
   // or a number that is none.
   template <class NumberT>
   bool process(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
-    path_.clear();
-    for (node_id a = u; a != root_node; a = tree.parent[a])
-      path_.push_back(tree.token[a]);
-    std::reverse(path_.begin(), path_.end());
+    follow(tree, u);
     std::copy(logits.begin(), logits.end(), out.begin());
     processor_->process(std::span<const token_id>(path_), out);
     const bool is_usable = is_possible(std::span<const NumberT>(out));
     if (!is_usable) std::copy(logits.begin(), logits.end(), out.begin());
     return is_usable;
+  }
+
+  // The one token that is left after node u, if it is known to be one.
+  std::optional<token_id> only(tree_view tree, node_id u) {
+    follow(tree, u);
+    return only_token(*processor_, std::span<const token_id>(path_));
   }
 
   // The drafter's answer, a run cut before its first token that is forbidden.
@@ -75,6 +79,13 @@ class text_processor {
   }
 
  private:
+  void follow(tree_view tree, node_id u) {
+    path_.clear();
+    for (node_id a = u; a != root_node; a = tree.parent[a])
+      path_.push_back(tree.token[a]);
+    std::reverse(path_.begin(), path_.end());
+  }
+
   ProcessorT* processor_ = nullptr;
   list<token_id> path_;
 };

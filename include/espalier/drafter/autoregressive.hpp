@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "espalier/core/unset_numbers.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/draft_bytes.hpp"
+#include "espalier/drafter/nodes/node_columns.hpp"
 #include "espalier/drafter/nodes/renumber.hpp"
 #include "espalier/drafter/nodes/require_askable.hpp"
 #include "espalier/drafter/nodes/require_draft_room.hpp"
@@ -39,7 +41,8 @@ namespace espalier {
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
-//! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve()
+//! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). After a node where the
+//!             processor leaves one token, that token is the row: the node enters a pass when one below it is asked about
 //! Law         of Step-, State-, Shared- and ProcessingDrafter; rows are the draft model's along each path, through the
 //!             text's processor and the sampler; previous_state() is the model's own
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
@@ -92,11 +95,9 @@ class autoregressive {
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
     knows_previous_ = false;
     row_of_.resize(nodes, -1);
-    column_of_.resize(nodes, -1);
-    token_of_.resize(nodes);
     renumbered_.resize(nodes);
-    masks_.resize(nodes * static_cast<std::size_t>(words()));
-    kept_.resize(nodes);
+    columns_.reserve(max_nodes);
+    if constexpr (ESPALIER_HOSTED != 0) asked_.reserve(nodes);
     const std::int32_t rows = (std::max)(max_nodes, prefill::default_chunk);
     batch_.reserve(rows, rows), prefill_.first_rows(rows);
     sampler_.reserve(vocab_size());
@@ -166,7 +167,7 @@ class autoregressive {
     nodes_ = {};
     if (!detail::opens_round(nodes, row_of_.size())) {
       tree_ = tree;
-      nodes_ = nodes;
+      nodes_ = process_ ? unforced(nodes) : nodes;
       return;
     }
     // The committed text that the cache lacks, at least its last token, whose logits are the root's row.
@@ -203,7 +204,8 @@ class autoregressive {
     if (n_to_read_ > 0) return take_text(logits, first_output, first_row);
     for (std::int32_t i = 0; i < n_added_; ++i) {
       const node_id u = nodes_[static_cast<std::size_t>(i)];
-      take_row(u, logits.row(first_output + i), first_row + i, after_node(u));
+      if (row_of_[static_cast<std::size_t>(u)] < 0)
+        take_row(u, logits.row(first_output++), first_row + i, after_node(u));
     }
     nodes_ = nodes_.subspan(static_cast<std::size_t>(n_added_));
   }
@@ -212,7 +214,7 @@ class autoregressive {
 
   void renumber(std::span<const node_id> was) {
     detail::renumber(row_of_, renumbered_, was);
-    detail::renumber(column_of_, renumbered_, was);
+    columns_.renumber(was);
   }
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
@@ -221,24 +223,11 @@ class autoregressive {
   model_state<number> previous_state() const { return knows_previous_ ? state(max_nodes_ + 1) : model_state<number>{}; }
 
   void commit(tree_view tree, verdict v) {
-    const std::int32_t length = tree.depth[v.accepted];
     // Past the end of the cache there is nothing to follow: no round can open until begin() gives a shorter text.
     if (text_.size() > static_cast<std::size_t>(capacity())) return;
-    for (node_id u = v.accepted; u != root_node; u = tree.parent[u]) {
-      const std::int32_t column = kept_[static_cast<std::size_t>(tree.depth[u]) - 1] =
-          column_of_[static_cast<std::size_t>(u)];
-      if (column >= 0 && token_of_[static_cast<std::size_t>(column)] != tree.token[u]) {
-        raise<input_error>("node ", u, " was asked about as token ", token_of_[static_cast<std::size_t>(column)],
-                           ", and is token ", tree.token[u],
-                           " now: a policy that builds its tree anew says in was() which node was which.");
-      }
-    }
+    const std::span<const std::int32_t> kept = columns_.path(tree, v.accepted);
     append_committed(text_, tree, v);
-    // Nodes are asked about after their parents: those with a cache row lead the path.
-    std::size_t n = 0;
-    while (n < static_cast<std::size_t>(length) && kept_[n] >= 0)
-      ++n;
-    kv_.commit(sequence_, std::span<const std::int32_t>(kept_).first(n));
+    kv_.commit(sequence_, kept);
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, text_, kv_.size(sequence_));
     const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
     knows_previous_ = keeps_states_ && row >= 0 && !process_;  // the model's own row, however it became known
@@ -250,9 +239,7 @@ class autoregressive {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
-  std::int32_t words() const { return mask_words(max_nodes_); }
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
-  mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words(), words()}; }
 
   // Of the cache, what it holds of the text's beginning, n tokens at most: another part may have used it.
   void keep(std::int32_t n) {
@@ -263,8 +250,8 @@ class autoregressive {
 
   void close_round() {
     std::fill(row_of_.begin(), row_of_.end(), -1);
-    std::fill(column_of_.begin(), column_of_.end(), -1);
-    n_rows_ = n_columns_ = 0;
+    columns_.clear();
+    n_rows_ = 0;
   }
 
   // Passes of its own, of `most` rows at most, until all that is wanted is known.
@@ -303,33 +290,47 @@ class autoregressive {
 
   std::int32_t add_nodes(forward_batch& batch, std::span<const node_id> nodes) {
     const auto n = static_cast<std::int32_t>(nodes.size());
-    const std::int32_t first_column = n_columns_;
+    const std::int32_t first_column = columns_.size();
     // Nothing is in the batch before all of it is known to be sound: others are in it, too.
-    for (const node_id u : nodes) {
-      detail::require_askable(tree_, u, row_of_.size(), [&](node_id v) {
-        return (v == root_node ? row_of_ : column_of_)[static_cast<std::size_t>(v)] >= 0;
-      });
-      detail::require_token(tree_, u, vocab_size());
-      column_of_[static_cast<std::size_t>(u)] = n_columns_++;
-    }
+    columns_.give(tree_, nodes, row_of_[root_node] >= 0, vocab_size());
     const std::int32_t prefix = kv_.append(sequence_, n) - first_column;
     if (prefix < 0) {
-      for (const node_id u : nodes)
-        column_of_[static_cast<std::size_t>(u)] = -1;
-      n_columns_ = first_column;
+      columns_.take_back(nodes, first_column);
       return -1;
     }
-    batch.begin_sequence(sequence_, prefix, n_columns_);
-    for (const node_id u : nodes) {
-      const std::int32_t column = column_of_[static_cast<std::size_t>(u)];
-      token_of_[static_cast<std::size_t>(column)] = tree_.token[u];
-      const mask_row mask = mask_of(u);
-      mask.clear();
-      if (tree_.parent[u] != root_node) mask.include(mask_of(tree_.parent[u]));
-      mask.set(column);
-      batch.add_row(tree_.token[u], prefix - 1 + tree_.depth[u], column, true).include(mask);
-    }
+    batch.begin_sequence(sequence_, prefix, columns_.size());
+    for (const node_id u : nodes)
+      columns_.add_row(batch, tree_, u, prefix, row_of_[static_cast<std::size_t>(u)] < 0);
     return n;
+  }
+
+  // Of these nodes, those that a pass is needed for, and before each the nodes above it that have none yet. After the
+  // others one token is left, which makes their row.
+  std::span<const node_id> unforced(std::span<const node_id> nodes) {
+    const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
+    asked_.clear();
+    for (const node_id u : nodes) {
+      const bool is_node = root_node < u && u < tree_.n_nodes && static_cast<std::size_t>(u) < row_of_.size();
+      if (is_node && is_known(u)) detail::require_askable(tree_, u, row_of_.size(), is_known);
+      if (is_node && is_known(tree_.parent[u])) {
+        detail::require_token(tree_, u, vocab_size());
+        const std::optional<token_id> only = process_.only(tree_, u);
+        if (only && *only < vocab_size()) {
+          give_row(u, *only);
+          continue;
+        }
+        columns_.find_missing(tree_, tree_.parent[u], asked_);
+      }
+      asked_.push_back(u);
+    }
+    return asked_;
+  }
+
+  void give_row(node_id u, token_id only) {
+    const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
+    std::fill(row.begin(), row.end(), number{0});
+    row[static_cast<std::size_t>(only)] = 1;
+    row_of_[static_cast<std::size_t>(u)] = n_rows_++;
   }
 
   row_origin after_node(node_id u) const { return row_origin::after_node(row_origin::model::draft, sequence_, u); }
@@ -369,16 +370,15 @@ class autoregressive {
   sampler<number> sampler_;
   std::int32_t sequence_;
   held_prefix held_;
-  std::int32_t max_nodes_ = 0;
+  std::int32_t max_nodes_ = 0, n_rows_ = 0;
   detail::list<token_id> text_;  // committed; the last token is pending
   detail::unset_numbers<number> rows_;
-  std::int32_t n_rows_ = 0, n_columns_ = 0;  // the latter: scratch slots in use
   bool keeps_states_ = false;
   bool knows_previous_ = false;  // the row after the last, and its state, are those of the token before the pending one
   detail::list<float> hidden_;   // [rows][hidden_size] by row, where states are kept
-  detail::list<std::int32_t> row_of_, column_of_, renumbered_, kept_;
-  detail::list<token_id> token_of_;  // [nodes] by column
-  detail::list<std::uint32_t> masks_;
+  detail::list<std::int32_t> row_of_, renumbered_;
+  detail::node_columns columns_;
+  detail::list<node_id> asked_;  // see unforced()
   // What is wanted and not known yet: text, and rows of logits at its end, or else nodes.
   std::int32_t n_to_read_ = 0, n_outputs_ = 0;
   tree_view tree_{};

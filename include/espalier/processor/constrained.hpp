@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,7 +21,7 @@ namespace espalier {
 //! constraint, as by default, it is idle.
 //!
 //! Complexity  process: one advance for each node of a tree, once a round; one pass over the row, in words of 32 tokens
-//!             where all or none of them are allowed. Memory is taken for the nodes of the largest tree
+//!             where all or none of them are allowed. only: up to the second token that is allowed. Memory is taken for the nodes of the largest tree
 //! Law         Processor's: the row is the model's, renormalised over the tokens that are allowed
 //! Errors      none of its own: where nothing is allowed, the text ends with status::nothing_allowed
 template <Constraint ConstraintT>
@@ -70,6 +71,18 @@ class constrained {
     const auto t = static_cast<std::size_t>(token);
     const std::span<const std::uint32_t> mask = constraint_->allowed(known_[find(path)].state);
     return t / 32 < mask.size() && (mask[t / 32] >> t % 32 & 1U) != 0;
+  }
+
+  std::optional<token_id> only(std::span<const token_id> path) {
+    if (idle()) return std::nullopt;
+    const std::span<const std::uint32_t> mask = constraint_->allowed(known_[find(path)].state);
+    std::optional<token_id> token;
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      if (mask[i] == 0) continue;
+      if (token || !std::has_single_bit(mask[i])) return std::nullopt;
+      token = static_cast<token_id>(32 * i) + std::countr_zero(mask[i]);
+    }
+    return token;
   }
 
  private:

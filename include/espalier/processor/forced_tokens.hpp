@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -51,11 +52,17 @@ class forced_tokens {
     return written_ + path.size() >= tokens_.size() || tokens_[written_ + path.size()] == token;
   }
 
+  std::optional<token_id> only(std::span<const token_id> path) {
+    if (written_ + path.size() >= tokens_.size()) return std::nullopt;
+    return tokens_[written_ + path.size()];
+  }
+
  private:
   std::vector<token_id> tokens_;
   std::size_t written_ = 0;
 };
 
-static_assert(Processor<forced_tokens> && IdlingProcessor<forced_tokens> && FilteringProcessor<forced_tokens>);
+static_assert(Processor<forced_tokens> && IdlingProcessor<forced_tokens> && FilteringProcessor<forced_tokens> &&
+              ForcingProcessor<forced_tokens>);
 
 }  // namespace espalier

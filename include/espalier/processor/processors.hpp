@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -51,6 +52,15 @@ class processors {
 
   bool allows(std::span<const token_id> path, token_id token) {
     return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
+  }
+
+  std::optional<token_id> only(std::span<const token_id> path) {
+    std::optional<token_id> token;
+    const auto ask_one = [&](auto& part) {
+      if (!token) token = detail::only_token(part, path);
+    };
+    std::apply([&](auto&... part) { (ask_one(part), ...); }, parts_);
+    return token && allows(path, *token) ? token : std::nullopt;
   }
 
  private:

@@ -9,7 +9,7 @@
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/static_capacity.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_mask.hpp"
+#include "espalier/drafter/nodes/node_columns.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/sampling/sampler.hpp"
 
@@ -25,9 +25,8 @@ constexpr std::size_t draft_bytes(const static_capacity& c) {
   return arena::bytes_of_part<BackendT>(own) + arena::bytes_of_part<KVStoreT>(own) +
          arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
          arena::bytes_of<NumberT>(nodes * static_cast<std::size_t>(c.vocabulary)) +
-         5 * arena::bytes_of<std::int32_t>(nodes) +
-         arena::bytes_of<std::uint32_t>(nodes * static_cast<std::size_t>(mask_words(c.nodes))) +
-         forward_batch::bytes(rows, rows) + prefill::bytes(rows) + sampler<NumberT>::bytes(c.draft, c.vocabulary);
+         2 * arena::bytes_of<std::int32_t>(nodes) + node_columns::bytes(c.nodes) + forward_batch::bytes(rows, rows) +
+         prefill::bytes(rows) + sampler<NumberT>::bytes(c.draft, c.vocabulary);
 }
 
 }  // namespace espalier::detail
