@@ -274,8 +274,6 @@ void check(const arguments& result) {
   }
   if (constraints.size() > 1)
     throw usage_error(fmt::format("{} and {} do not go together.", constraints[0], constraints[1]));
-  if (!constraints.empty() && result.device == device_kind::cuda)
-    throw usage_error(constraints[0] + " chooses tokens on the host: it does not go with --device cuda.");
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }

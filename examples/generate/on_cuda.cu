@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "constraint_of.hpp"
 #include "draft_sampling.hpp"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
@@ -109,7 +110,8 @@ written_text write_on_device(const text_task& work) {
       const auto write = [&](auto&& drafter) {
         found = true;
         auto decode =
-            cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target, work.arguments.target);
+            cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target, work.arguments.target,
+                               /*replay=*/true, constraint_of(work));
         result = write_by(decode, work);
       };
       if constexpr (!espalier::drafts<policy_type>) {

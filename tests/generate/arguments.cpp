@@ -227,7 +227,9 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
 }
 
 TEST_CASE("a program that was built without CUDA says so where it is asked for", "[generate][arguments]") {
-  const outcome result = run("--device cuda", "", GENERATE_ON_HOST);
-  CHECK(result.status == 2);
-  CHECK(contains(result.err, "this one was built without CUDA."));
+  for (const char* arguments : {"--device cuda", "--device cuda --regex '[a-z]+'"}) {
+    const outcome result = run(arguments, "", GENERATE_ON_HOST);
+    CHECK(result.status == 2);
+    CHECK(contains(result.err, "this one was built without CUDA."));
+  }
 }
