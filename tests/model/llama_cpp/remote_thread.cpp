@@ -28,7 +28,7 @@
 #include "model/llama_cpp/tiny_gguf.hpp"
 #include "raises.hpp"
 
-extern char** environ;
+extern "C" char** environ;
 
 using namespace espalier;
 
