@@ -58,6 +58,7 @@ set(espalier_core_headers
   include/espalier/constraint/automaton/byte_nfa.hpp
   include/espalier/constraint/automaton/character_set.hpp
   include/espalier/constraint/automaton/regex_parser.hpp
+  include/espalier/constraint/automaton/repetitions.hpp
   include/espalier/constraint/regular_expression.hpp
   include/espalier/constraint/token_automaton.hpp
   include/espalier/constraint/vocabulary_trie.hpp

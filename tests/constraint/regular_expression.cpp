@@ -160,6 +160,44 @@ TEST_CASE("masks are of the tokens whose bytes lead on") {
   }
 }
 
+TEST_CASE("masks of states that differ in a count are those of each state's own tokens") {
+  // Longer tokens than most counts leave room for, and a tree of them.
+  std::vector<std::string> all = pieces();
+  for (int n = 3; n < 300; n += n < 24 ? 1 : 60) {
+    all.push_back(std::string(static_cast<std::size_t>(n), 'a'));
+    all.push_back(all.back() + "b");
+    all.push_back("\xe2\x82\xac" + all.back());
+  }
+  const vocabulary_trie words(all, {end_of_text});
+  std::minstd_rand random(5);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+  int compared = 0;
+  for (const char* pattern :
+       {"a{0,40}", "[^\"]{0,30}\"", "\"(a|\\\\u[0-9]{4}|.){3,25}\"", "(a{2,9}b){0,12}", "(a{0,9}b?){0,9}c",
+        "(a|aa){0,20}b", "[ab]{0,15}(a{0,20}|ab)", "((a|b){0,3}|.{2,7}){1,5}", "a{7}(b|a{3,11}){0,4}", "(a?b?){0,30}",
+        "(a{0,4}){0,9}[^c]{0,2}", "(a*b){0,20}", "a{300,900}b"}) {
+    INFO(pattern);
+    const token_automaton c = regular_expression(pattern, words);
+    std::vector<std::int32_t> states{c.start()};
+    for (int i = 0; i < 40; ++i) {
+      // On from any state that was reached before, so that counts go up and down.
+      const std::int32_t state = states[below(states.size())];
+      const auto mask = c.allowed(state);
+      std::vector<token_id> able;
+      for (std::size_t t = 0; t < all.size(); ++t) {
+        const auto token = static_cast<token_id>(t);
+        const bool leads_on = token == end_of_text ? c.accepts(state) : !all[t].empty() && c.advance(state, token) >= 0;
+        if ((mask[t / 32] >> t % 32 & 1U) != static_cast<unsigned>(leads_on)) FAIL("token " << t << " of state " << i);
+        if (leads_on && token != end_of_text) able.push_back(token);
+        ++compared;
+      }
+      for (int n = 0; n < 2 && !able.empty(); ++n)
+        states.push_back(c.advance(state, able[below(able.size())]));
+    }
+  }
+  std::cout << "masks of counted repetitions: " << compared << " tokens as they lead on\n";
+}
+
 TEST_CASE("more masks than are kept are made again") {
   const token_automaton c = regular_expression("a{9000}", vocabulary());
   auto state = c.start();

@@ -117,8 +117,8 @@ set(tested_elsewhere
   "constraint/json_schema.cpp: constraint/automaton/integer_range.hpp constraint/automaton/schema_parser.hpp
     constraint/automaton/schema_text.hpp"
   "constraint/regular_expression.cpp: constraint/automaton/byte_dfa.hpp constraint/automaton/byte_nfa.hpp
-    constraint/automaton/character_set.hpp constraint/automaton/regex_parser.hpp constraint/token_automaton.hpp
-    constraint/vocabulary_trie.hpp"
+    constraint/automaton/character_set.hpp constraint/automaton/regex_parser.hpp constraint/automaton/repetitions.hpp
+    constraint/token_automaton.hpp constraint/vocabulary_trie.hpp"
   "core/bytes.cpp: core/byte_reader.hpp core/byte_writer.hpp"
   "core/forward_batch.cpp: core/forward_batch_view.hpp"
   "core/option.cpp: core/known_value.hpp"

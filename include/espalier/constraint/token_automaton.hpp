@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "espalier/concepts/constraint.hpp"
 #include "espalier/constraint/automaton/byte_dfa.hpp"
 #include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/constraint/automaton/repetitions.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/token.hpp"
 
@@ -22,8 +24,9 @@ namespace espalier {
 //! one thread at a time uses them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
-//!             as far as the state allows them: a string of bounded length has a new state at each character, and a
-//!             mask for each; a mask of vocab / 8 bytes is kept for each of up to max_masks states.
+//!             as far as the state allows them. A string of bounded length has a new state at each character: where
+//!             states differ in such counts alone, the walk is over the prefixes of tokens that are too long for one
+//!             of the two. A mask of vocab / 8 bytes is kept for each of up to max_masks states.
 //!             advance: O(bytes of the token)
 //! Errors      advance, allowed: input_error where the automaton takes more than 256 MiB on the way of a text
 //! Law         Constraint's. Whatever is allowed leads on to a text that is accepted, where each byte is a token
@@ -52,47 +55,82 @@ class token_automaton {
     auto& masks = shared_->masks;
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
-    if (masks.size() >= max_masks) masks.clear();
-    return masks[state] = mask_of(state);
+    if (masks.size() >= max_masks) {
+      masks.clear();
+      shared_->last_of.clear();
+    }
+    // The last of its kind that was asked about has the most like it.
+    const auto [last, is_new] = shared_->last_of.try_emplace(shared_->dfa.kind(state), detail::byte_dfa::dead);
+    const auto like = is_new ? masks.end() : masks.find(last->second);
+    std::vector<std::uint32_t> mask =
+        like == masks.end() ? mask_of(state) : mask_like(state, like->first, like->second);
+    last->second = state;
+    return masks[state] = std::move(mask);
   }
 
  private:
+  // Texts of fewer than same_until bytes lead on from both or from neither.
+  struct both_states {
+    state_type state, other;
+    std::int32_t same_until;
+  };
+
   struct shared {
     shared(detail::byte_dfa d, vocabulary_trie v)
-        : dfa(std::move(d)),
-          vocabulary(std::move(v)),
-          path(static_cast<std::size_t>(vocabulary.max_depth()) + 1, detail::byte_dfa::dead) {}
+        : dfa(std::move(d)), vocabulary(std::move(v)), path(static_cast<std::size_t>(vocabulary.max_depth()) + 1) {}
 
     detail::byte_dfa dfa;
     vocabulary_trie vocabulary;
     std::unordered_map<state_type, std::vector<std::uint32_t>> masks;
-    std::vector<state_type> path;  // states after the bytes of a prefix
+    std::map<std::vector<std::int32_t>, state_type> last_of;  // by kind of state: whose mask was made last
+    std::vector<both_states> path;                            // after the bytes of a prefix
   };
 
   std::vector<std::uint32_t> mask_of(state_type state) const {
+    const auto n = static_cast<std::size_t>(shared_->vocabulary.size());
+    return mask_like(state, detail::byte_dfa::dead, std::vector<std::uint32_t>((n + 31) / 32, 0));
+  }
+
+  // A walk over the prefixes that may be allowed after one of two states alone. The mask of the other is given.
+  std::vector<std::uint32_t> mask_like(state_type state, state_type other, std::vector<std::uint32_t> mask) const {
     const vocabulary_trie& vocabulary = shared_->vocabulary;
-    std::vector<std::uint32_t> mask((static_cast<std::size_t>(vocabulary.size()) + 31) / 32, 0);
-    const auto allow = [&](token_id t) { mask[static_cast<std::size_t>(t) / 32] |= 1U << t % 32; };
+    detail::byte_dfa& dfa = shared_->dfa;
+    const auto allow = [&](token_id t, bool allowed) {
+      const std::uint32_t bit = 1U << t % 32;
+      std::uint32_t& word = mask[static_cast<std::size_t>(t) / 32];
+      word = allowed ? word | bit : word & ~bit;
+    };
     const auto nodes = vocabulary.nodes();
     const auto tokens = vocabulary.tokens();
-    std::vector<state_type>& path = shared_->path;
-    path[0] = state;
+    const auto allow_from = [&](std::size_t first, std::size_t last, bool allowed) {
+      for (std::int32_t t = nodes[first].first_token; t < nodes[last].first_token; ++t)
+        allow(tokens[static_cast<std::size_t>(t)], allowed);
+    };
+    std::vector<both_states>& path = shared_->path;
+    path[0] = {state, other, dfa.same_until(state, other)};
     for (std::size_t i = 0; i + 1 < nodes.size();) {
       const vocabulary_trie::node& n = nodes[i];
-      const state_type next = shared_->dfa.next(path[n.depth], n.byte);
-      path[n.depth + 1U] = next;
-      if (next == detail::byte_dfa::dead) {
-        i = static_cast<std::size_t>(n.skip);
+      const auto after = static_cast<std::size_t>(n.skip);
+      const both_states& before = path[n.depth];
+      if (before.same_until == detail::repetitions::always ||
+          (n.reach != vocabulary_trie::node::far && n.reach < before.same_until)) {
+        i = after;
         continue;
       }
-      for (std::int32_t t = n.first_token; t < nodes[i + 1].first_token; ++t)
-        allow(tokens[static_cast<std::size_t>(t)]);
+      both_states& now = path[n.depth + 1U];
+      now.state = dfa.next(before.state, n.byte);
+      now.other = dfa.next(before.other, n.byte);
+      if (now.state == detail::byte_dfa::dead) {
+        if (now.other != detail::byte_dfa::dead) allow_from(i, after, false);
+        i = after;
+        continue;
+      }
+      allow_from(i, i + 1, true);
+      if (after > i + 1) now.same_until = dfa.same_until(now.state, now.other);
       ++i;
     }
-    if (accepts(state)) {
-      for (const token_id t : vocabulary.ends())
-        allow(t);
-    }
+    for (const token_id t : vocabulary.ends())
+      allow(t, accepts(state));
     return mask;
   }
 

@@ -30,6 +30,9 @@ class vocabulary_trie {
     std::int32_t first_token;  //!< among tokens(): those that are this prefix, up to the next node's first
     std::uint16_t depth;       //!< bytes before the last one
     std::uint8_t byte;         //!< the last one
+    std::uint8_t reach;  //!< bytes from this one on of the longest piece that begins with it; far: that many or more
+
+    static constexpr std::uint8_t far = 255;
   };
 
   //! Shapes      pieces [vocab]: the bytes that each token adds to a text; none, and it is never written by a
@@ -68,8 +71,13 @@ class vocabulary_trie {
     if (order.empty()) raise<input_error>("no token of the vocabulary has bytes: a constraint could allow none.");
     std::vector<std::int32_t> open;  // the nodes of the last piece
     const auto close = [&](std::size_t depth) {
-      for (; open.size() > depth; open.pop_back())
-        d.nodes[static_cast<std::size_t>(open.back())].skip = static_cast<std::int32_t>(d.nodes.size());
+      for (; open.size() > depth; open.pop_back()) {
+        node& closed = d.nodes[static_cast<std::size_t>(open.back())];
+        closed.skip = static_cast<std::int32_t>(d.nodes.size());
+        if (open.size() < 2) continue;
+        std::uint8_t& reach = d.nodes[static_cast<std::size_t>(open[open.size() - 2])].reach;
+        reach = (std::max)(reach, static_cast<std::uint8_t>((std::min)(closed.reach + 1, int{node::far})));
+      }
     };
     const std::string* last = nullptr;
     for (const token_id t : order) {
@@ -81,14 +89,14 @@ class vocabulary_trie {
       for (std::size_t i = common; i < p.size(); ++i) {
         open.push_back(static_cast<std::int32_t>(d.nodes.size()));
         d.nodes.push_back({0, static_cast<std::int32_t>(d.tokens.size()), static_cast<std::uint16_t>(i),
-                           static_cast<std::uint8_t>(p[i])});
+                           static_cast<std::uint8_t>(p[i]), 1});
       }
       d.tokens.push_back(t);
       d.max_depth = (std::max)(d.max_depth, static_cast<std::int32_t>(p.size()));
       last = &p;
     }
     close(0);
-    d.nodes.push_back({static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0});
+    d.nodes.push_back({static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0, 0});
     return d;
   }
 

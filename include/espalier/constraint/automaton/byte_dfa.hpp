@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "espalier/constraint/automaton/byte_nfa.hpp"
+#include "espalier/constraint/automaton/repetitions.hpp"
 #include "espalier/core/error.hpp"
 
 namespace espalier::detail {
@@ -25,7 +26,7 @@ class byte_dfa {
 
   // Accepts what leads from the part's begin to its end.
   byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = default_max_bytes)
-      : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes) {
+      : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes), repetitions_(nfa_, all.end) {
     mark_.resize(static_cast<std::size_t>(nfa_.size()));
     begin_set();
     close(all.begin);
@@ -35,6 +36,30 @@ class byte_dfa {
   std::int32_t start() const { return start_; }
   bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
+
+  // Texts of fewer bytes than this lead on from both states or from neither, and are accepted after both or neither.
+  //
+  // Complexity  O(copies of states between the two)
+  std::int32_t same_until(std::int32_t a, std::int32_t b) const {
+    if (a == b) return repetitions::always;
+    if (a == dead || b == dead) return 0;
+    const dfa_state &one = states_[static_cast<std::size_t>(a)], &other = states_[static_cast<std::size_t>(b)];
+    if (one.accepts != other.accepts || one.of.size() != other.of.size()) return 0;
+    std::int32_t least = repetitions::always;
+    for (std::size_t i = 0; i < one.of.size() && least > 0; ++i)
+      least = (std::min)(least, repetitions_.same_until(one.of[i], other.of[i]));
+    return least;
+  }
+
+  // What states have in common that differ in counts of repetitions alone.
+  std::vector<std::int32_t> kind(std::int32_t state) const {
+    if (state == dead) return {};
+    const dfa_state& s = states_[static_cast<std::size_t>(state)];
+    std::vector<std::int32_t> firsts{s.accepts ? 1 : 0};
+    for (const std::int32_t one : s.of)
+      firsts.push_back(repetitions_.first(one));
+    return firsts;
+  }
 
   std::int32_t next(std::int32_t state, std::uint8_t byte) {
     if (state == dead) return dead;
@@ -46,7 +71,7 @@ class byte_dfa {
   static constexpr std::int32_t unknown = -2;
 
   struct dfa_state {
-    std::vector<std::int32_t> of;  // states that take a byte, in order
+    std::vector<std::int32_t> of;  // states that take a byte, copies of one beside each other
     bool accepts = false;
     std::array<std::int32_t, 256> next;
   };
@@ -86,7 +111,9 @@ class byte_dfa {
 
   std::int32_t number_of_set() {
     if (set_.empty() && !set_accepts_) return dead;
-    std::sort(set_.begin(), set_.end());
+    std::sort(set_.begin(), set_.end(), [&](std::int32_t a, std::int32_t b) {
+      return std::pair(repetitions_.first(a), a) < std::pair(repetitions_.first(b), b);
+    });
     set_.push_back(set_accepts_ ? 1 : 0);
     const auto known = number_of_.find(set_);
     if (known != number_of_.end()) return known->second;
@@ -109,6 +136,7 @@ class byte_dfa {
   std::int32_t end_;
   std::int32_t start_ = dead;
   std::size_t max_bytes_;
+  repetitions repetitions_;
   std::size_t bytes_ = 0;  // of the states that there are
   std::vector<dfa_state> states_;
   std::map<std::vector<std::int32_t>, std::int32_t> number_of_;

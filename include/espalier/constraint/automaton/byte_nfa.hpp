@@ -30,6 +30,7 @@ class byte_nfa {
     bool takes_byte = false;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
+    std::int32_t next_copy = -1;  // the same state where the part is repeated once more, in the innermost repetition
   };
 
   const state& operator[](std::int32_t s) const { return states_[static_cast<std::size_t>(s)]; }
@@ -78,10 +79,10 @@ class byte_nfa {
     const std::int32_t moved = size() - a.first;
     for (std::int32_t s = a.first; s < a.last; ++s) {
       state one = (*this)[s];
-      for (std::int32_t* to : {&one.to, &one.other})
+      for (std::int32_t* to : {&one.to, &one.other, &one.next_copy})
         *to += *to < 0 || *to < a.first || *to >= a.last ? 0 : moved;
       // What the part was linked to since belongs to the first one.
-      if (s == a.end) one = {};
+      if (s == a.end) one = {.next_copy = one.next_copy};
       add(one);
     }
     return {a.first + moved, a.last + moved, a.begin + moved, a.end + moved};
@@ -106,12 +107,15 @@ class byte_nfa {
       parts.push_back(copy(a));
     nfa_part more = a;
     if (most < 0) more = optional(copy(a), true);
+    for (std::int32_t i = 0; i + 1 < n; ++i)
+      note_copies(parts[static_cast<std::size_t>(i)], parts[static_cast<std::size_t>(i + 1)].first);
     // Those that may be left out lead to the end of all.
     const std::int32_t end = add({});
     for (std::int32_t i = 0; i < n; ++i) {
       if (i < least) continue;
       const std::int32_t skip = add({false, 0, 0, parts[static_cast<std::size_t>(i)].begin, end});
       parts[static_cast<std::size_t>(i)].begin = skip;
+      if (i > least) states_[static_cast<std::size_t>(skip - 1)].next_copy = skip;
     }
     for (std::int32_t i = 0; i + 1 < n; ++i)
       link(parts[static_cast<std::size_t>(i)].end, parts[static_cast<std::size_t>(i + 1)].begin);
@@ -131,6 +135,19 @@ class byte_nfa {
   }
 
  private:
+  // That the states of a part stand again from `first` on, but for those that repetitions in it have copied.
+  void note_copies(nfa_part a, std::int32_t first) {
+    std::vector<bool> is_copy(static_cast<std::size_t>(a.last - a.first), false);
+    for (std::int32_t s = a.first; s < a.last; ++s) {
+      const std::int32_t next = (*this)[s].next_copy;
+      if (a.first <= next && next < a.last) is_copy[static_cast<std::size_t>(next - a.first)] = true;
+    }
+    for (std::int32_t s = a.first; s < a.last; ++s) {
+      std::int32_t& next = states_[static_cast<std::size_t>(s)].next_copy;
+      if (next < 0 && !is_copy[static_cast<std::size_t>(s - a.first)]) next = first + s - a.first;
+    }
+  }
+
   nfa_part nothing_of(nfa_part a) {
     const std::int32_t s = add({});
     return {a.first, s + 1, s, s};
