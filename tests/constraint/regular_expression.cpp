@@ -168,9 +168,14 @@ TEST_CASE("masks of states that differ in a count are those of each state's own 
     all.push_back(all.back() + "b");
     all.push_back("\xe2\x82\xac" + all.back());
   }
-  const vocabulary_trie words(all, {end_of_text});
   std::minstd_rand random(5);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+  for (int i = 0; i < 200; ++i) {
+    all.emplace_back(1, "bc"[below(2)]);
+    for (std::size_t n = 1 + below(14); n > 0; --n)
+      all.back() += "abc"[below(3)];
+  }
+  const vocabulary_trie words(all, {end_of_text});
   int compared = 0;
   for (const char* pattern :
        {"a{0,40}", "[^\"]{0,30}\"", "\"(a|\\\\u[0-9]{4}|.){3,25}\"", "(a{2,9}b){0,12}", "(a{0,9}b?){0,9}c",
@@ -179,7 +184,9 @@ TEST_CASE("masks of states that differ in a count are those of each state's own 
     INFO(pattern);
     const token_automaton c = regular_expression(pattern, words);
     std::vector<std::int32_t> states{c.start()};
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 40 && c.advance(states.back(), 'a') >= 0; ++i)
+      states.push_back(c.advance(states.back(), 'a'));
+    for (int i = 0; i < 60; ++i) {
       // On from any state that was reached before, so that counts go up and down.
       const std::int32_t state = states[below(states.size())];
       const auto mask = c.allowed(state);

@@ -61,7 +61,9 @@ class token_automaton {
     }
     // The last of its kind that was asked about has the most like it.
     const auto [last, is_new] = shared_->last_of.try_emplace(shared_->dfa.kind(state), detail::byte_dfa::dead);
-    const auto like = is_new ? masks.end() : masks.find(last->second);
+    // Where most tokens are too long to be alike, one state is walked through sooner than two.
+    const bool is_like = !is_new && shared_->dfa.same_until(state, last->second) >= 8;
+    const auto like = is_like ? masks.find(last->second) : masks.end();
     std::vector<std::uint32_t> mask =
         like == masks.end() ? mask_of(state) : mask_like(state, like->first, like->second);
     last->second = state;
