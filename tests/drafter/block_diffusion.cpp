@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/drafter/block_diffusion.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,11 +13,13 @@
 #include "catch.hpp"
 #include "drafter/states_model.hpp"
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/processor/banned_sequences.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -26,6 +32,7 @@ using namespace espalier;
 static_assert(BlockDrafter<block_diffusion<states_model>>);
 static_assert(BlockDrafter<block_diffusion<states_model&>>);
 static_assert(FeatureDrafter<block_diffusion<states_model>, states_target>);
+static_assert(ProcessingDrafter<block_diffusion<states_model>, float>);
 static_assert(FeatureDrafter<factorised<block_diffusion<states_model>&>, states_target>);
 static_assert(!FeatureDrafter<block_diffusion<states_model>, models::probe_backend>);
 static_assert(RenumberingDrafter<factorised<block_diffusion<states_model>>>);
@@ -110,6 +117,46 @@ TEST_CASE("the block after a text is the model's, once the states before its las
   espalier::testing::show_states(shorter, text);  // one more than it needs
   CHECK(block_of(shorter) == expected_after(model, text, 2));
   CHECK(shorter.n_read() == 4);
+}
+
+TEST_CASE("the first row of a block passes through the processor, which knows what may follow the text") {
+  struct forbids_two {
+    void process(tree_view, node_id u, std::span<const float> logits, std::span<float> out) const {
+      REQUIRE(u == root_node);
+      std::copy(logits.begin(), logits.end(), out.begin());
+      out[2] = -std::numeric_limits<float>::infinity();
+    }
+    std::optional<token_id> only(tree_view, node_id) const { return std::nullopt; }
+  };
+  const states_model model{.law = law};
+  block_diffusion drafter(states_model{model});
+  drafter.reserve(8);
+  const text_type text{1, 0, 2};
+  drafter.begin(text);
+  espalier::testing::show_states(drafter, {1, 0});
+  auto expected = expected_after(model, text, 4);
+  forbids_two rule;
+  drafter.process_rows(row_processor<float>(rule));
+  expected[0][2] = -std::numeric_limits<float>::infinity();
+  CHECK(block_of(drafter) == expected);
+  drafter.process_rows({});
+  CHECK(block_of(drafter) == expected_after(model, text, 4));
+
+  // In rounds: what the text may not go on with is no node of the tree, and takes no row of the target.
+  const models::text_model target_law{.seed = 66, .noise = 0.2};
+  states_target target(5, target_law);
+  token_kv kv(90);
+  block_diffusion blocks(states_model{.length = 4, .positions = 100, .law = law});
+  const auto bans = banned_sequences({{0}, {3}, {4}}, 5);
+  auto decode = make_decoder(blocks, best_first({.budget = 6, .max_depth = 1}), greedy(), kv, target, {}, bans);
+  decode.begin(text_type{1, 2, 1}, {.max_tokens = 30});
+  int drafted = 0;
+  while (decode.step()) {
+    const tree_view tree = decode.last_round().tree;
+    for (node_id u = 1; u < tree.n_nodes; ++u, ++drafted)
+      CHECK((tree.token[u] == 1 || tree.token[u] == 2));
+  }
+  CHECK(drafted > 20);
 }
 
 TEST_CASE("a new text keeps what was read of the beginning that it has in common") {

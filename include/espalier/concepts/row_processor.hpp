@@ -49,7 +49,8 @@ class row_processor {
 //!   process_rows(process)      a row_processor of its number: rows that are made from now on pass through it; an empty
 //!                              one ends that. Given for each round, before the drafter is asked
 //! Models
-//!   autoregressive; factorised, whose rows are then by node. Of a joint the parts are asked one by one
+//!   autoregressive; block_diffusion, of whose block it is the first row; factorised, whose rows are then by node. Of
+//!   a joint the parts are asked one by one
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

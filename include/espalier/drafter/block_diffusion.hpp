@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/stopwatch.hpp"
@@ -47,8 +48,9 @@ struct block_diffusion_options {
 //!   logits(place, length) -> vocab_rows       of the last request with this place
 //! Drafters that share a model have a context each; those of texts that are written together a place each.
 //!
-//! Complexity  propose_block: one pass of the model; no allocation after reserve()
-//! Law         BlockDrafter's, FeatureDrafter's and SharedDrafter's. A text of one token has no states before it: the
+//! Complexity  propose_block: one pass of the model; no allocation after reserve(), and the first round with a
+//!             processor, in which the block is copied
+//! Law         BlockDrafter's, FeatureDrafter's, SharedDrafter's and ProcessingDrafter's. A text of one token has no states before it: the
 //!             model sees the token alone
 //! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
 //!             missing; option_error for a length beyond the model's
@@ -117,8 +119,12 @@ class block_diffusion {
     pass_.clear();
     add_rows(pass_, block_length() + 1);
     forward(pass_);
-    return model_.logits(place_, length_);
+    return processed(model_.logits(place_, length_));
   }
+
+  //! A block knows no paths but the empty one: its first row passes through the text's processor, the others are the
+  //! model's. In factorised all do.
+  void process_rows(row_processor<float> process) { process_ = process; }
 
   void want(tree_view, std::span<const node_id>) { want_block(); }
   bool want_prompt(std::int32_t) { return false; }
@@ -138,7 +144,7 @@ class block_diffusion {
     return 0;  // the model keeps the logits
   }
   void take(int, std::int32_t, std::int32_t) {}
-  auto answer() { return block_rows{model_.logits(place_, length_)}; }
+  auto answer() { return block_rows{processed(model_.logits(place_, length_))}; }
 
   void commit(tree_view tree, verdict v) {
     // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
@@ -167,6 +173,15 @@ class block_diffusion {
     wants_ = true;
   }
 
+  // The first row follows the text alone, so what may stand there is known.
+  vocab_rows<float> processed(vocab_rows<float> block) {
+    if (!process_ || block.n_rows == 0) return block;
+    processed_.assign(block.data, block.at(block.n_rows));
+    const std::span<float> first(processed_.data(), static_cast<std::size_t>(block.vocab));
+    process_(tree_view{}, root_node, block.row(0), first);
+    return {processed_.data(), block.n_rows, block.vocab};
+  }
+
   void keep_read(std::size_t n) { n_read_ = (std::min)(n_read_, static_cast<std::int32_t>(n)); }
 
   ModelT model_;
@@ -176,7 +191,9 @@ class block_diffusion {
   std::int32_t n_read_ = 0;
   bool wants_ = false;
   pass_type pass_;
-  std::vector<token_id> text_;  // committed; the last token is pending
+  row_processor<float> process_;
+  std::vector<float> processed_;  // the block, where the text has a processor
+  std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;
 };
 
