@@ -122,7 +122,7 @@ class remote_thread {
     }
     lost_ = state_->stops = true;
     lock.unlock();
-    const std::string who = who_is_gone();
+    const std::string who = who_is_gone(told);
     what_is_lost_ = told ? who + " went away in the middle of a pass"
                          : who + " gave no answer for " + in_words(patience) + " seconds";
     what_is_lost_ +=
@@ -200,13 +200,17 @@ class remote_thread {
   }
 
   // The servers that refuse a connection, or else those that are silent, or else all: the one that broke may have been
-  // started again.
-  std::string who_is_gone() const {
+  // started again. Where a connection broke they are asked for a while: a process that ends closes it before it stops
+  // to listen.
+  std::string who_is_gone(bool broke) const {
     std::vector<std::string> refuse, silent;
-    for (const std::string& server : servers_) {
-      const server_answer answer = ask_server(server);
-      if (answer == server_answer::refuses) refuse.push_back(server);
-      if (answer == server_answer::silent) silent.push_back(server);
+    for (int turn = 0; turn < (broke ? 25 : 1) && refuse.empty() && silent.empty(); ++turn) {
+      if (turn > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      for (const std::string& server : servers_) {
+        const server_answer answer = ask_server(server);
+        if (answer == server_answer::refuses) refuse.push_back(server);
+        if (answer == server_answer::silent) silent.push_back(server);
+      }
     }
     const std::vector<std::string>& named = !refuse.empty() ? refuse : !silent.empty() ? silent : servers_;
     std::string who = named.size() == 1 ? "the server " : refuse.empty() ? "one of the servers " : "the servers ";
