@@ -31,7 +31,7 @@ using models::read_number;
 using models::read_option;
 using models::refuse;
 
-#if defined(GENERATE_HAS_XGRAMMAR)
+#if defined(EXAMPLES_HAS_XGRAMMAR)
 constexpr bool has_xgrammar = true;
 #else
 constexpr bool has_xgrammar = false;

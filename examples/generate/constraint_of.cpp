@@ -18,6 +18,8 @@ namespace generate {
 
 namespace {
 
+using models::text_rule;
+
 std::string text_of_file(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
@@ -26,7 +28,7 @@ std::string text_of_file(const char* flag, const std::string& path) {
 }
 
 text_rule rule_of(const arguments& asked, const espalier::vocabulary_trie& vocabulary) {
-#if defined(GENERATE_HAS_XGRAMMAR)
+#if defined(EXAMPLES_HAS_XGRAMMAR)
   if (!asked.grammar.empty()) {
     const std::string text = text_of_file("--grammar", asked.grammar);
     try {

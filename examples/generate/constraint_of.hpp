@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include "../models/text_rule.hpp"
 #include "espalier/processor/constrained.hpp"
-#include "text_rule.hpp"
 #include "text_task.hpp"
 
 namespace generate {
 
-using text_constraint = espalier::constrained<text_rule>;
+using text_constraint = espalier::constrained<models::text_rule>;
 
 //! What the arguments let a text be: anything, where they do not say.
 //!

@@ -3,7 +3,7 @@
 
 #include "espalier/constraint/token_automaton.hpp"
 
-#if defined(GENERATE_HAS_XGRAMMAR)
+#if defined(EXAMPLES_HAS_XGRAMMAR)
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -14,11 +14,11 @@
 #include "espalier/core/token.hpp"
 #endif
 
-namespace generate {
+namespace models {
 
-#if defined(GENERATE_HAS_XGRAMMAR)
+#if defined(EXAMPLES_HAS_XGRAMMAR)
 
-//! The Constraint that the arguments ask for: an expression's or a schema's automaton, or a grammar.
+//! The Constraint that a user asks for: an expression's or a schema's automaton, or a grammar.
 class text_rule {
  public:
   using state_type = std::variant<espalier::token_automaton::state_type, espalier::ebnf_grammar::state_type>;
@@ -53,4 +53,4 @@ using text_rule = espalier::token_automaton;
 
 #endif
 
-}  // namespace generate
+}  // namespace models

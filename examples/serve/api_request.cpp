@@ -12,6 +12,7 @@
 
 #include "../models/vocabulary_of.hpp"
 #include "espalier/constraint/json_schema.hpp"
+#include "member_text.hpp"
 
 namespace serve {
 
@@ -277,8 +278,8 @@ espalier::logit_bias read_logit_bias(const fields& body, std::int32_t vocab_size
   return espalier::logit_bias(std::move(biases), vocab_size);
 }
 
-// The schema of what is to be written; empty: any text. `body` is the request's, its fields in order.
-std::string read_response_format(const fields& body, std::string_view text) {
+// The schema of what is to be written, in its own bytes; empty: any text. `text` is the request's body.
+std::string_view read_response_format(const fields& body, std::string_view text) {
   const json* given = body.find("response_format");
   constexpr auto allowed =
       "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
@@ -291,7 +292,31 @@ std::string read_response_format(const fields& body, std::string_view text) {
   const bool has_schema = type == "json_schema" && given->contains("json_schema") &&
                           (*given)["json_schema"].is_object() && (*given)["json_schema"].contains("schema");
   if (!has_schema) refuse_value("response_format", allowed, *given);
-  return nlohmann::ordered_json::parse(text)["response_format"]["json_schema"]["schema"].dump();
+  for (const char* name : {"response_format", "json_schema", "schema"})
+    text = member_text(text, name);
+  return text;
+}
+
+// A grammar of what is to be written; empty: any text.
+std::string read_grammar(const fields& body) {
+  const json* given = body.find("grammar");
+  if (given == nullptr) return {};
+  if (!given->is_string()) refuse_type("grammar", "a string, a grammar in EBNF", *given);
+#if defined(EXAMPLES_HAS_XGRAMMAR)
+  if (*given == "") refuse_value("grammar", "a grammar in EBNF, which has a rule", *given);
+#else
+  refuse("grammar", "grammar needs xgrammar, without which this server was built: it must be left out.",
+         "unsupported_value");
+#endif
+  return given->get<std::string>();
+}
+
+models::text_rule rule_of(std::string_view schema, [[maybe_unused]] std::string_view grammar,
+                          const espalier::vocabulary_trie& vocabulary) {
+#if defined(EXAMPLES_HAS_XGRAMMAR)
+  if (!grammar.empty()) return models::text_rule(espalier::ebnf_grammar(grammar, vocabulary));
+#endif
+  return models::text_rule(espalier::json_schema(schema, vocabulary));
 }
 
 text_processor read_processor(const fields& body, std::string_view text, const request_rules& rules,
@@ -299,13 +324,16 @@ text_processor read_processor(const fields& body, std::string_view text, const r
   const espalier::penalties penalties(
       {.presence = body.number("presence_penalty", -2, 2, 0), .frequency = body.number("frequency_penalty", -2, 2, 0)});
   const espalier::logit_bias biases = read_logit_bias(body, rules.vocab_size);
-  const std::string schema = read_response_format(body, text);
-  if (schema.empty()) return text_processor(biases, penalties, {});
+  const std::string_view schema = read_response_format(body, text);
+  const std::string grammar = read_grammar(body);
+  if (!schema.empty() && !grammar.empty())
+    refuse("grammar", "grammar does not go with a response_format: one of them must be left out.", "invalid_value");
+  if (schema.empty() && grammar.empty()) return text_processor(biases, penalties, {});
   try {
     const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
-    return text_processor(biases, penalties, espalier::constrained(espalier::json_schema(schema, vocabulary)));
+    return text_processor(biases, penalties, espalier::constrained(rule_of(schema, grammar, vocabulary)));
   } catch (const espalier::input_error& error) {
-    refuse("response_format", error.what(), "invalid_value");
+    refuse(grammar.empty() ? "response_format" : "grammar", error.what(), "invalid_value");
   }
 }
 

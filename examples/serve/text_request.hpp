@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/constraint/token_automaton.hpp"
+#include "../models/text_rule.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/log_probs.hpp"
@@ -20,7 +20,7 @@ namespace serve {
 
 //! What requests may ask to be done to the target's logits.
 using text_processor =
-    espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<espalier::token_automaton>>;
+    espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<models::text_rule>>;
 
 //! What to write: n texts after one prompt, each with a stream of its own.
 struct text_request {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "../examples/serve/member_text.hpp"
 #include "../examples/serve/secret.hpp"
 #include "catch.hpp"
 
@@ -191,6 +192,49 @@ TEST_CASE("biases, penalties and the format of the answer become the text's proc
   CHECK(read(endpoint::completions, {{"prompt", "a"}, {"response_format", {{"type", "text"}}}}).texts.process.idle());
   CHECK(!read(endpoint::completions, {{"prompt", "a"}, {"response_format", {{"type", "json_object"}}}})
              .texts.process.idle());
+}
+
+TEST_CASE("a schema is read in its own bytes", "[serve]") {
+  using serve::member_text;
+  const std::string body =
+      "\t{ \"a\" : {\"x\": \"}\\\"\" } ,\"n\":1.50,\"\\u0062\" :[1, {\"a\":2}], \"e\":{} ,\"a\": -0e1 }\n";
+  REQUIRE(json::accept(body));
+  CHECK(member_text(body, "a") == "-0e1");  // the last one, as in what the parser makes
+  CHECK(member_text(body, "n") == "1.50");
+  CHECK(member_text(body, "b") == "[1, {\"a\":2}]");
+  CHECK(member_text(member_text(body, "e"), "x") == "");
+  CHECK(member_text(body, "x") == "");
+  CHECK(member_text("[1]", "x") == "");
+  CHECK(member_text(R"({"x": {"y" :"z"}})", "x") == R"({"y" :"z"})");
+  // An integer that 64 bits do not hold is told as it was written.
+  const serve::request_rules rules{.model = "tiny", .context = 64, .vocab_size = 4096};
+  try {
+    (void)serve::read_request(endpoint::completions, R"({"prompt": "a", "response_format": {"type": "json_schema",
+        "json_schema": {"schema": {"type": "integer", "maximum": 18446744073709551617}}}})",
+                              rules, tokenizer());
+    FAIL("it was read");
+  } catch (const serve::api_error& error) {
+    CHECK(error.param == "response_format");
+    CHECK(std::string(error.what()) ==
+          "the JSON schema has the integer 18446744073709551617, which 64 bits do not hold.");
+  }
+}
+
+TEST_CASE("a grammar is read, or refused where the server was built without", "[serve]") {
+  CHECK(complaint("grammar", 5) == "grammar must be a string, a grammar in EBNF, but is 5.");
+#if defined(EXAMPLES_HAS_XGRAMMAR)
+  auto process =
+      read(endpoint::completions, {{"prompt", "a"}, {"grammar", "root ::= \"{\" root \"}\" | \"no\""}}).texts.process;
+  CHECK(process.allows({}, tokenizer().encode("{").back()));
+  CHECK(!process.allows({}, tokenizer().encode("}").back()));
+  CHECK(complaint("grammar", "") == "grammar must be a grammar in EBNF, which has a rule, but is \"\".");
+  CHECK(complaint("grammar", "root ::= (").find("this is no grammar") == 0);
+  json both = {{"prompt", "a"}, {"grammar", "root ::= \"a\""}, {"response_format", {{"type", "json_object"}}}};
+  CHECK_THROWS_AS(read(endpoint::completions, both), serve::api_error);
+#else
+  CHECK(complaint("grammar", "root ::= \"a\"") ==
+        "grammar needs xgrammar, without which this server was built: it must be left out.");
+#endif
 }
 
 TEST_CASE("a body that is too deep is refused", "[serve]") {
