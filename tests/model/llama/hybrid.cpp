@@ -9,6 +9,7 @@
 
 #include "allocations.hpp"
 #include "catch.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -297,4 +298,8 @@ TEST_CASE("what cannot be done with a recurrent state is an error that names it"
                drafter.reserve(12);
              }),
              "option rows is 40, but passes of 64 tokens need 128"));
+  // By default there are enough for a tree of 64 after 64 pending tokens, whatever the context.
+  const recurrent_kv by_default = host_cache(shape(), 1, 4096);
+  CHECK_NOTHROW(require_rows(by_default, 64 + 64));
+  CHECK(says(message_of<option_error>([&] { require_rows(by_default, 64 + 65); }), "option rows is 256"));
 }
