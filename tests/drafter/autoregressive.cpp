@@ -102,6 +102,35 @@ TEST_CASE("a row of one token costs no pass, and its node is forwarded with the 
   CHECK(other_kv.size(0) == 6);
 }
 
+TEST_CASE("a forced token that the draft does not know is no row") {
+  struct forces {
+    std::optional<token_id> token;
+    template <class NumberT>
+    void process(tree_view, node_id, std::span<const NumberT> logits, std::span<NumberT> out) const {
+      std::copy(logits.begin(), logits.end(), out.begin());
+    }
+    std::optional<token_id> only(tree_view, node_id) const { return token; }
+  };
+  models::probe_backend backend(6, {.seed = 71});
+  autoregressive drafter(backend, token_kv(60));
+  using number = std::remove_cvref_t<decltype(drafter.rows().row(0)[0])>;
+  drafter.reserve(4);
+  const std::vector<token_id> text{1, 2};
+  const std::vector<node_id> root{0}, child{1};
+  for (const token_id unknown : {-1, 6}) {
+    forces process{unknown};
+    drafter.begin(text);
+    tree<> t(4);
+    t.reset(2);
+    drafter.process_rows(row_processor<number>(process));
+    drafter.propose(t, root);
+    t.append(0, 3, 0);
+    const auto calls = backend.calls;
+    drafter.propose(t, child);
+    CHECK(backend.calls == calls + 1);
+  }
+}
+
 TEST_CASE("forced nodes that nothing was asked below are read with the text") {
   models::probe_backend backend(6, {.seed = 71});
   token_kv kv(60);

@@ -76,8 +76,8 @@ concept FilteringProcessor = requires(ProcessorT& processor, std::span<const tok
 //! A processor that may leave one token: a drafter need not ask its model for a row that it knows.
 //!
 //! Minimal definition, besides Processor
-//!   only(path) -> std::optional<token_id>    a token where process(path, ...) leaves no other one possible, of any row;
-//!                                  nothing where there may be several, or none
+//!   only(path) -> std::optional<token_id>    the token besides which process(path, ...) forbids all, in any row;
+//!                                  nothing where others may be left
 template <class ProcessorT>
 concept ForcingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {
   { processor.only(path) } -> std::same_as<std::optional<token_id>>;

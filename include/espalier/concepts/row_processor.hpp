@@ -13,6 +13,8 @@ namespace espalier {
 //! to what a decoder keeps, trivially copyable. An empty one changes nothing.
 //!
 //!     if (process) process(tree, u, logits, out);     then sample from out, else from logits
+//!
+//! Pre         it is not empty where it is called, and the same all through a round
 template <class NumberT>
 class row_processor {
  public:
@@ -34,7 +36,7 @@ class row_processor {
     call_(with_, tree, u, logits, out);
   }
 
-  //! The token that has all of the row that follows node u, whatever the model says; nothing where there may be several.
+  //! The one token that the processor leaves after node u, which is not the root; nothing where there may be others.
   std::optional<token_id> only(tree_view tree, node_id u) const { return only_(with_, tree, u); }
 
  private:

@@ -41,8 +41,8 @@ namespace espalier {
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
-//! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). After a node where the
-//!             processor leaves one token, that token is the row: the node enters a pass when one below it is asked about
+//! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). A node after which the
+//!             processor leaves one token has its row without a pass, and joins the first that asks below it
 //! Law         of Step-, State-, Shared- and ProcessingDrafter; rows are the draft model's along each path, through the
 //!             text's processor and the sampler; previous_state() is the model's own
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
@@ -315,7 +315,7 @@ class autoregressive {
       if (is_node && is_known(tree_.parent[u])) {
         detail::require_token(tree_, u, vocab_size());
         const std::optional<token_id> only = process_.only(tree_, u);
-        if (only && *only < vocab_size()) {
+        if (only && 0 <= *only && *only < vocab_size()) {
           give_row(u, *only);
           continue;
         }

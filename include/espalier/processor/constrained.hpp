@@ -21,7 +21,8 @@ namespace espalier {
 //! constraint, as by default, it is idle.
 //!
 //! Complexity  process: one advance for each node of a tree, once a round; one pass over the row, in words of 32 tokens
-//!             where all or none of them are allowed. only: up to the second token that is allowed. Memory is taken for the nodes of the largest tree
+//!             where all or none of them are allowed. only: the same, up to the second token that is allowed. Memory is
+//!             taken for the nodes of the largest tree
 //! Law         Processor's: the row is the model's, renormalised over the tokens that are allowed
 //! Errors      none of its own: where nothing is allowed, the text ends with status::nothing_allowed
 template <Constraint ConstraintT>
