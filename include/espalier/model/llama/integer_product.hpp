@@ -11,6 +11,20 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#endif
+
+// Products of four bytes (Armv8.2 and later): Clang before 16 declares them only where all code may use them.
+#if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#define ESPALIER_NEON_DOT_PRODUCTS 1
+#elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define ESPALIER_NEON_DOT_PRODUCTS 1
+#else
+#define ESPALIER_NEON_DOT_PRODUCTS 0
 #endif
 
 namespace espalier::detail {
@@ -170,8 +184,81 @@ inline void multiply_portably(const integer_product& p) {
 
 #endif
 
+#if ESPALIER_NEON_DOT_PRODUCTS
+
+// dots[8] += the products of four vectors of weights and a half of the activations.
+#if !defined(__ARM_FEATURE_DOTPROD)
+[[gnu::target("arch=armv8.2-a+dotprod")]]
+#endif
+inline void
+add_neon_dots(int32x4_t (&dots)[2], const int8x16_t (*q)[2], int8x16_t x) {
+  for (int side = 0; side < 2; ++side) {
+    dots[side] = vdotq_laneq_s32(dots[side], q[0][side], x, 0);
+    dots[side] = vdotq_laneq_s32(dots[side], q[1][side], x, 1);
+    dots[side] = vdotq_laneq_s32(dots[side], q[2][side], x, 2);
+    dots[side] = vdotq_laneq_s32(dots[side], q[3][side], x, 3);
+  }
+}
+
+// For NEON with products of four bytes: 8 outputs at a time, whose weights stay in registers for all rows.
+#if !defined(__ARM_FEATURE_DOTPROD)
+[[gnu::target("arch=armv8.2-a+dotprod")]]
+#endif
+inline void
+multiply_neon(const integer_product& p) {
+  const panel_part& part = p.part;
+  const uint8x16_t low = vdupq_n_u8(15), zero = vdupq_n_u8(static_cast<std::uint8_t>(part.zero));
+  for (int b = 0; b < part.n_blocks; ++b) {
+    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
+    for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
+      const auto* from = reinterpret_cast<const std::uint8_t*>(part.codes[b] + 4 * lane);
+      int8x16_t q[8][2];
+      float32x4_t scale[2][2], offset[2];
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; ++v) {
+          const std::uint8_t* at = from + 128 * v + 16 * side;
+          const uint8x16_t first = vld1q_u8(at);
+          const uint8x16_t second = part.nibbles ? vshrq_n_u8(first, 4) : vld1q_u8(at + 512);
+          q[v][side] = vreinterpretq_s8_u8(vsubq_u8(part.nibbles ? vandq_u8(first, low) : first, zero));
+          q[v + 4][side] = vreinterpretq_s8_u8(vsubq_u8(second, zero));
+        }
+        scale[0][side] = vld1q_f32(part.scales(b, 0) + lane + 4 * side);
+        scale[1][side] = vld1q_f32(part.scales(b, 1) + lane + 4 * side);
+        offset[side] = vld1q_f32(part.offsets(b) + lane + 4 * side);
+      }
+      const activation_block* x = p.x + static_cast<std::ptrdiff_t>(b) * p.rows;
+      float* sums = p.sums + lane;
+      for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
+        float32x4_t sum[2] = {vld1q_f32(sums), vld1q_f32(sums + 4)};
+        int32x4_t dots[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          add_neon_dots(dots, q + 4 * half, vld1q_s8(x->q + 16 * half));
+          if (half == 0 && part.halves == 1) continue;
+#pragma GCC unroll 2
+          for (int side = 0; side < 2; ++side) {
+            sum[side] = vfmaq_f32(sum[side], vcvtq_f32_s32(dots[side]), vmulq_n_f32(scale[half][side], x->scale));
+            dots[side] = vdupq_n_s32(0);
+          }
+        }
+        if (part.has_offset) {
+          const float32x4_t whole = vdupq_n_f32(x->scaled_sum);
+          sum[0] = vfmaq_f32(sum[0], offset[0], whole);
+          sum[1] = vfmaq_f32(sum[1], offset[1], whole);
+        }
+        vst1q_f32(sums, sum[0]);
+        vst1q_f32(sums + 4, sum[1]);
+      }
+    }
+  }
+}
+
+#endif
+
 // What a product of integers is made with. All give the same numbers.
-enum class instruction_set : std::uint8_t { portable, avx2, avx512 };
+enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon };
 
 inline bool processor_has(instruction_set set) {
 #if defined(__x86_64__)
@@ -180,13 +267,23 @@ inline bool processor_has(instruction_set set) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
   }
+#elif ESPALIER_NEON_DOT_PRODUCTS
+  if (set == instruction_set::neon) {
+#if defined(__ARM_FEATURE_DOTPROD)
+    return true;
+#else
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
+  }
 #endif
   return set == instruction_set::portable;
 }
 
 inline instruction_set best_instruction_set() {
-  if (processor_has(instruction_set::avx512)) return instruction_set::avx512;
-  return processor_has(instruction_set::avx2) ? instruction_set::avx2 : instruction_set::portable;
+  for (const instruction_set set : {instruction_set::neon, instruction_set::avx512, instruction_set::avx2}) {
+    if (processor_has(set)) return set;
+  }
+  return instruction_set::portable;
 }
 
 // Pre: the processor has the set.
@@ -194,6 +291,8 @@ inline auto integer_product_with(instruction_set set) -> void (*)(const integer_
 #if defined(__x86_64__)
   if (set == instruction_set::avx512) return &multiply_avx512;
   if (set == instruction_set::avx2) return &multiply_avx2;
+#elif ESPALIER_NEON_DOT_PRODUCTS
+  if (set == instruction_set::neon) return &multiply_neon;
 #endif
   (void)set;
   return &multiply_portably;

@@ -8,6 +8,8 @@
 
 #if defined(__AVX512F__) || defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 //! Vectors of float in the width that the compiler flags allow. Every translation unit of a program that includes
@@ -67,6 +69,9 @@ typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
 #elif defined(__AVX__) && defined(__FMA__)
   return static_cast<simd_float>(
       _mm256_fmadd_ps(static_cast<__m256>(a), static_cast<__m256>(b), static_cast<__m256>(c)));
+#elif defined(__aarch64__)
+  return static_cast<simd_float>(
+      vfmaq_f32(static_cast<float32x4_t>(c), static_cast<float32x4_t>(a), static_cast<float32x4_t>(b)));
 #else
   return a * b + c;
 #endif
