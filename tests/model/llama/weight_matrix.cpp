@@ -21,7 +21,8 @@ using namespace espalier;
 using detail::instruction_set;
 
 constexpr instruction_set instruction_sets[] = {instruction_set::portable, instruction_set::avx2,
-                                                instruction_set::avx512, instruction_set::neon};
+                                                instruction_set::avx512,   instruction_set::neon,
+                                                instruction_set::avx_vnni, instruction_set::avx512_256};
 
 // A matrix whose first rows have one type and the others another, and rows to multiply it by.
 struct case_type {

@@ -10,6 +10,7 @@
 #include "espalier/model/llama/panel_part.hpp"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -71,12 +72,31 @@ inline void multiply_portably(const integer_product& p) {
 
 #if defined(__x86_64__)
 
-// For AVX2 and FMA: a product of integers is made of the magnitude of a weight and the activation with its sign, so
-// that the sum of two fits 16 bits.
-[[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
+// For AVX2: a product of integers is made of the magnitude of a weight and the activation with its sign, so that the
+// sum of two fits 16 bits.
+struct avx2_dots {
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
+    return _mm256_add_epi32(dots, _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, x), _mm256_set1_epi16(1)));
+  }
+};
+
+// The same sum in one instruction, in the encoding of AVX-VNNI and in that of AVX-512.
+struct avx_vnni_dots {
+  [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
+    return _mm256_dpbusd_avx_epi32(dots, magnitudes, x);
+  }
+};
+struct avx512_vnni_dots {
+  [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
+    return _mm256_dpbusd_epi32(dots, magnitudes, x);
+  }
+};
+
+// The kernel of 256 bits. It becomes part of functions for processors that have DotsT's instructions.
+template <class DotsT>
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
   const panel_part& part = p.part;
-  const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero)),
-                ones = _mm256_set1_epi16(1);
+  const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero));
   for (int b = 0; b < part.n_blocks; ++b) {
     if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
@@ -102,9 +122,7 @@ inline void multiply_portably(const integer_product& p) {
           for (int v = 4 * half; v < 4 * half + 4; ++v) {
             std::int32_t four;
             std::memcpy(&four, x->q + 4 * v, 4);
-            const __m256i pairs =
-                _mm256_maddubs_epi16(_mm256_abs_epi8(q[v]), _mm256_sign_epi8(_mm256_set1_epi32(four), q[v]));
-            dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+            dot = DotsT::add(dot, _mm256_abs_epi8(q[v]), _mm256_sign_epi8(_mm256_set1_epi32(four), q[v]));
           }
           if (half == 1 || part.halves == 2) {
             sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale[half], factor), sum);
@@ -116,6 +134,16 @@ inline void multiply_portably(const integer_product& p) {
       }
     }
   }
+}
+
+[[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
+  multiply_256<avx2_dots>(p);
+}
+[[gnu::target("avx2,fma,avxvnni")]] inline void multiply_avx_vnni(const integer_product& p) {
+  multiply_256<avx_vnni_dots>(p);
+}
+[[gnu::target("avx2,fma,avx512vl,avx512vnni")]] inline void multiply_avx512_vnni_256(const integer_product& p) {
+  multiply_256<avx512_vnni_dots>(p);
 }
 
 // For AVX-512 (F, BW, VL) and its VNNI. GCC 12 warns of the forms of some instructions that leave lanes alone: here are
@@ -258,12 +286,18 @@ multiply_neon(const integer_product& p) {
 #endif
 
 // What a product of integers is made with. All give the same numbers.
-enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon };
+//
+// avx512_256 is avx_vnni's kernel in AVX-512's encoding, with which tests run it where AVX-VNNI is not.
+enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256 };
 
 inline bool processor_has(instruction_set set) {
 #if defined(__x86_64__)
   if (set == instruction_set::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (set == instruction_set::avx512) {
+  if (set == instruction_set::avx_vnni) {
+    unsigned a = 0, b = 0, c = 0, d = 0;  // leaf 7.1, bit 4
+    return processor_has(instruction_set::avx2) && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
+  }
+  if (set == instruction_set::avx512 || set == instruction_set::avx512_256) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
   }
@@ -280,7 +314,8 @@ inline bool processor_has(instruction_set set) {
 }
 
 inline instruction_set best_instruction_set() {
-  for (const instruction_set set : {instruction_set::neon, instruction_set::avx512, instruction_set::avx2}) {
+  for (const instruction_set set :
+       {instruction_set::neon, instruction_set::avx512, instruction_set::avx_vnni, instruction_set::avx2}) {
     if (processor_has(set)) return set;
   }
   return instruction_set::portable;
@@ -291,6 +326,8 @@ inline auto integer_product_with(instruction_set set) -> void (*)(const integer_
 #if defined(__x86_64__)
   if (set == instruction_set::avx512) return &multiply_avx512;
   if (set == instruction_set::avx2) return &multiply_avx2;
+  if (set == instruction_set::avx_vnni) return &multiply_avx_vnni;
+  if (set == instruction_set::avx512_256) return &multiply_avx512_vnni_256;
 #elif ESPALIER_NEON_DOT_PRODUCTS
   if (set == instruction_set::neon) return &multiply_neon;
 #endif
