@@ -59,6 +59,16 @@ struct runs_after_three {
   }
 };
 
+// Names this token after every node.
+struct forces {
+  std::optional<token_id> token;
+  template <class NumberT>
+  void process(tree_view, node_id, std::span<const NumberT> logits, std::span<NumberT> out) const {
+    std::copy(logits.begin(), logits.end(), out.begin());
+  }
+  std::optional<token_id> only(tree_view, node_id) const { return token; }
+};
+
 }  // namespace
 
 TEST_CASE("a row of one token costs no pass, and its node is forwarded with the first one below it that does") {
@@ -103,14 +113,6 @@ TEST_CASE("a row of one token costs no pass, and its node is forwarded with the 
 }
 
 TEST_CASE("a forced token that the draft does not know is no row") {
-  struct forces {
-    std::optional<token_id> token;
-    template <class NumberT>
-    void process(tree_view, node_id, std::span<const NumberT> logits, std::span<NumberT> out) const {
-      std::copy(logits.begin(), logits.end(), out.begin());
-    }
-    std::optional<token_id> only(tree_view, node_id) const { return token; }
-  };
   models::probe_backend backend(6, {.seed = 71});
   autoregressive drafter(backend, token_kv(60));
   using number = std::remove_cvref_t<decltype(drafter.rows().row(0)[0])>;

@@ -115,7 +115,7 @@ class token_automaton {
       const auto after = static_cast<std::size_t>(n.skip);
       const both_states& before = path[n.depth];
       if (before.same_until == detail::repetitions::always ||
-          (n.reach != vocabulary_trie::node::far && n.reach < before.same_until)) {
+          (n.reach != vocabulary_trie::node::farthest && n.reach < before.same_until)) {
         i = after;
         continue;
       }

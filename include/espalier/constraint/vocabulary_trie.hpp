@@ -30,9 +30,9 @@ class vocabulary_trie {
     std::int32_t first_token;  //!< among tokens(): those that are this prefix, up to the next node's first
     std::uint16_t depth;       //!< bytes before the last one
     std::uint8_t byte;         //!< the last one
-    std::uint8_t reach;  //!< bytes from this one on of the longest piece that begins with it; far: that many or more
+    std::uint8_t reach;        //!< bytes from this one on of the longest piece that begins with it, farthest at most
 
-    static constexpr std::uint8_t far = 255;
+    static constexpr std::uint8_t farthest = 255;
   };
 
   //! Shapes      pieces [vocab]: the bytes that each token adds to a text; none, and it is never written by a
@@ -76,7 +76,7 @@ class vocabulary_trie {
         closed.skip = static_cast<std::int32_t>(d.nodes.size());
         if (open.size() < 2) continue;
         std::uint8_t& reach = d.nodes[static_cast<std::size_t>(open[open.size() - 2])].reach;
-        reach = (std::max)(reach, static_cast<std::uint8_t>((std::min)(closed.reach + 1, int{node::far})));
+        reach = (std::max)(reach, static_cast<std::uint8_t>((std::min)(closed.reach + 1, int{node::farthest})));
       }
     };
     const std::string* last = nullptr;
