@@ -142,6 +142,20 @@ function(espalier_find_llama_cpp)
   endif()
 endfunction()
 
+# MPI, as the target MPI::MPI_CXX. What needs it is left out where it is not.
+function(espalier_find_mpi)
+  if(NOT TARGET MPI::MPI_CXX)
+    set(MPI_CXX_SKIP_MPICXX ON)
+    find_package(MPI QUIET GLOBAL COMPONENTS CXX)
+    set(espalier_mpirun "${MPIEXEC_EXECUTABLE}" CACHE INTERNAL "")
+  endif()
+  get_property(said GLOBAL PROPERTY espalier_no_mpi)
+  if(NOT TARGET MPI::MPI_CXX AND NOT said)
+    set_property(GLOBAL PROPERTY espalier_no_mpi TRUE)
+    message(STATUS "MPI was not found: what needs it is left out (apt install libopenmpi-dev)")
+  endif()
+endfunction()
+
 # xgrammar, as the target xgrammar. What needs it is left out where it is not: `./run with-xgrammar` builds it.
 function(espalier_find_xgrammar)
   list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")

@@ -336,6 +336,24 @@ set(espalier_llama_headers
   include/espalier/model/llama/weight_rows.hpp
 )
 
+# espalier::parallel: adds nothing to llama.
+set(espalier_parallel_headers
+  include/espalier/model/parallel/agreement.hpp
+  include/espalier/model/parallel/communicator.hpp
+  include/espalier/model/parallel/parallel_backend.hpp
+  include/espalier/model/parallel/parallel_options.hpp
+  include/espalier/model/parallel/rank_error.hpp
+  include/espalier/model/parallel/rank_part.hpp
+  include/espalier/model/parallel/rank_shares.hpp
+  include/espalier/model/parallel/rank_vocabulary.hpp
+  include/espalier/model/parallel/rank_weights.hpp
+)
+
+# espalier::mpi: adds MPI to parallel.
+set(espalier_mpi_headers
+  include/espalier/model/parallel/mpi_communicator.hpp
+)
+
 # espalier::llama_cpp: adds llama.cpp to core.
 set(espalier_llama_cpp_headers
   include/espalier/model/llama_cpp/branch_ledger.hpp

@@ -5,6 +5,8 @@
 # espalier::views          range-v3 views over trees
 # espalier::files          JSON and safetensors files: nlohmann-json
 # espalier::llama          the library's own transformer on the host: files, threads
+# espalier::parallel       that transformer over ranks: llama
+# espalier::mpi            ranks that are processes: MPI, parallel
 # espalier::llama_cpp      models that llama.cpp runs: llama.cpp
 # espalier::xgrammar       grammars that say what may be written: xgrammar
 # espalier::torch          modules of PyTorch: LibTorch, files
@@ -36,6 +38,10 @@ espalier_target(espalier_views "${espalier_views_headers}" EXPORT_NAME views LIN
 espalier_target(espalier_files "${espalier_files_headers}" EXPORT_NAME files
   LINK espalier::core espalier::selector nlohmann_json::nlohmann_json)
 espalier_target(espalier_llama "${espalier_llama_headers}" EXPORT_NAME llama LINK espalier::files Threads::Threads)
+espalier_target(espalier_parallel "${espalier_parallel_headers}" EXPORT_NAME parallel LINK espalier::llama)
+espalier_target(espalier_mpi "${espalier_mpi_headers}" EXPORT_NAME mpi LINK espalier::parallel MPI::MPI_CXX)
+# MPI's old bindings for C++, which mpi.h of Open MPI 4 and of MPICH 3 would include.
+target_compile_definitions(espalier_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 espalier_target(espalier_llama_cpp "${espalier_llama_cpp_headers}" EXPORT_NAME llama_cpp LINK espalier::core llama)
 espalier_target(espalier_xgrammar "${espalier_xgrammar_headers}" EXPORT_NAME xgrammar LINK espalier::core xgrammar)
 # Here LibTorch is what espalier_find_torch() finds, or what the project around this one has found; installed, it is Torch's package.

@@ -9,7 +9,8 @@ endmacro()
 
 set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selector_headers} ${espalier_registry_headers}
   ${espalier_views_headers}
-  ${espalier_files_headers} ${espalier_llama_headers} ${espalier_llama_cpp_headers} ${espalier_xgrammar_headers}
+  ${espalier_files_headers} ${espalier_llama_headers}
+  ${espalier_parallel_headers} ${espalier_mpi_headers} ${espalier_llama_cpp_headers} ${espalier_xgrammar_headers}
   ${espalier_torch_headers}
   ${espalier_tokenizer_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers} ${espalier_cuda_llama_headers}
   ${espalier_cuda_torch_headers})
@@ -176,6 +177,9 @@ set(tested_elsewhere
   "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
     model/llama/integer_product.hpp model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
+  "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/parallel_options.hpp
+    model/parallel/rank_error.hpp model/parallel/rank_part.hpp model/parallel/rank_shares.hpp
+    model/parallel/rank_vocabulary.hpp model/parallel/rank_weights.hpp"
   "model/small/small_llama.cpp: model/small/small_pass.hpp model/small/small_products.hpp model/small/small_shape.hpp
     model/small/small_weights.hpp"
   "model/torch/torch_backend.cpp: model/torch/torch_error.hpp model/torch/torch_module.hpp
@@ -334,6 +338,9 @@ foreach(header IN LISTS present)
     endif()
     if(line MATCHES "<(llama|ggml|gguf)[a-z-]*[.]h>" AND NOT header IN_LIST espalier_llama_cpp_headers)
       breach("${header} includes llama.cpp, but is not a header of espalier::llama_cpp")
+    endif()
+    if(line MATCHES "<mpi" AND NOT header IN_LIST espalier_mpi_headers)
+      breach("${header} includes MPI, but is not a header of espalier::mpi")
     endif()
     if(line MATCHES "<(xgrammar|dlpack)/" AND NOT header IN_LIST espalier_xgrammar_headers)
       breach("${header} includes xgrammar, but is not a header of espalier::xgrammar")

@@ -19,15 +19,19 @@ namespace espalier::detail {
 // Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. Where it
 // only checks, it reads nothing and calls nobody, but finds the same faults.
 class tensor_reader {
+  struct every_row {
+    bool operator()(int) const { return true; }
+  };
+
  public:
   // `maker` is what fixes the shapes, in messages.
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, weight_row) for each row in order, and gives the type that all of them have. The scales of I8 are
+  // Calls visit(row, weight_row) for each row in order that is wanted(row), reads no other, and gives the type that all of them have. The scales of I8 are
   // an F32 tensor [rows] called as the tensor with _scale after it.
-  template <class VisitT>
-  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
+  template <class VisitT, class WantedT = every_row>
+  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted = {}) {
     const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
     const weight_type type = *type_of(entry);
     const bool scaled = type == weight_type::i8_rows;
@@ -35,19 +39,20 @@ class tensor_reader {
     if (only_check_) return type;
     scales_.resize(scaled ? static_cast<std::size_t>(rows) : 0);
     if (scaled) vector(name + "_scale", rows, scales_.data());
-    each_row(entry, type, rows, columns, [&](int row, weight_row weights) {
-      if (scaled) weights.scale = scales_[static_cast<std::size_t>(row)];
-      visit(row, static_cast<const weight_row&>(weights));
-    });
+    each_row(
+        entry, type, rows, columns,
+        [&](int row, weight_row weights) {
+          if (scaled) weights.scale = scales_[static_cast<std::size_t>(row)];
+          visit(row, static_cast<const weight_row&>(weights));
+        },
+        wanted);
     return type;
   }
 
   // Calls visit(values [n]).
   template <class VisitT>
   requires std::invocable<VisitT&, const float*>
-  void vector(const std::string& name, int n, VisitT&& visit) {
-    numbers(name, {static_cast<std::uint64_t>(n)}, visit);
-  }
+  void vector(const std::string& name, int n, VisitT&& visit) { numbers(name, {static_cast<std::uint64_t>(n)}, visit); }
 
   // The same of a tensor of any shape, in its order.
   template <class VisitT>
@@ -115,13 +120,17 @@ class tensor_reader {
     return text + "]";
   }
 
-  template <class VisitT>
-  void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, VisitT&& visit) {
+  template <class VisitT, class WantedT = every_row>
+  void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, VisitT&& visit,
+                const WantedT& wanted = {}) {
     constexpr std::size_t buffer_bytes = 1U << 17;
     const std::size_t bytes = row_bytes(type, columns);
     const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / std::max<std::size_t>(1, bytes)));
-    for (int first = 0; first < rows; first += at_once) {
-      const int many = (std::min)(at_once, rows - first);
+    for (int first = 0, many = 0; first < rows; first += (std::max)(many, 1)) {
+      many = 0;
+      while (many < at_once && first + many < rows && wanted(first + many))
+        ++many;
+      if (many == 0) continue;
       bytes_.resize(static_cast<std::size_t>(many) * bytes);
       file_.read(entry, static_cast<std::uint64_t>(first) * bytes, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {

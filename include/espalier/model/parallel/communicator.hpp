@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace espalier {
+
+//! What one rank has sent so far: calls between ranks, and bytes, each counted once for each rank that it goes to.
+struct rank_traffic {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;
+
+  friend bool operator==(const rank_traffic&, const rank_traffic&) = default;
+};
+
+//! How the ranks of one model exchange bytes: processes on one or several machines, or threads of one process.
+//!
+//! Minimal definition
+//!   rank(), size() -> int               0 <= rank() < size()
+//!   all_gather(data, counts)            data: a block for each rank, one after another, block r of counts[r] bytes; this
+//!                                       rank's is filled before, all are after
+//!   all_to_all(from, to_each, to, from_each)   from: a block for each rank, of to_each[r] bytes; to: a block of each rank,
+//!                                       of from_each[r] bytes
+//!   traffic() -> rank_traffic           what this rank has sent
+//! Laws
+//!   All ranks make the same calls in the same order, with the same counts; each ends, for every rank, in the same bytes
+//!   or in an error within a stated time.
+//! Errors
+//!   rank_error that names the rank that is dead or late; then from every later call
+//! Models
+//!   mpi_communicator
+template <class CommunicatorT>
+concept Communicator = requires(CommunicatorT& ranks, const CommunicatorT& seen, std::byte* data, const std::byte* from,
+                                std::span<const std::size_t> counts) {
+  { seen.rank() } -> std::convertible_to<int>;
+  { seen.size() } -> std::convertible_to<int>;
+  { seen.traffic() } -> std::same_as<rank_traffic>;
+  ranks.all_gather(data, counts);
+  ranks.all_to_all(from, counts, data, counts);
+};
+
+}  // namespace espalier

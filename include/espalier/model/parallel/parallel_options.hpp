@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <array>
+
+#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+
+namespace espalier {
+
+//! How matrices are divided over ranks.
+enum class rank_split {
+  outputs,  //!< all by outputs: every sum has the order that it has on one rank, and so the bits
+  sums      //!< those after attention and in the MLP's end by inputs: fewer bytes, sums added in the order of ranks
+};
+template <>
+inline constexpr std::array known_values<rank_split> = {
+    known_value<rank_split>{rank_split::outputs, "outputs", "all by outputs, with the bits of one rank"},
+    known_value<rank_split>{rank_split::sums, "sums", "by inputs where that saves bytes"}};
+
+//! What each rank is given of the logits.
+enum class rank_logits {
+  rows,   //!< whole rows, for every verifier
+  maxima  //!< of each rank's part of the vocabulary the greatest, and minus infinity for all else: for `greedy` alone
+};
+template <>
+inline constexpr std::array known_values<rank_logits> = {
+    known_value<rank_logits>{rank_logits::rows, "rows", "whole rows"},
+    known_value<rank_logits>{rank_logits::maxima, "maxima",
+                             "the greatest of each rank's part, for greedy verification"}};
+
+struct parallel_options {
+  int threads = 1;        //!< of each rank
+  int max_rows = 320;     //!< longest batch of one forward pass
+  int max_positions = 0;  //!< 0: as many as the model has
+  rank_split split = rank_split::outputs;
+  rank_logits logits = rank_logits::rows;
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;
+  weight_storage weights = weight_storage::as_stored;
+
+  static constexpr void describe(auto see) {
+    see(option{"threads", &parallel_options::threads, "threads of each rank", 1, thread_team::most_threads});
+    see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"split", &parallel_options::split, "how matrices are divided"});
+    see(option{"logits", &parallel_options::logits, "what each rank is given of the logits"});
+    see(option{"arithmetic", &parallel_options::arithmetic, "products with quantised weights"});
+    see(option{"weights", &parallel_options::weights, "how matrices are held"});
+  }
+};
+
+}  // namespace espalier

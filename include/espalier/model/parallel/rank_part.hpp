@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "espalier/core/error.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
+
+namespace espalier {
+
+//! Which part of a transformer a rank has: key-value heads with their query heads, and runs of the hidden, intermediate
+//! and vocabulary sizes, in granules of 32. Parts are as equal as that allows; one may be empty.
+//!
+//! Errors      model_error for a model with recurrent layers, which are not divided
+struct rank_part {
+  struct range {
+    int begin = 0, end = 0;
+
+    int size() const { return end - begin; }
+    bool has(int i) const { return i >= begin && i < end; }
+  };
+  range kv_heads, hidden, intermediate, vocabulary;
+
+  rank_part() = default;
+  rank_part(const model_config& config, int rank, int size)
+      : kv_heads(share(config.n_kv_heads, 1, rank, size)),
+        hidden(share(config.hidden_size, weight_matrix::granule, rank, size)),
+        intermediate(share(config.intermediate_size, weight_matrix::granule, rank, size)),
+        vocabulary(share(config.vocab_size, weight_matrix::granule, rank, size)) {
+    if (config.is_hybrid()) {
+      raise<model_error>("a model with recurrent layers (", config.family,
+                         ") cannot be divided over ranks: one rank "
+                         "runs it.");
+    }
+  }
+
+  //! Of all outputs of queries, or of what attention writes.
+  range queries(const model_config& config) const {
+    const int width = config.n_heads / config.n_kv_heads * config.head_dim;
+    return {kv_heads.begin * width, kv_heads.end * width};
+  }
+  int kv_size(const model_config& config) const { return kv_heads.size() * config.head_dim; }
+
+ private:
+  static range share(int n, int granule, int rank, int size) {
+    const std::int64_t parts = (n + granule - 1) / granule;
+    const auto bound = [&](std::int64_t r) {
+      const std::int64_t at = parts * r / size * granule;
+      return static_cast<int>(at < n ? at : n);
+    };
+    return {bound(rank), bound(rank + 1)};
+  }
+};
+
+}  // namespace espalier

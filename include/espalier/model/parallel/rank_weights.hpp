@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/rounded_row.hpp"
+#include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/llama/model_weights.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
+#include "espalier/model/llama/weight_rows.hpp"
+#include "espalier/model/parallel/parallel_options.hpp"
+#include "espalier/model/parallel/rank_part.hpp"
+
+namespace espalier {
+
+//! A rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs of its part, or,
+//! with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//!
+//! Complexity  load reads the rank's rows of each matrix and no others; of a matrix that is divided by inputs it reads
+//!             all rows and keeps a part. A part of a quantised row that does not end with a block is held as floats
+//! Errors      as model_weights
+class rank_weights {
+ public:
+  using layer_type = model_weights::layer_type;
+  using linear_type = model_weights::linear_type;
+
+  model_weights own;  //!< with the rank's outputs alone, numbered from 0
+
+  static rank_weights load(const model_config& config, tensor_source& file, const rank_part& part, rank_split split,
+                           weight_storage storage = weight_storage::as_stored) {
+    rank_weights weights;
+    weights.own.layers.resize(static_cast<std::size_t>(config.n_layers));
+    weights.shape(config, part, split);
+    loader to{weights.own, config, part, split, storage, {}, {}, 0};
+    detail::model_tensors(config, file, to, true).read();
+    weights.place(config, part);
+    weights.own.block = detail::float_block(weights.own.block.used(), true);
+    weights.place(config, part);
+    detail::model_tensors(config, file, to, false).read();
+    weights.rows_read_ = to.rows_read;
+    return weights;
+  }
+
+  std::size_t bytes() const { return own.bytes(); }
+  //! Rows of matrices that load took from the file.
+  std::int64_t rows_read() const { return rows_read_; }
+
+ private:
+  void shape(const model_config& c, const rank_part& part, rank_split split) {
+    const auto linear = [](int outputs, int inputs) { return linear_type{weight_matrix(outputs, inputs)}; };
+    const bool sums = split == rank_split::sums;
+    if (!c.tied_embeddings) own.embedding = weight_rows(part.vocabulary.size(), c.hidden_size);
+    for (layer_type& layer : own.layers) {
+      const int queries = part.queries(c).size(), width = part.intermediate.size();
+      layer.query_key_value = linear(queries + 2 * part.kv_size(c), c.hidden_size);
+      layer.attention_out = sums ? linear(c.hidden_size, queries) : linear(part.hidden.size(), c.query_size());
+      if (c.gated_mlp) layer.gate = linear(width, c.hidden_size);
+      layer.up = linear(width, c.hidden_size);
+      layer.down = sums ? linear(c.hidden_size, width) : linear(part.hidden.size(), c.intermediate_size);
+    }
+    own.head = linear(part.vocabulary.size(), c.hidden_size);
+  }
+
+  // As model_weights does; biases of what goes back to the stream are those of the rank's part of it.
+  void place(const model_config& c, const rank_part& part) {
+    const auto vector = [&](bool there, int n) {
+      return there ? own.block.take(static_cast<std::size_t>(n)) : nullptr;
+    };
+    const auto place = [&](linear_type& linear, int biases) {
+      linear.matrix.place(own.block.take(linear.matrix.storage_floats()));
+      linear.bias = vector(biases > 0, biases);
+    };
+    const auto norm = [&] {
+      return model_weights::norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)};
+    };
+    own.embedding.place(own.block.take(own.embedding.storage_floats()));
+    for (layer_type& layer : own.layers) {
+      layer.attention_norm = norm();
+      place(layer.query_key_value, c.query_bias ? layer.query_key_value.matrix.outputs() : 0);
+      layer.query_norm = vector(c.query_key_norm, c.head_dim);
+      layer.key_norm = vector(c.query_key_norm, c.head_dim);
+      place(layer.attention_out, c.attention_out_bias ? part.hidden.size() : 0);
+      layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
+      layer.mlp_norm = norm();
+      place(layer.up, c.mlp_bias ? part.intermediate.size() : 0);
+      if (c.gated_mlp) place(layer.gate, c.mlp_bias ? part.intermediate.size() : 0);
+      place(layer.down, c.mlp_bias ? part.hidden.size() : 0);
+      layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
+    }
+    own.final_norm = norm();
+    place(own.head, 0);
+  }
+
+  struct loader {
+    model_weights& weights;
+    const model_config& config;
+    const rank_part& part;
+    rank_split split;
+    weight_storage storage;
+    rounded_row round;
+    std::vector<float> values;
+    std::int64_t rows_read;
+
+    static bool goes_back(detail::part_place place) {
+      return place.part == detail::model_part::attention_out || place.part == detail::model_part::down;
+    }
+    bool is_cut(detail::part_place place) const { return split == rank_split::sums && goes_back(place); }
+
+    // Where the rank has a row of a matrix, or a bias; -1 where it has not.
+    int own_output(detail::part_place place, int row) const {
+      const auto within = [&](rank_part::range range, int first = 0, int base = 0) {
+        return range.has(row - first) ? row - first - range.begin + base : -1;
+      };
+      switch (place.part) {
+        case detail::model_part::query_key_value:
+          return own_projection(row);
+        case detail::model_part::attention_out:
+        case detail::model_part::down:
+          return within(part.hidden);
+        case detail::model_part::gate:
+        case detail::model_part::up:
+          return within(part.intermediate);
+        default:
+          return within(part.vocabulary);
+      }
+    }
+    int own_projection(int row) const {
+      const rank_part::range queries = part.queries(config);
+      const int q = config.query_size(), kv = config.kv_size(), own_kv = part.kv_size(config);
+      if (row < q) return queries.has(row) ? row - queries.begin : -1;
+      const int at = (row - q) % kv - part.kv_heads.begin * config.head_dim;
+      return at >= 0 && at < own_kv ? queries.size() + (row - q) / kv * own_kv + at : -1;
+    }
+    int own_row(detail::part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
+
+    bool wants(detail::part_place place, int row) const { return own_row(place, row) >= 0; }
+
+    template <class UseT>
+    void at(detail::part_place place, UseT&& use) {
+      if (place.part == detail::model_part::embedding && !config.tied_embeddings) return use(weights.embedding);
+      use(detail::linear_at(weights, place).matrix);
+    }
+
+    rank_part::range inputs_of(detail::part_place place) const {
+      return place.part == detail::model_part::down ? part.intermediate : part.queries(config);
+    }
+    static bool ends_with_blocks(rank_part::range inputs, int all, weight_type type) {
+      const int block = block_weights(type);
+      return inputs.begin % block == 0 && (inputs.end % block == 0 || inputs.end == all);
+    }
+    weight_type type_of(detail::part_place place, weight_type held) const {
+      const int all = place.part == detail::model_part::down ? config.intermediate_size : config.query_size();
+      return !is_cut(place) || ends_with_blocks(inputs_of(place), all, held) ? held : weight_type::f32;
+    }
+    int inputs_in_file(detail::part_place place) const {
+      if (place.part == detail::model_part::down) return config.intermediate_size;
+      return place.part == detail::model_part::attention_out ? config.query_size() : config.hidden_size;
+    }
+
+    void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
+      const weight_type held = type_of(place, held_type(type, inputs_in_file(place), storage));
+      at(place, [&](auto& to) {
+        for (int row = first; row < first + rows; ++row) {
+          if (const int own = own_row(place, row); own >= 0) to.expect_rows(own, 1, held);
+        }
+      });
+    }
+    void set_row(detail::part_place place, int row, const weight_row& values_in_file) {
+      ++rows_read;
+      const weight_type type = held_type(values_in_file.type, values_in_file.n, storage);
+      const weight_row whole = type == values_in_file.type ? values_in_file : round(values_in_file, type);
+      const int own = own_row(place, row);
+      at(place, [&](auto& to) { to.set_row(own, is_cut(place) ? cut(place, whole) : whole); });
+    }
+    weight_row cut(detail::part_place place, const weight_row& whole) {
+      const rank_part::range inputs = inputs_of(place);
+      if (type_of(place, whole.type) == whole.type) {
+        const std::size_t first = row_bytes(whole.type, inputs.begin);
+        return {whole.type, whole.bytes.subspan(first, row_bytes(whole.type, inputs.end) - first), inputs.size(),
+                whole.scale};
+      }
+      values.resize(static_cast<std::size_t>(whole.n));
+      whole.decode(values.data());
+      const auto part_of = std::as_bytes(std::span(values))
+                               .subspan(static_cast<std::size_t>(inputs.begin) * sizeof(float),
+                                        static_cast<std::size_t>(inputs.size()) * sizeof(float));
+      return {weight_type::f32, part_of, inputs.size()};
+    }
+    void set_vector(detail::part_place place, const float* from, int n) {
+      std::copy_n(from, n, detail::scale_at(weights, place));
+    }
+    void set_bias(detail::part_place place, int first, const float* from, int n) {
+      using detail::model_part;
+      float* to = detail::bias_at(weights, place);
+      if (place.part == model_part::attention_norm || place.part == model_part::mlp_norm ||
+          place.part == model_part::final_norm) {
+        std::copy_n(from, n, to + first);
+        return;
+      }
+      for (int i = 0; i < n; ++i) {
+        if (const int own = own_output(place, first + i); own >= 0) to[own] = from[i];
+      }
+    }
+  };
+
+  std::int64_t rows_read_ = 0;
+};
+
+}  // namespace espalier

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/parallel/parallel_backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../llama/llama_driver.hpp"
+#include "catch.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "thread_ranks.hpp"
+
+namespace {
+
+using namespace espalier;
+using llama_driver::row_type;
+using thread_ranks::thread_rank;
+using backend_type = parallel_backend<thread_rank>;
+
+static_assert(Communicator<thread_rank>);
+static_assert(Backend<backend_type, contiguous_kv>);
+static_assert(BoundedBackend<backend_type>);
+
+const std::vector<std::string> models = {"llama",
+                                         "llama_tied",
+                                         "llama_f16",
+                                         "llama_int8_rows",
+                                         "mistral",
+                                         "qwen2",
+                                         "qwen3",
+                                         "gemma",
+                                         "gemma2",
+                                         "gemma3",
+                                         "gpt_neox",
+                                         "gpt_neox_sequential",
+                                         "qwen3/model.gguf",
+                                         "gpt_neox/model.gguf"};
+
+std::string path_of(const std::string& model) {
+  return std::string(ESPALIER_TEST_DATA) + "/golden/" + model;
+}
+
+std::vector<token_id> tokens_of(int vocab, int n) {
+  std::mt19937 random(11);
+  std::vector<token_id> tokens;
+  for (int i = 0; i < n; ++i)
+    tokens.push_back(static_cast<token_id>(random() % static_cast<unsigned>(vocab)));
+  return tokens;
+}
+
+// A chain of tokens in one pass, and then a token with two children in the next.
+template <class BackendT, class KVStoreT>
+std::vector<row_type> two_passes(BackendT& backend, KVStoreT& kv) {
+  const auto tokens = tokens_of(backend.vocab_size(), 12);
+  std::vector<row_type> rows;
+  forward_batch batch;
+  kv.append(0, 9);
+  batch.begin_sequence(0, 0, 9);
+  for (int i = 0; i < 9; ++i)
+    batch.add_row(tokens[static_cast<std::size_t>(i)], i, i, i % 2 == 0).include_first(i + 1);
+  for (row_type& row : llama_driver::rows_of(backend.forward(kv, batch.view())))
+    rows.push_back(std::move(row));
+  llama_driver::commit_first(kv, 0, 9);
+  forward_batch tree;
+  kv.append(0, 3);
+  tree.begin_sequence(0, 9, 3);
+  for (int i = 0; i < 3; ++i) {
+    const mask_row mask = tree.add_row(tokens[static_cast<std::size_t>(9 + i)], i == 0 ? 9 : 10, i, true);
+    mask.set(0);
+    mask.set(i);
+  }
+  for (row_type& row : llama_driver::rows_of(backend.forward(kv, tree.view())))
+    rows.push_back(std::move(row));
+  return rows;
+}
+
+std::vector<row_type> rows_of_one(const std::string& path, matrix_arithmetic arithmetic = matrix_arithmetic::exact) {
+  auto backend = llama_backend::load(path, {.threads = 1, .max_rows = 16, .arithmetic = arithmetic});
+  auto kv = llama_driver::cache_for(backend, 32);
+  return two_passes(backend, kv);
+}
+
+std::vector<std::vector<row_type>> rows_of_ranks(const std::string& path, int n, const parallel_options& options,
+                                                 std::vector<rank_traffic>* traffic = nullptr) {
+  std::vector<std::vector<row_type>> rows(static_cast<std::size_t>(n));
+  if (traffic) traffic->resize(rows.size());
+  const auto errors = thread_ranks::run(n, [&](thread_rank& rank) {
+    auto backend = backend_type::load(path, rank, options);
+    contiguous_kv kv(backend.layers(), backend.cache_row(), 1, 32);
+    rows[static_cast<std::size_t>(rank.rank())] = two_passes(backend, kv);
+    if (traffic) (*traffic)[static_cast<std::size_t>(rank.rank())] = rank.traffic();
+  });
+  for (const std::string& error : errors)
+    REQUIRE(error == "");
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that divide outputs have the bits of one rank") {
+  for (const std::string& model : models) {
+    INFO(model);
+    const auto expected = rows_of_one(path_of(model));
+    for (const int n : {1, 2, 3, 4}) {
+      INFO(n << " ranks");
+      for (const auto& rows : rows_of_ranks(path_of(model), n, {.max_rows = 16}))
+        REQUIRE((rows == expected));
+    }
+  }
+}
+
+TEST_CASE("threads of ranks and integer products change no bit") {
+  const std::string path = std::string(ESPALIER_TEST_MODELS) + "/draft";
+  const auto expected = rows_of_one(path, matrix_arithmetic::integer);
+  for (const int threads : {1, 2}) {
+    const parallel_options options{.threads = threads, .max_rows = 16, .arithmetic = matrix_arithmetic::integer};
+    for (const auto& rows : rows_of_ranks(path, 2, options))
+      REQUIRE((rows == expected));
+  }
+}
+
+TEST_CASE("ranks that divide sums agree with one another, and nearly with one rank") {
+  for (const std::string& model : models) {
+    INFO(model);
+    const auto expected = rows_of_one(path_of(model));
+    for (const int n : {1, 2, 3}) {
+      const auto rows = rows_of_ranks(path_of(model), n, {.max_rows = 16, .split = rank_split::sums});
+      double difference = 0.0, largest = 0.0;
+      for (const auto& of_rank : rows)
+        REQUIRE((of_rank == rows.front()));
+      for (std::size_t r = 0; r < expected.size(); ++r) {
+        for (std::size_t i = 0; i < expected[r].size(); ++i) {
+          difference = std::max(difference, std::abs(double{rows[0][r][i]} - double{expected[r][i]}));
+          largest = std::max(largest, std::abs(double{expected[r][i]}));
+        }
+      }
+      INFO(n << " ranks, difference " << difference << " of " << largest);
+      REQUIRE(difference <= 1e-4 * largest);
+      if (n == 1) REQUIRE((rows.front() == expected));
+    }
+  }
+}
+
+TEST_CASE("maxima are those of whole rows, and nothing else travels") {
+  const std::string path = path_of("llama");
+  const auto expected = rows_of_one(path);
+  for (const int n : {1, 2, 3}) {
+    for (const auto& rows : rows_of_ranks(path, n, {.max_rows = 16, .logits = rank_logits::maxima})) {
+      REQUIRE(rows.size() == expected.size());
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const auto greatest = std::max_element(expected[r].begin(), expected[r].end());
+        const auto found = std::max_element(rows[r].begin(), rows[r].end());
+        REQUIRE(found - rows[r].begin() == greatest - expected[r].begin());
+        REQUIRE(*found == *greatest);
+        REQUIRE(std::count_if(rows[r].begin(), rows[r].end(), [](float x) { return std::isfinite(x); }) <= n);
+      }
+    }
+  }
+}
+
+TEST_CASE("what ranks send is what the documented formula says") {
+  const std::string path = std::string(ESPALIER_TEST_MODELS) + "/draft";
+  const model_config c = model_config::load(path);
+  const std::int64_t rows = 12, outputs = 8, layer = 4 * c.n_layers;
+  for (const rank_split split : {rank_split::outputs, rank_split::sums}) {
+    for (const int n : {2, 4}) {
+      std::vector<rank_traffic> traffic;
+      rows_of_ranks(path, n, {.max_rows = 16, .split = split}, &traffic);
+      std::int64_t sent = 0;
+      for (const rank_traffic& of_rank : traffic) {
+        REQUIRE(of_rank.calls == 2 * (3 + layer));
+        sent += of_rank.bytes;
+      }
+      const std::int64_t each =
+          split == rank_split::sums ? 4 * c.hidden_size : c.query_size() + 2 * c.hidden_size + c.intermediate_size;
+      const std::int64_t floats = rows * (c.hidden_size + c.n_layers * each) + outputs * c.vocab_size;
+      REQUIRE(sent == (n - 1) * (4 * floats + 2 * n * 16));
+    }
+  }
+}
+
+TEST_CASE("a rank reads and holds its part alone") {
+  const std::string path = std::string(ESPALIER_TEST_MODELS) + "/target";
+  const model_files one = model_files::open(path);
+  const rank_weights whole =
+      rank_weights::load(one.config, *one.tensors, rank_part(one.config, 0, 1), rank_split::outputs);
+  std::int64_t rows = 0;
+  for (int r = 0; r < 3; ++r) {
+    const model_files files = model_files::open(path);
+    const rank_part part(files.config, r, 3);
+    const rank_weights own = rank_weights::load(files.config, *files.tensors, part, rank_split::outputs);
+    REQUIRE(own.bytes() < whole.bytes() * 4 / 10);
+    rows += own.rows_read();
+  }
+  REQUIRE(rows == whole.rows_read());
+}
+
+TEST_CASE("decoders on all ranks write the text of one") {
+  const std::string folder = ESPALIER_TEST_MODELS;
+  const auto prompt = std::vector<token_id>{1, 300, 500, 700};
+  const auto write = [&](auto& target, auto& kv, auto&& observer) {
+    auto draft = llama_backend::load(folder + "/draft", {.threads = 1, .max_rows = 272});
+    auto draft_kv = llama_driver::cache_for(draft, 600);
+    auto drafter = autoregressive(draft, draft_kv);
+    auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
+    const auto text = decode.generate(prompt, {.max_tokens = 24}, observer);
+    return std::vector<token_id>(text.begin(), text.end());
+  };
+  auto one = llama_backend::load(folder + "/target", {.threads = 1, .max_rows = 272});
+  auto one_kv = llama_driver::cache_for(one, 600);
+  const auto expected = write(one, one_kv, [](const round_record&) {});
+  for (const rank_logits logits : {rank_logits::rows, rank_logits::maxima}) {
+    const auto errors = thread_ranks::run(2, [&](thread_rank& rank) {
+      auto target = backend_type::load(folder + "/target", rank, {.max_rows = 272, .logits = logits});
+      contiguous_kv kv(target.layers(), target.cache_row(), 1, 600);
+      agreement agree(rank);
+      if (write(target, kv, agree) != expected) throw error("another text");
+    });
+    REQUIRE(errors == std::vector<std::string>(2));
+  }
+}
+
+TEST_CASE("a model with recurrent layers is refused") {
+  const auto errors = thread_ranks::run(2, [](thread_rank& rank) { backend_type::load(path_of("bamba"), rank, {}); });
+  for (const std::string& error : errors)
+    REQUIRE(error.find("recurrent layers (bamba) cannot be divided over ranks") != std::string::npos);
+}
