@@ -8,12 +8,14 @@
 
 #include "../models/model_paths.hpp"
 #include "collection.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 
 namespace nde {
 
 struct model_arguments {
   models::model_paths models{NDE_MODELS};
   int threads = 0;
+  espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
 
   void add_to(CLI::App& app);
   //! As many threads as the hardware runs at once where none are given.

@@ -19,8 +19,8 @@ namespace nde {
 
 int costs(const costs_arguments& a) {
   const espalier::sampling_options sampling = parse_sampling(a.sampling);
-  models::model_set models =
-      models::model_set::load(a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64)});
+  models::model_set models = models::model_set::load(
+      a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64), .arithmetic = a.arithmetic});
   auto draft_kv = models.make_cache(models.draft_model());
   auto kv = models.make_cache(models.target);
   espalier::autoregressive drafter(models.draft_model(), draft_kv, sampling);

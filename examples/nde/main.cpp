@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <map>
 #include <new>
 #include <string>
 #include <thread>
@@ -29,6 +30,12 @@ void model_arguments::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
   add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);
+  std::map<std::string, espalier::matrix_arithmetic> forms;
+  for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
+    forms.emplace(known.name, known.value);
+  app.add_option("--arithmetic", arithmetic, "products with quantised weights: exact or integer [exact]")
+      ->transform(CLI::Transformer(forms))
+      ->check(CLI::IsMember(forms));
 }
 
 int model_arguments::n_threads() const {
