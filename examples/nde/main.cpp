@@ -34,8 +34,7 @@ void model_arguments::add_to(CLI::App& app) {
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
     forms.emplace(known.name, known.value);
   app.add_option("--arithmetic", arithmetic, "products with quantised weights: exact or integer [exact]")
-      ->transform(CLI::Transformer(forms))
-      ->check(CLI::IsMember(forms));
+      ->transform(CLI::CheckedTransformer(forms));
 }
 
 int model_arguments::n_threads() const {
