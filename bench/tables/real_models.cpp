@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A model that people use, on questions of six kinds: every method that generate knows over every drafter, greedy and
-// sampled, and llama.cpp's plain decoding of the same file where it is built in.
+// sampled, llama.cpp's plain decoding of the same or of other files where it is built in, and what servers of llama.cpp
+// that run beside it write with its own drafts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,6 +40,10 @@
 #include "espalier/verifier/target_only.hpp"
 #endif
 
+#if defined(ESPALIER_BENCH_HTTP)
+#include "llama_server.hpp"
+#endif
+
 namespace {
 
 using tokens = std::vector<espalier::token_id>;
@@ -56,6 +61,9 @@ struct arguments : bench::table_arguments {
   std::string plot;
   bool integer = false;
   bool quick = false;
+  bool greedy = false;
+  std::string selectors;
+  std::vector<std::string> llama_cpp, llama_servers;
 };
 
 struct contestant {
@@ -100,6 +108,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
   generate::arguments how;
   how.models = paths;
   how.max_tokens = a.tokens;
+  how.selectors = a.selectors;
   how.target.text.sampling.temperature = temperature;
   how.compare = true;
   std::vector<contestant> list{by("plain", how, {"plain", generate::default_verifier("plain", temperature > 0)})};
@@ -128,11 +137,18 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
 }
 
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
-// llama.cpp's passes over the same file, and nothing drafted.
+// llama.cpp's passes over a file, and nothing drafted.
 class other_engine {
  public:
-  other_engine(const models::model_set& models, int capacity)
-      : model_(models.paths.model, {.threads = models.target.n_threads()}), kv_(model_, {.capacity = capacity}) {}
+  other_engine(const std::string& path, const models::model_set& models)
+      : model_(path, {.threads = models.target.n_threads()}),
+        kv_(model_, {.capacity = std::min(models.context(), 4096)}) {
+    if (model_.vocab_size() != models.target.vocab_size()) {
+      espalier::raise<espalier::input_error>("--llama-cpp ", path, " has a vocabulary of ", model_.vocab_size(),
+                                             ", but the model one of ", models.target.vocab_size(),
+                                             ": files of the same model are compared.");
+    }
+  }
 
   generate::written_text write(const espalier::tokenizer& text, std::span<const espalier::token_id> prompt,
                                const espalier::decoder_options& how, int max_tokens) {
@@ -152,9 +168,11 @@ class other_engine {
   espalier::llama_cpp_kv kv_;
 };
 
-contestant llama_cpp(const std::shared_ptr<other_engine>& engine, int max_tokens, float temperature) {
+contestant llama_cpp(const std::string& path, const std::shared_ptr<other_engine>& engine, int max_tokens,
+                     float temperature) {
   contestant plain;
-  plain.named = {"llama.cpp, plain", bench::method_group::other_engine};
+  plain.named = {fmt::format("llama.cpp, plain, {}", std::filesystem::path(path).filename().string()),
+                 bench::method_group::other_engine};
   plain.write = [=](models::model_set& models, std::span<const espalier::token_id> prompt) {
     return engine->write(models.text, prompt, {.text = {.sampling = {.temperature = temperature}}}, max_tokens);
   };
@@ -162,8 +180,31 @@ contestant llama_cpp(const std::shared_ptr<other_engine>& engine, int max_tokens
 }
 #endif
 
+#if defined(ESPALIER_BENCH_HTTP)
+// A server that runs, as NAME=URL names it.
+contestant served(const std::string& named, int max_tokens, float temperature) {
+  const std::size_t middle = named.rfind('=');
+  if (middle == std::string::npos || middle == 0 || !named.substr(middle + 1).starts_with("http://")) {
+    espalier::raise<espalier::input_error>("--llama-server ", named,
+                                           " must be NAME=http://HOST:PORT, of a llama-server that runs.");
+  }
+  const auto server = std::make_shared<bench::llama_server>(named.substr(middle + 1));
+  contestant result;
+  result.named = {named.substr(0, middle), bench::method_group::other_engine};
+  result.write = [=](models::model_set& models, std::span<const espalier::token_id> prompt) {
+    return server->write(prompt, max_tokens, temperature, models.text.ends_of_text());
+  };
+  return result;
+}
+#endif
+
 bench::real_model_texts measure(const std::string& name, const std::vector<contestant>& list, models::model_set& models,
                                 const std::vector<bench::prompt_domain>& kinds, const arguments& a, bool draws) {
+  // What is set up at first counts for nobody.
+  for (const contestant& c : list) {
+    if (c.named.group == bench::method_group::plain || c.named.group == bench::method_group::other_engine)
+      c.write(models, kinds.front().prompts.front());
+  }
   tokens expected;
   std::vector<std::set<std::pair<std::size_t, std::size_t>>> differing(list.size());
   bench::timed_texts texts(list.size(), kinds, a.repeats, name.c_str(),
@@ -188,7 +229,7 @@ int run(const arguments& a) {
   }
   for (const std::string& method : a.methods)
     (void)generate::find_method(method);
-  constexpr float temperatures[] = {0, 0.7F};
+  const std::vector<float> temperatures = a.greedy ? std::vector<float>{0} : std::vector<float>{0, 0.7F};
   const models::model_paths paths = a.models.resolved();
   std::vector<std::vector<contestant>> lists;
   std::int32_t rows = 0;
@@ -206,10 +247,18 @@ int run(const arguments& a) {
   for (bench::prompt_domain& kind : kinds)
     kind.prompts.resize(std::min(kind.prompts.size(), static_cast<std::size_t>(a.measure)));
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
-  if (std::filesystem::is_regular_file(models.paths.model)) {
-    const auto engine = std::make_shared<other_engine>(models, std::min(models.context(), 4096));
+  std::vector<std::string> files = a.llama_cpp;
+  if (files.empty() && std::filesystem::is_regular_file(models.paths.model)) files.push_back(models.paths.model);
+  for (const std::string& path : files) {
+    const auto engine = std::make_shared<other_engine>(path, models);
     for (std::size_t i = 0; i < lists.size(); ++i)
-      lists[i].push_back(llama_cpp(engine, a.tokens, temperatures[i]));
+      lists[i].push_back(llama_cpp(path, engine, a.tokens, temperatures[i]));
+  }
+#endif
+#if defined(ESPALIER_BENCH_HTTP)
+  for (const std::string& server : a.llama_servers) {
+    for (std::size_t i = 0; i < lists.size(); ++i)
+      lists[i].push_back(served(server, a.tokens, temperatures[i]));
   }
 #endif
   std::vector<bench::real_model_texts> regimes;
@@ -250,6 +299,14 @@ int main(int argc, char** argv) {
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
   program.add("--integer", a.integer, "products in integers, of weights in 8 or fewer bits");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
+  program.add("--greedy", a.greedy, "greedy alone, nothing at temperature 0.7");
+  program.add("--selectors", a.selectors, "networks for neural-delayed; if not given, those that generate takes");
+#if defined(ESPALIER_BENCH_LLAMA_CPP)
+  program.add("--llama-cpp", a.llama_cpp, "GGUF files that llama.cpp runs, too; if not given, that of the model");
+#endif
+#if defined(ESPALIER_BENCH_HTTP)
+  program.add("--llama-server", a.llama_servers, "NAME=URL of llama.cpp's servers that are to write the texts, too");
+#endif
   program.add("--quick", a.quick, "one prompt a kind, 32 tokens");
   return program.run(argc, argv, [&] {
     if (a.quick) a.measure = 1, a.tokens = 32, a.repeats = 1;

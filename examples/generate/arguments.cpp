@@ -116,7 +116,7 @@ void add_method(CLI::App& app, arguments& result) {
         [&](const std::string& path) { result.costs = path; });
   f.add(group, "--selectors", "DIR",
         "networks for neural-delayed, VERIFIER.safetensors; specinfer's serves verifiers that have none [selector in "
-        "the model folder]",
+        "the model folder, or beside the draft]",
         [&](const std::string& path) { result.selectors = path; });
   f.add_option(group, "", option_of(&arguments::commit), result.commit);
   f.add_option(group, "", option_of(&arguments::seed), result.seed);

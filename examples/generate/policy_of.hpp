@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -40,21 +41,42 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
   return costs;
 }
 
-// The file of a verifier's selector; empty where there is none. At temperature 0 all verifiers accept alike.
-inline std::string selector_path(const assignment& work) {
-  namespace files = std::filesystem;
-  const std::string& folder = work.arguments.selectors;
-  const files::path from = folder.empty() ? files::path(work.arguments.models.model) / "selector" : files::path(folder);
-  const std::string own = work.verifier == "greedy" ? "target-only" : work.verifier;
+// The file of a verifier's selector in a folder; empty where there is none. At temperature 0 all verifiers accept alike.
+inline std::string selector_in(const std::filesystem::path& folder, const std::string& verifier) {
+  const std::string own = verifier == "greedy" ? "target-only" : verifier;
   for (const std::string& name : {own, std::string("specinfer")}) {
-    const files::path path = from / (name + ".safetensors");
-    if (files::is_regular_file(path)) return path.string();
-  }
-  if (!folder.empty()) {
-    throw usage_error(
-        fmt::format("--selectors {} holds neither {}.safetensors nor specinfer.safetensors.", folder, own));
+    const std::filesystem::path path = folder / (name + ".safetensors");
+    if (std::filesystem::is_regular_file(path)) return path.string();
   }
   return {};
+}
+
+// The selector to choose with: of the folder that was named, or of that beside the models, or beside the draft if it
+// was trained for these very models there.
+inline std::optional<espalier::selector_file> selector_of(const assignment& work) {
+  const models::model_paths& paths = work.models.paths;
+  const std::string &folder = work.arguments.selectors, &drafts = work.arguments.models.draft;
+  const auto named = std::filesystem::path(folder.empty() ? work.arguments.models.model + "/selector" : folder);
+  std::string path = selector_in(named, work.verifier);
+  if (path.empty() && !folder.empty()) {
+    throw usage_error(fmt::format("--selectors {} holds neither {}.safetensors nor specinfer.safetensors.", folder,
+                                  work.verifier == "greedy" ? "target-only" : work.verifier));
+  }
+  const bool is_beside_draft = path.empty() && !drafts.empty();
+  if (is_beside_draft) {
+    // Whether its name ends in a slash or not.
+    const std::filesystem::path draft = (std::filesystem::absolute(drafts) / "").lexically_normal().parent_path();
+    path = selector_in(draft.parent_path() / "selector", work.verifier);
+  }
+  if (path.empty()) return {};
+  auto file = espalier::load_selector(path);
+  // The models are the same for all texts.
+  static const std::string target = espalier::model_identity(paths.model),
+                           draft = espalier::model_identity(paths.draft);
+  const espalier::selector_origin origin{target, draft, work.models.target.vocab_size(), file.origin.verifier};
+  if (is_beside_draft && !(file.origin == origin)) return {};
+  espalier::require_origin(file, origin);
+  return file;
 }
 
 }  // namespace detail
@@ -66,13 +88,9 @@ template <class PartT>
 typename PartT::type policy_of(const PartT& part, const assignment& work) {
   using policy_type = typename PartT::type;
   if constexpr (std::is_same_v<policy_type, espalier::neural_delayed<>>) {
-    const std::string path = detail::selector_path(work);
-    if (path.empty()) return part.make();
-    auto file = espalier::load_selector(path);
-    const models::model_paths& paths = work.models.paths;
-    espalier::require_origin(file, {espalier::model_identity(paths.model), espalier::model_identity(paths.draft),
-                                    work.models.target.vocab_size(), file.origin.verifier});
-    return policy_type(part.options, std::move(file.selector), detail::costs_of(work));
+    auto file = detail::selector_of(work);
+    if (!file) return part.make();
+    return policy_type(part.options, std::move(file->selector), detail::costs_of(work));
   } else if constexpr (std::is_constructible_v<policy_type, decltype(part.options), espalier::cost_model>) {
     const espalier::cost_model& costs = detail::costs_of(work);
     return policy_type(part.options, is_sequence(work.arguments.drafter) ? costs.without_draft() : costs);
