@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the comparison of methods says.
 #include <boost/hana/for_each.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -137,4 +138,42 @@ TEST_CASE("at a temperature methods and verifiers are compared by speed, not by 
   CHECK(fitting.status == 0);
   CHECK(contains(fitting.out, "\nsampled-chain "));
   CHECK_FALSE(contains(fitting.out, "\niid-paths "));
+}
+
+TEST_CASE("a selector beside the draft chooses where it was trained for the models", "[generate]") {
+  namespace fs = std::filesystem;
+  const fs::path models = fs::absolute(GENERATE_MODELS), scratched = fs::absolute(scratch()) / "selectors";
+  // The target alone, and drafts with and without a selector beside them.
+  fs::remove_all(scratched);
+  for (const char* folder : {"alone", "bare", "wrong"})
+    fs::create_directories(scratched / folder);
+  fs::create_directory_symlink(models / "target", scratched / "alone" / "target");
+  fs::create_symlink(models / "tokenizer.model", scratched / "alone" / "tokenizer.model");
+  fs::create_directory_symlink(models / "draft", scratched / "bare" / "draft");
+  fs::create_directory_symlink(models / "target", scratched / "wrong" / "draft");
+  fs::create_directory_symlink(models / "selector", scratched / "wrong" / "selector");
+  const std::string asked =
+      "--threads 1 --method neural-delayed --verifier specinfer --temperature 1 --seed 3 --max-tokens 40 --prompt 'The "
+      "river' ";
+  const auto drafted = [&](const fs::path& model, const fs::path& draft, const std::string& more = "") {
+    // Costs of these models by name: what is not measured is the same in each run.
+    espalier::cost_model costs = espalier::load_costs(GENERATE_MODELS "/selector/costs.json");
+    costs.hardware = espalier::hardware_name(1);
+    costs.draft = espalier::model_identity(draft.string());
+    espalier::save_costs(costs, (scratched / "costs.json").string());
+    return written(asked + "--costs '" + (scratched / "costs.json").string() + "' --model '" + model.string() +
+                   "' --draft '" + draft.string() + "' " + more)
+        .at("statistics")
+        .at("drafted")
+        .get<int>();
+  };
+  const int chosen = drafted(models, models / "draft"),
+            as_options_say = drafted(scratched / "alone", scratched / "bare/draft");
+  CHECK(chosen != as_options_say);
+  CHECK(drafted(scratched / "alone", models / "draft") == chosen);
+  CHECK(drafted(scratched / "alone", models / "draft/") == chosen);
+  CHECK(drafted(scratched / "alone", scratched / "bare/draft",
+                "--selectors '" + (models / "selector").string() + "'") == chosen);
+  // That of other models is left out, and no error.
+  CHECK(drafted(scratched / "alone", scratched / "wrong/draft") > 0);
 }
