@@ -141,7 +141,9 @@ class real_models_report {
     const auto other = best(regime, of(method_group::other_engine));
     if (other) add(0, *other);
     if (fastest != 0) add(fastest, 0);
-    if (fastest != 0 && other) add(fastest, *other);
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      if (fastest != 0 && methods_[m].group == method_group::other_engine) add(fastest, m);
+    }
     for (std::size_t m = 0; m < methods_.size(); ++m) {
       if (methods_[m].group == method_group::cost_aware && m != fastest) add(m, fastest);
     }
