@@ -2,24 +2,49 @@
 # SPDX-License-Identifier: BSL-1.0
 """What transformers writes on the questions of bench_tables_real_models: plain and assisted generation, greedy.
 
-    pip install torch transformers
-    python real_models_transformers.py FOLDER [--assistant FOLDER] [--threads N] [--json FILE]
+    pip install torch transformers gguf accelerate
+    python real_models_transformers.py MODEL [--assistant MODEL] [--threads N] [--json FILE]
 
-FOLDER is the model of Hugging Face. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
+MODEL is a folder of Hugging Face, a GGUF file, or a folder whose matrices have 8 bits and row scales, as the bundled drafts;
+all are computed in F32. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
 smaller model of the same vocabulary. Methods take turns on each question. Prints a table: tokens a second over all, ratios
 to plain generation, question by question, as means of each kind and of the kinds, and the texts that differ from plain
 generation's.
 """
 import argparse
 import json
+import os
 import pathlib
 import sys
 import time
 
+import safetensors.torch
 import torch
 import transformers
 
 PROMPTS = pathlib.Path(__file__).parents[2] / "examples/models/smollm2/prompts.jsonl"
+
+
+def load(path):
+    if path.endswith(".gguf"):
+        folder, name = os.path.split(os.path.abspath(path))
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+        return model.eval()
+    quantised = pathlib.Path(path) / "config.json"
+    if not quantised.exists() or "espalier_int8_rows" not in quantised.read_text():
+        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    config = json.loads(quantised.read_text())
+    config.pop("quantization_config")
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    tensors = safetensors.torch.load_file(pathlib.Path(path) / "model.safetensors")
+    scales = {name: tensors.pop(name) for name in list(tensors) if name.endswith("_scale")}
+    floats = {name: t.float() * scales[name + "_scale"][:, None] if name + "_scale" in scales else t
+              for name, t in tensors.items()}
+    missing = [name for name in model.load_state_dict(floats, strict=False).missing_keys if name != "lm_head.weight"]
+    if missing:
+        raise SystemExit(f"{path} lacks {', '.join(missing)}.")
+    model.tie_weights()
+    return model.float().eval()
 
 
 def main():
@@ -35,12 +60,14 @@ def main():
     if given.threads:
         torch.set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
-    load = transformers.AutoModelForCausalLM.from_pretrained
-    tokenizer = transformers.AutoTokenizer.from_pretrained(given.model)
-    model = load(given.model, dtype=torch.float32).eval()
+    folder, name = os.path.split(os.path.abspath(given.model))
+    of_gguf = given.model.endswith(".gguf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(*([folder] if of_gguf else [given.model]),
+                                                           **({"gguf_file": name} if of_gguf else {}))
+    model = load(given.model)
     methods = {"plain": {}, "prompt look-up, 10": {"prompt_lookup_num_tokens": 10}}
     if given.assistant:
-        methods["assistant"] = {"assistant_model": load(given.assistant, dtype=torch.float32).eval()}
+        methods["assistant"] = {"assistant_model": load(given.assistant)}
 
     kinds = {}
     for line in open(given.prompts, encoding="utf-8"):
