@@ -5,7 +5,7 @@ each of its settings, on loopback, and the benchmark, which takes turns between 
 
     pip install gguf numpy
     python real_models_servers.py --server llama-server --bench build/bench/bench_tables_real_models \\
-        --model TARGET.gguf --draft examples/models/smollm2/draft [--files OTHER.gguf,...] [-- ARGUMENTS OF THE BENCHMARK]
+        --model TARGET.gguf --draft examples/models/smollm2/draft [--files OTHER.gguf,...] [-- BENCHMARK'S ARGUMENTS]
 
 The draft, a folder in Hugging Face's layout (Llama, matrices as they are or of 8 bits with row scales), is written as a
 GGUF of Q8_0 with the target's tokenizer, for llama.cpp; --keep names the file. llama-server is of llama.cpp's sources,

@@ -5,8 +5,8 @@
     pip install torch transformers gguf accelerate
     python real_models_transformers.py MODEL [--assistant MODEL] [--threads N] [--json FILE]
 
-MODEL is a folder of Hugging Face, a GGUF file, or a folder whose matrices have 8 bits and row scales, as the bundled drafts;
-all are computed in F32. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
+MODEL is a folder of Hugging Face, a GGUF file, or a folder whose matrices have 8 bits and row scales, as the bundled
+drafts; all are computed in F32. Assisted by prompt look-up (prompt_lookup_num_tokens) and, with --assistant, by a
 smaller model of the same vocabulary. Methods take turns on each question. Prints a table: tokens a second over all, ratios
 to plain generation, question by question, as means of each kind and of the kinds, and the texts that differ from plain
 generation's.
