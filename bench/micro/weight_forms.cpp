@@ -31,6 +31,7 @@
 #include "../program.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/integer_product.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/simd.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -259,7 +260,8 @@ void measure_passes(std::vector<form>& forms, const settings& s) {
         f.measure(n, s.threads);
     }
   }
-  std::printf("\n%d threads, context %d, median of %d:\n\n| weights | MB | load, s |", s.threads, s.context, s.rounds);
+  std::printf("\n%d threads, context %d, median of %d; integers by %s:\n\n| weights | MB | load, s |", s.threads,
+              s.context, s.rounds, detail::name_of(detail::best_instruction_set()));
   for (const int n : s.rows)
     std::printf(" %d rows, ms (of F32; of 1 row) |", n);
   std::printf("\n|---|--:|--:|");

@@ -290,6 +290,12 @@ multiply_neon(const integer_product& p) {
 // avx512_256 is avx_vnni's kernel in AVX-512's encoding, with which tests run it where AVX-VNNI is not.
 enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256 };
 
+constexpr const char* name_of(instruction_set set) {
+  constexpr const char* names[] = {"portable", "AVX2",     "AVX-512 with VNNI",
+                                   "NEON",     "AVX-VNNI", "AVX-512 with VNNI, 256 bits"};
+  return names[static_cast<int>(set)];
+}
+
 inline bool processor_has(instruction_set set) {
 #if defined(__x86_64__)
   if (set == instruction_set::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
