@@ -142,15 +142,17 @@ function(espalier_find_llama_cpp)
   endif()
 endfunction()
 
-# MPI, as the target MPI::MPI_CXX. What needs it is left out where it is not.
+# MPI, as the target MPI::MPI_CXX; espalier_has_mpi says whether it is there. (CMake makes the target even where it finds no MPI.) What
+# needs it is left out where it is not.
 function(espalier_find_mpi)
   if(NOT TARGET MPI::MPI_CXX)
     set(MPI_CXX_SKIP_MPICXX ON)
     find_package(MPI QUIET GLOBAL COMPONENTS CXX)
+    set(espalier_has_mpi "${MPI_CXX_FOUND}" CACHE INTERNAL "")
     set(espalier_mpirun "${MPIEXEC_EXECUTABLE}" CACHE INTERNAL "")
   endif()
   get_property(said GLOBAL PROPERTY espalier_no_mpi)
-  if(NOT TARGET MPI::MPI_CXX AND NOT said)
+  if(NOT espalier_has_mpi AND NOT said)
     set_property(GLOBAL PROPERTY espalier_no_mpi TRUE)
     message(STATUS "MPI was not found: what needs it is left out (apt install libopenmpi-dev)")
   endif()
