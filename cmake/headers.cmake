@@ -308,6 +308,8 @@ set(espalier_llama_headers
   include/espalier/model/llama/host_cache.hpp
   include/espalier/model/llama/host_kv_store.hpp
   include/espalier/model/llama/host_recurrent_store.hpp
+  include/espalier/model/llama/instruction_set.hpp
+  include/espalier/model/llama/integer_multiplier.hpp
   include/espalier/model/llama/integer_product.hpp
   include/espalier/model/llama/key_turner.hpp
   include/espalier/model/llama/llama_backend.hpp
@@ -332,6 +334,7 @@ set(espalier_llama_headers
   include/espalier/model/llama/simd.hpp
   include/espalier/model/llama/tensor_names.hpp
   include/espalier/model/llama/thread_team.hpp
+  include/espalier/model/llama/tile_product.hpp
   include/espalier/model/llama/weight_matrix.hpp
   include/espalier/model/llama/weight_rows.hpp
 )

@@ -31,7 +31,7 @@
 #include "../program.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "espalier/model/llama/integer_product.hpp"
+#include "espalier/model/llama/instruction_set.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/simd.hpp"
 #include "espalier/model/llama/thread_team.hpp"

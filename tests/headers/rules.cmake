@@ -176,7 +176,8 @@ set(tested_elsewhere
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
-    model/llama/integer_product.hpp model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
+    model/llama/instruction_set.hpp model/llama/integer_multiplier.hpp model/llama/integer_product.hpp
+    model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
   "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/parallel_options.hpp
     model/parallel/rank_error.hpp model/parallel/rank_part.hpp model/parallel/rank_shares.hpp
     model/parallel/rank_vocabulary.hpp model/parallel/rank_weights.hpp"

@@ -7,25 +7,13 @@
 #include <cstring>
 
 #include "espalier/model/llama/activation_rows.hpp"
+#include "espalier/model/llama/instruction_set.hpp"
 #include "espalier/model/llama/panel_part.hpp"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
-#endif
-
-// Products of four bytes (Armv8.2 and later): Clang before 16 declares them only where all code may use them.
-#if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
-#define ESPALIER_NEON_DOT_PRODUCTS 1
-#elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define ESPALIER_NEON_DOT_PRODUCTS 1
-#else
-#define ESPALIER_NEON_DOT_PRODUCTS 0
 #endif
 
 namespace espalier::detail {
@@ -284,61 +272,5 @@ multiply_neon(const integer_product& p) {
 }
 
 #endif
-
-// What a product of integers is made with. All give the same numbers.
-//
-// avx512_256 is avx_vnni's kernel in AVX-512's encoding, with which tests run it where AVX-VNNI is not.
-enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256 };
-
-constexpr const char* name_of(instruction_set set) {
-  constexpr const char* names[] = {"portable", "AVX2",     "AVX-512 with VNNI",
-                                   "NEON",     "AVX-VNNI", "AVX-512 with VNNI, 256 bits"};
-  return names[static_cast<int>(set)];
-}
-
-inline bool processor_has(instruction_set set) {
-#if defined(__x86_64__)
-  if (set == instruction_set::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (set == instruction_set::avx_vnni) {
-    unsigned a = 0, b = 0, c = 0, d = 0;  // leaf 7.1, bit 4
-    return processor_has(instruction_set::avx2) && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
-  }
-  if (set == instruction_set::avx512 || set == instruction_set::avx512_256) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-  }
-#elif ESPALIER_NEON_DOT_PRODUCTS
-  if (set == instruction_set::neon) {
-#if defined(__ARM_FEATURE_DOTPROD)
-    return true;
-#else
-    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#endif
-  }
-#endif
-  return set == instruction_set::portable;
-}
-
-inline instruction_set best_instruction_set() {
-  for (const instruction_set set :
-       {instruction_set::neon, instruction_set::avx512, instruction_set::avx_vnni, instruction_set::avx2}) {
-    if (processor_has(set)) return set;
-  }
-  return instruction_set::portable;
-}
-
-// Pre: the processor has the set.
-inline auto integer_product_with(instruction_set set) -> void (*)(const integer_product&) {
-#if defined(__x86_64__)
-  if (set == instruction_set::avx512) return &multiply_avx512;
-  if (set == instruction_set::avx2) return &multiply_avx2;
-  if (set == instruction_set::avx_vnni) return &multiply_avx_vnni;
-  if (set == instruction_set::avx512_256) return &multiply_avx512_vnni_256;
-#elif ESPALIER_NEON_DOT_PRODUCTS
-  if (set == instruction_set::neon) return &multiply_neon;
-#endif
-  (void)set;
-  return &multiply_portably;
-}
 
 }  // namespace espalier::detail

@@ -10,7 +10,8 @@
 #include "espalier/model/files/weight_type.hpp"
 #include "espalier/model/llama/code_product.hpp"
 #include "espalier/model/llama/float_panel.hpp"
-#include "espalier/model/llama/integer_product.hpp"
+#include "espalier/model/llama/instruction_set.hpp"
+#include "espalier/model/llama/integer_multiplier.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/panel_layout.hpp"
 #include "espalier/model/llama/panel_part.hpp"
@@ -37,7 +38,7 @@ class weight_matrix {
 
   weight_matrix() = default;
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
-      : outputs_(outputs), inputs_(inputs), multiply_integers_(detail::integer_product_with(instructions)) {}
+      : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
   //! Says how rows first, first + 1, ... will come. Where a granule has rows of several types, and where nothing is
   //! said, weights are held as floats.
@@ -122,6 +123,7 @@ class weight_matrix {
   void multiply(const detail::matrix_rows& x, float* y, std::ptrdiff_t y_stride, int begin, int end, bool accumulate,
                 detail::product_room& room, const void* next = nullptr) const {
     if (x.rows == 0) return;
+    detail::integer_multiplier integers(instructions_);
     for (int first = begin; first < end; first += granule) {
       const granule_type& g = granule_of(first);
       const output_place to{y + first, y_stride, (std::min)(granule, end - first), accumulate};
@@ -129,7 +131,7 @@ class weight_matrix {
       if (g.type == weight_type::f32) {
         multiply_floats(g, x, to, static_cast<const char*>(ahead));
       } else {
-        multiply_parts(g, x, room);
+        multiply_parts(g, x, room, integers);
         for (int row = 0; row < x.rows; ++row)
           finish_row(room.sums() + granule * row, to, row);
       }
@@ -188,7 +190,8 @@ class weight_matrix {
   }
 
   // Part by part of the inputs, whose sums lie in `room` in between.
-  void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room) const {
+  void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room,
+                      detail::integer_multiplier& integers) const {
     const detail::panel_layout layout = layout_of(g);
     std::memset(room.sums(), 0, static_cast<std::size_t>(granule * x.rows) * sizeof(float));
     for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
@@ -197,7 +200,7 @@ class weight_matrix {
       const float* from = x.x + first;
       if (x.integers && !layout.numbers) {
         const detail::panel_part part(layout, panel_of(g), block, blocks_of(n), x.rows <= detail::panel_part::few_rows);
-        multiply_integers_({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
+        integers.multiply({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
         continue;
       }
       int done = 0;
@@ -253,7 +256,7 @@ class weight_matrix {
   int outputs_ = 0;
   int inputs_ = 0;
   bool quantised_ = false;
-  void (*multiply_integers_)(const detail::integer_product&) = nullptr;
+  detail::instruction_set instructions_ = detail::instruction_set::portable;
   std::vector<granule_type> granules_;
 };
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "espalier/model/llama/instruction_set.hpp"
+#include "espalier/model/llama/integer_product.hpp"
+#include "espalier/model/llama/tile_product.hpp"
+
+namespace espalier::detail {
+
+// Makes products of integers with an instruction set, one thread's. Tiles that it took it gives back at its end.
+class integer_multiplier {
+ public:
+  // With so many rows tiles surely pay. A row takes half the instructions that it takes alone; the unit that multiplies
+  // tiles may be kept by one of few rows as long as by one of 16. By count: not measured.
+  static constexpr int tile_rows = 8;
+
+  // Pre: the processor has the set.
+  explicit integer_multiplier(instruction_set set) : set_(set) {}
+  integer_multiplier(const integer_multiplier&) = delete;
+  integer_multiplier& operator=(const integer_multiplier&) = delete;
+
+#if defined(__x86_64__)
+  ~integer_multiplier() {
+    if (set_ == instruction_set::amx) release_amx(tiles_);
+  }
+#endif
+
+  void multiply(const integer_product& p) {
+#if defined(__x86_64__)
+    if (set_ == instruction_set::amx && p.rows >= tile_rows) return multiply_amx(tiles_, p);
+    if (set_ == instruction_set::amx || set_ == instruction_set::avx512) return multiply_avx512(p);
+    if (set_ == instruction_set::avx2) return multiply_avx2(p);
+    if (set_ == instruction_set::avx_vnni) return multiply_avx_vnni(p);
+    if (set_ == instruction_set::avx512_256) return multiply_avx512_vnni_256(p);
+#elif ESPALIER_NEON_DOT_PRODUCTS
+    if (set_ == instruction_set::neon) return multiply_neon(p);
+#endif
+    (void)set_;
+    multiply_portably(p);
+  }
+
+ private:
+  instruction_set set_;
+#if defined(__x86_64__)
+  tile_product<amx_tiles> tiles_;
+#endif
+};
+
+}  // namespace espalier::detail
