@@ -170,13 +170,13 @@ set(tested_elsewhere
   "model/llama/hybrid.cpp: concepts/recurrent_store.hpp model/llama/host_cache.hpp model/llama/host_recurrent_store.hpp
     model/llama/mamba_block.hpp model/llama/mamba_scan.hpp model/llama/mamba_shape.hpp model/llama/mamba_weights.hpp
     model/llama/recurrent_plan.hpp"
+  "model/llama/integer_product.cpp: model/llama/instruction_set.hpp model/llama/integer_multiplier.hpp"
   "model/llama/llama_golden.cpp: model/llama/tensor_names.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
   "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
-    model/llama/instruction_set.hpp model/llama/integer_multiplier.hpp model/llama/integer_product.hpp
     model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
   "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/parallel_options.hpp
     model/parallel/rank_error.hpp model/parallel/rank_part.hpp model/parallel/rank_shares.hpp

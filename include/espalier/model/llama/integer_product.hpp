@@ -60,23 +60,43 @@ inline void multiply_portably(const integer_product& p) {
 
 #if defined(__x86_64__)
 
-// For AVX2: a product of integers is made of the magnitude of a weight and the activation with its sign, so that the
-// sum of two fits 16 bits.
+// What the kernel of 256 bits sums with: the products of two vectors of codes, without a sign or as the integers that
+// they mean, and of activations.
+
+// AVX2, codes of up to 6 bits: the sum of four products fits 16 bits.
 struct avx2_dots {
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
-    return _mm256_add_epi32(dots, _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, x), _mm256_set1_epi16(1)));
+  static constexpr bool signed_codes = false;
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
+    const __m256i fours = _mm256_add_epi16(_mm256_maddubs_epi16(q0, x0), _mm256_maddubs_epi16(q1, x1));
+    return _mm256_add_epi32(dots, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)));
   }
 };
 
-// The same sum in one instruction, in the encoding of AVX-VNNI and in that of AVX-512.
+// AVX2, codes of 8 bits: the magnitude of a weight and the activation with its sign, so that the sum of two products
+// fits 16 bits.
+struct avx2_byte_dots {
+  static constexpr bool signed_codes = true;
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
+    return add(add(dots, q0, x0), q1, x1);
+  }
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q, __m256i x) {
+    const __m256i twos = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
+    return _mm256_add_epi32(dots, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)));
+  }
+};
+
+// One instruction sums four products in 32 bits, in the encoding of AVX-VNNI and in that of AVX-512.
 struct avx_vnni_dots {
-  [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
-    return _mm256_dpbusd_avx_epi32(dots, magnitudes, x);
+  static constexpr bool signed_codes = false;
+  [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
+    return _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(dots, q0, x0), q1, x1);
   }
 };
 struct avx512_vnni_dots {
-  [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] static __m256i add(__m256i dots, __m256i magnitudes, __m256i x) {
-    return _mm256_dpbusd_epi32(dots, magnitudes, x);
+  static constexpr bool signed_codes = false;
+  [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0,
+                                                                     __m256i x1) {
+    return _mm256_dpbusd_epi32(_mm256_dpbusd_epi32(dots, q0, x0), q1, x1);
   }
 };
 
@@ -85,15 +105,18 @@ template <class DotsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
   const panel_part& part = p.part;
   const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero));
+  const std::int32_t zeros = DotsT::signed_codes ? 0 : -part.zero;  // that sums have too many
   for (int b = 0; b < part.n_blocks; ++b) {
     if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
       const auto* from = reinterpret_cast<const __m256i*>(part.codes[b] + 4 * lane);
       __m256i q[8];
+#pragma GCC unroll 4
       for (int v = 0; v < 4; ++v, from += 4) {
         const __m256i first = _mm256_loadu_si256(from);
         q[v] = part.nibbles ? _mm256_and_si256(first, low) : first;
         q[v + 4] = part.nibbles ? _mm256_and_si256(_mm256_srli_epi16(first, 4), low) : _mm256_loadu_si256(from + 16);
+        if (!DotsT::signed_codes) continue;
         q[v] = _mm256_sub_epi8(q[v], zero);
         q[v + 4] = _mm256_sub_epi8(q[v + 4], zero);
       }
@@ -104,17 +127,16 @@ template <class DotsT>
       for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
         __m256 sum = _mm256_loadu_ps(sums);
         const __m256 factor = _mm256_set1_ps(x->scale);
-        __m256i dot = _mm256_setzero_si256();
-        for (int half = 0; half < 2; ++half) {
+        __m256i dot = _mm256_set1_epi32(zeros * (part.halves == 1 ? x->sum[0] + x->sum[1] : x->sum[0]));
 #pragma GCC unroll 4
-          for (int v = 4 * half; v < 4 * half + 4; ++v) {
-            std::int32_t four;
-            std::memcpy(&four, x->q + 4 * v, 4);
-            dot = DotsT::add(dot, _mm256_abs_epi8(q[v]), _mm256_sign_epi8(_mm256_set1_epi32(four), q[v]));
-          }
-          if (half == 1 || part.halves == 2) {
-            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale[half], factor), sum);
-            dot = _mm256_setzero_si256();
+        for (int v = 0; v < 8; v += 2) {
+          std::int32_t first, second;
+          std::memcpy(&first, x->q + 4 * v, 4);
+          std::memcpy(&second, x->q + 4 * v + 4, 4);
+          dot = DotsT::add(dot, q[v], q[v + 1], _mm256_set1_epi32(first), _mm256_set1_epi32(second));
+          if (v == 6 || (v == 2 && part.halves == 2)) {
+            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale[v / 4], factor), sum);
+            dot = _mm256_set1_epi32(zeros * x->sum[1]);
           }
         }
         if (part.has_offset) sum = _mm256_fmadd_ps(offset, _mm256_set1_ps(x->scaled_sum), sum);
@@ -125,6 +147,7 @@ template <class DotsT>
 }
 
 [[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
+  if (p.part.zero == panel_layout::zero_of_bytes) return multiply_256<avx2_byte_dots>(p);
   multiply_256<avx2_dots>(p);
 }
 [[gnu::target("avx2,fma,avxvnni")]] inline void multiply_avx_vnni(const integer_product& p) {

@@ -30,6 +30,7 @@ constexpr bool has_steps(weight_type type) {
 struct panel_layout {
   static constexpr int outputs = 32, block = 32, header_blocks = 8;
   static constexpr std::size_t vector_bytes = 128;
+  static constexpr int zero_of_bytes = 128;  // of codes that have 8 bits, and of no others
 
   constexpr panel_layout(weight_type weights, int n)
       : type(weights),
@@ -53,7 +54,7 @@ struct panel_layout {
     if (has_offsets(type)) return 0;
     if (type == weight_type::q4_0) return 8;
     if (type == weight_type::q5_0) return 16;
-    return type == weight_type::q6_k ? 32 : 128;
+    return type == weight_type::q6_k ? 32 : zero_of_bytes;
   }
 
   std::size_t header_at(int b) const {
