@@ -70,11 +70,7 @@ struct model_set {
       if (!is_target && has_tokenizer(paths.draft)) models.require_tokens(tokenizer_of(paths.draft));
     }
     if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
-    if (models.text.size() > models.target.vocab_size()) {
-      espalier::raise<espalier::model_error>("the tokenizer of ", given.model, " has ", models.text.size(),
-                                             " pieces, more than the model's vocabulary of ",
-                                             models.target.vocab_size(), ".");
-    }
+    models.require_fitting_tokenizer(given.model);
     return models;
   }
 
@@ -121,6 +117,15 @@ struct model_set {
     if (std::filesystem::is_regular_file(path))
       return espalier::gguf_file(path).metadata().has("tokenizer.ggml.tokens");
     return std::filesystem::exists(path + "/tokenizer.json") || std::filesystem::exists(path + "/tokenizer.model");
+  }
+
+  // Models have rows to spare beyond their tokenizer's tokens, but few.
+  void require_fitting_tokenizer(const std::string& of) const {
+    if (text.size() > target.vocab_size() || text.size() < target.vocab_size() / 2) {
+      espalier::raise<espalier::model_error>("the tokenizer of ", of, " has ", text.size(),
+                                             " tokens, but the model a vocabulary of ", target.vocab_size(),
+                                             "; it must have at most so many, and at least half.");
+    }
   }
 
   // What drafts must mean the same by its tokens. Models that were trained on may have renamed a few.

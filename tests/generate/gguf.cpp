@@ -37,6 +37,11 @@ TEST_CASE("a GGUF file alone writes from what was written before", "[generate][g
   CHECK(chain.at("texts").at(0).at("prompt") == "ababababababababababababab");
 }
 
+TEST_CASE("a model may have a few rows more than its tokenizer has tokens", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf{.spare_rows = 20}.write("spare.gguf") + "' --raw ";
+  CHECK(writes(model + "--method plain --prompt 'Hello.'").at("texts").at(0).at("tokens").size() > 0);
+}
+
 TEST_CASE("a file is read as what it is, whatever its name", "[generate][gguf]") {
   const std::string usual = tiny_gguf().write("tiny.gguf"), other = tiny_gguf().write("sha256-0123");
   const std::string after = "' --method plain --prompt 'Hello.'";
@@ -101,6 +106,8 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
             {"tiny.gguf has a vocabulary of 258", "larger.gguf one of 263", "they must be the same"}},
            {"--model " + model + " --draft '" + tiny_gguf{.first_byte = 7}.write("other.gguf") + "'",
             {"other.gguf has another vocabulary than the target", "tiny.gguf", "of 258 tokens 256 are other texts"}},
+           {"--model '" + tiny_gguf{.spare_rows = 259}.write("untold.gguf") + "'",
+            {"untold.gguf has 258 tokens", "a vocabulary of 517", "at least half"}},
            {"--chat --model '" + tiny_gguf{.chats = false}.write("silent.gguf") + "'",
             {"silent.gguf has no chat template"}},
        }) {

@@ -18,6 +18,7 @@ struct tiny_gguf {
   std::string architecture = "llama";
   unsigned seed = 1;
   int spare_tokens = 0;  // beyond those that are needed
+  int spare_rows = 0;    // of the model, without tokens
   int first_byte = 0;    // the byte of the first token
   bool chats = true;
   bool has_tokenizer = true;
@@ -98,6 +99,6 @@ struct tiny_gguf {
                  "{% endif %}");
       }
     }
-    return static_cast<int>(words.size());
+    return static_cast<int>(words.size()) + spare_rows;
   }
 };

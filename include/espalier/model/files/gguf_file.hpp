@@ -17,6 +17,7 @@
 #include "espalier/model/files/file_bytes.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/weight_type.hpp"
 
 namespace espalier {
 
@@ -118,7 +119,9 @@ class gguf_file : public tensor_source {
     const auto number = from.number<std::uint32_t>();
     const auto* type = std::find_if(std::begin(detail::ggml_types), std::end(detail::ggml_types),
                                     [&](const detail::ggml_type& known) { return known.number == number; });
-    if (type == std::end(detail::ggml_types)) refuse("is of type ", number, ", which is not known.");
+    if (type == std::end(detail::ggml_types)) {
+      refuse("is of type ", number, ", which is not known; a model's may be ", detail::names_of_file_types(), ".");
+    }
     entry.dtype = type->name;
     const std::uint64_t inner = entry.shape.empty() ? 1 : entry.shape.front();
     if (inner % type->weights != 0) {

@@ -95,22 +95,9 @@ class tensor_reader {
     return std::nullopt;
   }
 
-  // As files write it.
-  static std::string file_name_of(weight_type type) {
-    if (type == weight_type::i8_rows) return "I8";
-    std::string name = name_of(type);
-    for (char& letter : name)
-      letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
-    return name;
-  }
-
   [[noreturn]] void refuse_dtype(const std::string& name, const tensor_entry& entry) const {
-    std::string allowed;
-    for (const weight_type type : weight_types) {
-      if (type != weight_type::i8_rows) allowed += file_name_of(type) + ", ";
-    }
     raise<model_error>(file_.where_is(entry), ": tensor \"", name, "\" has dtype ", entry.dtype, ", but must be ",
-                       allowed, "or, for a matrix with row scales, I8.");
+                       names_of_file_types(), ", or, for a matrix with row scales, I8.");
   }
 
   static std::string in_brackets(const std::vector<std::uint64_t>& shape) {

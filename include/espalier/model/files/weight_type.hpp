@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace espalier {
 
@@ -46,5 +47,29 @@ constexpr int block_bytes(weight_type type) {
 constexpr std::size_t row_bytes(weight_type type, int n) {
   return static_cast<std::size_t>(n / block_weights(type)) * static_cast<std::size_t>(block_bytes(type));
 }
+
+namespace detail {
+
+// As files write it.
+inline std::string file_name_of(weight_type type) {
+  if (type == weight_type::i8_rows) return "I8";
+  std::string name = name_of(type);
+  for (char& letter : name)
+    letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
+  return name;
+}
+
+// The types that need no tensor beside their own, in a sentence: "F32, ..., Q5_K or Q6_K".
+inline std::string names_of_file_types() {
+  std::string names;
+  for (const weight_type type : weight_types) {
+    if (type == weight_type::i8_rows) continue;
+    const bool last = type == weight_types[sizeof weight_types / sizeof *weight_types - 1];
+    names += (names.empty() ? "" : last ? " or " : ", ") + file_name_of(type);
+  }
+  return names;
+}
+
+}  // namespace detail
 
 }  // namespace espalier
