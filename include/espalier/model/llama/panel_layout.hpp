@@ -77,7 +77,7 @@ struct panel_layout {
       const int b = first / block, half = first % block / run;
       std::byte* at = panel + block_at(b);
       set_scales(panel + header_at(b), at, lane, half, weights, row.scale);
-      at += scale_bytes + 4 * lane;
+      at += scale_bytes + 4 * static_cast<std::size_t>(lane);
       std::uint8_t codes[block];
       for (int i = 0; i < run; ++i)
         codes[i] = static_cast<std::uint8_t>(weights.q[i] + zero());
