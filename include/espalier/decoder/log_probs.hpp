@@ -29,6 +29,8 @@ struct scored_token : token_log_prob {
       best{};  //!< the most probable tokens, best first, as many as text_options::log_probs says
 };
 
+#if ESPALIER_HOSTED
+
 //! Collects the log-probabilities of the tokens of a round.
 //!
 //! Complexity  add: one pass over a row; no allocation after reserve()
@@ -83,5 +85,21 @@ class log_probs {
   detail::list<scored_token> tokens_;
   detail::list<token_log_prob> best_;  // [n][k]
 };
+
+#else
+
+//! Without a heap none are collected: text::begin() refuses options that ask for them.
+template <class NumberT>
+class log_probs {
+ public:
+  void reserve(std::int32_t, std::int32_t, std::int32_t) {}
+  void clear() {}
+  void add(std::span<const NumberT>, token_id, row_origin) {}
+  template <class RowsT>
+  void add(tree_view, verdict, RowsT&, std::int32_t) {}
+  std::span<const scored_token> tokens() const { return {}; }
+};
+
+#endif
 
 }  // namespace espalier
