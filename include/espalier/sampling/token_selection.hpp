@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -16,6 +15,8 @@
 #include "espalier/core/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
+#include "espalier/core/wide_number.hpp"
+#include "espalier/sampling/exponential.hpp"
 
 namespace espalier::detail {
 
@@ -181,14 +182,16 @@ class token_selection {
     bits_type low = place_of(least);
     bits_type high = place_of(*std::max_element(std::begin(largest), std::end(largest))) + 1;
     bits_type middle = (std::min)(high - 1, place_of(*std::min_element(std::begin(smallest), std::end(smallest))));
-    double n_low = static_cast<double>(n_groups), n_high = 1;
+    wide_number n_low = static_cast<wide_number>(n_groups), n_high = 1;
     for (bool halve = false; high - low > 1; halve = !halve) {
       const std::size_t n = count_from(number_at(middle));
       if (n >= k && n <= k + k / 16 + 1) return number_at(middle);
       (n >= k ? low : high) = middle;
-      (n >= k ? n_low : n_high) = static_cast<double>((std::max)(n, std::size_t{1}));
-      const double part = halve ? 0.5 : std::log(n_low / static_cast<double>(k)) / std::log(n_low / n_high);
-      const auto step = static_cast<bits_type>((std::min)(part, 0.9) * static_cast<double>(high - low));
+      (n >= k ? n_low : n_high) = static_cast<wide_number>((std::max)(n, std::size_t{1}));
+      const wide_number part =
+          halve ? wide_number{0.5} : log_of(n_low / static_cast<wide_number>(k)) / log_of(n_low / n_high);
+      const auto step =
+          static_cast<bits_type>((std::min)(part, wide_number{0.9}) * static_cast<wide_number>(high - low));
       middle = low + (std::max)(step, bits_type{1});
     }
     return number_at(low);
