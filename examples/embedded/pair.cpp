@@ -131,8 +131,10 @@ constexpr bool is_wanted(int) {
 constexpr sampling_options most_probable{};
 constexpr sampling_options drawn{.temperature = 0.8F};
 constexpr sampling_options nucleus{.temperature = 1.0F, .top_p = 0.9F};
+// What a chain drafts are the draft's most probable tokens, which need no probabilities. Others ask for these.
+constexpr sampling_options as_it_is{.temperature = 1.0F};
 
-template <const sampling_options& Sampling>
+template <const sampling_options& Sampling, const sampling_options& Draft>
 constexpr static_capacity capacity{
     .nodes = 8,
     .context = context,
@@ -141,6 +143,7 @@ constexpr static_capacity capacity{
     .cache_row = target_shape.layers* target_shape.kv_size(),
     .draft_cache_row = draft_shape.layers* draft_shape.kv_size(),
     .target = Sampling,
+    .draft = Draft,
 };
 
 contiguous_kv cache_for(const small_shape& shape) {
@@ -149,12 +152,18 @@ contiguous_kv cache_for(const small_shape& shape) {
 
 // Drafters of a composition.
 struct nothing {
+  static constexpr const sampling_options& sampling = as_it_is;
   auto operator()() const { return no_drafter(); }
 };
-struct draft_model {
-  auto operator()() const { return autoregressive(draft, cache_for(draft_shape)); }
+template <const sampling_options& Sampling>
+struct drafted {
+  static constexpr const sampling_options& sampling = Sampling;
+  auto operator()() const { return autoregressive(draft, cache_for(draft_shape), Sampling); }
 };
+using draft_model = drafted<as_it_is>;
+using draft_tokens = drafted<most_probable>;
 struct earlier_text {
+  static constexpr const sampling_options& sampling = as_it_is;
   auto operator()() const { return prompt_lookup({.capacity = context}); }
 };
 
@@ -221,7 +230,8 @@ bool is_sound = true;
 template <int Number, class DrafterOf, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
 void write(const char* name) {
   if (!is_wanted(Number)) return;
-  auto decode = composition<DrafterOf, PolicyOf, VerifierOf>()(decoder_options::of(capacity<Sampling>));
+  auto decode =
+      composition<DrafterOf, PolicyOf, VerifierOf>()(decoder_options::of(capacity<Sampling, DrafterOf::sampling>));
   write_texts(name, decode);
 }
 
@@ -230,7 +240,7 @@ void write(const char* name) {
 template <int Number, class DrafterOf, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling>
 void write(const char* name) {
   if constexpr (is_wanted(Number)) {
-    static static_decoder<capacity<Sampling>, composition<DrafterOf, PolicyOf, VerifierOf>> decode;
+    static static_decoder<capacity<Sampling, DrafterOf::sampling>, composition<DrafterOf, PolicyOf, VerifierOf>> decode;
     write_texts(name, decode);
     if (decode.state() == status::failed || decode.used() > decode.bytes) is_sound = false;
     print("# ");
@@ -261,9 +271,9 @@ int main() {
   constexpr auto any = [] { return target_only(); };
   write<1, nothing, [] { return plain(); }, argmax, most_probable>("plain, greedy:");
   write<2, nothing, [] { return plain(); }, any, drawn>("plain, target only:");
-  write<3, draft_model, two, argmax, most_probable>("chain of 2, greedy:");
-  write<4, draft_model, five, argmax, most_probable>("chain of 5, greedy:");
-  write<5, draft_model, five, any, drawn>("chain of 5, target only:");
+  write<3, draft_tokens, two, argmax, most_probable>("chain of 2, greedy:");
+  write<4, draft_tokens, five, argmax, most_probable>("chain of 5, greedy:");
+  write<5, draft_tokens, five, any, drawn>("chain of 5, target only:");
   write<6, draft_model, adaptive, argmax, most_probable>("adaptive chain, greedy:");
   write<7, draft_model, draws, [] { return naive(); }, drawn>("sampled chain of 5, naive:");
   write<8, draft_model, draws, [] { return block_verification(); }, nucleus>("sampled chain of 5, block verification:");

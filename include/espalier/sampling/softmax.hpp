@@ -53,8 +53,9 @@ template <class NumberT>
 // The largest logit, and whether one is NaN or plus infinity; minus infinity of an empty row.
 template <class NumberT>
 NumberT largest_logit(std::span<const NumberT> logits, bool& is_bad) {
-  using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
   constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
+#if ESPALIER_HOSTED
+  using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
   NumberT best[mass_lanes];
   bits_type bad[mass_lanes] = {};
   std::fill(std::begin(best), std::end(best), -infinity);
@@ -71,6 +72,16 @@ NumberT largest_logit(std::span<const NumberT> logits, bool& is_bad) {
     take(l, logits[i]);
   is_bad = *std::max_element(std::begin(bad), std::end(bad)) != 0;
   return *std::max_element(std::begin(best), std::end(best));
+#else  // small machines have no vectors
+  NumberT best = -infinity;
+  is_bad = false;
+  for (const NumberT x : logits) {
+    if (x <= best) continue;
+    if (!(x < infinity)) is_bad = true;
+    best = x;
+  }
+  return best;
+#endif
 }
 
 template <class NumberT>

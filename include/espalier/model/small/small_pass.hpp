@@ -28,7 +28,7 @@ inline float inverse_root(float x) {
 
 // x / (1 + e^-x)
 inline float silu(float x) {
-  return x / (1.0F + scaled_exp((std::min)(-x, 60.0F)) / scaled_exp_at_0);
+  return x * scaled_exp_at_0 / (scaled_exp_at_0 + scaled_exp(x < -60.0F ? 60.0F : -x));
 }
 
 class small_pass {
@@ -39,16 +39,16 @@ class small_pass {
     float* normed = nullptr;        // [rows][hidden or query_size]: inputs of products
     float* projected = nullptr;     // [rows][query_size + 2 kv_size or 2 inner], [rows][vocab] logits
     float* angles = nullptr;        // [rows][head_dim]: cosines and sines, half each
-    float* scores = nullptr;        // [positions]
+    float* scores = nullptr;        // [positions], rounded up to four
     void* integers = nullptr;       // inputs of a product
-    std::int32_t* slots = nullptr;  // [positions]: what a row sees
+    std::int32_t* slots = nullptr;  // [positions]: what a row sees after the prefix
   };
 
   // Floats that the rows of a pass take.
   static constexpr std::size_t floats(const small_shape& s, std::int32_t rows) {
     return static_cast<std::size_t>(rows) *
                static_cast<std::size_t>(s.hidden + normed_size(s) + projected_size(s) + s.head_dim) +
-           static_cast<std::size_t>(s.positions);
+           static_cast<std::size_t>(scores_size(s));
   }
   static constexpr std::size_t integer_bytes(const small_shape& s) {
     return machine_products::bytes(machine_products::most, s.widest_input());
@@ -66,7 +66,7 @@ class small_pass {
                take(max_rows * normed_size(s)),
                take(max_rows * projected_size(s)),
                take(max_rows * s.head_dim),
-               take(s.positions),
+               take(scores_size(s)),
                integers,
                slots};
   }
@@ -115,6 +115,8 @@ class small_pass {
     return (std::max)({s.query_size() + 2 * s.kv_size(), 2 * s.inner, s.vocab});
   }
 
+  static constexpr std::int32_t scores_size(const small_shape& s) { return (s.positions + 3) / 4 * 4; }
+
   bool fits(const contiguous_kv& kv, const forward_batch_view& batch) const {
     const small_shape& s = weights_.shape();
     if (weights_.fault() != nullptr || kv.n_layers() != s.layers || kv.row_size() != s.kv_size()) return false;
@@ -157,11 +159,11 @@ class small_pass {
     const std::int32_t n = weights_.shape().hidden;
     const float* x = memory_.stream + row * n;
     float squares = 0;
-    for (std::int32_t i = 0; i < n; ++i)
-      squares += x[i] * x[i];
+    for (std::int32_t i = 0; i < n; i += 8)
+      each<8>([&](auto l) __attribute__((always_inline)) { squares = __builtin_fmaf(x[i + l], x[i + l], squares); });
     const float factor = inverse_root(squares / static_cast<float>(n) + weights_.epsilon());
-    for (std::int32_t i = 0; i < n; ++i)
-      to[i] = x[i] * factor * scale[i];
+    for (std::int32_t i = 0; i < n; i += 8)
+      each<8>([&](auto l) __attribute__((always_inline)) { to[i + l] = x[i + l] * factor * scale[i + l]; });
   }
 
   // Queries in place; keys and values into the cache.
@@ -182,17 +184,21 @@ class small_pass {
     std::copy_n(x + s.query_size() + s.kv_size(), s.kv_size(), kv.value(layer, sequence, slot));
   }
 
-  // The slots that a row sees, in ascending order: along a path, that of the text.
+  // The slots that a row sees in ascending order, along a path that of the text: those of the prefix, then these.
+  // Returns how many there are in all.
   std::int32_t list_slots(const contiguous_kv& kv, const batch_sequence& sequence,
                           std::span<const std::uint32_t> mask) const {
     std::int32_t n = 0;
-    for (; n < sequence.prefix; ++n)
-      memory_.slots[n] = n;
     const std::int32_t most = (std::min)(32 * sequence.mask_words, kv.capacity() - sequence.prefix);
     for (std::int32_t i = 0; i < most; ++i) {
       if ((mask[static_cast<std::size_t>(i / 32)] >> (i % 32) & 1U) != 0) memory_.slots[n++] = sequence.prefix + i;
     }
-    return n;
+    return sequence.prefix + n;
+  }
+
+  // Row i of those that are seen.
+  [[gnu::always_inline]] const float* seen(const float* rows, std::int32_t prefix, std::int32_t i) const {
+    return rows + (i < prefix ? i : memory_.slots[i - prefix]) * weights_.shape().kv_size();
   }
 
   void attend(contiguous_kv& kv, std::int32_t layer, const forward_batch_view& batch, const batch_sequence& sequence,
@@ -206,46 +212,63 @@ class small_pass {
     const float factor = inverse_root(static_cast<float>(s.head_dim));
     for (std::int32_t head = 0; head < s.heads; ++head, query += s.head_dim, to += s.head_dim) {
       const std::int32_t offset = head / (s.heads / s.kv_heads) * s.head_dim;
-      float greatest = score(query, keys + offset, n, factor);
-      float sum = 0;
-      for (std::int32_t i = 0; i < n; ++i) {
-        memory_.scores[i] = scaled_exp(memory_.scores[i] - greatest);
-        sum += memory_.scores[i];
+      score(query, keys + offset, sequence.prefix, n, factor);
+      const float part = 1.0F / weigh(n);
+      std::int32_t d = 0;
+      for (; d + 16 <= s.head_dim; d += 16)
+        mix<16>(values + offset + d, sequence.prefix, n, part, to + d);
+      if (d < s.head_dim) mix<8>(values + offset + d, sequence.prefix, n, part, to + d);
+    }
+  }
+
+  // Scores of what is seen, four at a time, the last of them again where there are fewer.
+  void score(const float* query, const float* keys, std::int32_t prefix, std::int32_t n, float factor) const {
+    const std::int32_t dim = weights_.shape().head_dim;
+    for (std::int32_t i = 0; i < n; i += 4) {
+      const float* key[4];
+      each<4>([&](auto l) __attribute__((always_inline)) { key[l] = seen(keys, prefix, (std::min)(i + l, n - 1)); });
+      float sums[4] = {};
+      for (std::int32_t d = 0; d < dim; d += 8) {
+        each<8>([&](auto e) __attribute__((always_inline)) {
+          const float q = query[d + e];
+          each<4>([&](auto l) __attribute__((always_inline)) { sums[l] = __builtin_fmaf(q, key[l][e], sums[l]); });
+        });
+        each<4>([&](auto l) __attribute__((always_inline)) { key[l] += 8; });
       }
-      for (std::int32_t d = 0; d < s.head_dim; d += 8)
-        mix(values + offset + d, n, 1.0F / sum, to + d);
+      each<4>([&](auto l) __attribute__((always_inline)) { memory_.scores[i + l] = sums[l] * factor; });
     }
   }
 
-  // Scores of the slots; returns the greatest. Eight dimensions at a time.
-  float score(const float* query, const float* keys, std::int32_t n, float factor) const {
-    const std::int32_t dim = weights_.shape().head_dim, width = weights_.shape().kv_size();
-    float greatest = 0;
+  // Exponentials of the scores relative to the greatest; returns their sum.
+  [[gnu::flatten]] float weigh(std::int32_t n) const {
+    float* const scores = memory_.scores;
+    float greatest = scores[0];
+    for (std::int32_t i = 1; i < n; ++i)
+      greatest = (std::max)(greatest, scores[i]);
+    float sum = 0;
     for (std::int32_t i = 0; i < n; ++i) {
-      const float* const key = keys + memory_.slots[i] * width;
-      float sum = 0;
-      for (std::int32_t d = 0; d < dim; d += 8)
-        each<8>([&](auto l) __attribute__((always_inline)) { sum += query[d + l] * key[d + l]; });
-      memory_.scores[i] = sum * factor;
-      greatest = i == 0 ? memory_.scores[i] : (std::max)(greatest, memory_.scores[i]);
+      scores[i] = scaled_exp(scores[i] - greatest);
+      sum += scores[i];
     }
-    return greatest;
+    return sum;
   }
 
-  // Eight dimensions of the values, each weighing its score.
-  void mix(const float* values, std::int32_t n, float factor, float* to) const {
-    const std::int32_t width = weights_.shape().kv_size();
-    float sums[8] = {};
+  // So many dimensions of the values, each weighing its score.
+  template <std::int32_t Dimensions>
+  void mix(const float* values, std::int32_t prefix, std::int32_t n, float factor, float* to) const {
+    float sums[Dimensions];
+    each<Dimensions>([&](auto l) __attribute__((always_inline)) { sums[l] = 0.0F; });
     for (std::int32_t i = 0; i < n; ++i) {
-      const float* const value = values + memory_.slots[i] * width;
+      const float* const value = seen(values, prefix, i);
       const float weight = memory_.scores[i];
-      each<8>([&](auto l) __attribute__((always_inline)) { sums[l] += weight * value[l]; });
+      each<Dimensions>([&](auto l)
+                           __attribute__((always_inline)) { sums[l] = __builtin_fmaf(weight, value[l], sums[l]); });
     }
-    each<8>([&](auto l) __attribute__((always_inline)) { to[l] = sums[l] * factor; });
+    each<Dimensions>([&](auto l) __attribute__((always_inline)) { to[l] = sums[l] * factor; });
   }
 
   // [2 inner] gates and the numbers that they weigh, to [inner], which may begin where the gates do or before.
-  void activate(const float* gates, float* to) const {
+  [[gnu::flatten]] void activate(const float* gates, float* to) const {
     const std::int32_t inner = weights_.shape().inner;
     for (std::int32_t i = 0; i < inner; ++i)
       to[i] = silu(gates[i]) * gates[inner + i];

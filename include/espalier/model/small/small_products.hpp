@@ -8,10 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__ARM_FEATURE_DSP)
-#include <arm_acle.h>
-#endif
-
 #include "espalier/model/small/small_weights.hpp"
 
 //! Products of rows of activations, rounded to 8 bits with a scale a row, with weights of 8 bits. Sums are integers and
@@ -27,12 +23,22 @@ template <std::int32_t N, class BodyT>
   (std::make_integer_sequence<std::int32_t, N>());
 }
 
-// A row as integers from -127 to 127, of which each four are given to put(first, integers). Returns their scale.
+// What round_row() says of a row: the scale of its integers, and what their magnitudes add up to at most.
+struct rounded_row {
+  float scale;
+  float total;
+};
+
+// A row as integers from -127 to 127, of which each four are given to put(first, integers).
 template <class PutT>
-float round_row(const float* x, std::int32_t n, PutT&& put) {
-  float greatest = 0;
+rounded_row round_row(const float* x, std::int32_t n, PutT&& put) {
+  float greatest = 0, total = 0;
   for (std::int32_t i = 0; i < n; i += 4) {
-    each<4>([&](auto l) __attribute__((always_inline)) { greatest = (std::max)(greatest, __builtin_fabsf(x[i + l])); });
+    each<4>([&](auto l) __attribute__((always_inline)) {
+      const float magnitude = __builtin_fabsf(x[i + l]);
+      greatest = (std::max)(greatest, magnitude);
+      total += magnitude;
+    });
   }
   const float inverse = greatest > 0 ? 127.0F / greatest : 0.0F;
   // Adding it rounds to an integer, in the low bits.
@@ -45,7 +51,7 @@ float round_row(const float* x, std::int32_t n, PutT&& put) {
     });
     put(i, four);
   }
-  return greatest / 127.0F;
+  return {greatest / 127.0F, total * inverse * 1.01F + 0.5F * static_cast<float>(n)};
 }
 
 // Where sums go: [rows][outputs] of floats, with the scales of rows and weights, over what is there or added to it.
@@ -56,152 +62,192 @@ struct product_target {
   std::int32_t outputs;
   bool adds;
 
+  // The first `rows` of them.
   template <std::int32_t Rows, std::int32_t Outputs>
-  void put(std::int32_t rows, std::int32_t output, const std::int32_t (&sums)[Outputs][Rows]) const {
+  [[gnu::always_inline]] void put(std::int32_t output, const std::int32_t (&sums)[Outputs][Rows],
+                                  std::int32_t rows = Rows) const {
     float* to = out + output;
-    for (std::int32_t r = 0; r < rows; ++r, to += outputs) {
+    float of_weights[Outputs];
+    each<Outputs>([&](auto o) __attribute__((always_inline)) { of_weights[o] = weight_scales[output + o]; });
+    each<Rows>([&](auto r) __attribute__((always_inline)) {
+      if (r >= rows) return;
+      const float scale = row_scales[r];
       each<Outputs>([&](auto o) __attribute__((always_inline)) {
-        const float value = static_cast<float>(sums[o][r]) * (row_scales[r] * weight_scales[output + o]);
+        const float value = static_cast<float>(sums[o][r]) * (scale * of_weights[o]);
         to[o] = adds ? to[o] + value : value;
       });
-    }
+      to += outputs;
+    });
   }
 };
 
 // For machines of 32 bits: one product an instruction, or two where there are DSP instructions. A weight is read once
-// for up to six rows.
+// for up to three rows.
 class word_products {
  public:
-  static constexpr std::int32_t most = 6;
+  static constexpr std::int32_t most = 3;
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
     return sizeof(std::int16_t) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(inputs);
   }
   // Rows of the next block where `left` are left.
-  static constexpr std::int32_t block(std::int32_t left) { return left / ((left + most - 1) / most); }
+  static constexpr std::int32_t block(std::int32_t left) { return left == 4 ? 2 : (std::min)(left, most); }
 
   // Row `row` of a block of `rows`. Shapes: x [inputs / 4][rows][4]
   static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
     auto* const x = static_cast<std::int16_t*>(memory) + row * 4;
     return round_row(
-        from, inputs, [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
-          std::int16_t* const to = x + i * rows;
-          each<4>([&](auto l) __attribute__((always_inline)) { to[place(l)] = static_cast<std::int16_t>(four[l]); });
-        });
+               from, inputs,
+               [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
+                 std::int16_t* const to = x + i * rows;
+                 each<4>([&](auto l)
+                             __attribute__((always_inline)) { to[place(l)] = static_cast<std::int16_t>(four[l]); });
+               })
+        .scale;
   }
 
   static void multiply(const void* memory, std::int32_t rows, const small_weights::matrix_type& w,
                        const product_target& to) {
     const auto* const x = static_cast<const std::int16_t*>(memory);
-    switch (rows) {
-      case 1:
-        return multiply<1, 4>(x, w, to);
-      case 2:
-        return multiply<2, 2>(x, w, to);
-      case 3:
-        return multiply<3, 1>(x, w, to);
-      case 4:
-        return multiply<4, 1>(x, w, to);
-      case 5:
-        return multiply<5, 1>(x, w, to);
-      default:
-        return multiply<6, 1>(x, w, to);
-    }
+    rows == 1 ? multiply<1, 2>(x, w, to) : rows == 2 ? multiply<2, 1>(x, w, to) : multiply<3, 1>(x, w, to);
   }
 
  private:
-#if defined(__ARM_FEATURE_DSP)
+  template <std::int32_t Rows, std::int32_t Outputs>
+  static void multiply(const std::int16_t* x, const small_weights::matrix_type& w, const product_target& to) {
+    const std::int8_t* weights = w.rows;
+    for (std::int32_t output = 0; output < w.outputs; output += Outputs, weights += Outputs * w.inputs) {
+      std::int32_t sums[Outputs][Rows];
+      add_up(x, weights, w.inputs, sums);
+      to.put(output, sums);
+    }
+  }
+
+#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
   // Bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
   }
 
-  struct weights_type {
-    int16x2_t even, odd;
-    [[gnu::always_inline]] explicit weights_type(const std::int8_t* w) {
-      std::uint32_t word = 0;
-      std::memcpy(&word, w, 4);
-      even = __sxtb16(word);
-      asm("sxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(word));
-    }
-  };
-  struct inputs_type {
-    int16x2_t even, odd;
-    [[gnu::always_inline]] explicit inputs_type(const std::int16_t* x) {
-      std::memcpy(&even, x, 4);
-      std::memcpy(&odd, x + 2, 4);
-    }
-  };
-  [[gnu::always_inline]] static void add(std::int32_t& sum, const weights_type& w, const inputs_type& x) {
-    sum = __smlad(w.odd, x.odd, __smlad(w.even, x.even, sum));
+  // Four weights at a time. What one instruction loads are the inputs of all rows, so that a weight takes 1.1 to 3
+  // instructions for one to three rows; a compiler keeps too little of it in registers.
+  [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
+                                            std::int32_t (&sums)[2][1]) {
+    const std::int8_t* const end = weights + inputs;
+    const std::int8_t* other = end;
+    std::int32_t first = 0, second = 0, odd, even;
+    asm volatile(
+        "1:\n"
+        "ldmia %[x]!, {r4, r5, r6, r8}\n"
+        "ldr %[odd], [%[w]], #4\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[first], %[even], r4, %[first]\n smlad %[first], %[odd], r5, %[first]\n"
+        "ldr %[odd], [%[other]], #4\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[second], %[even], r4, %[second]\n smlad %[second], %[odd], r5, %[second]\n"
+        "ldr %[odd], [%[w]], #4\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[first], %[even], r6, %[first]\n smlad %[first], %[odd], r8, %[first]\n"
+        "ldr %[odd], [%[other]], #4\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[second], %[even], r6, %[second]\n smlad %[second], %[odd], r8, %[second]\n"
+        "cmp %[w], %[end]\n"
+        "bne 1b"
+        : [x] "+&r"(x), [w] "+&r"(weights), [other] "+&r"(other), [first] "+&r"(first), [second] "+&r"(second),
+          [odd] "=&r"(odd), [even] "=&r"(even)
+        : [end] "r"(end)
+        : "r4", "r5", "r6", "r8", "cc", "memory");
+    sums[0][0] = first;
+    sums[1][0] = second;
+  }
+
+  [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
+                                            std::int32_t (&sums)[1][2]) {
+    const std::int8_t* const end = weights + inputs;
+    std::int32_t first = 0, second = 0, odd, even;
+    asm volatile(
+        "1:\n"
+        ".rept 2\n"
+        "ldr %[odd], [%[w]], #4\n"
+        "ldmia %[x]!, {r4, r5, r6, r8}\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[first], %[even], r4, %[first]\n smlad %[first], %[odd], r5, %[first]\n"
+        "smlad %[second], %[even], r6, %[second]\n smlad %[second], %[odd], r8, %[second]\n"
+        ".endr\n"
+        "cmp %[w], %[end]\n"
+        "bne 1b"
+        : [x] "+&r"(x), [w] "+&r"(weights), [first] "+&r"(first), [second] "+&r"(second), [odd] "=&r"(odd),
+          [even] "=&r"(even)
+        : [end] "r"(end)
+        : "r4", "r5", "r6", "r8", "cc", "memory");
+    sums[0][0] = first;
+    sums[0][1] = second;
+  }
+
+  [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
+                                            std::int32_t (&sums)[1][3]) {
+    const std::int8_t* const end = weights + inputs;
+    std::int32_t first = 0, second = 0, third = 0, odd, even;
+    asm volatile(
+        "1:\n"
+        ".rept 2\n"
+        "ldr %[odd], [%[w]], #4\n"
+        "ldmia %[x]!, {r4, r5, r6, r8, r9, r10}\n"
+        "sxtb16 %[even], %[odd]\n sxtb16 %[odd], %[odd], ror #8\n"
+        "smlad %[first], %[even], r4, %[first]\n smlad %[first], %[odd], r5, %[first]\n"
+        "smlad %[second], %[even], r6, %[second]\n smlad %[second], %[odd], r8, %[second]\n"
+        "smlad %[third], %[even], r9, %[third]\n smlad %[third], %[odd], r10, %[third]\n"
+        ".endr\n"
+        "cmp %[w], %[end]\n"
+        "bne 1b"
+        : [x] "+&r"(x), [w] "+&r"(weights), [first] "+&r"(first), [second] "+&r"(second), [third] "+&r"(third),
+          [odd] "=&r"(odd), [even] "=&r"(even)
+        : [end] "r"(end)
+        : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory");
+    sums[0][0] = first;
+    sums[0][1] = second;
+    sums[0][2] = third;
   }
 #else
   static constexpr std::int32_t place(std::int32_t i) {
     return i;
   }
 
-  struct weights_type {
-    const std::int8_t* at;
-    [[gnu::always_inline]] explicit weights_type(const std::int8_t* w) : at(w) {}
-  };
-  struct inputs_type {
-    const std::int16_t* at;
-    [[gnu::always_inline]] explicit inputs_type(const std::int16_t* x) : at(x) {}
-  };
-  [[gnu::always_inline]] static void add(std::int32_t& sum, const weights_type& w, const inputs_type& x) {
-    for (std::int32_t i = 0; i < 4; ++i)
-      sum += w.at[i] * x.at[i];
+  template <std::int32_t Rows, std::int32_t Outputs>
+  [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
+                                            std::int32_t (&sums)[Outputs][Rows]) {
+    std::int32_t found[Outputs][Rows] = {};  // stay in registers
+    for (std::int32_t k = 0; k < inputs; k += 4, x += 4 * Rows) {
+      each<4>([&](auto l) __attribute__((always_inline)) {
+        each<Outputs>([&](auto o) __attribute__((always_inline)) {
+          const std::int32_t weight = weights[o * inputs + k + l];
+          each<Rows>([&](auto r) __attribute__((always_inline)) { found[o][r] += weight * x[4 * r + l]; });
+        });
+      });
+    }
+    each<Outputs * Rows>([&](auto i)
+                             __attribute__((always_inline)) { sums[i / Rows][i % Rows] = found[i / Rows][i % Rows]; });
   }
 #endif
-
-  template <std::int32_t Rows, std::int32_t Outputs>
-  static void multiply(const std::int16_t* inputs, const small_weights::matrix_type& w, const product_target& to) {
-    for (std::int32_t output = 0; output < w.outputs; output += Outputs) {
-      std::int32_t sums[Outputs][Rows] = {};
-      const std::int16_t* x = inputs;
-      const std::int8_t* weights = w.rows + static_cast<std::ptrdiff_t>(output) * w.inputs;
-      const std::int8_t* const end = weights + w.inputs;
-      do {
-        each<2>([&](auto) __attribute__((always_inline)) {
-          if constexpr (Outputs == 1) {
-            const weights_type four(weights);
-            each<Rows>([&](auto r) __attribute__((always_inline)) { add(sums[0][r], four, inputs_type(x + 4 * r)); });
-          } else {
-            each<Rows>([&](auto r) __attribute__((always_inline)) {
-              const inputs_type four(x + 4 * r);
-              each<Outputs>([&](auto o) __attribute__((always_inline)) {
-                add(sums[o][r], weights_type(weights + o * w.inputs), four);
-              });
-            });
-          }
-          weights += 4;
-          x += 4 * Rows;
-        });
-      } while (weights != end);
-      std::int32_t found[Outputs][Rows];  // those of the loop stay in registers
-      each<Outputs * Rows>([&](auto i) __attribute__((always_inline)) {
-        found[i / Rows][i % Rows] = sums[i / Rows][i % Rows];
-      });
-      to.put(Rows, output, found);
-    }
-  }
 };
 
 // For machines of 64 bits: one multiplication for three rows, whose activations are 21 bits apart in one number. A sum
-// of up to 64 products of a row has 21 bits.
+// of a row has its 21 bits where the row's activations add up to less than 2^13, as those of ordinary rows do, and else
+// over 64 of them at a time.
 class packed_products {
  public:
   static constexpr std::int32_t most = 6;
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
-    return sizeof(std::int64_t) * static_cast<std::size_t>((rows + 2) / 3) * static_cast<std::size_t>(inputs);
+    return sizeof(std::int64_t) * (1 + static_cast<std::size_t>((rows + 2) / 3) * static_cast<std::size_t>(inputs));
   }
   static constexpr std::int32_t block(std::int32_t left) { return (std::min)(left, most); }
 
-  // Shapes: x [inputs][packs], packs of three rows, the first in the low bits
+  // Shapes: how many inputs a sum has room for, x [inputs][packs]; packs of three rows, the first in the low bits
   static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
     const std::int32_t packs = (rows + 2) / 3;
-    auto* const x = static_cast<std::int64_t*>(memory) + row / 3;
+    auto* const run = static_cast<std::int64_t*>(memory);
+    auto* const x = run + 1 + row / 3;
     const std::int32_t shift = row % 3 * field;
-    return round_row(
+    const rounded_row rounded = round_row(
         from, inputs, [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
           std::int64_t* to = x + i * packs;
           each<4>([&](auto l) __attribute__((always_inline)) {
@@ -209,60 +255,72 @@ class packed_products {
             to += packs;
           });
         });
+    if (row == 0) *run = inputs;
+    if (!(rounded.total < 8191.0F)) *run = shortest_run;
+    return rounded.scale;
   }
 
   static void multiply(const void* memory, std::int32_t rows, const small_weights::matrix_type& w,
                        const product_target& to) {
-    const auto* const x = static_cast<const std::int64_t*>(memory);
-    if (rows == 1) return multiply<1, 1>(x, rows, w, to);
-    rows <= 3 ? multiply<1, 3>(x, rows, w, to) : multiply<2, 3>(x, rows, w, to);
+    const auto* const x = static_cast<const std::int64_t*>(memory) + 1;
+    if (rows == 1) return multiply<1, 1>(x, w.inputs, rows, w, to);
+    const auto run = static_cast<std::int32_t>(x[-1]);
+    rows <= 3 ? multiply<1, 3>(x, run, rows, w, to) : multiply<2, 3>(x, run, rows, w, to);
   }
 
  private:
   static constexpr std::int32_t field = 21;
-  static constexpr std::int32_t run = 64;
+  static constexpr std::int32_t shortest_run = 64;
 
   template <std::int32_t Packs, std::int32_t Fields>
-  static void multiply(const std::int64_t* inputs, std::int32_t rows, const small_weights::matrix_type& w,
-                       const product_target& to) {
-    for (std::int32_t output = 0; output < w.outputs; output += 4) {
-      std::int32_t sums[4][Packs * Fields] = {};
+  static void multiply(const std::int64_t* inputs, std::int32_t run, std::int32_t rows,
+                       const small_weights::matrix_type& w, const product_target& to) {
+    const std::int8_t* first = w.rows;
+    for (std::int32_t output = 0; output < w.outputs; output += 4, first += 4 * w.inputs) {
+      std::int32_t sums[4][Packs * Fields];
+      each<4 * Packs * Fields>([&](auto i) __attribute__((always_inline)) {
+        sums[i / (Packs * Fields)][i % (Packs * Fields)] = 0;
+      });
       const std::int64_t* x = inputs;
-      for (std::int32_t k = 0; k < w.inputs; k += Fields == 1 ? w.inputs : run) {
+      for (std::int32_t k = 0; k < w.inputs; k += run) {
         const std::int8_t* weights[4];
         each<4>([&](auto o) __attribute__((always_inline)) {
-          weights[o] = w.rows + static_cast<std::ptrdiff_t>(output + o) * w.inputs + k;
+          weights[o] = o == 0 ? first + k : weights[o == 0 ? 0 : o - 1] + w.inputs;
         });
-        const std::int8_t* const end = weights[0] + (Fields == 1 ? w.inputs : (std::min)(w.inputs - k, run));
+        const std::int8_t* const end = weights[0] + (std::min)(w.inputs - k, run);
         std::int64_t packed[4][Packs] = {};
         do {
           each<8>([&](auto i) __attribute__((always_inline)) {
+            std::int64_t rows_of_input[Packs];
+            each<Packs>([&](auto p) __attribute__((always_inline)) { rows_of_input[p] = x[i * Packs + p]; });
             each<4>([&](auto o) __attribute__((always_inline)) {
               const std::int64_t weight = weights[o][i];
-              each<Packs>([&](auto p) __attribute__((always_inline)) { packed[o][p] += weight * x[i * Packs + p]; });
+              each<Packs>([&](auto p) __attribute__((always_inline)) {
+                packed[o][p] += weight * rows_of_input[p];
+                asm volatile("" : "+r"(packed[o][p]));  // one input after the other: each is loaded once
+              });
             });
           });
           each<4>([&](auto o) __attribute__((always_inline)) { weights[o] += 8; });
           x += 8 * Packs;
         } while (weights[0] != end);
-        std::int64_t found[4 * Packs];  // those of the loop stay in registers
-        each<4 * Packs>([&](auto i) __attribute__((always_inline)) { found[i] = packed[i / Packs][i % Packs]; });
-        for (std::int32_t i = 0; i < 4 * Packs; ++i)
-          unpack<Fields>(found[i], &sums[i / Packs][i % Packs * Fields]);
+        each<4 * Packs>([&](auto i) __attribute__((always_inline)) {
+          unpack<Fields>(packed[i / Packs][i % Packs], &sums[i / Packs][i % Packs * Fields]);
+        });
       }
-      to.put(rows, output, sums);
+      to.put(output, sums, rows);
     }
   }
 
   template <std::int32_t Fields>
-  static void unpack(std::int64_t packed, std::int32_t* sums) {
-    for (std::int32_t f = 0; f + 1 < Fields; ++f) {
+  [[gnu::always_inline]] static void unpack(std::int64_t packed, std::int32_t* sums) {
+    each<Fields - 1>([&](auto f) __attribute__((always_inline)) {
       // The low bits, with their sign; what is above them has borrowed it.
       const std::int64_t low =
           static_cast<std::int64_t>(static_cast<std::uint64_t>(packed) << (64 - field)) >> (64 - field);
       sums[f] += static_cast<std::int32_t>(low);
       packed = (packed - low) >> field;
-    }
+    });
     sums[Fields - 1] += static_cast<std::int32_t>(packed);
   }
 };
