@@ -19,7 +19,8 @@ set(cpu_virt-rv32 -march=rv32imafc -mabi=ilp32f -mcmodel=medany)
 set(cpu_virt-rv64 -march=rv64gc -mabi=lp64d -mcmodel=medany)
 set(cpu ${cpu_${BOARD}} -Os -ffunction-sections -fdata-sections)
 set(cxx -std=c++20 -Wall -Wextra -Werror -DESPALIER_HOSTED=0 -fno-exceptions -fno-rtti -fno-threadsafe-statics
-  -ffp-contract=off -fno-math-errno "-I${ROOT}/include" "-DPAIR_FILE=\"${example}/pair.bin\"")
+  -ffp-contract=off -fno-math-errno -fno-tree-loop-distribute-patterns
+  "-I${ROOT}/include" "-DPAIR_FILE=\"${example}/pair.bin\"")
 set(link -nostartfiles "-L${example}" -Wl,--gc-sections)
 if(BOARD MATCHES "^virt")
   # Debian has a C library for this compiler, picolibc, and no C++ library. That of newlib for Arm is the same but for

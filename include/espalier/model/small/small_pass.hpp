@@ -26,9 +26,25 @@ inline float inverse_root(float x) {
   return y;
 }
 
+// e^x for x up to 60, and e^-87 below -87: scaled_exp() with products and sums in one.
+[[gnu::always_inline]] inline float exponential(float x) {
+  // Adding it rounds to an integer, with the exponent's bias in the low bits.
+  constexpr float rounding = 12582912.0F + 127.0F;
+  const float from = x < -87.0F ? -87.0F : x;
+  const float s = __builtin_fmaf(from, 1.44269504F, rounding);
+  const float n = s - rounding;
+  const float r = __builtin_fmaf(n, 2.12194440e-4F, __builtin_fmaf(n, -0.693359375F, from));
+  float y = r + 5.0538945F;
+  y = __builtin_fmaf(y, r, 20.105055F);
+  y = __builtin_fmaf(y, r, 60.310623F);
+  y = __builtin_fmaf(y, r, 120.62327F);
+  y = __builtin_fmaf(y, r, scaled_exp_at_0);
+  return y * __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, s) << 23) * (1.0F / scaled_exp_at_0);
+}
+
 // x / (1 + e^-x)
-inline float silu(float x) {
-  return x * scaled_exp_at_0 / (scaled_exp_at_0 + scaled_exp(x < -60.0F ? 60.0F : -x));
+[[gnu::always_inline]] inline float silu(float x) {
+  return x / (1.0F + exponential(x < -60.0F ? 60.0F : -x));
 }
 
 class small_pass {
@@ -39,7 +55,7 @@ class small_pass {
     float* normed = nullptr;        // [rows][hidden or query_size]: inputs of products
     float* projected = nullptr;     // [rows][query_size + 2 kv_size or 2 inner], [rows][vocab] logits
     float* angles = nullptr;        // [rows][head_dim]: cosines and sines, half each
-    float* scores = nullptr;        // [positions], rounded up to four
+    float* scores = nullptr;        // [positions + 1][heads that are looked at together]
     void* integers = nullptr;       // inputs of a product
     std::int32_t* slots = nullptr;  // [positions]: what a row sees after the prefix
   };
@@ -115,7 +131,10 @@ class small_pass {
     return (std::max)({s.query_size() + 2 * s.kv_size(), 2 * s.inner, s.vocab});
   }
 
-  static constexpr std::int32_t scores_size(const small_shape& s) { return (s.positions + 3) / 4 * 4; }
+  static constexpr std::int32_t most_heads = 3;  // that are looked at together
+  static constexpr std::int32_t scores_size(const small_shape& s) {
+    return (std::min)(most_heads, s.heads / s.kv_heads) * (s.positions + 1);
+  }
 
   bool fits(const contiguous_kv& kv, const forward_batch_view& batch) const {
     const small_shape& s = weights_.shape();
@@ -180,8 +199,11 @@ class small_pass {
         b[i] = right * cosine[i] + left * sine[i];
       }
     }
-    std::copy_n(x + s.query_size(), s.kv_size(), kv.key(layer, sequence, slot));
-    std::copy_n(x + s.query_size() + s.kv_size(), s.kv_size(), kv.value(layer, sequence, slot));
+    float *const key = kv.key(layer, sequence, slot), *const value = kv.value(layer, sequence, slot);
+    for (std::int32_t i = 0; i < s.kv_size(); ++i) {
+      key[i] = x[s.query_size() + i];
+      value[i] = x[s.query_size() + s.kv_size() + i];
+    }
   }
 
   // The slots that a row sees in ascending order, along a path that of the text: those of the prefix, then these.
@@ -196,11 +218,6 @@ class small_pass {
     return sequence.prefix + n;
   }
 
-  // Row i of those that are seen.
-  [[gnu::always_inline]] const float* seen(const float* rows, std::int32_t prefix, std::int32_t i) const {
-    return rows + (i < prefix ? i : memory_.slots[i - prefix]) * weights_.shape().kv_size();
-  }
-
   void attend(contiguous_kv& kv, std::int32_t layer, const forward_batch_view& batch, const batch_sequence& sequence,
               std::int32_t row) {
     const small_shape& s = weights_.shape();
@@ -209,66 +226,108 @@ class small_pass {
     float* to = memory_.normed + row * s.query_size();
     const float* const keys = kv.key(layer, sequence.sequence, 0);
     const float* const values = kv.value(layer, sequence.sequence, 0);
-    const float factor = inverse_root(static_cast<float>(s.head_dim));
-    for (std::int32_t head = 0; head < s.heads; ++head, query += s.head_dim, to += s.head_dim) {
-      const std::int32_t offset = head / (s.heads / s.kv_heads) * s.head_dim;
-      score(query, keys + offset, sequence.prefix, n, factor);
-      const float part = 1.0F / weigh(n);
-      std::int32_t d = 0;
-      for (; d + 16 <= s.head_dim; d += 16)
-        mix<16>(values + offset + d, sequence.prefix, n, part, to + d);
-      if (d < s.head_dim) mix<8>(values + offset + d, sequence.prefix, n, part, to + d);
+    const std::int32_t group = s.heads / s.kv_heads;
+    for (std::int32_t head = 0; head < s.heads;) {
+      const std::int32_t left = group - head % group, offset = head / group * s.head_dim;
+      const seen_rows seen{keys + offset, values + offset, sequence.prefix, n};
+      const std::int32_t heads = (std::min)(left, most_heads);
+      heads == 1 ? attend<1>(seen, query, to) : heads == 2 ? attend<2>(seen, query, to) : attend<3>(seen, query, to);
+      head += heads, query += heads * s.head_dim, to += heads * s.head_dim;
     }
   }
 
-  // Scores of what is seen, four at a time, the last of them again where there are fewer.
-  void score(const float* query, const float* keys, std::int32_t prefix, std::int32_t n, float factor) const {
+  // Keys and values of what a row sees, for the heads of a group: those of the prefix, and others.
+  struct seen_rows {
+    const float *keys, *values;
+    std::int32_t prefix, n;
+  };
+
+  // Where row i of these is.
+  [[gnu::always_inline]] std::int32_t place(const seen_rows& seen, std::int32_t i) const {
+    return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
+  }
+
+  // For so many heads that see the same keys and values, each of which is read once for all of them.
+  template <std::int32_t Heads>
+  void attend(const seen_rows& seen, const float* query, float* to) const {
+    score<Heads>(seen, query);
+    float parts[Heads];
+    each<Heads>([&](auto h)
+                    __attribute__((always_inline)) { parts[h] = 1.0F / weigh(memory_.scores + h, seen.n, Heads); });
     const std::int32_t dim = weights_.shape().head_dim;
-    for (std::int32_t i = 0; i < n; i += 4) {
-      const float* key[4];
-      each<4>([&](auto l) __attribute__((always_inline)) { key[l] = seen(keys, prefix, (std::min)(i + l, n - 1)); });
-      float sums[4] = {};
-      for (std::int32_t d = 0; d < dim; d += 8) {
+    for (std::int32_t d = 0; d < dim; d += 8)
+      mix<Heads>(seen, d, parts, to + d);
+  }
+
+  // Scores [n][Heads], two rows at a time; the last one twice where it is alone.
+  template <std::int32_t Heads>
+  void score(const seen_rows& seen, const float* query) const {
+    const std::int32_t dim = weights_.shape().head_dim;
+    const float factor = inverse_root(static_cast<float>(dim));
+    float* to = memory_.scores;
+    for (std::int32_t i = 0; i < seen.n; i += 2, to += 2 * Heads) {
+      const float* first = seen.keys + place(seen, i);
+      const float* second = seen.keys + place(seen, (std::min)(i + 1, seen.n - 1));
+      const float* queries[Heads];
+      float sums[2][Heads];
+      each<Heads>([&](auto h) __attribute__((always_inline)) {
+        queries[h] = query + h * dim;
+        sums[0][h] = sums[1][h] = 0.0F;
+      });
+      const float* const end = first + dim;
+      do {
         each<8>([&](auto e) __attribute__((always_inline)) {
-          const float q = query[d + e];
-          each<4>([&](auto l) __attribute__((always_inline)) { sums[l] = __builtin_fmaf(q, key[l][e], sums[l]); });
+          const float keys[2] = {first[e], second[e]};
+          each<Heads>([&](auto h) __attribute__((always_inline)) {
+            const float q = queries[h][e];
+            sums[0][h] = __builtin_fmaf(q, keys[0], sums[0][h]);
+            sums[1][h] = __builtin_fmaf(q, keys[1], sums[1][h]);
+          });
         });
-        each<4>([&](auto l) __attribute__((always_inline)) { key[l] += 8; });
-      }
-      each<4>([&](auto l) __attribute__((always_inline)) { memory_.scores[i + l] = sums[l] * factor; });
+        first += 8, second += 8;
+        each<Heads>([&](auto h) __attribute__((always_inline)) { queries[h] += 8; });
+      } while (first != end);
+      each<2 * Heads>([&](auto j) __attribute__((always_inline)) { to[j] = sums[j / Heads][j % Heads] * factor; });
     }
   }
 
-  // Exponentials of the scores relative to the greatest; returns their sum.
-  [[gnu::flatten]] float weigh(std::int32_t n) const {
-    float* const scores = memory_.scores;
+  // Exponentials of the scores of a head, relative to the greatest; returns their sum.
+  float weigh(float* scores, std::int32_t n, std::int32_t heads) const {
     float greatest = scores[0];
     for (std::int32_t i = 1; i < n; ++i)
-      greatest = (std::max)(greatest, scores[i]);
+      greatest = (std::max)(greatest, scores[i * heads]);
     float sum = 0;
-    for (std::int32_t i = 0; i < n; ++i) {
-      scores[i] = scaled_exp(scores[i] - greatest);
-      sum += scores[i];
+    for (; n > 0; --n, scores += heads) {
+      *scores = exponential(*scores - greatest);
+      sum += *scores;
     }
     return sum;
   }
 
-  // So many dimensions of the values, each weighing its score.
-  template <std::int32_t Dimensions>
-  void mix(const float* values, std::int32_t prefix, std::int32_t n, float factor, float* to) const {
-    float sums[Dimensions];
-    each<Dimensions>([&](auto l) __attribute__((always_inline)) { sums[l] = 0.0F; });
-    for (std::int32_t i = 0; i < n; ++i) {
-      const float* const value = seen(values, prefix, i);
-      const float weight = memory_.scores[i];
-      each<Dimensions>([&](auto l)
-                           __attribute__((always_inline)) { sums[l] = __builtin_fmaf(weight, value[l], sums[l]); });
+  // Eight dimensions of the values, each weighing its scores.
+  template <std::int32_t Heads>
+  void mix(const seen_rows& seen, std::int32_t d, const float (&parts)[Heads], float* to) const {
+    const std::int32_t dim = weights_.shape().head_dim;
+    float sums[Heads][8];
+    each<8 * Heads>([&](auto j) __attribute__((always_inline)) { sums[j / 8][j % 8] = 0.0F; });
+    const float* scores = memory_.scores;
+    for (std::int32_t i = 0; i < seen.n; ++i, scores += Heads) {
+      const float* const row = seen.values + place(seen, i) + d;
+      float own[Heads];
+      each<Heads>([&](auto h) __attribute__((always_inline)) { own[h] = scores[h]; });
+      each<8>([&](auto e) __attribute__((always_inline)) {
+        const float value = row[e];
+        each<Heads>([&](auto h)
+                        __attribute__((always_inline)) { sums[h][e] = __builtin_fmaf(own[h], value, sums[h][e]); });
+      });
     }
-    each<Dimensions>([&](auto l) __attribute__((always_inline)) { to[l] = sums[l] * factor; });
+    each<Heads>([&](auto h) __attribute__((always_inline)) {
+      each<8>([&](auto e) __attribute__((always_inline)) { to[h * dim + e] = sums[h][e] * parts[h]; });
+    });
   }
 
   // [2 inner] gates and the numbers that they weigh, to [inner], which may begin where the gates do or before.
-  [[gnu::flatten]] void activate(const float* gates, float* to) const {
+  void activate(const float* gates, float* to) const {
     const std::int32_t inner = weights_.shape().inner;
     for (std::int32_t i = 0; i < inner; ++i)
       to[i] = silu(gates[i]) * gates[inner + i];
