@@ -23,36 +23,33 @@ template <std::int32_t N, class BodyT>
   (std::make_integer_sequence<std::int32_t, N>());
 }
 
-// What round_row() says of a row: the scale of its integers, and what their magnitudes add up to at most.
-struct rounded_row {
-  float scale;
-  float total;
-};
+// How a row is rounded to integers from -127 to 127: by `inverse`, which `scale` undoes. Their magnitudes add up to
+// `total` at most.
+struct rounding {
+  float inverse = 0, scale = 0, total = 0;
 
-// A row as integers from -127 to 127, of which each four are given to put(first, integers).
-template <class PutT>
-rounded_row round_row(const float* x, std::int32_t n, PutT&& put) {
-  float greatest = 0, total = 0;
-  for (std::int32_t i = 0; i < n; i += 4) {
-    each<4>([&](auto l) __attribute__((always_inline)) {
-      const float magnitude = __builtin_fabsf(x[i + l]);
-      greatest = (std::max)(greatest, magnitude);
-      total += magnitude;
-    });
+  rounding() = default;
+  rounding(const float* x, std::int32_t n) {
+    float greatest = 0, sum = 0;
+    for (std::int32_t i = 0; i < n; i += 4) {
+      each<4>([&](auto l) __attribute__((always_inline)) {
+        const float magnitude = __builtin_fabsf(x[i + l]);
+        greatest = (std::max)(greatest, magnitude);
+        sum += magnitude;
+      });
+    }
+    inverse = greatest > 0 ? 127.0F / greatest : 0.0F;
+    scale = greatest / 127.0F;
+    total = sum * inverse * 1.01F + 0.5F * static_cast<float>(n);
   }
-  const float inverse = greatest > 0 ? 127.0F / greatest : 0.0F;
-  // Adding it rounds to an integer, in the low bits.
-  constexpr float rounding = 12582912.0F;
-  constexpr std::int32_t rounding_bits = 0x4B400000;
-  for (std::int32_t i = 0; i < n; i += 4) {
-    std::int32_t four[4];
-    each<4>([&](auto l) __attribute__((always_inline)) {
-      four[l] = __builtin_bit_cast(std::int32_t, x[i + l] * inverse + rounding) - rounding_bits;
-    });
-    put(i, four);
+
+  // The integer, added to `zero`, of which the low 16 bits are 0.
+  static constexpr std::int32_t zero = 0x4B400000;
+  [[gnu::always_inline]] static std::int32_t of(float x, float inverse) {
+    // Adding it rounds to an integer, in the low bits.
+    return __builtin_bit_cast(std::int32_t, x * inverse + 12582912.0F);
   }
-  return {greatest / 127.0F, total * inverse * 1.01F + 0.5F * static_cast<float>(n)};
-}
+};
 
 // Where sums go: [rows][outputs] of floats, with the scales of rows and weights, over what is there or added to it.
 struct product_target {
@@ -92,17 +89,18 @@ class word_products {
   // Rows of the next block where `left` are left.
   static constexpr std::int32_t block(std::int32_t left) { return left == 4 ? 2 : (std::min)(left, most); }
 
-  // Row `row` of a block of `rows`. Shapes: x [inputs / 4][rows][4]
-  static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
-    auto* const x = static_cast<std::int16_t*>(memory) + row * 4;
-    return round_row(
-               from, inputs,
-               [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
-                 std::int16_t* const to = x + i * rows;
-                 each<4>([&](auto l)
-                             __attribute__((always_inline)) { to[place(l)] = static_cast<std::int16_t>(four[l]); });
-               })
-        .scale;
+  // Rounds rows, and returns their scales. Shapes: in memory [inputs / 4][rows][4]
+  static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
+    auto* const x = static_cast<std::int16_t*>(memory);
+    for (std::int32_t row = 0; row < rows; ++row, from += inputs) {
+      const rounding round(from, inputs);
+      scales[row] = round.scale;
+      std::int16_t* to = x + 4 * row;
+      for (std::int32_t i = 0; i < inputs; i += 4, to += 4 * rows)
+        each<4>([&](auto l) __attribute__((always_inline)) {
+          to[place(l)] = static_cast<std::int16_t>(rounding::of(from[i + l], round.inverse));
+        });
+    }
   }
 
   static void multiply(const void* memory, std::int32_t rows, const small_weights::matrix_type& w,
@@ -241,23 +239,41 @@ class packed_products {
   }
   static constexpr std::int32_t block(std::int32_t left) { return (std::min)(left, most); }
 
-  // Shapes: how many inputs a sum has room for, x [inputs][packs]; packs of three rows, the first in the low bits
-  static float store(void* memory, std::int32_t rows, std::int32_t row, const float* from, std::int32_t inputs) {
-    const std::int32_t packs = (rows + 2) / 3;
+  // The same. Shapes: how many inputs a sum has room for, [inputs][packs]; packs of three rows, the first in the low
+  // bits
+  static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
     auto* const run = static_cast<std::int64_t*>(memory);
-    auto* const x = run + 1 + row / 3;
-    const std::int32_t shift = row % 3 * field;
-    const rounded_row rounded = round_row(
-        from, inputs, [&](std::int32_t i, const std::int32_t(&four)[4]) __attribute__((always_inline)) {
-          std::int64_t* to = x + i * packs;
-          each<4>([&](auto l) __attribute__((always_inline)) {
-            *to = (shift == 0 ? 0 : *to) + static_cast<std::int64_t>(four[l]) * (std::int64_t{1} << shift);
-            to += packs;
-          });
+    *run = inputs;
+    const std::int32_t packs = (rows + 2) / 3;
+    for (std::int32_t pack = 0; pack < packs; ++pack) {
+      const float* x[3];
+      float inverse[3];  // 0 where there is no row
+      each<3>([&](auto r) __attribute__((always_inline)) {
+        const std::int32_t row = 3 * pack + r;
+        const bool is_row = row < rows;
+        x[r] = from + (is_row ? row : 0) * inputs;
+        const rounding round(x[r], is_row ? inputs : 0);
+        inverse[r] = round.inverse;
+        if (is_row) scales[row] = round.scale;
+        if (!(round.total < 8191.0F)) *run = shortest_run;
+      });
+      std::int64_t* to = run + 1 + pack;
+      for (std::int32_t i = 0; i < inputs; i += 4) {
+        each<4>([&](auto l) __attribute__((always_inline)) {
+          if (rows == 1) {
+            *to = rounding::of(x[0][i + l], inverse[0]) - rounding::zero;
+          } else {
+            constexpr std::uint64_t zeros = ((std::uint64_t{1} << 2 * field) + (1U << field) + 1U) * rounding::zero;
+            std::uint64_t packed = 0;
+            each<3>([&](auto r) __attribute__((always_inline)) {
+              packed += static_cast<std::uint64_t>(rounding::of(x[r][i + l], inverse[r])) << (field * r);
+            });
+            *to = static_cast<std::int64_t>(packed - zeros);
+          }
+          to += packs;
         });
-    if (row == 0) *run = inputs;
-    if (!(rounded.total < 8191.0F)) *run = shortest_run;
-    return rounded.scale;
+      }
+    }
   }
 
   static void multiply(const void* memory, std::int32_t rows, const small_weights::matrix_type& w,
@@ -336,8 +352,7 @@ void multiply_rows(const small_weights::matrix_type& w, const float* x, std::int
   for (std::int32_t first = 0; first < rows;) {
     const std::int32_t n = ProductsT::block(rows - first);
     float scales[ProductsT::most];
-    for (std::int32_t r = 0; r < n; ++r)
-      scales[r] = ProductsT::store(memory, n, r, x + static_cast<std::ptrdiff_t>(first + r) * w.inputs, w.inputs);
+    ProductsT::store(memory, n, x + static_cast<std::ptrdiff_t>(first) * w.inputs, w.inputs, scales);
     ProductsT::multiply(memory, n, w,
                         {y + static_cast<std::ptrdiff_t>(first) * w.outputs, scales, w.scales, w.outputs, adds});
     first += n;
