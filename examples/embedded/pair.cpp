@@ -134,9 +134,11 @@ constexpr sampling_options nucleus{.temperature = 1.0F, .top_p = 0.9F};
 // What a chain drafts are the draft's most probable tokens, which need no probabilities. Others ask for these.
 constexpr sampling_options as_it_is{.temperature = 1.0F};
 
+constexpr std::int32_t most_nodes = 8;
+
 template <const sampling_options& Sampling, const sampling_options& Draft>
 constexpr static_capacity capacity{
-    .nodes = 8,
+    .nodes = most_nodes,
     .context = context,
     .vocabulary = target_shape.vocab,
     .chunk = most_rows,
@@ -146,6 +148,17 @@ constexpr static_capacity capacity{
     .draft = Draft,
 };
 
+// Bytes of rows of the vocabulary, one for each node and the root, and of a cache.
+constexpr std::size_t bytes_of_rows = sizeof(float) * (most_nodes + 1) * target_shape.vocab;
+constexpr std::size_t bytes_of_cache(const small_shape& shape) {
+  return sizeof(float) * 2 * context * static_cast<std::size_t>(shape.layers * shape.kv_size());
+}
+
+// What a pass has of a row: its stream, inputs, outputs and angles.
+[[maybe_unused]] constexpr std::int32_t bytes_of_row(const small_shape& shape) {
+  return static_cast<std::int32_t>(detail::small_pass::floats(shape, 2) - detail::small_pass::floats(shape, 1)) * 4;
+}
+
 contiguous_kv cache_for(const small_shape& shape) {
   return {shape.layers, shape.kv_size(), 1, context};
 }
@@ -153,17 +166,20 @@ contiguous_kv cache_for(const small_shape& shape) {
 // Drafters of a composition.
 struct nothing {
   static constexpr const sampling_options& sampling = as_it_is;
+  static constexpr std::size_t cache = 0, rows = 0;
   auto operator()() const { return no_drafter(); }
 };
 template <const sampling_options& Sampling>
 struct drafted {
   static constexpr const sampling_options& sampling = Sampling;
+  static constexpr std::size_t cache = bytes_of_cache(draft_shape), rows = bytes_of_rows;
   auto operator()() const { return autoregressive(draft, cache_for(draft_shape), Sampling); }
 };
 using draft_model = drafted<as_it_is>;
 using draft_tokens = drafted<most_probable>;
 struct earlier_text {
   static constexpr const sampling_options& sampling = as_it_is;
+  static constexpr std::size_t cache = 0, rows = 0;
   auto operator()() const { return prompt_lookup({.capacity = context}); }
 };
 
@@ -243,10 +259,14 @@ void write(const char* name) {
     static static_decoder<capacity<Sampling, DrafterOf::sampling>, composition<DrafterOf, PolicyOf, VerifierOf>> decode;
     write_texts(name, decode);
     if (decode.state() == status::failed || decode.used() > decode.bytes) is_sound = false;
+    constexpr std::size_t caches = bytes_of_cache(target_shape) + DrafterOf::cache;
+    constexpr std::size_t rows = bytes_of_rows + DrafterOf::rows;
     print("# ");
     print(name);
-    print(" bytes of lists ", static_cast<std::int32_t>(decode.bytes));
-    print(", of the object ", static_cast<std::int32_t>(sizeof decode));
+    print(" bytes of the object ", static_cast<std::int32_t>(sizeof decode));
+    print(": of caches ", static_cast<std::int32_t>(caches));
+    print(", of rows ", static_cast<std::int32_t>(rows));
+    print(", of all else ", static_cast<std::int32_t>(sizeof decode - caches - rows));
     print("\n");
   }
 }
@@ -284,7 +304,9 @@ int main() {
   write<13, draft_model, best, argmax, most_probable>("DySpec, greedy:");
   write<14, earlier_text, five, argmax, most_probable>("prompt lookup of 5, greedy:");
 #if !ESPALIER_HOSTED
-  print("# bytes of stack used: ", used_stack());
+  print("# bytes of the models ", static_cast<std::int32_t>(sizeof target + sizeof draft));
+  print(", of rows of their passes ", most_rows * (bytes_of_row(target_shape) + bytes_of_row(draft_shape)));
+  print("\n# bytes of stack used: ", used_stack());
   print("\n");
 #endif
   return is_sound ? 0 : 1;
