@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/config.hpp"
 #include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"

@@ -17,14 +17,14 @@
 namespace espalier {
 
 //! A transformer of the Llama family for small machines: weights of 8 bits read where they lie, activations rounded to
-//! 8 bits a row, integer products, floats between them. All of its memory is in the object: no heap, no library of
-//! mathematics.
+//! 8 bits a row, integer products, floats between them. All of its memory is in the object: no heap. Of the library of
+//! mathematics it takes fmaf, where the processor has no such instruction.
 //!
 //!     constexpr small_shape shape{.vocab = 512, .hidden = 96, ...};
 //!     static small_llama<shape, 8> target(image);
 //!
 //! Shapes      logits [n_outputs][vocab]
-//! Complexity  a pass reads each weight once for up to six rows
+//! Complexity  a pass reads each weight once for up to three rows, or six on a machine of 64 bits
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch that it is in
 //! Errors      fault() is a sentence where the image is none of this shape, else null. forward: no rows, which a
 //!             decoder takes for a pass that failed, where there is a fault, for more than MaxRows rows, a cache of
