@@ -277,9 +277,11 @@ class packed_products {
   static void multiply(const void* memory, std::int32_t rows, const small_weights::matrix_type& w,
                        const product_target& to) {
     const auto* const x = static_cast<const std::int64_t*>(memory) + 1;
-    if (rows == 1) return multiply<1, 1>(x, w.inputs, rows, w, to);
+    if (rows == 1) return multiply<1, 1>(x, rows, w, to);
     const auto run = static_cast<std::int32_t>(x[-1]);
-    rows <= 3 ? multiply<1, 3>(x, run, rows, w, to) : multiply<2, 3>(x, run, rows, w, to);
+    if (run < w.inputs)
+      return rows <= 3 ? multiply_in_runs<1>(x, run, rows, w, to) : multiply_in_runs<2>(x, run, rows, w, to);
+    rows <= 3 ? multiply<1, 3>(x, rows, w, to) : multiply<2, 3>(x, rows, w, to);
   }
 
  private:
@@ -287,43 +289,60 @@ class packed_products {
   static constexpr std::int32_t shortest_run = 64;
 
   template <std::int32_t Packs, std::int32_t Fields>
-  static void multiply(const std::int64_t* inputs, std::int32_t run, std::int32_t rows,
-                       const small_weights::matrix_type& w, const product_target& to) {
-    const std::int8_t* first = w.rows;
-    for (std::int32_t output = 0; output < w.outputs; output += 4, first += 4 * w.inputs) {
+  static void multiply(const std::int64_t* x, std::int32_t rows, const small_weights::matrix_type& w,
+                       const product_target& to) {
+    const std::int8_t* weights = w.rows;
+    for (std::int32_t output = 0; output < w.outputs; output += 4, weights += 4 * w.inputs) {
       std::int32_t sums[4][Packs * Fields];
-      each<4 * Packs * Fields>([&](auto i) __attribute__((always_inline)) {
-        sums[i / (Packs * Fields)][i % (Packs * Fields)] = 0;
-      });
-      const std::int64_t* x = inputs;
+      add_up<Packs>(x, weights, w.inputs, w.inputs, sums);
+      to.put(output, sums, rows);
+    }
+  }
+
+  // The same where sums have room for the products of fewer inputs.
+  template <std::int32_t Packs>
+  static void multiply_in_runs(const std::int64_t* x, std::int32_t run, std::int32_t rows,
+                               const small_weights::matrix_type& w, const product_target& to) {
+    const std::int8_t* weights = w.rows;
+    for (std::int32_t output = 0; output < w.outputs; output += 4, weights += 4 * w.inputs) {
+      std::int32_t sums[4][Packs * 3] = {};
       for (std::int32_t k = 0; k < w.inputs; k += run) {
-        const std::int8_t* weights[4];
-        each<4>([&](auto o) __attribute__((always_inline)) {
-          weights[o] = o == 0 ? first + k : weights[o == 0 ? 0 : o - 1] + w.inputs;
-        });
-        const std::int8_t* const end = weights[0] + (std::min)(w.inputs - k, run);
-        std::int64_t packed[4][Packs] = {};
-        do {
-          each<8>([&](auto i) __attribute__((always_inline)) {
-            std::int64_t rows_of_input[Packs];
-            each<Packs>([&](auto p) __attribute__((always_inline)) { rows_of_input[p] = x[i * Packs + p]; });
-            each<4>([&](auto o) __attribute__((always_inline)) {
-              const std::int64_t weight = weights[o][i];
-              each<Packs>([&](auto p) __attribute__((always_inline)) {
-                packed[o][p] += weight * rows_of_input[p];
-                asm volatile("" : "+r"(packed[o][p]));  // one input after the other: each is loaded once
-              });
-            });
-          });
-          each<4>([&](auto o) __attribute__((always_inline)) { weights[o] += 8; });
-          x += 8 * Packs;
-        } while (weights[0] != end);
-        each<4 * Packs>([&](auto i) __attribute__((always_inline)) {
-          unpack<Fields>(packed[i / Packs][i % Packs], &sums[i / Packs][i % Packs * Fields]);
+        std::int32_t part[4][Packs * 3];
+        add_up<Packs>(x + k * Packs, weights + k, w.inputs, (std::min)(w.inputs - k, run), part);
+        each<12 * Packs>([&](auto i) __attribute__((always_inline)) {
+          sums[i / (Packs * 3)][i % (Packs * 3)] += part[i / (Packs * 3)][i % (Packs * 3)];
         });
       }
       to.put(output, sums, rows);
     }
+  }
+
+  // Sums over n inputs of four outputs, whose weights are `stride` apart.
+  template <std::int32_t Packs, std::int32_t Sums>
+  [[gnu::always_inline]] static void add_up(const std::int64_t* x, const std::int8_t* first, std::int32_t stride,
+                                            std::int32_t n, std::int32_t (&sums)[4][Sums]) {
+    const std::int8_t* weights[4];
+    each<4>([&](auto o) __attribute__((always_inline)) { weights[o] = first + std::ptrdiff_t{o} * stride; });
+    const std::int8_t* const end = first + n;
+    std::int64_t packed[4][Packs] = {};
+    do {
+      each<8>([&](auto i) __attribute__((always_inline)) {
+        std::int64_t rows_of_input[Packs];
+        each<Packs>([&](auto p) __attribute__((always_inline)) { rows_of_input[p] = x[i * Packs + p]; });
+        each<4>([&](auto o) __attribute__((always_inline)) {
+          const std::int64_t weight = weights[o][i];
+          each<Packs>([&](auto p) __attribute__((always_inline)) {
+            packed[o][p] += weight * rows_of_input[p];
+            asm volatile("" : "+r"(packed[o][p]));  // one input after the other: each is loaded once
+          });
+        });
+      });
+      each<4>([&](auto o) __attribute__((always_inline)) { weights[o] += 8; });
+      x += 8 * Packs;
+    } while (weights[0] != end);
+    each<4 * Packs>([&](auto i) __attribute__((always_inline)) {
+      unpack<Sums / Packs>(packed[i / Packs][i % Packs], &sums[i / Packs][i % Packs * (Sums / Packs)]);
+    });
   }
 
   template <std::int32_t Fields>
@@ -332,10 +351,10 @@ class packed_products {
       // The low bits, with their sign; what is above them has borrowed it.
       const std::int64_t low =
           static_cast<std::int64_t>(static_cast<std::uint64_t>(packed) << (64 - field)) >> (64 - field);
-      sums[f] += static_cast<std::int32_t>(low);
+      sums[f] = static_cast<std::int32_t>(low);
       packed = (packed - low) >> field;
     });
-    sums[Fields - 1] += static_cast<std::int32_t>(packed);
+    sums[Fields - 1] = static_cast<std::int32_t>(packed);
   }
 };
 
