@@ -160,6 +160,64 @@ void require_close(ModelT& model, std::span<const std::byte> image, double mean,
   CHECK(most < greatest);
 }
 
+// An image with random weights.
+std::vector<std::uint64_t> random_image(const small_shape& s, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<float> numbers;
+  std::vector<std::int8_t> integers;
+  const auto add = [&](int outputs, int inputs, float deviation) {
+    numbers.insert(numbers.end(), static_cast<std::size_t>(outputs), deviation / 73.0F);
+    for (int i = 0; i < outputs * inputs; ++i)
+      integers.push_back(static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127));
+  };
+  for (int bit = 0; bit < s.n_turns(); ++bit) {
+    for (int i = 0; i < s.head_dim; ++i) {
+      const double angle = std::exp2(bit) * std::pow(10000.0, -2.0 * (i % (s.head_dim / 2)) / s.head_dim);
+      numbers.push_back(static_cast<float>(i < s.head_dim / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  }
+  numbers.insert(numbers.end(), static_cast<std::size_t>(s.hidden), 1.0F);
+  add(s.vocab, s.hidden, 1.0F);
+  for (int i = 0; i < s.layers; ++i) {
+    numbers.insert(numbers.end(), static_cast<std::size_t>(2 * s.hidden), 1.0F);
+    add(s.query_size() + 2 * s.kv_size(), s.hidden, 1.0F / std::sqrt(static_cast<float>(s.hidden)));
+    add(s.hidden, s.query_size(), 1.0F / std::sqrt(static_cast<float>(s.query_size())));
+    add(2 * s.inner, s.hidden, 1.0F / std::sqrt(static_cast<float>(s.hidden)));
+    add(s.hidden, s.inner, 1.0F / std::sqrt(static_cast<float>(s.inner)));
+  }
+  const auto n = static_cast<std::uint32_t>(48 + 4 * numbers.size() + integers.size());
+  std::vector<std::uint64_t> image(n / 8 + 1);
+  auto* const bytes = reinterpret_cast<std::byte*>(image.data());
+  const std::uint32_t head[] = {0, 1, n};
+  const float epsilon = 1e-5F;
+  std::memcpy(bytes, head, sizeof head);
+  std::memcpy(bytes, "ESPL", 4);
+  std::memcpy(bytes + 12, &s, sizeof s);
+  std::memcpy(bytes + 44, &epsilon, 4);
+  std::memcpy(bytes + 48, numbers.data(), 4 * numbers.size());
+  std::memcpy(bytes + 48 + 4 * numbers.size(), integers.data(), integers.size());
+  return image;
+}
+
+// Heads of its groups are looked at together, three at most.
+template <int Heads, int KvHeads>
+void require_groups() {
+  static constexpr small_shape shape{.vocab = 160,
+                                     .hidden = 32,
+                                     .layers = 2,
+                                     .heads = Heads,
+                                     .kv_heads = KvHeads,
+                                     .head_dim = 8,
+                                     .inner = 48,
+                                     .positions = 256};
+  const auto image = random_image(shape, 5);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(image));
+  auto model = std::make_unique<small_llama<shape, 24>>(bytes);
+  REQUIRE(model->fault() == nullptr);
+  require_invariance(*model, shape, 3);
+  require_close(*model, bytes, 0.06, 0.4);
+}
+
 }  // namespace
 
 TEST_CASE("a row of a small model has the same bits alone, in a chunk and in a tree") {
@@ -178,6 +236,13 @@ TEST_CASE("logits of a small model are near those of its weights as floats") {
   auto draft = std::make_unique<draft_model>(pair.draft());
   require_close(*target, pair.bytes(), 0.06, 0.25);
   require_close(*draft, pair.draft(), 0.06, 0.25);
+}
+
+TEST_CASE("heads of groups of one, two, four and five agree with those of floats") {
+  require_groups<2, 2>();
+  require_groups<4, 2>();
+  require_groups<4, 1>();
+  require_groups<5, 1>();
 }
 
 TEST_CASE("products of integers are exact on machines of 32 and of 64 bits, for any number of rows") {
