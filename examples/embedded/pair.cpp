@@ -149,8 +149,8 @@ constexpr static_capacity capacity{
 };
 
 // Bytes of rows of the vocabulary, one for each node and the root, and of a cache.
-constexpr std::size_t bytes_of_rows = sizeof(float) * (most_nodes + 1) * target_shape.vocab;
-constexpr std::size_t bytes_of_cache(const small_shape& shape) {
+[[maybe_unused]] constexpr std::size_t bytes_of_rows = sizeof(float) * (most_nodes + 1) * target_shape.vocab;
+[[maybe_unused]] constexpr std::size_t bytes_of_cache(const small_shape& shape) {
   return sizeof(float) * 2 * context * static_cast<std::size_t>(shape.layers * shape.kv_size());
 }
 
@@ -166,20 +166,20 @@ contiguous_kv cache_for(const small_shape& shape) {
 // Drafters of a composition.
 struct nothing {
   static constexpr const sampling_options& sampling = as_it_is;
-  static constexpr std::size_t cache = 0, rows = 0;
+  [[maybe_unused]] static constexpr std::size_t cache = 0, rows = 0;
   auto operator()() const { return no_drafter(); }
 };
 template <const sampling_options& Sampling>
 struct drafted {
   static constexpr const sampling_options& sampling = Sampling;
-  static constexpr std::size_t cache = bytes_of_cache(draft_shape), rows = bytes_of_rows;
+  [[maybe_unused]] static constexpr std::size_t cache = bytes_of_cache(draft_shape), rows = bytes_of_rows;
   auto operator()() const { return autoregressive(draft, cache_for(draft_shape), Sampling); }
 };
 using draft_model = drafted<as_it_is>;
 using draft_tokens = drafted<most_probable>;
 struct earlier_text {
   static constexpr const sampling_options& sampling = as_it_is;
-  static constexpr std::size_t cache = 0, rows = 0;
+  [[maybe_unused]] static constexpr std::size_t cache = 0, rows = 0;
   auto operator()() const { return prompt_lookup({.capacity = context}); }
 };
 
