@@ -122,7 +122,7 @@ TEST_CASE("The device draws the host's random numbers") {
   CHECK(to_host(uniform)[0] == philox_chance(99, 1, 4).uniform({5, 2, purpose::residual}));
 }
 
-TEST_CASE("A call that fails says which it is and why") {
+TEST_CASE("A call that fails says which it is and why", "[refused]") {
   CHECK_THROWS_AS(gpu::device_array<double>(std::size_t{1} << 50), cuda_error);
   CHECK_THROWS_AS(gpu::launch("reverse_block", reverse_block, {.threads = 5000}, nullptr, nullptr), cuda_error);
   CHECK(message_of<cuda_error>([] { gpu::require(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==

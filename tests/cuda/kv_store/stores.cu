@@ -293,7 +293,7 @@ TEST_CASE("A long beginning is adopted, forked and evicted whole") {
   CHECK(kv.read(2, 40) == expected);
 }
 
-TEST_CASE("Sizes out of range and sequences that are not there are refused") {
+TEST_CASE("Sizes out of range and sequences that are not there are refused", "[refused]") {
   using device::contiguous_kv, device::paged_kv;
   CHECK_THROWS_AS(contiguous_kv<float>(0, 1, 1, 1), espalier::option_error);
   CHECK_THROWS_AS(contiguous_kv<float>(1, 0, 1, 1), espalier::option_error);
