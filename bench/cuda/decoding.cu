@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Text end to end on the device with the bundled pair in bfloat16: tokens a second and a round by method, over the
-// prompts of prompts.jsonl, whether greedy texts are those of plain decoding, and what bit masks cost.
+// Text end to end on the device in bfloat16, with the bundled models or others: tokens a second and a round by method,
+// over prompts that are given as tokens, whether greedy texts are those of plain decoding, and what bit masks cost.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -10,10 +10,12 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "espalier/core/error.hpp"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
@@ -35,6 +37,7 @@
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "model_paths.hpp"
 #include "program.cuh"
 #include "prompts_file.hpp"
 #include "round_stations.cuh"
@@ -105,46 +108,95 @@ method asked_to_be_faster(method of) {
 
 using block_model = device::block_draft_model<number>;
 
-std::vector<method> all_methods(model& target, model& draft, block_model& block_draft) {
+// The models of a run: what is not there leaves out the methods that draft with it.
+struct loaded {
+  std::unique_ptr<model> target, draft;
+  std::optional<block_model> block;
+
+  explicit loaded(const models::model_paths& paths) {
+    std::vector<int> read_by_block;
+    if (!paths.block.empty()) read_by_block = block_draft_config::load(paths.block).hidden_layers;
+    target = std::make_unique<model>(paths.model, read_by_block);
+    if (!paths.draft.empty()) draft = std::make_unique<model>(paths.draft);
+    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target->backend));
+    if (draft && draft->backend.vocab_size() != target->backend.vocab_size())
+      raise<model_error>("the target ", paths.model, " has a vocabulary of ", target->backend.vocab_size(),
+                         " and the draft ", paths.draft, " one of ", draft->backend.vocab_size(),
+                         "; they must be the same.");
+  }
+};
+
+std::vector<method> all_methods(loaded& models) {
+  model& target = *models.target;
   const auto drafter = [&](float temperature = 1) {
-    return device::autoregressive(draft.backend, draft.kv, {.temperature = temperature});
+    return device::autoregressive(models.draft->backend, models.draft->kv, {.temperature = temperature});
   };
+  const auto block = [&] { return device::block_diffusion(*models.block); };
   std::vector<method> all;
   all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), greedy(), 0));
-  all.push_back(
-      asked_to_be_faster(method_of("chain of 5", target, drafter(), device::chain({.length = 5}), greedy(), 0)));
-  all.push_back(asked_to_be_faster(method_of("DynaTree", target, drafter(), device::dynatree(), greedy(), 0)));
-  all.push_back(method_of("chain of the block (DFlash)", target, device::block_diffusion(block_draft),
-                          device::chain({.length = block_draft.block_length()}), greedy(), 0));
-  all.push_back(asked_to_be_faster(method_of("best_first of 64 over the block (DDTree)", target,
-                                             device::block_diffusion(block_draft), device::best_first({.budget = 64}),
-                                             greedy(), 0)));
+  if (models.draft) {
+    all.push_back(
+        asked_to_be_faster(method_of("chain of 5", target, drafter(), device::chain({.length = 5}), greedy(), 0)));
+    all.push_back(asked_to_be_faster(method_of("DynaTree", target, drafter(), device::dynatree(), greedy(), 0)));
+  }
+  if (models.block) {
+    all.push_back(method_of("chain of the block (DFlash)", target, block(),
+                            device::chain({.length = models.block->block_length()}), greedy(), 0));
+    all.push_back(asked_to_be_faster(method_of("best_first of 64 over the block (DDTree)", target, block(),
+                                               device::best_first({.budget = 64}), greedy(), 0)));
+  }
   all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), target_only(), 1));
-  all.push_back(method_of("sampled chain of 5, block verification", target, drafter(),
-                          device::sampled_chain({.length = 5}), block_verification(), 1));
-  all.push_back(method_of("DynaTree, target only", target, drafter(), device::dynatree(), target_only(), 1));
-  all.push_back(method_of("2 paths of 4, traversal", target, drafter(), device::iid_paths({.paths = 2, .length = 4}),
-                          traversal(), 1));
-  all.push_back(method_of("DySpec of 16, residual walk", target, drafter(), device::dyspec_greedy({.budget = 16}),
-                          residual_walk(), 1));
+  if (models.draft) {
+    all.push_back(method_of("sampled chain of 5, block verification", target, drafter(),
+                            device::sampled_chain({.length = 5}), block_verification(), 1));
+    all.push_back(method_of("DynaTree, target only", target, drafter(), device::dynatree(), target_only(), 1));
+    all.push_back(method_of("2 paths of 4, traversal", target, drafter(), device::iid_paths({.paths = 2, .length = 4}),
+                            traversal(), 1));
+    all.push_back(method_of("DySpec of 16, residual walk", target, drafter(), device::dyspec_greedy({.budget = 16}),
+                            residual_walk(), 1));
+  }
   const constrained process{bench::three_of_four(target.backend.vocab_size())};
   all.push_back(
       masked(method_of("plain, masked", target, device::no_drafter(), device::plain(), greedy(), 0, process)));
-  all.push_back(
-      masked(method_of("chain of 5, masked", target, drafter(), device::chain({.length = 5}), greedy(), 0, process)));
+  if (models.draft) {
+    all.push_back(
+        masked(method_of("chain of 5, masked", target, drafter(), device::chain({.length = 5}), greedy(), 0, process)));
+  }
   return all;
 }
 
-void measure(bench::bench_run& run) {
-  const int max_tokens = run.size(256, 6);
+// What else this program is told.
+struct pair_options {
+  std::string draft{}, block{}, prompts = ESPALIER_BENCH_PROMPTS;
+
+  void add_to(bench::program& to) {
+    to.add("--draft", draft, "a smaller model, where the models' folder has none");
+    to.add("--block", block, "a block draft, likewise");
+    to.add("--prompts", prompts, "prompts, one a line as JSON with a list \"tokens\"");
+  }
+};
+
+std::vector<text> read_tokens(const std::string& path, int vocab_size) {
   std::vector<text> prompts;
-  for (const models::prompt& p : models::read_prompts(ESPALIER_BENCH_PROMPTS))
+  for (const models::prompt& p : models::read_prompts(path)) {
+    const bool are_known = std::all_of(p.tokens.begin(), p.tokens.end(), [=](token_id t) { return t < vocab_size; });
+    if (p.tokens.empty() || !are_known) {
+      raise<input_error>(path, ", line ", p.line, " must have a list \"tokens\" of the model's vocabulary, below ",
+                         vocab_size, ".");
+    }
     prompts.push_back(p.tokens);
+  }
+  return prompts;
+}
+
+void measure(bench::bench_run& run, const pair_options& pair) {
+  const int max_tokens = run.size(256, 6);
+  // What is asked for is asked of the bundled models.
+  const bool is_bundled = run.options.models == ESPALIER_BENCH_MODELS;
+  loaded models(models::model_paths{run.options.models, pair.draft, pair.block}.resolved());
+  std::vector<text> prompts = read_tokens(pair.prompts, models.target->backend.vocab_size());
   if (run.options.tiny) prompts.resize(1);
-  model target(run.options.models + "/target", block_draft_config::load(run.options.models + "/block").hidden_layers);
-  model draft(run.options.models + "/draft");
-  auto block_draft = block_model::load(run.options.models + "/block", target.backend);
-  const std::vector<method> methods = all_methods(target, draft, block_draft);
+  const std::vector<method> methods = all_methods(models);
   struct result {
     bench::samples rate;  // tokens a second, by prompt and repetition
     double tokens = 0, rounds = 0, seconds = 0;
@@ -204,7 +256,7 @@ void measure(bench::bench_run& run) {
                      .what = methods[m].name + ": time a token, as a share of plain decoding's",
                      .measured = share,
                      .unit = "of plain",
-                     .limit = 1 / 1.3,
+                     .limit = is_bundled ? std::optional(1 / 1.3) : std::nullopt,
                      .target = "1.3 times plain"});
     }
     if (methods[m].temperature == 0)
@@ -228,13 +280,13 @@ void measure(bench::bench_run& run) {
     }
   }
   // Where a round's time goes, in the middle of a text.
-  {
-    auto drafter = device::autoregressive(draft.backend, draft.kv);
+  if (models.draft) {
+    auto drafter = device::autoregressive(models.draft->backend, models.draft->kv);
     device::dynatree policy;
-    bench::round_stations round(drafter, policy, greedy(), target.kv, target.backend, prompts.front(),
+    bench::round_stations round(drafter, policy, greedy(), models.target->kv, models.target->backend, prompts.front(),
                                 {.text = {.sampling = {.temperature = 0.0F}}});
-    bench::measure_stations(run, round, "decoding.station",
-                            std::string("A round of DynaTree with the bundled pair, ") + run.card.name,
+    const std::string of = is_bundled ? "the bundled pair" : run.options.models;
+    bench::measure_stations(run, round, "decoding.station", "A round of DynaTree with " + of + ", " + run.card.name,
                             run.options.inputs.empty() ? "" : run.options.inputs + "/decoding.svg");
   }
   if (!failures.empty()) raise<error>(failures);
@@ -243,5 +295,8 @@ void measure(bench::bench_run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench::run_program(argc, argv, "measure_decoding", "text end to end with the bundled pair", measure);
+  pair_options pair;
+  return bench::run_program(
+      argc, argv, "measure_decoding", "text end to end", [&](bench::bench_run& run) { measure(run, pair); },
+      [&](bench::program& to) { pair.add_to(to); });
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <string>
 
 #include "../program.hpp"
@@ -25,7 +26,7 @@ struct program_options {
     to.add("--json", json, "write the figures there");
     to.add("--repetitions", repetitions, "of each measurement, by turns", 1, 100000);
     to.add("--inputs", inputs, "folder for the inputs, for the comparison in PyTorch");
-    to.add("--models", models, "folder of the bundled models");
+    to.add("--models", models, "folder of the bundled models; measure_decoding takes any model's path");
     to.add("--tiny", tiny, "small sizes, once: shows that the program works, and measures nothing");
   }
 };
@@ -57,18 +58,22 @@ inline cudaDeviceProp this_card() {
 
 }  // namespace detail
 
-//! A program of this folder: reads its arguments, measures the ceilings, calls work(run) and writes what it found.
+//! A program of this folder: reads its arguments, and those that add_arguments(program) adds, measures the ceilings,
+//! calls work(run) and writes what it found.
 //!
 //! Post        0; 1 after an error of work, whose message is on stderr: what was measured until then is written all the
 //!             same; otherwise as bench::program
 template <class WorkT>
-int run_program(int argc, char** argv, const char* name, const char* what, WorkT&& work) {
+int run_program(
+    int argc, char** argv, const char* name, const char* what, WorkT&& work,
+    const std::function<void(program&)>& add_arguments = [](program&) {}) {
   program_options options;
 #if defined(ESPALIER_BENCH_MODELS)
   options.models = ESPALIER_BENCH_MODELS;
 #endif
   bench::program program(name, what);
   options.add_to(program);
+  add_arguments(program);
   return program.run(argc, argv, [&] {
     if (options.tiny) options.repetitions = 1;
     const cudaDeviceProp card = detail::this_card();
