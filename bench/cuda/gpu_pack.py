@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What a machine without a network lacks to build the CUDA half: header-only libraries, with CMake packages that find them."""
+"""What a machine without a network lacks to build the CUDA half: header-only libraries, with their CMake packages."""
 
 import os
 import re
@@ -8,11 +8,19 @@ import subprocess
 import sys
 import tempfile
 
+import gpu_models
+
 MOST_BYTES = 60 << 20
 
 # CMake's name, its target, Debian's packages, what is taken of usr/include, and definitions that make it header-only.
 LIBRARIES = [
-    ("Boost", "Boost::headers", ["libboost1.74-dev", "libboost1.83-dev", "libboost1.81-dev"], ["boost/hana", "boost/hana.hpp", "boost/version.hpp"], ""),
+    (
+        "Boost",
+        "Boost::headers",
+        ["libboost1.74-dev", "libboost1.83-dev", "libboost1.81-dev"],
+        ["boost/hana", "boost/hana.hpp", "boost/version.hpp"],
+        "",
+    ),
     ("range-v3", "range-v3::range-v3", ["librange-v3-dev"], ["range", "concepts", "meta", "std"], ""),
     ("Catch2", "Catch2::Catch2", ["catch2"], ["catch2/catch.hpp"], ""),  # version 2.13: 3 is more than headers
     ("nlohmann_json", "nlohmann_json::nlohmann_json", ["nlohmann-json3-dev"], ["nlohmann"], ""),
@@ -44,7 +52,9 @@ def unpacked(packages, work):
     for package in packages:
         folder = os.path.join(work, package)
         os.makedirs(folder, exist_ok=True)
-        if subprocess.run(["apt-get", "download", package], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        if subprocess.run(
+            ["apt-get", "download", package], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ).returncode:
             continue
         archive = next(name for name in os.listdir(folder) if name.endswith(".deb"))
         subprocess.run(["dpkg", "-x", archive, "."], cwd=folder, check=True)
@@ -81,8 +91,8 @@ def size_of(folder):
     return sum(os.path.getsize(os.path.join(where, name)) for where, _, names in os.walk(folder) for name in names)
 
 
-def pack(to, with_cmake):
-    """Writes the folder; a message for stderr, or None if all is well."""
+def pack(to, with_cmake, models=(), piece_mib=None):
+    """Writes the folder, with these models in it; a message for stderr, or None if all is well."""
     if os.path.exists(to) and os.listdir(to) and not os.path.isdir(os.path.join(to, "cmake")):
         return f"{to} is not empty and was not made by --pack."
     os.makedirs(os.path.join(to, "cmake"), exist_ok=True)
@@ -99,7 +109,7 @@ def pack(to, with_cmake):
                 missing.append(name)
                 continue
             version = version_of(name, include, archive)
-            definitions = f'  target_compile_definitions({target} INTERFACE {definition})\n' if definition else ""
+            definitions = f"  target_compile_definitions({target} INTERFACE {definition})\n" if definition else ""
             with open(os.path.join(to, "cmake", f"{name}Config.cmake"), "w") as file:
                 file.write(CONFIG.format(name=name, target=target, definitions=definitions))
             with open(os.path.join(to, "cmake", f"{name}ConfigVersion.cmake"), "w") as file:
@@ -107,15 +117,40 @@ def pack(to, with_cmake):
             print(f"  {name} {version} from {origin}", flush=True)
     if with_cmake:
         wheels = os.path.join(to, "wheels")
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels, "cmake>=3.24,<4", "ninja"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            "-d",
+            wheels,
+            "cmake>=3.24,<4",
+            "ninja",
+        ]
         if subprocess.run(command).returncode:
             missing.append("the wheels of cmake and ninja")
         else:
             print("  cmake and ninja as wheels", flush=True)
+    own = os.path.join(to, "models")
+    for model in models:
+        os.makedirs(own, exist_ok=True)
+        if os.path.isdir(model):
+            shutil.copytree(model, os.path.join(own, os.path.basename(os.path.normpath(model))), dirs_exist_ok=True)
+        elif not os.path.exists(model):
+            missing.append(model)
+        else:
+            written = gpu_models.cut(model, own, (piece_mib or 1 << 20) << 20)
+            print(
+                f"  {os.path.basename(model)}" + (f" in {len(written)} pieces" if len(written) > 1 else ""), flush=True
+            )
     size = size_of(to)
     print(f"{to}: {size / 2**20:.1f} MiB")
     if missing:
         return "Not found: " + ", ".join(missing) + "."
-    if size > MOST_BYTES:
+    # Pieces go one by one.
+    if size > MOST_BYTES and not piece_mib:
         return f"{to} has more than {MOST_BYTES >> 20} MiB."
     return None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 """The report of bench/gpu_check, in Markdown."""
 
+import collections
+
 TITLES = {
     "measure_copy": "What the card can do at most",
     "measure_top_k": "Top-k with normaliser",
@@ -25,8 +27,17 @@ def number(value, unit):
     return f"{value:,.1f} µs"
 
 
+def figures_of_peers(programs):
+    return [
+        {**figure, "peer": program["peer"]}
+        for program in programs.values()
+        if program.get("peer")
+        for figure in program["figures"]
+    ]
+
+
 def peer_of(figure, peers):
-    """PyTorch's quickest way of doing the same."""
+    """The quickest way that a peer has of doing the same."""
     same = [p for p in peers if figure["key"] == p["key"] or figure["key"].startswith(p["key"] + ".")]
     return min(same, key=lambda p: p["median"]) if same else None
 
@@ -34,16 +45,18 @@ def peer_of(figure, peers):
 def judged(programs):
     """Every figure that something was asked of, as (figure, limit, in words)."""
     found = []
-    peers = [f for p in programs.values() if p.get("torch") for f in p["figures"]]
+    peers = figures_of_peers(programs)
     for program in programs.values():
-        if program.get("torch"):
+        if program.get("peer"):
             continue
         for figure in program["figures"]:
             if figure.get("limit") is not None:
                 found.append((figure, figure["limit"], figure.get("target", "")))
             peer = peer_of(figure, peers)
             if peer:
-                found.append((figure, peer["median"], "PyTorch" + (f" ({peer['note']})" if peer.get("note") else "")))
+                found.append(
+                    (figure, peer["median"], peer["peer"] + (f" ({peer['note']})" if peer.get("note") else ""))
+                )
     return found
 
 
@@ -64,45 +77,97 @@ def quartiles(figure):
     return f"{number(figure['low'], figure['unit'])} to {number(figure['high'], figure['unit'])}"
 
 
-def markdown(machine, command, tests, checks, programs, notes, pictures):
+def title_of(name):
+    program, of, model = name.partition(" of ")
+    return TITLES[program] + (f": {model}" if of else "")
+
+
+def of_cases(cases):
+    """How many cases had which result, and the names of those that are not clean."""
+    count = collections.Counter(cases.values())
+    words = ", ".join(f"{n} {result}" for result, n in sorted(count.items()))
+    others = [case for case, result in cases.items() if result != "clean"]
+    return words + (": " + "; ".join(others[:4]) + ("; ..." if len(others) > 4 else "") if others else "")
+
+
+def markdown(state, programs, pictures):
+    """state: as gpu_state.State has it. programs: all that were measured, also in part."""
+    machine, command, tests = state["machine"], state["command"], state["tests"]
     out = [f"<!-- {command} -->\n\n# {machine['card'] or 'No GPU'}, {machine['date']}\n"]
     out.append(
-        "Written by `" + command + "`. Times are medians of repetitions that take turns, from event to event on the device, with other data in "
-        "the second-level cache before each; beside them the quartiles. Work of the library and, where nothing else is said, of PyTorch is replayed "
-        "as a CUDA graph. Reading: what the bytes take at the bandwidth of a copy that the same program measured.\n"
+        "Written by `"
+        + command
+        + "`. Times are medians of repetitions that take turns, from event to event on the device, with other data in "
+        "the second-level cache before each; beside them the quartiles. Work of the library and, where nothing else is "
+        "said, of peers is replayed as a CUDA graph. Reading: what the bytes take at the bandwidth of a copy that the "
+        "same program measured.\n"
     )
     out.append(table(["", "of this run"], [[k, str(v)] for k, v in machine.items() if v], ("", "of this run")))
     rows = []
     for figure, limit, target in judged(programs):
-        rows.append([figure["what"], number(figure["median"], figure["unit"]), quartiles(figure), number(limit, figure["unit"]),
-                     "yes" if is_met(figure, limit) else "**no**", target])
+        rows.append(
+            [
+                figure["what"],
+                number(figure["median"], figure["unit"]),
+                quartiles(figure),
+                number(limit, figure["unit"]),
+                "yes" if is_met(figure, limit) else "**no**",
+                target,
+            ]
+        )
     out.append("## What was asked for\n")
-    out.append(table(["figure", "median", "quartiles", "at most", "met", "which is"], rows) if rows else "Nothing was measured.\n")
-    peers = [f for p in programs.values() if p.get("torch") for f in p["figures"]]
-    for name, title in TITLES.items():
-        program = programs.get(name)
-        if not program:
+    out.append(
+        table(["figure", "median", "quartiles", "at most", "met", "which is"], rows)
+        if rows
+        else "Nothing was measured.\n"
+    )
+    peers = figures_of_peers(programs)
+    order = list(TITLES)
+    own = [name for name, program in programs.items() if not program.get("peer")]
+    for name in sorted(own, key=lambda name: (order.index(name.partition(" of ")[0]), name)):
+        program = programs[name]
+        if not program["figures"]:
             continue
-        out.append(f"## {title}\n\n`{program['command']}`\n")
+        out.append(f"## {title_of(name)}\n\n`{program['command']}`\n")
         rows = []
         for figure in program["figures"]:
             peer = peer_of(figure, peers)
             reading = figure.get("reading")
-            rows.append([figure["what"], number(figure["median"], figure["unit"]), quartiles(figure), number(reading, figure["unit"]),
-                         f"{figure['median'] / reading:.2f}" if reading and figure["median"] else "",
-                         number(peer["median"], peer["unit"]) if peer else "", figure.get("note", "")])
-        out.append(table(["", "median", "quartiles", "reading", "in readings", "PyTorch", ""], rows))
+            rows.append(
+                [
+                    figure["what"],
+                    number(figure["median"], figure["unit"]),
+                    quartiles(figure),
+                    number(reading, figure["unit"]),
+                    f"{figure['median'] / reading:.2f}" if reading and figure["median"] else "",
+                    number(peer["median"], peer["unit"]) if peer else "",
+                    peer["peer"] if peer else "",
+                    figure.get("note", ""),
+                ]
+            )
+        out.append(
+            table(["", "median", "quartiles", "reading", "in readings", "best peer", "which", ""], rows, ("", "which"))
+        )
         if name in pictures:
             out.append(f"![The timeline of one round, station by station]({pictures[name]})\n")
     for name, program in programs.items():
-        if not program.get("torch"):
+        if not program.get("peer") or not program["figures"]:
             continue
-        out.append(f"## PyTorch {program['torch']}: {name}\n\n`{program['command']}`\n")
-        out.append(table(["", "median", "quartiles"], [[f["what"], number(f["median"], f["unit"]), quartiles(f)] for f in program["figures"]]))
+        out.append(f"## {program['peer']}: {name}\n\n`{program['command']}`\n")
+        out.append(
+            table(
+                ["", "median", "quartiles"],
+                [[f["what"], number(f["median"], f["unit"]), quartiles(f)] for f in program["figures"]],
+            )
+        )
     out.append("## Tests on the device\n")
-    out.append(table(["test", "result", "seconds"], [[n, t["result"], f"{t['seconds']:.1f}"] for n, t in tests.items()]) if tests else "None ran.\n")
+    rows = [[name, t["result"], str(len(t.get("cases", {})) or ""), f"{t['seconds']:.1f}"] for name, t in tests.items()]
+    out.append(table(["test", "result", "cases finished", "seconds"], rows) if rows else "None ran.\n")
     out.append("## compute-sanitizer\n")
-    out.append(table(["test", "result", "seconds"], [[n, t["result"], f"{t['seconds']:.1f}"] for n, t in checks.items()]) if checks else "Did not run.\n")
-    if notes:
-        out.append("## What was left out or failed\n\n" + "\n".join(f"- {note}" for note in notes) + "\n")
+    rows = [[name, of_cases(t["cases"]), f"{t['seconds']:.1f}"] for name, t in sorted(state["sanitizer"].items())]
+    out.append(table(["test", "result", "seconds of its parts"], rows) if rows else "Did not run.\n")
+    if state["notes"]:
+        out.append(
+            "## What was left out or failed\n\n" + "\n".join(f"- {note}" for note in state["notes"].values()) + "\n"
+        )
     return "\n".join(out)

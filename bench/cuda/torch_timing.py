@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Measures PyTorch as the programs beside this file measure the library: by turns, caches flushed, medians and quartiles."""
+"""Measures peers in Python as the programs beside this file measure the library: by turns, with other data in the
+second-level cache before each, medians and quartiles."""
 
 import argparse
 import json
@@ -15,7 +16,9 @@ def arguments(what):
     parser.add_argument("--json", help="write the figures there")
     parser.add_argument("--inputs", help="folder of inputs that a program of this folder wrote")
     parser.add_argument("--repetitions", type=int, default=101)
-    parser.add_argument("--tiny", action="store_true", help="small sizes, once, on the CPU if there is no GPU: shows that it works")
+    parser.add_argument(
+        "--tiny", action="store_true", help="small sizes, once, on the CPU if there is no GPU: shows that it works"
+    )
     chosen = parser.parse_args()
     if chosen.tiny:
         chosen.repetitions = 1
@@ -53,7 +56,7 @@ class Race:
             self.flushed = torch.ones(1024, dtype=torch.int32)
 
     def add(self, key, what, work, graph=False, host=False, note=""):
-        """graph: replayed as a CUDA graph. host: timed by the host's clock, waiting at the end, for work of which the host does a part."""
+        """graph: replayed as a CUDA graph. host: by the host's clock, waiting at the end, where it does a part."""
         for _ in range(3):
             work()
         wait()
@@ -63,7 +66,16 @@ class Race:
             with torch.cuda.graph(captured):
                 self.kept = work()
             run = captured.replay
-        self.entries.append({"key": key, "what": what, "run": run, "host": host or not torch.cuda.is_available(), "note": note, "times": []})
+        self.entries.append(
+            {
+                "key": key,
+                "what": what,
+                "run": run,
+                "host": host or not torch.cuda.is_available(),
+                "note": note,
+                "times": [],
+            }
+        )
 
     def measure(self):
         for repetition in range(-3, self.repetitions):
@@ -89,16 +101,27 @@ class Race:
         found = []
         for entry in self.entries:
             low, median, high = quartiles(entry["times"])
-            found.append({"key": entry["key"], "what": entry["what"], "unit": "us", "median": median, "low": low, "high": high,
-                          "n": len(entry["times"]), "note": entry["note"]})
+            found.append(
+                {
+                    "key": entry["key"],
+                    "what": entry["what"],
+                    "unit": "us",
+                    "median": median,
+                    "low": low,
+                    "high": high,
+                    "n": len(entry["times"]),
+                    "note": entry["note"],
+                }
+            )
         return found
 
 
 def write(path, program, found):
+    """What was measured, on stderr and in a file."""
     card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
     for figure in found:
         print(f"  {figure['what']:<72} {figure['median']:10.2f} {figure['unit']}", file=sys.stderr)
     if path:
         with open(path, "w") as file:
-            json.dump({"program": program, "card": card, "torch": torch.__version__, "figures": found}, file, indent=1)
+            json.dump({"program": program, "card": card, "figures": found}, file, indent=1)
             file.write("\n")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The cases of a program of Catch2 2 or 3: their names, running some of them, and in which one a program stopped."""
+
+import os
+import re
+import shutil
+import tempfile
+
+import gpu_process
+
+DURATION = re.compile(r"^\s*([0-9]+\.[0-9]+) s: (.*)$", re.M)
+FATAL = re.compile(r"due to a fatal error condition")
+
+
+def listed(runner, command, tag=None):
+    """Names of its cases, of those with a tag; [] of a program that has none; None where there is no GPU for it."""
+    chosen = [f"[{tag}]"] if tag else []
+    outcome = runner.run([*command, *chosen, "--list-tests", "--verbosity", "quiet"], 60)
+    if outcome.status == 77:
+        return None
+    if re.match(r"(All available|Matching) test cases:", outcome.text):  # Catch2 2
+        outcome = runner.run([*command, *chosen, "--list-test-names-only"], 60)
+        return [line for line in outcome.text.splitlines() if line.strip()]
+    if outcome.status != 0:
+        return []
+    return [line.strip() for line in outcome.text.splitlines() if line.strip()]
+
+
+def unbuffered(command):
+    """So that nothing it printed waits in a buffer when it is ended."""
+    return ["stdbuf", "-oL", *command] if shutil.which("stdbuf") else command
+
+
+def complaints(text):
+    """What Catch2 says, without what cases took."""
+    return "\n".join(line for line in text.splitlines() if not DURATION.match(line))
+
+
+class Whole:
+    """A command that has no cases."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __enter__(self):
+        return self.command
+
+    def __exit__(self, *_):
+        pass
+
+
+class Cases:
+    """A command that runs these cases, and says how long each took, as long as the object lives."""
+
+    def __init__(self, command, cases=None):
+        self.file = None
+        self.command = [*command, "--durations", "yes"]
+        if cases is not None:
+            handle, self.file = tempfile.mkstemp(prefix="cases")
+            with os.fdopen(handle, "w") as file:
+                # Quoted: a name may begin as a comment does.
+                file.writelines('"' + re.sub(r'([\\"])', r"\\\1", case) + '"\n' for case in cases)
+            self.command += ["-f", self.file]
+
+    def __enter__(self):
+        return self.command
+
+    def __exit__(self, *_):
+        if self.file:
+            os.unlink(self.file)
+
+
+def durations(text, cases):
+    """Seconds of those that were finished, by case. Of a name's lines the last counts: a section may be named alike."""
+    known = set(cases)
+    return {name.rstrip(): float(seconds) for seconds, name in DURATION.findall(text) if name.rstrip() in known}
+
+
+def stopped_in(outcome, cases):
+    """The case in which a program was ended, or ended itself without a summary; None where it came to its end."""
+    if outcome.ended == gpu_process.Ended.ITSELF and outcome.status >= 0 and not FATAL.search(outcome.text):
+        return None
+    finished = durations(outcome.text, cases)
+    left = [case for case in cases if case not in finished]
+    # Catch2 names the case above what it says of a signal.
+    named = [case for case in left if re.search(r"^-{10,}\n" + re.escape(case) + r"$", outcome.text, re.M)]
+    return (named or left or [None])[-1 if named else 0]

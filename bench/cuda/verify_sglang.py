@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSL-1.0
+"""SGLang's kernels that verify a tree of 64 drafted tokens over 151,936 tokens, with what goes before them in SGLang:
+the argmax, or the softmax, of every row. Beside verify.greedy and verify.target_only of measure_verify."""
+
+import sgl_kernel
+import torch
+
+import torch_timing
+
+
+def tree_links(n, generator):
+    """First child and next sibling of each node of a random tree, -1: none; parents come before their children."""
+    child, sibling, last = [-1] * n, [-1] * n, [-1] * n
+    for u in range(1, n):
+        parent = int(torch.randint(max(0, u - 8), u, (1,), generator=generator))
+        if last[parent] < 0:
+            child[parent] = u
+        else:
+            sibling[last[parent]] = u
+        last[parent] = u
+    return child, sibling
+
+
+def main():
+    chosen = torch_timing.arguments(__doc__)
+    n, vocab = (65, 151936) if not chosen.tiny else (9, 1000)
+    on = torch_timing.device()
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(n, vocab, generator=generator).to(on) * 2.5
+    child, sibling = (torch.tensor([links], device=on) for links in tree_links(n, generator))
+    candidates = torch.randint(0, vocab, (1, n), generator=generator).to(on)
+    index = torch.arange(n, device=on)[None]
+    predicts = torch.empty(n + 1, dtype=torch.int32, device=on)
+    accepted_at = torch.empty(1, n, dtype=torch.int32, device=on)
+    accepted = torch.empty(1, dtype=torch.int32, device=on)
+    coins = torch.rand(1, n, generator=generator).to(on)
+    last_coin = torch.rand(1, generator=generator).to(on)
+
+    def greedy():
+        accepted_at.fill_(-1)
+        sgl_kernel.verify_tree_greedy(
+            predicts=predicts,
+            accept_index=accepted_at,
+            accept_token_num=accepted,
+            candidates=candidates,
+            retrive_index=index,
+            retrive_next_token=child,
+            retrive_next_sibling=sibling,
+            target_predict=logits.argmax(dim=1)[None],
+        )
+
+    def target_only():
+        accepted_at.fill_(-1)
+        target = torch.softmax(logits, dim=1)[None]
+        sgl_kernel.tree_speculative_sampling_target_only(
+            predicts=predicts,
+            accept_index=accepted_at,
+            accept_token_num=accepted,
+            candidates=candidates,
+            retrive_index=index,
+            retrive_next_token=child,
+            retrive_next_sibling=sibling,
+            uniform_samples=coins,
+            uniform_samples_for_final_sampling=last_coin,
+            target_probs=target,
+            draft_probs=torch.zeros_like(target),
+            threshold_single=1.0,
+            threshold_acc=1.0,
+            deterministic=True,
+        )
+
+    # What must come out: every row's argmax where the root's choice is none of its children.
+    greedy()
+    torch_timing.wait()
+    assert int(predicts[0]) == int(logits[0].argmax()), (
+        "verify_tree_greedy gives another token than the argmax of the root's row"
+    )
+    race = torch_timing.Race(chosen.repetitions)
+    race.add(
+        "verify.greedy",
+        f"argmax of every row of floats, and verify_tree_greedy, {n - 1} nodes",
+        greedy,
+        graph=True,
+        note="argmax of every row and its walk",
+    )
+    race.add(
+        "verify.target_only",
+        f"softmax of every row, zeros for the draft, and tree_speculative_sampling_target_only, {n - 1} nodes",
+        target_only,
+        graph=True,
+        note="softmax of every row and its walk",
+    )
+    race.measure()
+    torch_timing.write(chosen.json, "verify_sglang.py", race.figures())
+
+
+if __name__ == "__main__":
+    main()

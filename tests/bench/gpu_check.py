@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: BSL-1.0
+"""bench/gpu_check without a GPU: what it does is told by programs that stand for nvcc, CMake, the tests and the card.
+
+python3 tests/bench/gpu_check.py [NAME...]
+"""
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench", "cuda"))
+
+import gpu_models  # noqa: E402
+import gpu_process  # noqa: E402
+
+# One program stands for all: by the name that it is called by. What it is asked is a line of the file `calls`; what it
+# is to do besides is in the file `orders`, by name.
+STAND_IN = r"""
+import json, os, re, signal, sys, time
+place = os.environ["STAND_IN"]
+name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+with open(os.path.join(place, "orders")) as file:
+    orders = json.load(file)
+
+def call(what):
+    with open(os.path.join(place, "calls"), "a") as file:
+        file.write(what + "\n")
+
+def cases_of(program):
+    return orders["cases"].get(program, [])
+
+def chosen(program):
+    cases = cases_of(program)
+    if "-f" in words:
+        with open(words[words.index("-f") + 1]) as file:
+            wanted = [re.sub(r"\\(.)", r"\1", line.strip()[1:-1]) for line in file]
+        cases = [case for case in cases if case in wanted]
+    return cases
+
+def test(program):
+    cases = chosen(program)
+    if "[refused]" in words:
+        cases = [case for case in cases if case in orders["refused"]]
+    if "--list-tests" in words and orders["catch"] == 3:
+        return print("\n".join(cases))
+    if "--list-tests" in words:
+        return print("All available test cases:\n" + "\n".join("  " + case for case in cases))
+    if "--list-test-names-only" in words:
+        print("\n".join(cases))
+        return sys.exit(len(cases))
+    under = next((tool for tool in ("memcheck", "racecheck") if tool in words), "plain")
+    status = 0
+    for case in cases:
+        call(f"{under}: {case}")
+        order = orders["of"].get(f"{under}: {case}") or orders["of"].get(case, "")
+        if order == "hang":
+            def say(*_):
+                line = "-" * 79
+                print(f"{line}\n{case}\n{line}\nx: FAILED:\ndue to a fatal error condition:\n  SIGTERM", flush=True)
+                os._exit(1)
+            signal.signal(signal.SIGTERM, say if orders["speaks"] else signal.SIG_IGN)
+            time.sleep(1000)
+        if order == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if order == "fail":
+            print(f"{case}: FAILED")
+            status = 1
+        if order == "wait":
+            time.sleep(orders["wait"])
+        if order == "refused" and under == "memcheck" and "--report-api-errors" not in words:
+            print("========= Program hit cudaErrorMemoryAllocation (error 2) on CUDA API call to cudaMalloc.")
+            print("========= ERROR SUMMARY: 1 error")
+            sys.exit(9)
+        print(f"0.010 s: {case}", flush=True)
+    if under != "plain":
+        print("========= " + ("RACECHECK SUMMARY: 0 hazards" if under == "racecheck" else "ERROR SUMMARY: 0 errors"))
+    sys.exit(status)
+
+def programs():
+    return [os.path.join(orders["build"], "tests", "gpu", p) for p in orders["cases"]]
+
+def stand(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if not os.path.exists(path):
+        os.symlink(os.path.realpath(sys.argv[0]), path)
+
+if name == "nvidia-smi":
+    print("A Card, 580.0, 9.0, 81559 MiB")
+elif name == "nvcc":
+    print("Cuda compilation tools, release 13.0, V13.0.88")
+elif name == "cmake" and "--version" in words:
+    print("cmake version 3.28.0")
+elif name == "cmake" and "help" in words:
+    print("\n".join([*orders["cases"], *orders["measures"], "other"]).replace("\n", ": phony\n"))
+elif name == "cmake" and "--build" in words:
+    call("build")
+    if orders["of"].get("build") == "wait":
+        time.sleep(orders["wait"])
+    for path in programs() + [os.path.join(orders["build"], "bench", "cuda", m) for m in orders["measures"]]:
+        stand(path)
+elif name == "cmake":
+    call("configure")
+elif name == "ctest":
+    print(json.dumps({"tests": [{"name": "gpu." + os.path.basename(p)[4:], "command": [p]} for p in programs()]}))
+elif name == "compute-sanitizer":
+    at = next(i for i, word in enumerate(words) if os.sep in word)
+    if "measure_copy" in words[at]:
+        sys.exit(0)
+    test(os.path.basename(words[at]))
+elif name.startswith("measure_"):
+    call(name + (" of " + words[words.index("--models") + 1] if "--models" in words else ""))
+    order = orders["of"].get(name)
+    if order == "wait":
+        time.sleep(orders["wait"])
+    if order != "fail":
+        with open(words[words.index("--json") + 1], "w") as file:
+            json.dump({"program": name, "card": "A Card", "figures": [
+                {"key": name, "what": name, "unit": "us", "median": 2, "low": 1, "high": 3, "n": 3, "limit": 5}]}, file)
+    sys.exit(1 if order == "fail" else 0)
+elif name.startswith("gpu_"):
+    test(name)
+"""
+
+
+class Scene:
+    """A machine of stand-ins in a folder of its own."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="gpu_check")
+        self.build = os.path.join(self.folder, "build")
+        self.out = os.path.join(self.folder, "out")
+        os.makedirs(os.path.join(self.folder, "bin"))
+        own = os.path.join(self.folder, "bin", "stand_in")
+        with open(own, "w") as file:
+            file.write(f"#!{sys.executable}\n{STAND_IN}")
+        os.chmod(own, os.stat(own).st_mode | stat.S_IXUSR)
+        for name in ("nvidia-smi", "nvcc", "cmake", "ctest", "compute-sanitizer"):
+            os.symlink(own, os.path.join(self.folder, "bin", name))
+        self.orders = {
+            "build": self.build,
+            "cases": {
+                "gpu_core": ["one", "two, with a comma", "three [not a tag]"],
+                "gpu_other": ["four", "five"],
+                "gpu_linked": [],
+            },
+            "measures": ["measure_copy", "measure_tree", "measure_decoding"],
+            "refused": [],
+            "of": {},
+            "catch": 2,
+            "speaks": True,
+            "wait": 0,
+        }
+
+    def start(self, *arguments):
+        with open(os.path.join(self.folder, "orders"), "w") as file:
+            json.dump(self.orders, file)
+        environment = {**os.environ, "STAND_IN": self.folder, "PYTHON": os.path.join(self.folder, "none")}
+        environment["PATH"] = os.path.join(self.folder, "bin") + os.pathsep + environment["PATH"]
+        limits = {k: v for k, v in self.limits.items()} if hasattr(self, "limits") else {}
+        environment["GPU_CHECK_LIMITS"] = json.dumps(limits)
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                SHORT_LIMITS,
+                os.path.join(ROOT, "bench", "gpu_check"),
+                "--build",
+                self.build,
+                "--out",
+                self.out,
+                "--no-pip",
+                "--jobs",
+                "4",
+                *arguments,
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments, seconds=60):
+        process = self.start(*arguments)
+        self.said, _ = process.communicate(timeout=seconds)
+        return process.returncode
+
+    def calls(self):
+        path = os.path.join(self.folder, "calls")
+        if not os.path.exists(path):
+            return []
+        with open(path) as file:
+            return file.read().splitlines()
+
+    def new_calls(self):
+        before, self.seen = getattr(self, "seen", 0), len(self.calls())
+        return self.calls()[before:]
+
+    def state(self):
+        name = next(name for name in os.listdir(self.out) if name.endswith(".json"))
+        with open(os.path.join(self.out, name)) as file:
+            return json.load(file)
+
+    def report(self):
+        name = next(name for name in os.listdir(self.out) if name.endswith(".md"))
+        with open(os.path.join(self.out, name)) as file:
+            return file.read()
+
+    def remove(self):
+        shutil.rmtree(self.folder)
+
+
+# gpu_check itself, with limits that a test can wait for.
+SHORT_LIMITS = r"""
+import json, os, runpy, sys
+sys.argv = sys.argv[1:]
+own = open(sys.argv[0]).read()
+for name, value in json.loads(os.environ["GPU_CHECK_LIMITS"]).items():
+    assert "\n" + name + " = " in own, name
+    own = own.replace("\n" + name + " = ", f"\n{name} = {value!r}  # ", 1)
+exec(compile(own, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.scene = Scene()
+        self.addCleanup(self.scene.remove)
+
+    def test_a_whole_run_and_then_nothing_is_left_to_do(self):
+        for catch in (2, 3):
+            with self.subTest(catch=catch):
+                scene = self.scene if catch == 2 else Scene()
+                scene.orders["catch"] = catch
+                self.assertEqual(scene.run(), 0, getattr(scene, "said", ""))
+                calls = scene.new_calls()
+                for case in ("one", "two, with a comma", "three [not a tag]", "four", "five"):
+                    for under in ("plain", "memcheck", "racecheck"):
+                        self.assertEqual(calls.count(f"{under}: {case}"), 1, scene.said)
+                self.assertEqual(calls[:2], ["configure", "build"])
+                # What may hang comes first.
+                self.assertEqual(calls[2:5], ["plain: one", "plain: two, with a comma", "plain: three [not a tag]"])
+                state = scene.state()
+                self.assertEqual({t["result"] for t in state["tests"].values()}, {"passed"})
+                self.assertEqual(set(state["programs"]), {"measure_copy", "measure_tree", "measure_decoding"})
+                self.assertEqual(state["running"], {})
+                self.assertIn("| measure_tree | 2.0 µs |", scene.report())
+                self.assertEqual(scene.run(), 0)
+                self.assertEqual(scene.new_calls(), [])
+                self.assertEqual(scene.run("--again", "measure_tree,gpu.other"), 0)
+                self.assertEqual(
+                    sorted(scene.new_calls()),
+                    sorted(
+                        ["measure_tree"]
+                        + [f"{u}: {c}" for u in ("plain", "memcheck", "racecheck") for c in ("four", "five")]
+                    ),
+                )
+                if scene is not self.scene:
+                    scene.remove()
+
+    def test_a_run_that_is_killed_goes_on_where_it_was(self):
+        for step, at, finished, rest in (
+            ("build", "build", [], ["configure", "build", "plain: one"]),
+            ("tests", "four", ["plain: one"], ["plain: four", "measure_copy"]),
+            ("programs", "measure_tree", ["plain: one", "measure_copy"], ["measure_tree", "measure_decoding"]),
+            ("sanitizer", "racecheck: five", ["plain: one", "measure_tree"], ["racecheck: five"]),
+        ):
+            with self.subTest(step=step):
+                scene = Scene()
+                scene.orders["of"][at] = "wait"
+                scene.orders["wait"] = 1000
+                process = scene.start()
+                waited = "plain: four" if at == "four" else at
+                until = time.monotonic() + 40
+                while waited not in scene.calls() and time.monotonic() < until:
+                    time.sleep(0.05)
+                time.sleep(0.7)
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                before = scene.new_calls()
+                self.assertIn(waited, before)
+                for call in finished:
+                    self.assertIn(call, before)
+                left = [pid for pid, _ in scene.state()["running"].values()] if os.path.isdir(scene.out) else []
+                scene.orders["of"] = {}
+                self.assertEqual(scene.run(), 0, scene.said if hasattr(scene, "said") else "")
+                after = scene.new_calls()
+                for call in finished:
+                    self.assertNotIn(call, after)
+                for call in rest:
+                    self.assertIn(call, after)
+                # What it left running was ended.
+                self.assertFalse(any(gpu_process.is_at_work(pid) for pid in left))
+                scene.remove()
+
+    def test_a_hang_is_ended_and_named_and_the_cases_after_it_run(self):
+        for speaks in (True, False):
+            with self.subTest(speaks=speaks):
+                scene = Scene()
+                scene.limits = {"MAY_HANG": {"gpu.core": 3}}
+                scene.orders["speaks"] = speaks
+                scene.orders["of"]["plain: two, with a comma"] = "hang"
+                self.assertEqual(scene.run("--steps", "build,test", seconds=60), 1)
+                calls = scene.new_calls()
+                self.assertEqual(calls.count("plain: one"), 1)
+                self.assertEqual(calls.count("plain: two, with a comma"), 1)
+                self.assertEqual(calls.count("plain: three [not a tag]"), 1)
+                self.assertIn("plain: four", calls)
+                self.assertEqual(scene.state()["tests"]["gpu.core"]["result"], "hangs")
+                self.assertIn('gpu.core hangs in "two, with a comma": it was stopped after 3 s.', scene.report())
+                self.assertEqual(scene.run("--steps", "build,test,sanitize"), 1)
+                calls = scene.new_calls()
+                self.assertFalse([call for call in calls if "two, with a comma" in call or call.startswith("plain")])
+                self.assertIn("racecheck: three [not a tag]", calls)
+                scene.remove()
+
+    def test_failures_and_crashes_are_results_and_told(self):
+        self.scene.orders["of"] = {"plain: four": "fail", "plain: one": "crash", "measure_tree": "fail"}
+        self.assertEqual(self.scene.run("--steps", "build,test,measure"), 1)
+        calls = self.scene.new_calls()
+        self.assertEqual(calls.count("plain: three [not a tag]"), 1)
+        self.assertEqual(calls.count("plain: five"), 1)
+        state = self.scene.state()
+        self.assertEqual(state["tests"]["gpu.other"]["result"], "failed")
+        self.assertEqual(state["tests"]["gpu.core"]["result"], "failed")
+        self.assertEqual(state["tests"]["gpu.core"]["stopped_in"], ["one"])
+        self.assertIn("four: FAILED", self.scene.report())
+        self.assertIn("measure_tree failed (status 1).", self.scene.report())
+        self.assertEqual(self.scene.run("--steps", "build,test,measure"), 1)
+        self.assertEqual(self.scene.new_calls(), [])
+
+    def test_what_does_not_fit_the_time_is_left_for_the_next_run(self):
+        self.scene.orders["of"] = {"measure_tree": "wait"}
+        self.scene.orders["wait"] = 1000
+        started = time.monotonic()
+        self.scene.run("--time-limit", "20")
+        self.assertLess(time.monotonic() - started, 26)
+        self.assertNotIn("measure_tree", self.scene.state()["programs"])
+        self.scene.new_calls()
+        self.scene.orders["of"] = {}
+        self.assertEqual(self.scene.run(), 0)
+        after = self.scene.new_calls()
+        self.assertIn("measure_tree", after)
+        self.assertNotIn("plain: one", after)
+
+    def test_a_refused_call_that_a_test_asks_for_is_no_error(self):
+        self.scene.orders["of"] = {"four": "refused"}
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 1)
+        self.assertEqual(self.scene.state()["sanitizer"]["gpu.other, memcheck"]["cases"]["four"], "failed")
+        scene = Scene()
+        self.addCleanup(scene.remove)
+        scene.orders["of"] = {"four": "refused"}
+        scene.orders["refused"] = ["four"]
+        self.assertEqual(scene.run("--steps", "build,test,sanitize"), 0, scene.said if hasattr(scene, "said") else "")
+        self.assertEqual(scene.state()["sanitizer"]["gpu.other, memcheck"]["cases"], {"four": "clean", "five": "clean"})
+
+    def test_a_long_part_is_run_again_case_by_case(self):
+        self.scene.limits = {"CASE_SECONDS, PART_SECONDS": (3, 4)}
+        self.scene.orders["cases"] = {"gpu_other": ["four", "five", "six"]}
+        self.scene.orders["of"] = {"racecheck: five": "hang"}
+        self.scene.orders["speaks"] = False
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 0, self.scene.said)
+        cases = self.scene.state()["sanitizer"]["gpu.other, racecheck"]["cases"]
+        self.assertEqual(cases, {"four": "clean", "five": "not finished, nothing found until then", "six": "clean"})
+
+    def test_models_are_measured_with_what_goes_with_them(self):
+        folder = os.path.join(self.scene.folder, "smollm2-x")
+        os.makedirs(folder)
+        self.assertEqual(
+            self.scene.run("--steps", "build,measure", "--models", folder, "--models", "/nowhere/x.gguf"), 3
+        )
+        self.assertIn("measure_decoding of " + folder, self.scene.new_calls())
+        programs = self.scene.state()["programs"]
+        self.assertIn(
+            "examples/models/smollm2/draft".split("/")[-1], programs["measure_decoding of smollm2-x"]["command"]
+        )
+        self.assertIn("x.gguf was not measured: there is no /nowhere/x.gguf.", self.scene.report())
+        self.assertEqual(self.scene.run("--models", "x,drafts=y"), 2)
+        self.assertIn('"drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.', self.scene.said)
+
+
+class Models(unittest.TestCase):
+    def test_pieces_are_put_together_when_all_are_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "m.gguf")
+            content = os.urandom(25)
+            with open(path, "wb") as file:
+                file.write(content)
+            pieces = gpu_models.cut(path, os.path.join(folder), 10)
+            self.assertEqual([os.path.getsize(piece) for piece in pieces], [10, 10, 5])
+            os.remove(path)
+            with open(gpu_models.joined(path, os.path.join(folder, "whole")), "rb") as file:
+                self.assertEqual(file.read(), content)
+            os.remove(pieces[1])
+            self.assertEqual(gpu_models.joined(path, os.path.join(folder, "other")), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
