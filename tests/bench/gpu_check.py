@@ -131,10 +131,18 @@ elif name.startswith("gpu_"):
 
 
 class Scene:
-    """A machine of stand-ins in a folder of its own."""
+    """A machine of stand-ins in a folder of its own, with few sources."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="gpu_check")
+        self.root = os.path.join(self.folder, "root")
+        os.makedirs(os.path.join(self.root, "bench", "cuda"))
+        os.makedirs(os.path.join(self.root, "include"))
+        shutil.copy(os.path.join(ROOT, "bench", "gpu_check"), os.path.join(self.root, "bench"))
+        for name in os.listdir(os.path.join(ROOT, "bench", "cuda")):
+            if name.endswith((".py", ".jsonl")):
+                shutil.copy(os.path.join(ROOT, "bench", "cuda", name), os.path.join(self.root, "bench", "cuda"))
+        os.symlink(os.path.join(ROOT, "examples"), os.path.join(self.root, "examples"))
         self.build = os.path.join(self.folder, "build")
         self.out = os.path.join(self.folder, "out")
         os.makedirs(os.path.join(self.folder, "bin"))
@@ -158,20 +166,21 @@ class Scene:
             "speaks": True,
             "wait": 0,
         }
+        self.limits = {}
+        self.said = ""
 
     def start(self, *arguments):
         with open(os.path.join(self.folder, "orders"), "w") as file:
             json.dump(self.orders, file)
         environment = {**os.environ, "STAND_IN": self.folder, "PYTHON": os.path.join(self.folder, "none")}
         environment["PATH"] = os.path.join(self.folder, "bin") + os.pathsep + environment["PATH"]
-        limits = {k: v for k, v in self.limits.items()} if hasattr(self, "limits") else {}
-        environment["GPU_CHECK_LIMITS"] = json.dumps(limits)
+        environment["GPU_CHECK_LIMITS"] = json.dumps(self.limits)
         return subprocess.Popen(
             [
                 sys.executable,
                 "-c",
                 SHORT_LIMITS,
-                os.path.join(ROOT, "bench", "gpu_check"),
+                os.path.join(self.root, "bench", "gpu_check"),
                 "--build",
                 self.build,
                 "--out",
@@ -239,7 +248,7 @@ class GpuCheck(unittest.TestCase):
             with self.subTest(catch=catch):
                 scene = self.scene if catch == 2 else Scene()
                 scene.orders["catch"] = catch
-                self.assertEqual(scene.run(), 0, getattr(scene, "said", ""))
+                self.assertEqual(scene.run(), 0, scene.said)
                 calls = scene.new_calls()
                 for case in ("one", "two, with a comma", "three [not a tag]", "four", "five"):
                     for under in ("plain", "memcheck", "racecheck"):
@@ -290,7 +299,7 @@ class GpuCheck(unittest.TestCase):
                     self.assertIn(call, before)
                 left = [pid for pid, _ in scene.state()["running"].values()] if os.path.isdir(scene.out) else []
                 scene.orders["of"] = {}
-                self.assertEqual(scene.run(), 0, scene.said if hasattr(scene, "said") else "")
+                self.assertEqual(scene.run(), 0, scene.said)
                 after = scene.new_calls()
                 for call in finished:
                     self.assertNotIn(call, after)
@@ -320,6 +329,16 @@ class GpuCheck(unittest.TestCase):
                 self.assertFalse([call for call in calls if "two, with a comma" in call or call.startswith("plain")])
                 self.assertIn("racecheck: three [not a tag]", calls)
                 scene.remove()
+
+    def test_other_sources_are_checked_anew(self):
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+        self.scene.new_calls()
+        with open(os.path.join(self.scene.root, "include", "new.hpp"), "w") as file:
+            file.write("int new_one;")
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+        calls = self.scene.new_calls()
+        self.assertIn("build", calls)
+        self.assertIn("plain: one", calls)
 
     def test_failures_and_crashes_are_results_and_told(self):
         self.scene.orders["of"] = {"plain: four": "fail", "plain: one": "crash", "measure_tree": "fail"}
@@ -358,7 +377,7 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(scene.remove)
         scene.orders["of"] = {"four": "refused"}
         scene.orders["refused"] = ["four"]
-        self.assertEqual(scene.run("--steps", "build,test,sanitize"), 0, scene.said if hasattr(scene, "said") else "")
+        self.assertEqual(scene.run("--steps", "build,test,sanitize"), 0, scene.said)
         self.assertEqual(scene.state()["sanitizer"]["gpu.other, memcheck"]["cases"], {"four": "clean", "five": "clean"})
 
     def test_a_long_part_is_run_again_case_by_case(self):
