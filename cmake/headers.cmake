@@ -427,6 +427,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/pinned_array.cuh
   include/espalier/cuda/core/prompt_chunk.cuh
   include/espalier/cuda/core/ptx.cuh
+  include/espalier/cuda/core/read_ahead.cuh
   include/espalier/cuda/core/row_changes.cuh
   include/espalier/cuda/core/shared_memory.cuh
   include/espalier/cuda/core/stream.cuh

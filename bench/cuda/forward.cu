@@ -126,7 +126,29 @@ void measure(bench::bench_run& run) {
     race.add({.key = std::to_string(sizes[i]),
               .work = [&model, &kv, batch = batches.of(i)](cudaStream_t s) { (void)model.forward(kv, batch, s); }});
   }
+  // The same without weights that are asked for ahead, where few rows leave the device idle between products.
+  device::llama_backend<number> as_needed(
+      config, random_weights(config),
+      {.max_rows = most, .max_positions = context, .max_context = context, .read_ahead_bytes = 0});
+  const std::vector<std::size_t> compared{0, sizes.size() / 2};
+  for (const std::size_t i : compared) {
+    as_needed.reserve(sizes[i]);
+    race.add(
+        {.key = std::to_string(sizes[i]) + " as needed",
+         .work = [&as_needed, &kv, batch = batches.of(i)](cudaStream_t s) { (void)as_needed.forward(kv, batch, s); }});
+  }
   race.run();
+  for (const std::size_t i : compared) {
+    const std::string rows = std::to_string(sizes[i]);
+    bench::samples share;
+    share.add(race.of(rows).median() / race.of(rows + " as needed").median());
+    run.found.add({.key = "forward.ahead." + rows,
+                   .what = "a pass of " + rows + " rows: time with weights asked for ahead, as a share of without",
+                   .measured = share,
+                   .unit = "of a pass",
+                   .limit = 1,
+                   .target = "no more than without"});
+  }
   const double one = race.of("1").median();
   for (const std::int32_t n : sizes) {
     const std::string rows = std::to_string(n);

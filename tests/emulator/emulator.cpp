@@ -53,18 +53,21 @@ struct shape {
   unsigned cluster = 1;
   bool cooperative = false;
   cudaStream_t stream = nullptr;
+  bool overlaps = false;
 };
 
 template <class... P, class... A>
 cudaError_t launch(const shape& how, void (*kernel)(P...), A... arguments) {
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {how.cluster, 1, 1};
   attributes[1].id = cudaLaunchAttributeCooperative;
   attributes[1].val.cooperative = how.cooperative ? 1 : 0;
+  attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[2].val.programmaticStreamSerializationAllowed = how.overlaps ? 1 : 0;
   cudaLaunchConfig_t config = {};
   config.gridDim = how.grid, config.blockDim = how.block, config.dynamicSmemBytes = how.shared;
-  config.stream = how.stream, config.attrs = attributes, config.numAttrs = 2;
+  config.stream = how.stream, config.attrs = attributes, config.numAttrs = 3;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
@@ -227,6 +230,9 @@ __global__ void two_shuffles() {
 __global__ void outside_mask() {
   __syncwarp(0xFFFFU);
 }
+__global__ void awaits(unsigned n) {
+  if (threadIdx.x < n) cudaGridDependencySynchronize();
+}
 __global__ void write_beyond(int bytes) {
   if (threadIdx.x == 0) shared_memory()[bytes] = 1;
 }
@@ -251,6 +257,10 @@ TEST_CASE("faults of synchronisation end the program with a sentence") {
   CHECK(mentions(parts, "thread (33, 0, 0) of block (0, 0, 0) waits in cluster.sync"));
   CHECK(mentions(last_words([] { (void)launch({1, 32}, two_shuffles); }), "meet in different operations"));
   CHECK(mentions(last_words([] { (void)launch({1, 32}, outside_mask); }), "lane "));
+  CHECK(last_words([] { (void)launch({.grid = 2, .block = 32, .overlaps = true}, awaits, 32U); }).empty());
+  CHECK(mentions(last_words([] { (void)launch({.grid = 2, .block = 32, .overlaps = true}, awaits, 31U); }),
+                 "did not wait for the one before it"));
+  CHECK(last_words([] { (void)launch({.grid = 2, .block = 32}, awaits, 0U); }).empty());
   CHECK(mentions(last_words([] {
                    (void)launch({1, 32}, trap_one);
                  }),

@@ -121,8 +121,8 @@ inline void __threadfence_system() { the_scheduler.yield(); }
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
 
-// Programmatic dependent launch: grids run one after another, so there is nothing to wait for.
-inline void cudaGridDependencySynchronize() {}
+// Programmatic dependent launch: grids run one after another, so there is nothing to wait for. Who should is found out.
+inline void cudaGridDependencySynchronize() { self().has_awaited = true; }
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 // ---- warp operations

@@ -89,6 +89,7 @@ struct thread {
   warp* team = nullptr;
   unsigned lane = 0;
   bool finished = false;
+  bool has_awaited = false;  // the grid before this one
   const char* waits_in = nullptr;
 };
 
@@ -97,6 +98,7 @@ struct launch {
   dim3 grid, block, cluster;
   std::size_t shared = 0;
   bool cooperative = false;
+  bool overlaps = false;  // begins before the grid before it has ended
   void (*body)(const void*) = nullptr;
   const void* closure = nullptr;
 };
@@ -231,6 +233,7 @@ class scheduler {
 
   void finish() {
     thread& self = *running;
+    if (job_->overlaps && !self.has_awaited) stop("a kernel that overlaps did not wait for the one before it");
     warp& w = *self.team;
     self.finished = true, --n_unfinished_, idle_ = 0;
     w.live &= ~(1U << self.lane);
@@ -276,7 +279,7 @@ class scheduler {
     std::memset(b.shared.get() + job_->shared, fence, fence_bytes);
     auto t = threads_.begin() + (&b - blocks_.data()) * static_cast<std::ptrdiff_t>(n_threads);
     for (std::size_t k = 0; k < n_threads; ++k, ++t) {
-      t->finished = false, t->waits_in = nullptr;
+      t->finished = t->has_awaited = false, t->waits_in = nullptr;
       t->team->live |= 1U << t->lane;
       runnable_.push_back(&*t);
     }

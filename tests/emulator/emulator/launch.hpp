@@ -52,6 +52,8 @@ inline cudaError_t examine(const runtime& r, const cudaLaunchConfig_t& config, c
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttributeValue& value = config.attrs[i].val;
     if (config.attrs[i].id == cudaLaunchAttributeCooperative) job.cooperative = value.cooperative != 0;
+    if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+      job.overlaps = value.programmaticStreamSerializationAllowed != 0;
     if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) {
       job.cluster = dim3(value.clusterDim.x, value.clusterDim.y, value.clusterDim.z);
     }

@@ -17,6 +17,9 @@ struct launch_shape {
   std::size_t shared_bytes = 0;  //!< dynamic shared memory of a block
   unsigned cluster = 1;      //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
   bool cooperative = false;  //!< all blocks are on the device at once, so that they may wait for each other
+  bool overlaps = false;     //!< begins while the kernel before it in the stream ends, on compute capability 9.0 and
+                             //!< later: every thread calls ptx::await_previous() before it reads or writes anything
+                             //!< that another kernel writes or reads
 };
 
 //! Shared memory that a block may use without asking for it.
@@ -49,6 +52,11 @@ class launch_request {
       cooperative.id = cudaLaunchAttributeCooperative;
       cooperative.val.cooperative = 1;
     }
+    if (shape.overlaps && may_overlap()) {
+      cudaLaunchAttribute& overlapping = attributes_[config_.numAttrs++];
+      overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      overlapping.val.programmaticStreamSerializationAllowed = 1;
+    }
     config_.gridDim = shape.grid;
     config_.blockDim = dim3(shape.threads);
     config_.dynamicSmemBytes = shape.shared_bytes;
@@ -61,7 +69,14 @@ class launch_request {
   const cudaLaunchConfig_t& config() const { return config_; }
 
  private:
-  cudaLaunchAttribute attributes_[2] = {};
+  static bool may_overlap() {
+    int device = 0, major = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    return major >= 9;
+  }
+
+  cudaLaunchAttribute attributes_[3] = {};
   cudaLaunchConfig_t config_ = {};
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 //! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
-//! beside the computation, and what blocks tell each other by. Compute capability 8.0 and later. All lanes of a warp
-//! call the products and fragment loads together.
+//! beside the computation, and what blocks and kernels tell each other by. Compute capability 8.0 and later. All lanes
+//! of a warp call the products and fragment loads together.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -115,6 +115,34 @@ __device__ inline float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+//! Waits until the kernel before this one in the stream has ended and what it wrote is seen, where this one began
+//! before that (launch_shape::overlaps); elsewhere nothing. Every thread calls it, so that the kernel after this one,
+//! which waits for this one's end, waits for all that went before.
+__device__ inline void await_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+//! Lets the kernel after this one begin, if it overlaps, once all blocks have called this or ended.
+__device__ inline void allow_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" :::);
+#endif
+}
+
+//! Asks for memory to be brought into the second-level cache, and does not wait for it; nothing before compute
+//! capability 9.0.
+//!
+//! Pre         address and number of bytes are multiples of 16
+__device__ inline void ask_for(const void* memory, std::uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(memory), "r"(bytes) : "memory");
+#else
+  (void)memory, (void)bytes;
+#endif
 }
 
 }  // namespace espalier::cuda::ptx

@@ -322,6 +322,58 @@ TEST_CASE("Forward buckets hold a tree and its root") {
   CHECK(gpu::forward_bucket(1026) == 2049);
 }
 
+TEST_CASE("What is asked for ahead changes no bit") {
+  for (const std::string folder : {"llama", "qwen3", "gpt_neox"}) {
+    auto without = plain_llama<float>::load(path_of(folder), {.max_rows = 20, .read_ahead_bytes = 0});
+    auto with = plain_llama<float>::load(path_of(folder), {.max_rows = 20, .read_ahead_bytes = 1 << 20});
+    auto kv = cache_for(with, 1, 16);
+    std::mt19937 random(9);
+    const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+    const auto expected = device_rows(without.forward(kv, batch.view(), nullptr));
+    CHECK(device_rows(with.forward(kv, batch.view(), nullptr)) == expected);
+  }
+  CHECK_THROWS_AS(plain_llama<float>::load(path_of("llama"), {.read_ahead_bytes = -2}), option_error);
+}
+
+TEST_CASE("Rows of any width are normalised, of which threads keep a part") {
+  for (const int width : {3, 2051, 2052, 8192, 8200}) {
+    INFO(width << " numbers a row");
+    const auto n = static_cast<std::size_t>(width);
+    std::mt19937 random(10);
+    std::normal_distribution<float> normal(0.5F, 2.0F);
+    std::vector<float> stream(2 * n), added(n), scale(n), bias(n);
+    for (auto* numbers : {&stream, &added, &scale, &bias}) {
+      for (float& x : *numbers)
+        x = normal(random);
+    }
+    const auto on_device = to_device(stream), adds = to_device(added), scales = to_device(scale),
+               biases = to_device(bias);
+    const gpu::device_array<float> out(2 * n), kept(2 * n);
+    gpu::detail::normalise_job<float> job;
+    job.stream = on_device.data(), job.added[0] = adds.data(), job.settles = true, job.keep = kept.data();
+    job.norms[0] = {scales.data(), biases.data(), out.data()};
+    job.width = width, job.epsilon = 1e-5F;
+    gpu::detail::normalise(job, 2, nullptr);
+    const auto found = to_host(out);
+    bool all = to_host(kept) == to_host(on_device);
+    for (std::size_t row = 0; row < 2; ++row) {
+      double mean = 0, squares = 0;
+      for (std::size_t i = 0; i < n; ++i)
+        mean += (static_cast<double>(stream[row * n + i]) + added[i]) / width;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double off = static_cast<double>(stream[row * n + i]) + added[i] - mean;
+        squares += off * off / width;
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        const double off = static_cast<double>(stream[row * n + i]) + added[i] - mean;
+        const double expected = off / std::sqrt(squares + 1e-5) * scale[i] + bias[i];
+        all = all && std::abs(found[row * n + i] - expected) < 1e-4 * (1 + std::abs(expected));
+      }
+    }
+    CHECK(all);
+  }
+}
+
 #if defined(ESPALIER_TEST_COUNTS_CALLS)
 TEST_CASE("A pass is launches and products, and nothing else") {
   for (const auto& [folder, per_layer] : {std::pair("llama", 5), std::pair("qwen3", 5), std::pair("gpt_neox", 4)}) {

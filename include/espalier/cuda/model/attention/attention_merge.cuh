@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 
 namespace espalier::cuda::detail {
@@ -89,6 +90,7 @@ __device__ void merge_parts(const attention_arguments<NumberT>& a, std::int64_t 
 //! Merges what the splits of the context have found. One warp a row and head; padding rows are left alone.
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(attention_arguments<NumberT> a) {
+  ptx::await_previous();
   const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // row and head
   if (i >= a.batch.n_rows * a.n_heads || a.batch.sequence_of[i / a.n_heads] < 0) return;
   merge_parts(a, i, a.n_splits);

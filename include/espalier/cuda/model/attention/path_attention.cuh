@@ -66,6 +66,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
   using sizes = path_tile<NumberT, dim>;
   using tile = typename sizes::tile;
   using warp_state = warp_attention<NumberT, dim, 1>;
+  ptx::await_previous();
   const auto row = static_cast<std::int32_t>(blockIdx.x);
   if (a.batch.sequence_of[row] < 0) return;
   const auto thread = static_cast<std::int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32,

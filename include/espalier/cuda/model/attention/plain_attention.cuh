@@ -27,6 +27,8 @@ inline constexpr std::size_t plain_attention_shared_bytes =
 //! Complexity  a row reads all its keys and values itself
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attention(attention_arguments<NumberT> a) {
+  ptx::allow_next();
+  ptx::await_previous();
   constexpr int dimensions = plain_attention_max_dim / 32;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
   const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);

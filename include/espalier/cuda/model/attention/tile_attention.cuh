@@ -259,6 +259,8 @@ template <class NumberT, int dim, int row_groups>
 ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_arguments<NumberT> a) {
   using tile = attention_tile<NumberT, dim, row_groups>;
   using warp_state = warp_attention<NumberT, dim, row_groups>;
+  ptx::allow_next();
+  ptx::await_previous();
   const tile_place place = find_tile(a, static_cast<std::int32_t>(blockIdx.x), tile::rows);
   if (place.n_queries == 0) return;
   const auto split = static_cast<std::int32_t>(blockIdx.y);

@@ -122,7 +122,8 @@ class tree_attention {
     if (a.n_splits > 1 && !(by_tiles && a.by_position)) {
       const std::int32_t warps = detail::attention_merge_threads / 32;
       const launch_shape merge{.grid = blocks_for(batch.n_rows * shape_.n_heads, warps),
-                               .threads = detail::attention_merge_threads};
+                               .threads = detail::attention_merge_threads,
+                               .overlaps = true};
       launch("merge_attention", detail::merge_attention<NumberT>, merge, stream, a);
     }
   }
@@ -161,7 +162,8 @@ class tree_attention {
     const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),
                                           static_cast<unsigned>(shape_.n_kv_heads)),
                              .threads = tile::threads,
-                             .shared_bytes = tile::shared_bytes(a.n_stages, a.seen_words)};
+                             .shared_bytes = tile::shared_bytes(a.n_stages, a.seen_words),
+                             .overlaps = true};
     launch("tile_attention", detail::tile_attention<NumberT, dim, row_groups>, shape, stream, a);
   }
 
@@ -178,6 +180,7 @@ class tree_attention {
       warps /= 2;
     shape.threads = static_cast<unsigned>(32 * warps);
     shape.shared_bytes = sizes::shared_bytes(warps);
+    shape.overlaps = true;
     launch("path_attention", detail::path_attention<NumberT, dim>, shape, stream, a);
   }
 
@@ -185,7 +188,8 @@ class tree_attention {
     const launch_shape shape{.grid = dim3(blocks_for(a.batch.n_rows * shape_.n_heads, detail::plain_attention_warps),
                                           static_cast<unsigned>(a.n_splits)),
                              .threads = 32 * detail::plain_attention_warps,
-                             .shared_bytes = detail::plain_attention_shared_bytes};
+                             .shared_bytes = detail::plain_attention_shared_bytes,
+                             .overlaps = true};
     launch("plain_attention", detail::plain_attention<NumberT>, shape, stream, a);
   }
 

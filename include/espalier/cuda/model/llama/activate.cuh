@@ -7,6 +7,8 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/ptx.cuh"
+#include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 
 namespace espalier::cuda::detail {
@@ -21,6 +23,8 @@ struct activate_job {
   NumberT* out = nullptr;
   std::int32_t width = 0;
   bool has_gate = true;
+  read_ahead next{};  // asked for by blocks beyond those of rows
+  std::int32_t n = 0;
 };
 
 inline constexpr int activate_threads = 256;
@@ -35,6 +39,10 @@ __device__ inline float gelu(float x) {
 
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
+  const auto n = static_cast<unsigned>(job.n);
+  if (blockIdx.x >= n) job.next.ask((blockIdx.x - n) * gridDim.y + blockIdx.y, (gridDim.x - n) * gridDim.y);
+  ptx::await_previous();
+  if (blockIdx.x >= n) return;
   const std::int32_t i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x) * RunT;
   if (i >= job.width) return;
   const std::int32_t up_at = job.has_gate ? job.width : 0;
@@ -54,13 +62,15 @@ ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
 }
 
 template <class NumberT>
-void activate(const activate_job<NumberT>& job, int n, cudaStream_t stream) {
+void activate(activate_job<NumberT> job, int n, cudaStream_t stream) {
   if (n == 0) return;
+  job.n = n;
   with_run_of(job.width, [&](auto run) {
     constexpr int per_block = activate_threads * run.value;
+    const auto of_width = static_cast<unsigned>((job.width + per_block - 1) / per_block);
+    const unsigned others = (job.next.blocks() + of_width - 1) / of_width;
     launch("activate_rows", activate_rows<NumberT, run.value>,
-           {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>((job.width + per_block - 1) / per_block)),
-            .threads = activate_threads},
+           {.grid = dim3(static_cast<unsigned>(n) + others, of_width), .threads = activate_threads, .overlaps = true},
            stream, job);
   });
 }

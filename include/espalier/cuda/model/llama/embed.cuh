@@ -8,6 +8,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 
 namespace espalier::cuda::detail {
@@ -29,6 +30,7 @@ inline constexpr int embed_threads = 256;
 // One block a row.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void embed_rows(embed_job<NumberT> job) {
+  ptx::allow_next();
   const token_id token = job.tokens[blockIdx.x];
   const bool known = token >= 0 && token < job.vocab;
   const NumberT* from = job.table + static_cast<std::int64_t>(known ? token : 0) * job.width;

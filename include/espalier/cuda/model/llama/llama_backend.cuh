@@ -19,6 +19,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
@@ -42,9 +43,12 @@ struct llama_options {
   int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law below
+  int read_ahead_bytes = -1;         //!< of the next product's weights, asked for by the kernel before it; -1: a
+                                     //!< quarter of the second-level cache; nothing before compute capability 9.0
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"read_ahead_bytes", &llama_options::read_ahead_bytes, "of the next product's weights", -1, 1 << 30});
     see(option{"max_context", &llama_options::max_context, "slots of a sequence of the cache", 0, 1 << 26});
   }
 };
@@ -62,6 +66,10 @@ struct llama_options {
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
+//! Own kernels begin while the one before them ends, on compute capability 9.0 and later; cuBLASLt's products begin
+//! after all before them. Those kernels leave memory idle, so they ask for the first columns of the next product's
+//! weights, which then wait in the second-level cache.
+//!
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel
 //!             residual: one a layer fewer; one more where the last layer is among hidden_layers, or attention divides
 //!             the context). Products run for the least planned number of rows that holds the batch: those of
@@ -99,6 +107,7 @@ class llama_backend {
         max_rows_(require_options(options).max_rows),
         max_positions_(checked_positions(options, config)),
         hidden_layers_(options.hidden_layers),
+        read_ahead_bytes_(checked_read_ahead(options)),
         rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
         attention_(make_attention(config, options)),
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
@@ -182,6 +191,29 @@ class llama_backend {
     return AttentionT(shape);
   }
 
+  // How much of the second-level cache is filled beforehand. The rest is left to what is there already.
+  static std::size_t checked_read_ahead(const llama_options& options) {
+    if (options.read_ahead_bytes >= 0) return static_cast<std::size_t>(options.read_ahead_bytes);
+    int device = 0, major = 0, cache = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    require(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
+    return major >= 9 ? static_cast<std::size_t>(cache) / 4 : 0;
+  }
+
+  read_ahead next(const NumberT* matrix, int outputs, int inputs) const {
+    return read_ahead::of(matrix, static_cast<std::size_t>(outputs), sizeof(NumberT) * static_cast<std::size_t>(inputs),
+                          read_ahead_bytes_);
+  }
+
+  // Attention reads the context in between: what it leaves no room for is not asked for.
+  read_ahead next_after_attention(const layer_type& layer, const forward_batch_view& batch) const {
+    const std::size_t context =
+        2 * sizeof(NumberT) * static_cast<std::size_t>(config_.kv_size()) * static_cast<std::size_t>(batch.max_context);
+    if (context > 2 * read_ahead_bytes_) return {};
+    return next(layer.attention_out.matrix, config_.hidden_size, config_.query_size());
+  }
+
   void make_persistent() {
     if (!pass_type::fits(config_, max_rows_)) return;
     persistent_.emplace(config_, *weights_, rotary_, max_positions_,
@@ -238,14 +270,17 @@ class llama_backend {
   }
 
   void run_layers(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
-    const int rows = products_.planned(batch.n_rows);
+    const int rows = products_.planned(batch.n_rows), hidden = config_.hidden_size;
+    const int wide = (config_.gated_mlp ? 2 : 1) * config_.intermediate_size;
     detail::embed<NumberT>({batch.tokens, weights_->embedding, config_.vocab_size, config_.hidden_size, stream_},
                            batch.n_rows, stream);
     job_type job = fresh_job();
     for (int i = 0; i < config_.n_layers; ++i) {
       const layer_type& layer = weights_->layers[static_cast<std::size_t>(i)];
+      const auto& first = config_.gated_mlp ? layer.gate : layer.up;
       job.norms[0] = {layer.attention_norm.scale, layer.attention_norm.bias, normed_};
       if (config_.parallel_residual) job.norms[1] = {layer.mlp_norm.scale, layer.mlp_norm.bias, mlp_normed_};
+      job.next = next(layer.query_key_value.matrix, config_.query_size() + 2 * config_.kv_size(), hidden);
       detail::normalise(job, batch.n_rows, stream);
       job = fresh_job();
 
@@ -257,14 +292,15 @@ class llama_backend {
       add_later(job, layer.attention_out.bias);
       if (!config_.parallel_residual) {
         job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, normed_};
+        job.next = next(first.matrix, wide, hidden);
         detail::normalise(job, batch.n_rows, stream);
         job = fresh_job();
       }
 
-      const auto& first = config_.gated_mlp ? layer.gate : layer.up;
       products_.multiply(gate_up_, first.matrix, config_.parallel_residual ? mlp_normed_ : normed_, wide_, rows,
                          stream);
-      detail::activate<NumberT>({wide_, first.bias, activated_, config_.intermediate_size, config_.gated_mlp},
+      detail::activate<NumberT>({wide_, first.bias, activated_, config_.intermediate_size, config_.gated_mlp,
+                                 next(layer.down.matrix, hidden, config_.intermediate_size)},
                                 batch.n_rows, stream);
       products_.multiply(down_, layer.down.matrix, activated_, stream_, rows, stream);
       add_later(job, layer.down.bias);
@@ -304,6 +340,7 @@ class llama_backend {
     job.rotary_dims = config_.rotary_dims;
     job.max_positions = max_positions_;
     job.layer = index;
+    job.next = next_after_attention(layer, batch);
     detail::rotate(job, kv, batch, stream);
   }
 
@@ -317,6 +354,7 @@ class llama_backend {
     job.settles = false;
     job.rows = batch.outputs;
     job.norms[0] = {weights_->final_norm.scale, weights_->final_norm.bias, normed_};
+    job.next = next(weights_->head.matrix, config_.vocab_size, config_.hidden_size);
     detail::normalise(job, batch.n_outputs, stream);
     products_.multiply(head_, weights_->head.matrix, normed_, logits_, products_.planned(batch.n_outputs), stream);
   }
@@ -326,6 +364,7 @@ class llama_backend {
   int max_rows_;
   int max_positions_;
   std::vector<int> hidden_layers_;
+  std::size_t read_ahead_bytes_;
   detail::rotary_table rotary_;
   AttentionT attention_;
   matrix_products products_;

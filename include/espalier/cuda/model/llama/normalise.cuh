@@ -8,6 +8,8 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/ptx.cuh"
+#include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 
@@ -33,7 +35,9 @@ struct normalise_job {
   const std::int32_t* rows =
       nullptr;  // [n] which row out[i] is of, -1: of none; null: row i. With it, nothing but out is written
   std::int32_t width = 0;
+  std::int32_t n = 0;  // blocks beyond these ask for `next`
   float epsilon = 0;
+  read_ahead next{};
 };
 
 inline constexpr int normalise_threads = 256;
@@ -55,15 +59,26 @@ __device__ inline float block_sum(normalise_memory& memory, float value) {
   return all;
 }
 
-// One block a row.
+// One block a row. A thread keeps what it reads of it, up to a width of 8 runs a thread.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
+  if (blockIdx.x >= static_cast<unsigned>(job.n)) {
+    job.next.ask(blockIdx.x - static_cast<unsigned>(job.n), gridDim.x - static_cast<unsigned>(job.n));
+    ptx::await_previous();
+    return;
+  }
+  ptx::await_previous();
   auto& memory = *reinterpret_cast<normalise_memory*>(shared_memory());
   const std::int32_t row = job.rows != nullptr ? job.rows[blockIdx.x] : static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t from = static_cast<std::int64_t>(row) * job.width,
                      to = static_cast<std::int64_t>(blockIdx.x) * job.width;
   const std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * RunT;
   constexpr std::int32_t step = normalise_threads * RunT;
+  if (row < 0) {
+    for (std::int32_t i = first; i < job.width; i += step)
+      store_run<RunT>(job.norms[0].out + to + i, number_run<NumberT, RunT>{});
+    return;
+  }
   const auto value = [&](std::int32_t i) {
     number_run<float, RunT> run = load_run<RunT>(job.stream + from + i);
     for (const float* added : job.added) {
@@ -72,32 +87,41 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
     }
     return run;
   };
-  if (row < 0) {
-    for (std::int32_t i = first; i < job.width; i += step)
-      store_run<RunT>(job.norms[0].out + to + i, number_run<NumberT, RunT>{});
-    return;
+  constexpr int n_kept = 8;
+  number_run<float, RunT> kept[n_kept];
+  ESPALIER_UNROLL
+  for (int j = 0; j < n_kept; ++j) {
+    const std::int32_t i = first + j * step;
+    if (i < job.width) kept[j] = value(i);
   }
+  // Calls visit(i, run) for the thread's runs, in order.
+  const auto each = [&](const auto& visit) {
+    ESPALIER_UNROLL
+    for (int j = 0; j < n_kept; ++j) {
+      const std::int32_t i = first + j * step;
+      if (i < job.width) visit(i, kept[j]);
+    }
+    for (std::int32_t i = first + n_kept * step; i < job.width; i += step)
+      visit(i, value(i));
+  };
   float mean = 0.0F, factor = 0.0F;
   if (job.norms[0].scale != nullptr) {
     if (job.norms[0].bias != nullptr) {
       float total = 0.0F;
-      for (std::int32_t i = first; i < job.width; i += step) {
-        const auto run = value(i);
+      each([&](std::int32_t, const auto& run) {
         for (int k = 0; k < RunT; ++k)
           total += run.at[k];
-      }
+      });
       mean = block_sum(memory, total) / static_cast<float>(job.width);
     }
     float squares = 0.0F;
-    for (std::int32_t i = first; i < job.width; i += step) {
-      const auto run = value(i);
+    each([&](std::int32_t, const auto& run) {
       for (int k = 0; k < RunT; ++k)
         squares += (run.at[k] - mean) * (run.at[k] - mean);
-    }
+    });
     factor = 1.0F / sqrtf(block_sum(memory, squares) / static_cast<float>(job.width) + job.epsilon);
   }
-  for (std::int32_t i = first; i < job.width; i += step) {
-    const auto run = value(i);
+  each([&](std::int32_t i, const auto& run) {
     if (job.settles) store_run<RunT>(job.stream + from + i, run);
     if (job.keep != nullptr) store_run<RunT>(job.keep + from + i, run);
     for (const auto& norm : job.norms) {
@@ -109,15 +133,19 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
       }
       store_run<RunT>(norm.out + to + i, out);
     }
-  }
+  });
 }
 
 template <class NumberT>
-void normalise(const normalise_job<NumberT>& job, int n, cudaStream_t stream) {
+void normalise(normalise_job<NumberT> job, int n, cudaStream_t stream) {
   if (n == 0) return;
+  job.n = n;
   with_run_of(job.width, [&](auto run) {
     launch("normalise_rows", normalise_rows<NumberT, run.value>,
-           {.grid = static_cast<unsigned>(n), .threads = normalise_threads, .shared_bytes = sizeof(normalise_memory)},
+           {.grid = static_cast<unsigned>(n) + job.next.blocks(),
+            .threads = normalise_threads,
+            .shared_bytes = sizeof(normalise_memory),
+            .overlaps = true},
            stream, job);
   });
 }

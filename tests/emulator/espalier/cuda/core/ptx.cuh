@@ -185,4 +185,20 @@ inline float exp2_approximate(float x) {
   return y < 1.17549435e-38F ? 0.0F : y;
 }
 
+inline void await_previous() {
+  cudaGridDependencySynchronize();
+}
+
+inline void allow_next() {
+  cudaTriggerProgrammaticLaunchCompletion();
+}
+
+//! Reads where it begins and ends: what lies outside an allocation is found as any other read is.
+inline void ask_for(const void* memory, std::uint32_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0 || bytes % 16 != 0 || bytes == 0)
+    ::emulator::detail::stop("%u bytes are asked for that are not aligned", bytes);
+  const volatile auto* const at = static_cast<const volatile unsigned char*>(memory);
+  (void)at[0], (void)at[bytes - 1];
+}
+
 }  // namespace espalier::cuda::ptx

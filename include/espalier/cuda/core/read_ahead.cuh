@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/cuda/core/ptx.cuh"
+
+namespace espalier::cuda {
+
+//! The beginnings of the rows of a matrix that a later kernel reads and nobody writes: thread blocks of an earlier one,
+//! which leaves most of the device idle, ask for them to be brought into the second-level cache. Nothing is computed
+//! with them there, so no bit depends on it.
+//!
+//! The blocks of a product begin with the first columns of their rows, and so with these.
+struct read_ahead {
+  const void* matrix = nullptr;
+  std::int64_t row_bytes = 0;
+  std::uint32_t piece_bytes = 0;  //!< of each row, a multiple of 16
+  std::uint32_t n_rows = 0;       //!< 0: nothing
+
+  static constexpr std::uint32_t rows_a_block = 48;
+  static constexpr std::uint32_t most_blocks = 128;  // one for almost every multiprocessor
+
+  //! So many bytes of a matrix that lies row by row, or less. Nothing where its rows are not aligned to 16 bytes, or
+  //! where what each row gets is less than a line of the cache.
+  static read_ahead of(const void* matrix, std::size_t n_rows, std::size_t row_bytes, std::size_t most_bytes) {
+    if (row_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(matrix) % 16 != 0) return {};
+    const std::size_t piece = std::min(row_bytes, most_bytes / std::max<std::size_t>(n_rows, 1)) / 128 * 128;
+    if (piece == 0) return {};
+    return {matrix, static_cast<std::int64_t>(row_bytes), static_cast<std::uint32_t>(piece),
+            static_cast<std::uint32_t>(n_rows)};
+  }
+
+  //! Thread blocks that ask for all of it.
+  unsigned blocks() const { return std::min((n_rows + rows_a_block - 1) / rows_a_block, most_blocks); }
+
+  //! The share of one of n blocks.
+  __device__ void ask(unsigned block, unsigned n_blocks) const {
+    for (std::uint32_t row = threadIdx.x * n_blocks + block; row < n_rows; row += n_blocks * blockDim.x)
+      ptx::ask_for(static_cast<const unsigned char*>(matrix) + row * row_bytes, piece_bytes);
+  }
+};
+
+}  // namespace espalier::cuda
