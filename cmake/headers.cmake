@@ -476,9 +476,12 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/dynatree.cuh
   include/espalier/cuda/tree_policy/dyspec_greedy.cuh
   include/espalier/cuda/tree_policy/dyspec_threshold.cuh
+  include/espalier/cuda/tree_policy/fixed.cuh
   include/espalier/cuda/tree_policy/growth/append_draws.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh
   include/espalier/cuda/tree_policy/growth/grow_level.cuh
+  include/espalier/cuda/tree_policy/growth/rule_step.cuh
+  include/espalier/cuda/tree_policy/growth/set_value.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh
   include/espalier/cuda/tree_policy/plain.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh

@@ -24,12 +24,14 @@ TEST_CASE("Parts on the device take and refuse the options that the host's do") 
         (void)gpu::make_on_device(changed);
       };
       check_ranges(part.options, build, [](auto& highest) {
-        if constexpr (std::is_same_v<typename PartT::options_type, dynatree_options>) highest.budget = 1024;
+        using options_type = typename PartT::options_type;
+        if constexpr (std::is_same_v<options_type, dynatree_options> || std::is_same_v<options_type, fixed_options>)
+          highest.budget = 1024;
       });
       ++parts;
     }
   });
-  CHECK(parts == 10);
+  CHECK(parts == 11);
   check_ranges(sampling_options{}, [](const sampling_options& options) { gpu::sampler<float> sampler(options); });
   CHECK(message_of<option_error>([] { gpu::dynatree({.budget = 1025}); }) ==
         "option budget on the device is 1025, but must lie between 2 and 1024.");

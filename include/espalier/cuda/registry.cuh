@@ -9,6 +9,7 @@
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/dyspec_greedy.cuh"
 #include "espalier/cuda/tree_policy/dyspec_threshold.cuh"
+#include "espalier/cuda/tree_policy/fixed.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
@@ -27,6 +28,7 @@ std::type_identity<iid_paths> device_form(std::type_identity<espalier::iid_paths
 std::type_identity<delayed> device_form(std::type_identity<espalier::delayed>);
 std::type_identity<dyspec_greedy> device_form(std::type_identity<espalier::dyspec_greedy>);
 std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dyspec_threshold>);
+std::type_identity<fixed> device_form(std::type_identity<espalier::fixed>);
 std::type_identity<dynatree> device_form(std::type_identity<espalier::dynatree>);
 std::type_identity<best_first> device_form(std::type_identity<espalier::best_first>);
 

@@ -11,9 +11,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
-#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/tree_writer.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -22,6 +20,8 @@
 #include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
+#include "espalier/cuda/tree_policy/growth/rule_step.cuh"
+#include "espalier/cuda/tree_policy/growth/set_value.cuh"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dynatree/dynatree_rule.hpp"
 
@@ -29,49 +29,12 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A level of dynatree, for grow_level. Shapes: rule [places]; children by place, of n_asked nodes each
-struct dynatree_step {
-  child_lists children;
-  const dynatree_rule* rule;
-  std::int32_t n_asked;
-
-  __device__ dynatree_step of(std::int32_t place) const {
-    dynatree_step own = *this;
-    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n_asked * children.k;
-    own.children.tokens += first;
-    own.children.probabilities += first;
-    own.children.log_probs += first;
-    own.rule += place;
-    return own;
-  }
-
-  __device__ std::int32_t n_draws(std::int32_t entry, node_id) const {
-    const std::ptrdiff_t list = static_cast<std::ptrdiff_t>(entry) * children.k;
-    if (children.tokens[list] < 0) return 0;
-    const std::int32_t breadth = rule->breadth(static_cast<double>(children.probabilities[list]));
-    std::int32_t n = 1;
-    while (n < breadth && n < children.k && children.tokens[list + n] >= 0)
-      ++n;
-    return n;
-  }
-  __device__ std::int32_t budget() const { return rule->budget(); }
-  __device__ bool expands(const tree_writer& tree, node_id node, std::ptrdiff_t) const {
-    return rule->expands(tree.depth[node], tree.path_log_prob[node]);
-  }
-  __device__ void ask(node_id, std::ptrdiff_t) const {}
-};
-
 template <class RuleT>
 ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, RuleT* rules) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const verdict decision = decisions[here.place];
   if (decision.token >= 0) rules[here.place].observe(here.tree.depth[decision.accepted]);
-}
-
-template <class RuleT>
-ESPALIER_KERNEL void reset_rule(RuleT* rule, RuleT fresh) {
-  *rule = fresh;
 }
 
 }  // namespace detail
@@ -120,7 +83,7 @@ class dynatree {
     const node_list asked = wanted();
     top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
     ++depth_;
-    detail::launch_level(texts, detail::dynatree_step{best, rules_.data(), asked.n}, asked,
+    detail::launch_level(texts, detail::rule_step<dynatree_rule>{best, rules_.data(), asked.n}, asked,
                          {asked_.data(), wanted().n, widest_}, stream);
     return wanted();
   }
@@ -132,7 +95,7 @@ class dynatree {
   }
 
   void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("reset_rule", detail::reset_rule<dynatree_rule>, {}, stream, rules_.data() + place, dynatree_rule(options_));
+    launch("set_value", detail::set_value<dynatree_rule>, {}, stream, rules_.data() + place, dynatree_rule(options_));
   }
 
   std::size_t learnt_bytes() const { return sizeof(dynatree_rule); }
@@ -158,15 +121,11 @@ class dynatree {
     return {asked_.data(), width(depth_), widest_};
   }
 
-  // Nodes of this depth that may be asked about. The levels above have one node at least, and each node asked about
-  // adds one.
+  // Nodes of this depth that may be asked about. The root has one child.
   std::int32_t width(std::int32_t depth) const {
     if (depth == 0) return 1;
-    const std::int32_t most = depth > options_.max_depth ? 0 : (options_.budget - depth + 1) / 2;
-    std::int32_t n = 1;
-    for (std::int32_t d = 1; d < depth && n < most; ++d)
-      n *= options_.max_breadth;
-    return n < most ? n : most;
+    if (depth > options_.max_depth) return 0;
+    return detail::level_width(depth, depth - 1, options_.max_breadth, options_.budget);
   }
 
   dynatree_options options_;

@@ -30,6 +30,7 @@
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/draw_queue.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
+#include "espalier/cuda/tree_policy/growth/set_value.cuh"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/tree_policy/dyspec_threshold.hpp"
@@ -117,11 +118,6 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   if (who.rank() == 0) step.nodes.push(u, reach > 0 ? reach : -1);
 }
 
-template <class OptionsT>
-ESPALIER_KERNEL void set_options(OptionsT* to, OptionsT options) {
-  *to = options;
-}
-
 }  // namespace detail
 
 //! espalier::dyspec_threshold on the device, filled or not: the same tree from the same rows and random numbers.
@@ -163,8 +159,7 @@ class dyspec_threshold {
 
   //! A text begins with the policy's own options.
   void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("set_options", detail::set_options<dyspec_threshold_options>, {}, stream, by_place_.data() + place,
-           options_);
+    launch("set_value", detail::set_value<dyspec_threshold_options>, {}, stream, by_place_.data() + place, options_);
   }
 
   std::size_t learnt_bytes() const { return sizeof(dyspec_threshold_options); }

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
+#include "espalier/cuda/tree_policy/growth/grow_level.cuh"
+#include "espalier/cuda/tree_policy/growth/rule_step.cuh"
+#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/tree_policy/fixed.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// The options of a text, for rule_step.
+struct fixed_rule {
+  fixed_options options;
+
+  ESPALIER_HOST_DEVICE std::int32_t budget() const { return options.budget; }
+  ESPALIER_HOST_DEVICE std::int32_t breadth(double) const { return options.breadth; }
+  ESPALIER_HOST_DEVICE bool expands(std::int32_t depth, float) const { return depth < options.depth; }
+};
+
+}  // namespace detail
+
+//! espalier::fixed on the device: the same tree from the same rows.
+//!
+//! Complexity  for each of D levels: a draft pass with as many rows as the level may ask about (B to the power of its
+//!             depth, half of the budget at most), padding included; a launch that reads the rows that are there; a
+//!             launch of one block. No allocation after construction, no synchronisation
+//! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
+//! Source      as espalier::fixed
+class fixed {
+ public:
+  static constexpr regime sampling = regime::deterministic;
+
+  explicit fixed(fixed_options options = {}) : options_(require_options(options)) {
+    require_option("budget on the device", options.budget, 2, detail::level_draws);
+    for (std::int32_t depth = 0; depth < options.depth; ++depth)
+      widest_ = width(depth) > widest_ ? width(depth) : widest_;
+    reserve(1);
+  }
+
+  std::int32_t max_nodes() const { return options_.budget; }
+
+  void reserve(std::int32_t max_texts) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    rules_ = device_array<detail::fixed_rule>(
+        std::span<const detail::fixed_rule>(std::vector<detail::fixed_rule>(texts, {options_})));
+    asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
+    tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.breadth));
+    probabilities_ = device_array<float>(tokens_.size());
+    log_probs_ = device_array<float>(tokens_.size());
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
+    depth_ = 0;
+    return wanted();
+  }
+
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
+    const child_lists best{.tokens = tokens_.data(),
+                           .probabilities = probabilities_.data(),
+                           .log_probs = log_probs_.data(),
+                           .k = options_.breadth};
+    const node_list asked = wanted();
+    top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
+    ++depth_;
+    detail::launch_level(texts, detail::rule_step<detail::fixed_rule>{best, rules_.data(), asked.n}, asked,
+                         {asked_.data(), wanted().n, widest_}, stream);
+    return wanted();
+  }
+
+  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
+
+  //! A text begins with the policy's own options.
+  void reset(std::int32_t place, cudaStream_t stream) const {
+    launch("set_value", detail::set_value<detail::fixed_rule>, {}, stream, rules_.data() + place, {options_});
+  }
+
+  std::size_t learnt_bytes() const { return sizeof(detail::fixed_rule); }
+  std::byte* learnt() const { return reinterpret_cast<std::byte*>(rules_.data()); }
+
+  using options_type = fixed_options;
+  //! What a text begins with that has other options, with which trees are no larger.
+  //!
+  //! Errors      option_error for options out of range, or beyond the policy's
+  std::vector<std::byte> learnt_with(const fixed_options& options) const {
+    const detail::fixed_rule rule{require_options(options)};
+    require_option("budget of a text", options.budget, 2, options_.budget);
+    require_option("depth of a text", options.depth, 1, options_.depth);
+    require_option("breadth of a text", options.breadth, 1, options_.breadth);
+    const auto bytes = std::as_bytes(std::span(&rule, 1));
+    return {bytes.begin(), bytes.end()};
+  }
+
+ private:
+  node_list wanted() const {
+    if (depth_ == 0) return {root_.data(), 1, 0};
+    return {asked_.data(), width(depth_), widest_};
+  }
+
+  // Nodes of this depth that may be asked about.
+  std::int32_t width(std::int32_t depth) const {
+    if (depth >= options_.depth) return 0;
+    return detail::level_width(depth, depth, options_.breadth, options_.budget);
+  }
+
+  fixed_options options_;
+  std::int32_t widest_ = 1;  // nodes asked about at once
+  std::int32_t depth_ = 0;
+  device_array<node_id> root_{std::span(&root_node, 1)};
+  device_array<detail::fixed_rule> rules_;  // [texts]
+  device_array<node_id> asked_;             // [texts][widest]
+  device_array<token_id> tokens_;           // [texts][nodes asked about][breadth]
+  device_array<float> probabilities_;
+  device_array<float> log_probs_;
+};
+
+}  // namespace espalier::cuda
