@@ -25,7 +25,8 @@ espalier_cuda_sources(tree_policy
   tree_policy/dyspec_greedy.cu
   tree_policy/dyspec_threshold.cu
   tree_policy/fixed.cu
-  tree_policy/growth/append_draws.cu)
+  tree_policy/growth/append_draws.cu
+  tree_policy/specinfer_static.cu)
 espalier_cuda_sources(attention model/attention/batch_invariant.cu model/attention/tree_attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
   model/llama/matrix_products.cu model/llama/persistent_pass.cu drafter/block_diffusion.cu)

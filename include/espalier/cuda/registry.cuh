@@ -13,6 +13,7 @@
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
+#include "espalier/cuda/tree_policy/specinfer_static.cuh"
 #include "espalier/registry.hpp"
 
 namespace espalier::cuda {
@@ -25,6 +26,7 @@ std::type_identity<plain> device_form(std::type_identity<espalier::plain>);
 std::type_identity<chain> device_form(std::type_identity<espalier::chain>);
 std::type_identity<sampled_chain> device_form(std::type_identity<espalier::sampled_chain>);
 std::type_identity<iid_paths> device_form(std::type_identity<espalier::iid_paths>);
+std::type_identity<specinfer_static> device_form(std::type_identity<espalier::specinfer_static>);
 std::type_identity<delayed> device_form(std::type_identity<espalier::delayed>);
 std::type_identity<dyspec_greedy> device_form(std::type_identity<espalier::dyspec_greedy>);
 std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dyspec_threshold>);

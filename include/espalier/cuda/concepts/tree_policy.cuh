@@ -48,7 +48,8 @@ auto answer_of(DrafterT& drafter) {
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
 //!   asked is no_node. The root is asked about in a full tree, too. Nothing synchronises or allocates
 //! Models
-//!   plain, chain, sampled_chain, iid_paths, delayed, best_first, fixed, dynatree, dyspec_greedy, dyspec_threshold
+//!   plain, chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, fixed, dynatree,
+//!   dyspec_greedy, dyspec_threshold
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
     requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter, const verdict* decisions, std::int32_t n,
