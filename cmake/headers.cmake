@@ -468,6 +468,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/drafter/autoregressive/draft_batch.cuh
   include/espalier/cuda/drafter/block_diffusion.cuh
   include/espalier/cuda/drafter/no_drafter.cuh
+  include/espalier/cuda/tree_policy/adaptive_chain.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_lists.cuh

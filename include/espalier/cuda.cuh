@@ -103,6 +103,7 @@
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
+#include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_levels.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_lists.cuh"

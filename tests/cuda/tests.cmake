@@ -18,6 +18,7 @@ espalier_cuda_sources(sampling
   sampling/top_tokens.cu)
 espalier_cuda_sources(tree_policy
   registry.cu
+  tree_policy/adaptive_chain.cu
   tree_policy/best_first.cu
   tree_policy/chain.cu
   tree_policy/delayed.cu

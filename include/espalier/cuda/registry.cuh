@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
 #include "espalier/cuda/tree_policy/delayed.cuh"
@@ -24,6 +25,7 @@ namespace detail {
 std::type_identity<void> device_form(...);
 std::type_identity<plain> device_form(std::type_identity<espalier::plain>);
 std::type_identity<chain> device_form(std::type_identity<espalier::chain>);
+std::type_identity<adaptive_chain> device_form(std::type_identity<espalier::adaptive_chain>);
 std::type_identity<sampled_chain> device_form(std::type_identity<espalier::sampled_chain>);
 std::type_identity<iid_paths> device_form(std::type_identity<espalier::iid_paths>);
 std::type_identity<specinfer_static> device_form(std::type_identity<espalier::specinfer_static>);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -27,6 +27,12 @@ struct adaptive_chain_options {
     see(option{"max_length", &self::max_length, "drafted tokens a round at most", 1, 1024});
     see(option{"length", &self::length, "drafted tokens of the first round", 1, &self::max_length});
     see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
+  }
+
+  //! Of the round after one of this length.
+  ESPALIER_HOST_DEVICE std::int32_t next_length(std::int32_t now, bool all_accepted) const {
+    if (all_accepted) return now + 2 < max_length ? now + 2 : max_length;
+    return now > 1 ? now - 1 : 1;
   }
 };
 
@@ -86,8 +92,7 @@ class adaptive_chain {
 
   void observe(tree_view tree, verdict v) {
     if (drafted_ == 0) return;
-    const bool all = tree.depth[v.accepted] >= drafted_;
-    length_ = all ? (std::min)(length_ + 2, options_.max_length) : (std::max)(length_ - 1, std::int32_t{1});
+    length_ = options_.next_length(length_, tree.depth[v.accepted] >= drafted_);
   }
 
  private:

@@ -48,7 +48,7 @@ auto answer_of(DrafterT& drafter) {
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
 //!   asked is no_node. The root is asked about in a full tree, too. Nothing synchronises or allocates
 //! Models
-//!   plain, chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, fixed, dynatree,
+//!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, fixed, dynatree,
 //!   dyspec_greedy, dyspec_threshold
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
@@ -74,7 +74,7 @@ concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStre
 //!   learnt_bytes() -> size_t   of a text, a multiple of 4
 //!   learnt() -> byte*          on the device, [places][learnt_bytes()]: values without addresses
 //! Models
-//!   fixed, dynatree, dyspec_threshold
+//!   adaptive_chain, fixed, dynatree, dyspec_threshold
 template <class PolicyT>
 concept LearningPolicy = requires(const PolicyT& policy) {
   { policy.learnt_bytes() } -> std::convertible_to<std::size_t>;
@@ -86,7 +86,7 @@ concept LearningPolicy = requires(const PolicyT& policy) {
 //!
 //! Errors      option_error for options that launches are not made for: trees must be no larger than with the policy's
 //! Models
-//!   fixed, dynatree, dyspec_threshold
+//!   adaptive_chain, fixed, dynatree, dyspec_threshold
 template <class PolicyT>
 concept TextwisePolicy = LearningPolicy<PolicyT> &&
     requires(const PolicyT& policy, const typename PolicyT::options_type& options) {

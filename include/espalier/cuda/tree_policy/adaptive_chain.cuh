@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
+#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/tree_policy/adaptive_chain.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+// What an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted tokens up to it.
+struct adaptive_length {
+  adaptive_chain_options options;
+  std::int32_t length;  // drafted tokens of the next round at most
+};
+
+// One thread a lane: the most probable token after the node asked about, which is asked about next unless it is the
+// last one.
+//
+// Shapes: tokens, probabilities, log_probs, by_place, next [places]
+template <class LengthT>
+ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_lists best, const LengthT* by_place,
+                                       node_id* next) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const LengthT own = by_place[here.place];
+  node_id u = *asked.of(here.place);
+  if (u != no_node) {
+    const float log_prob = best.log_probs[here.place];
+    u = log_prob >= -FLT_MAX ? here.tree.append(u, best.tokens[here.place], log_prob) : no_node;
+  }
+  const bool goes_on = u != no_node && !here.tree.full() && here.tree.depth[u] < own.length &&
+                       static_cast<double>(best.probabilities[here.place]) >= own.options.confidence;
+  next[here.place] = goes_on ? u : no_node;
+}
+
+// One thread a lane. Shapes: decisions, by_place [places]
+template <class LengthT>
+ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, LengthT* by_place) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const verdict decision = decisions[here.place];
+  const std::int32_t drafted = here.tree.size->n_nodes - 1;
+  if (decision.token < 0 || drafted == 0) return;
+  LengthT& own = by_place[here.place];
+  own.length = own.options.next_length(own.length, here.tree.depth[decision.accepted] >= drafted);
+}
+
+}  // namespace detail
+
+//! espalier::adaptive_chain on the device: the same chain from the same rows.
+//!
+//! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of one
+//!             thread: a captured graph runs the passes that nobody needs, too, so that max_length should be little more
+//!             than is drafted. No allocation after reserve, no synchronisation
+//! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it counts
+//! Errors      option_error for options out of range
+//! Source      as espalier::adaptive_chain
+class adaptive_chain {
+ public:
+  static constexpr regime sampling = regime::deterministic;
+
+  explicit adaptive_chain(adaptive_chain_options options = {}) : options_(require_options(options)) { reserve(1); }
+
+  std::int32_t max_nodes() const { return options_.max_length; }
+
+  void reserve(std::int32_t max_texts) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    last_ = device_array<node_id>(texts);
+    tokens_ = device_array<token_id>(texts);
+    probabilities_ = device_array<float>(texts);
+    log_probs_ = device_array<float>(texts);
+    by_place_ = device_array<detail::adaptive_length>(
+        std::span<const detail::adaptive_length>(std::vector<detail::adaptive_length>(texts, first_of(options_))));
+  }
+
+  node_list begin(const text_batch&, cudaStream_t) {
+    step_ = 0;
+    return wanted();
+  }
+
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
+    const child_lists best{
+        .tokens = tokens_.data(), .probabilities = probabilities_.data(), .log_probs = log_probs_.data(), .k = 1};
+    top_children(rows.rows.vocab).find(texts, rows, wanted(), best, stream);
+    launch("append_while_sure", detail::append_while_sure<detail::adaptive_length>, {.grid = texts.lanes()}, stream,
+           texts, wanted(), best, by_place_.data(), last_.data());
+    ++step_;
+    return wanted();
+  }
+
+  void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
+    launch("observe_length", detail::observe_length<detail::adaptive_length>, {.grid = texts.lanes()}, stream, texts,
+           decisions, by_place_.data());
+  }
+
+  //! A text begins with the policy's own options, and their length.
+  void reset(std::int32_t place, cudaStream_t stream) const {
+    launch("set_value", detail::set_value<detail::adaptive_length>, {}, stream, by_place_.data() + place,
+           first_of(options_));
+  }
+
+  std::size_t learnt_bytes() const { return sizeof(detail::adaptive_length); }
+  std::byte* learnt() const { return reinterpret_cast<std::byte*>(by_place_.data()); }
+
+  using options_type = adaptive_chain_options;
+  //! What a text begins with that has other options, with which chains are no longer.
+  //!
+  //! Errors      option_error for options out of range, or beyond the policy's
+  std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {
+    const detail::adaptive_length own = first_of(require_options(options));
+    require_option("max_length of a text", options.max_length, 1, options_.max_length);
+    const auto bytes = std::as_bytes(std::span(&own, 1));
+    return {bytes.begin(), bytes.end()};
+  }
+
+ private:
+  static detail::adaptive_length first_of(const adaptive_chain_options& options) { return {options, options.length}; }
+
+  node_list wanted() const {
+    const std::int32_t n = step_ < options_.max_length ? 1 : 0;
+    return step_ == 0 ? node_list{root_.data(), n, 0} : node_list{last_.data(), n, 1};
+  }
+
+  adaptive_chain_options options_;
+  std::int32_t step_ = 0;
+  device_array<node_id> root_{std::span(&root_node, 1)};
+  device_array<node_id> last_;     // [texts] drafted, as long as it is asked about
+  device_array<token_id> tokens_;  // [texts]
+  device_array<float> probabilities_;
+  device_array<float> log_probs_;
+  device_array<detail::adaptive_length> by_place_;  // [texts]
+};
+
+}  // namespace espalier::cuda
