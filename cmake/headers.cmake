@@ -436,6 +436,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/text.cuh
   include/espalier/cuda/core/text_batch.cuh
   include/espalier/cuda/core/text_rows.cuh
+  include/espalier/cuda/core/text_runs.cuh
   include/espalier/cuda/core/tree.cuh
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
@@ -468,6 +469,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/drafter/autoregressive/draft_batch.cuh
   include/espalier/cuda/drafter/block_diffusion.cuh
   include/espalier/cuda/drafter/no_drafter.cuh
+  include/espalier/cuda/drafter/prompt_lookup.cuh
   include/espalier/cuda/tree_policy/adaptive_chain.cuh
   include/espalier/cuda/tree_policy/best_first.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
@@ -479,6 +481,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/dyspec_threshold.cuh
   include/espalier/cuda/tree_policy/fixed.cuh
   include/espalier/cuda/tree_policy/growth/append_draws.cuh
+  include/espalier/cuda/tree_policy/growth/append_run.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh
   include/espalier/cuda/tree_policy/growth/grow_level.cuh
   include/espalier/cuda/tree_policy/growth/rule_step.cuh

@@ -14,6 +14,7 @@
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
@@ -86,13 +87,14 @@ constexpr bool grows_from() {
 }  // namespace
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
-  if (drafter != drafter_kind::model && drafter != drafter_kind::block)
-    throw usage_error("--device cuda drafts with --drafter model or block.");
+  if (drafter == drafter_kind::ngram)
+    throw usage_error("--device cuda drafts with --drafter model, block or prompt-lookup.");
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy = typename PartT::type;
-    const bool grows =
-        drafter == drafter_kind::block ? grows_from<policy, block_drafter>() : grows_from<policy, model_drafter>();
+    const bool grows = drafter == drafter_kind::block           ? grows_from<policy, block_drafter>()
+                       : drafter == drafter_kind::prompt_lookup ? grows_from<policy, cuda::prompt_lookup>()
+                                                                : grows_from<policy, model_drafter>();
     if (grows) names.emplace_back(part.name);
   });
   return names;
@@ -105,7 +107,8 @@ written_text write_on_device(const text_task& work) {
     using policy_type = typename PartT::type;
     if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
       auto grown = cuda::make_on_device(policy);
-      device_models& models = models_of(work.arguments.models.resolved(), (std::max)(grown.max_nodes() + 1, 64));
+      device_models& models =
+          models_of(work.arguments.models.resolved(), (std::max)(cuda::most_asked<model_drafter>(grown) + 1, 64));
       cache kv = models.make_cache(models.target);
       const auto write = [&](auto&& drafter) {
         found = true;
@@ -118,6 +121,9 @@ written_text write_on_device(const text_task& work) {
         write(cuda::no_drafter());
       } else if (work.arguments.drafter == drafter_kind::block) {
         if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
+      } else if (work.arguments.drafter == drafter_kind::prompt_lookup) {
+        if constexpr (grows_from<policy_type, cuda::prompt_lookup>())
+          write(cuda::prompt_lookup(work.arguments.prompt_lookup));
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
         cache draft_kv = models.make_cache(*models.draft);
         write(model_drafter(*models.draft, draft_kv, draft_sampling(work.arguments, work.method)));

@@ -84,8 +84,10 @@ std::vector<std::string> methods_for(const std::string& verifier) {
 std::vector<std::string> default_methods(const arguments& arguments) {
   if (arguments.compare) return methods_over(arguments.drafter, arguments.device);
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
-  // What suits models that come together is known; what suits others, passes tell that are measured.
-  if (is_sequence(arguments.drafter) || !arguments.models.draft.empty()) return {"cost-aware"};
+  // What suits models that come together is known; what suits others, passes tell that are measured, on the host.
+  const bool on_host = arguments.device == device_kind::cpu;
+  if (is_sequence(arguments.drafter)) return {on_host ? "cost-aware" : "chain"};
+  if (on_host && !arguments.models.draft.empty()) return {"cost-aware"};
   return {arguments.target.text.sampling.temperature > 0 ? "delayed" : "dynatree"};
 }
 

@@ -17,6 +17,7 @@ espalier_cuda_sources(sampling
   sampling/top_children.cu
   sampling/top_tokens.cu)
 espalier_cuda_sources(tree_policy
+  drafter/prompt_lookup.cu
   registry.cu
   tree_policy/adaptive_chain.cu
   tree_policy/best_first.cu

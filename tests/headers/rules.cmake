@@ -212,6 +212,7 @@ set(tested_elsewhere
   "cuda/decoder/text_processors.cu: cuda/concepts/processor.cuh cuda/core/row_changes.cuh"
   "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
     cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
+  "cuda/drafter/prompt_lookup.cu: cuda/core/text_runs.cuh cuda/tree_policy/growth/append_run.cuh"
   "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh
     cuda/interop/sglang_mask.cuh cuda/interop/sglang_tree.cuh cuda/interop/tensorrt_tree.cuh"
   "cuda/kv_store/stores.cu: cuda/concepts/kv_store.cuh cuda/kv_store/compaction.cuh cuda/kv_store/contiguous.cuh

@@ -16,12 +16,14 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "raises.hpp"
 
@@ -48,7 +50,7 @@ namespace {
 template <class PolicyT, class VerifierT>
 written device_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, bool replay = true) {
   auto grown = device::make_on_device(policy);
-  const std::int32_t rows = grown.max_nodes() + 2;
+  const std::int32_t rows = espalier_test::rows_for(grown);
   device_text_backend target(s.vocab, s.target_law, rows), draft(s.vocab, s.draft_law, rows);
   device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.draft_context);
   written text;
@@ -229,6 +231,42 @@ TEST_CASE("Trees from the marginals of a block are the same on host and device")
     compare(greedy());
   } else {
     compare(target_only());
+  }
+}
+
+TEST_CASE("Runs that are looked up in the text make the same text on host and device") {
+  const auto vocab = GENERATE(3, 12);
+  const auto greedily = GENERATE(true, false);
+  setting s;
+  s.vocab = vocab;
+  s.stop.max_tokens = 120;
+  s.prompt = {1, 2, 0, 1, 2};
+  s.options.text.seed = 5;
+  s.options.text.sampling.temperature = greedily ? 0.0F : 0.5F;
+  const prompt_lookup_options options{.capacity = 130};
+  const auto compare = [&](const auto& policy, const auto& verifier) {
+    text_backend target(s.vocab, target_model);
+    token_kv kv(s.context);
+    auto on_host = make_decoder(prompt_lookup(options), policy.make(), verifier, kv, target, s.options);
+    written expected;
+    expected.take(on_host, s);
+    device_text_backend device_target(s.vocab, target_model, 64);
+    auto on_device = device::make_decoder(device::prompt_lookup(options), device::make_on_device(policy), verifier,
+                                          device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
+    written text;
+    text.take(on_device, s);
+    CHECK(text == expected);
+    // What was drafted was worth something.
+    CHECK(text.rounds.size() < 120);
+  };
+  const part<chain, chain_options> run{"chain", "", {.length = 6}};
+  const part<adaptive_chain, adaptive_chain_options> adaptive{"adaptive-chain", "", {.length = 4, .max_length = 9}};
+  if (greedily) {
+    compare(run, greedy());
+    compare(adaptive, greedy());
+  } else {
+    compare(run, target_only());
+    compare(adaptive, target_only());
   }
 }
 

@@ -69,6 +69,15 @@ written host_text(const PolicyT& policy, const VerifierT& verifier, const settin
   return text;
 }
 
+using device_model_drafter =
+    espalier::cuda::autoregressive<device_text_backend&, espalier::cuda::contiguous_kv<float>&>;
+
+// Rows of a pass of either model that rounds of one text need.
+template <class PolicyT>
+std::int32_t rows_for(const PolicyT& grown) {
+  return espalier::cuda::most_asked<device_model_drafter>(grown) + 2;
+}
+
 // Every pair of the registry that the device has, over a drafter that is asked layer by layer.
 template <class FunctionT>
 void for_each_device_pair(const FunctionT& f) {
@@ -76,9 +85,8 @@ void for_each_device_pair(const FunctionT& f) {
     using policy_type = typename PolicyT::type;
     if constexpr (espalier::cuda::has_device_policy<policy_type> &&
                   espalier::cuda::runs_on_device<typename VerifierT::type>) {
-      using drafter = espalier::cuda::autoregressive<device_text_backend&, espalier::cuda::contiguous_kv<float>&>;
       if constexpr (!drafts<policy_type> ||
-                    espalier::cuda::TreePolicy<espalier::cuda::device_policy<policy_type>, drafter>) {
+                    espalier::cuda::TreePolicy<espalier::cuda::device_policy<policy_type>, device_model_drafter>) {
         PolicyT small = policy;
         if constexpr (requires { small.options.budget; }) small.options.budget = 12;
         f(small, verifier);

@@ -188,7 +188,7 @@ void compare(const PolicyT& policy, const VerifierT& verifier, std::int32_t cont
   const auto list = some();
   for (const bool replay : {true, false}) {
     auto grown = device::make_on_device(policy);
-    const std::int32_t rows = grown.max_nodes() + 2;
+    const std::int32_t rows = espalier_test::rows_for(grown);
     device_text_backend target(vocab, s.target_law, rows), draft(vocab, s.draft_law, rows);
     device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
     auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), std::move(grown),

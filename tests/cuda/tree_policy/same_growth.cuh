@@ -10,8 +10,10 @@
 #include "cuda/support.cuh"
 #include "cuda/tree_policy/same_tree.cuh"
 #include "cuda/tree_policy/table_drafter.cuh"
+#include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
@@ -38,7 +40,8 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
   namespace gpu = espalier::cuda;
   constexpr std::int32_t n_texts = 2;
   if (host.max_nodes() != device.max_nodes()) return "max_nodes";
-  const std::int32_t capacity = device.max_nodes();
+  const std::int32_t capacity = gpu::most_asked<device_table_drafter>(device);
+  if (capacity != espalier::most_asked(host)) return "most_asked";
   if (options.fresh) device.reserve(n_texts);
   std::vector<HostT> hosts(n_texts, host);
   table_drafter host_drafter(table);

@@ -17,6 +17,7 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 
 // Drafters whose rows come from a table: which row a node has depends on its whole path. Each is there twice, on the
@@ -108,6 +109,12 @@ class table_drafter {
   espalier::node_rows<float> rows() const {
     return {{data_.data(), static_cast<std::int32_t>(data_.size()) / table_->vocab, table_->vocab}, row_of_.data()};
   }
+  void renumber(std::span<const espalier::node_id> was) {
+    std::vector<std::int32_t> now(row_of_.size(), -1);
+    for (std::size_t u = 0; u < was.size(); ++u)
+      now[u] = was[u] == espalier::no_node ? -1 : row_of_[static_cast<std::size_t>(was[u])];
+    row_of_.swap(now);
+  }
   const std::vector<std::int32_t>& row_of() const { return row_of_; }
 
   int passes = 0;
@@ -117,7 +124,7 @@ class table_drafter {
   std::vector<std::int32_t> row_of_;
   std::vector<float> data_;
 };
-static_assert(espalier::StepDrafter<table_drafter>);
+static_assert(espalier::StepDrafter<table_drafter> && espalier::RenumberingDrafter<table_drafter>);
 
 //! What a drafter of the device has seen of a round.
 struct asked_so_far {
@@ -163,6 +170,23 @@ __global__ void propose_rows(espalier::cuda::text_batch texts, espalier::cuda::n
   if (thread == 0 && any) ++asked->passes;
 }
 
+//! One thread a lane. Shapes: row_of, spare [places][n_nodes]
+template <class NodesT>
+__global__ void move_rows(espalier::cuda::text_batch texts, NodesT moved, std::int32_t* row_of, std::int32_t* spare,
+                          std::int32_t n_nodes) {
+  const espalier::cuda::text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  row_of += here.place * n_nodes;
+  spare += here.place * n_nodes;
+  const std::int32_t n = here.tree.size->n_nodes;
+  for (std::int32_t u = 0; u < n; ++u) {
+    const espalier::node_id was = moved.of(here.place)[u];
+    spare[u] = was == espalier::no_node ? -1 : row_of[was];
+  }
+  for (std::int32_t u = 0; u < n; ++u)
+    row_of[u] = spare[u];
+}
+
 //! An espalier::cuda::StepDrafter of the same table.
 class device_table_drafter {
  public:
@@ -178,11 +202,16 @@ class device_table_drafter {
     rows_ = espalier::cuda::device_array<float>(nodes * static_cast<std::size_t>(vocab_));
     row_of_ = espalier::cuda::device_array<std::int32_t>(nodes);
     row_of_.fill_bytes(0xFF, nullptr);
+    spare_ = espalier::cuda::device_array<std::int32_t>(nodes);
   }
   void begin(std::int32_t, espalier::cuda::text_view, std::span<const espalier::token_id>, std::int32_t, cudaStream_t) {
   }
   void ensure(std::int32_t, std::int32_t, cudaStream_t) {}
   void commit(const espalier::cuda::text_batch&, espalier::cuda::path_view, cudaStream_t) {}
+  void renumber(const espalier::cuda::text_batch& texts, espalier::cuda::moved_nodes moved, cudaStream_t stream) const {
+    espalier::cuda::launch("move_rows", move_rows<espalier::cuda::moved_nodes>, {.grid = texts.lanes()}, stream, texts,
+                           moved, row_of_.data(), spare_.data(), n_nodes_);
+  }
   std::int32_t capacity() const { return 1 << 20; }
   std::int32_t vocab_size() const { return vocab_; }
 
@@ -209,9 +238,10 @@ class device_table_drafter {
   espalier::cuda::device_array<float> table_;
   espalier::cuda::device_array<float> rows_;  // [places][max_nodes + 1][vocab]
   espalier::cuda::device_array<std::int32_t> row_of_;
+  espalier::cuda::device_array<std::int32_t> spare_;
   espalier::cuda::device_array<asked_so_far> asked_;
 };
-static_assert(espalier::cuda::StepDrafter<device_table_drafter>);
+static_assert(espalier::cuda::RenumberingDrafter<device_table_drafter>);
 
 //! An espalier::BlockDrafter of a table of logits.
 class table_block {

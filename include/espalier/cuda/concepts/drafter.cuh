@@ -16,6 +16,7 @@
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/core/text_runs.cuh"
 
 namespace espalier::cuda {
 
@@ -79,6 +80,19 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const te
   { drafter.found() } -> std::same_as<fault*>;
 };
 
+//! espalier::SequenceDrafter on the device.
+//!
+//! Minimal definition, besides Drafter
+//!   propose_runs(texts, stream) -> text_runs   the most likely next tokens of each text, as far as its tree has room; at
+//!                                  addresses that do not change
+//! Models
+//!   prompt_lookup
+template <class DrafterT>
+concept SequenceDrafter = Drafter<DrafterT> &&
+    requires(DrafterT& drafter, const text_batch& texts, cudaStream_t stream) {
+  { drafter.propose_runs(texts, stream) } -> std::same_as<text_runs>;
+};
+
 //! espalier::ReleasingDrafter on the device: release(place) gives up what it keeps of the text in this place.
 //!
 //! Models
@@ -88,8 +102,8 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
   drafter.release(place);
 };
 
-//! A StepDrafter whose trees may be cut once they have grown: renumber(texts, moved, stream), after the round's last
-//! propose; rows() and commit go by the new numbers from then on.
+//! A StepDrafter whose trees may be cut or built anew once they have grown: renumber(texts, moved, stream), after the
+//! round's last propose; rows() and commit go by the new numbers from then on. May be called twice.
 //!
 //! Models
 //!   autoregressive
@@ -101,17 +115,19 @@ concept RenumberingDrafter = StepDrafter<DrafterT> &&
 
 //! A drafter of one of the kinds that can be asked: no_drafter cannot.
 template <class DrafterT>
-concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT>;
+concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
 //! Asks a drafter about nodes of the trees, the root alone or nodes whose parents it was asked about, and gives its
-//! answer: text_rows of all nodes so far, or block_rows.
+//! answer: text_rows of all nodes so far, block_rows, or text_runs.
 template <AskableDrafter DrafterT>
 auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
   if constexpr (StepDrafter<DrafterT>) {
     drafter.propose(texts, nodes, stream);
     return text_rows(drafter.rows());
-  } else {
+  } else if constexpr (BlockDrafter<DrafterT>) {
     return block_rows{drafter.propose_block(texts, stream), drafter.block_length(), drafter.found()};
+  } else {
+    return drafter.propose_runs(texts, stream);
   }
 }
 

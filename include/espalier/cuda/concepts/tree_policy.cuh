@@ -11,12 +11,29 @@
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 
+//! espalier::RebuildingPolicy on the device.
+//!
+//! Minimal definition, besides TreePolicy
+//!   max_asked() -> int     drafted tokens that a tree may hold while it grows from a StepDrafter
+//!   was() -> moved_nodes   then, once nothing more is wanted; at addresses that do not change
+//! Models
+//!   eagle2, best_first
+template <class PolicyT>
+concept RebuildingPolicy = requires(const PolicyT& policy) {
+  { policy.max_asked() } -> std::convertible_to<std::int32_t>;
+  { policy.was() } -> std::same_as<moved_nodes>;
+};
+
 namespace detail {
+
+template <class PolicyT, class DrafterT>
+concept Rebuilds = RebuildingPolicy<PolicyT> && StepDrafter<DrafterT>;
 
 // A policy over a drafter that cannot be asked may take anything: nothing is asked.
 template <class DrafterT>
@@ -39,8 +56,8 @@ auto answer_of(DrafterT& drafter) {
 //!   begin(texts, stream) -> node_list  a round begins, the trees hold the root, and their limits are set; the root, or
 //!                                      nothing
 //!   take(texts, answer, stream) -> node_list   enqueues what appends to the trees, and gives the nodes to ask about
-//!                                      next; a list of 0 once the trees are this round's. The answer is text_rows or
-//!                                      block_rows
+//!                                      next; a list of 0 once the trees are this round's. The answer is text_rows,
+//!                                      block_rows or text_runs
 //!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
 //!                                      nothing was
 //! Laws
@@ -52,13 +69,21 @@ auto answer_of(DrafterT& drafter) {
 //!   dyspec_greedy, dyspec_threshold
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
-    requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter, const verdict* decisions, std::int32_t n,
-             cudaStream_t stream) {
+    (!detail::Rebuilds<PolicyT, DrafterT> ||
+     RenumberingDrafter<DrafterT>)&&requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter,
+                                             const verdict* decisions, std::int32_t n, cudaStream_t stream) {
   policy.reserve(n);
   { policy.begin(texts, stream) } -> std::same_as<node_list>;
   { policy.take(texts, detail::answer_of(drafter), stream) } -> std::same_as<node_list>;
   policy.observe(texts, decisions, stream);
 };
+
+//! Drafted tokens that a policy's tree may hold at any time, where it grows from this drafter.
+template <class DrafterT, class PolicyT>
+std::int32_t most_asked(const PolicyT& policy) {
+  if constexpr (detail::Rebuilds<PolicyT, DrafterT>) return policy.max_asked();
+  return policy.max_nodes();
+}
 
 //! espalier::ResettingPolicy on the device: reset(place, stream) forgets what was learnt from the last text that had
 //! this place.

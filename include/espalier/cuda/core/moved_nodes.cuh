@@ -9,9 +9,11 @@
 
 namespace espalier::cuda {
 
-//! Which nodes the trees of a round were cut to, in the memory of the device: by value into kernels.
+//! What the nodes of a round's trees were before these were cut, or built anew: in the memory of the device, by value
+//! into kernels.
 //!
-//! Shapes      was [places][stride]: the number that a node of the tree had before, ascending, the root's first
+//! Shapes      was [places][stride]: the number that a node of the tree had before, the root's first; no_node where
+//!             nobody was asked about it
 struct moved_nodes {
   const node_id* was = nullptr;
   std::int32_t stride = 0;

@@ -14,7 +14,7 @@ namespace espalier::cuda {
 
 //! espalier::grow on the device: enqueues the steps that make the texts' trees, which hold the roots, this round's.
 //!
-//! `hear` is told how many nodes of each text a pass is over.
+//! `hear` is told how many nodes of each text a pass of a draft model is over.
 //!
 //! Complexity  the policy's steps, each with one pass of the drafter. No synchronisation, no allocation
 template <class PolicyT, class DrafterT, class HearT>
@@ -23,9 +23,10 @@ void grow(PolicyT& policy, const text_batch& texts, DrafterT& drafter, cudaStrea
   node_list wanted = policy.begin(texts, stream);
   if constexpr (AskableDrafter<DrafterT>) {
     while (wanted.n > 0) {
-      hear(wanted.n);
+      if constexpr (!SequenceDrafter<DrafterT>) hear(wanted.n);
       wanted = policy.take(texts, ask(texts, drafter, wanted, stream), stream);
     }
+    if constexpr (detail::Rebuilds<PolicyT, DrafterT>) drafter.renumber(texts, policy.was(), stream);
   }
 }
 

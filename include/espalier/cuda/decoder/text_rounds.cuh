@@ -97,12 +97,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
         prompt_rows_((std::min)(shape_.prompt_rows, prefill::chunk)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         size_(shape_.costs, max_nodes_, max_rows_),
-        tree_((std::min)(most_asked(policy_), context_), shape_.max_texts,
+        tree_((std::min)(most_asked<drafter_type>(policy_), context_), shape_.max_texts,
               static_cast<std::size_t>(learnt_words()) * static_cast<std::size_t>(shape_.max_texts)),
         compiler_(max_nodes_, shape_.order, shape_.max_texts, prompt_rows_),
         verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         path_(max_nodes_ + 1, shape_.max_texts),
-        processors_(most_asked(policy_) + 1, max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
+        processors_(most_asked<drafter_type>(policy_) + 1, max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         lanes_(shape_.max_texts),
         decisions_(states_.size()),
         outcomes_(static_cast<std::size_t>((std::max)(shape_.max_texts, size_.n_sizes()))) {
@@ -111,7 +111,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_fit(drafter_, backend_, max_nodes_);
     if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
-    drafter_.reserve(most_asked(policy_), shape_.max_texts, found_.data());  // lists are as long in a short context
+    drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());  // lists are as long in a short context
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
       outcomes_.fill_bytes(0, stream_.get());

@@ -19,7 +19,9 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/core/text_runs.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
+#include "espalier/cuda/tree_policy/growth/append_run.cuh"
 #include "espalier/cuda/tree_policy/growth/set_value.cuh"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 
@@ -53,6 +55,13 @@ ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_
   next[here.place] = goes_on ? u : no_node;
 }
 
+// One thread a lane. Shapes: by_place [places]
+template <class LengthT>
+ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place) {
+  const text_in_batch here = texts.here();
+  if (here.place >= 0) append_run(here, runs, by_place[here.place].length);
+}
+
 // One thread a lane. Shapes: decisions, by_place [places]
 template <class LengthT>
 ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, LengthT* by_place) {
@@ -67,11 +76,12 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 
 }  // namespace detail
 
-//! espalier::adaptive_chain on the device: the same chain from the same rows.
+//! espalier::adaptive_chain on the device: the same chain from the same rows or runs.
 //!
 //! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of one
 //!             thread: a captured graph runs the passes that nobody needs, too, so that max_length should be little more
-//!             than is drafted. No allocation after reserve, no synchronisation
+//!             than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no
+//!             synchronisation
 //! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it counts
 //! Errors      option_error for options out of range
 //! Source      as espalier::adaptive_chain
@@ -106,6 +116,12 @@ class adaptive_chain {
            texts, wanted(), best, by_place_.data(), last_.data());
     ++step_;
     return wanted();
+  }
+
+  node_list take(const text_batch& texts, const text_runs& runs, cudaStream_t stream) const {
+    launch("append_runs_of_length", detail::append_runs_of_length<detail::adaptive_length>, {.grid = texts.lanes()},
+           stream, texts, runs, by_place_.data());
+    return {};
   }
 
   void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {

@@ -23,8 +23,10 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/core/text_runs.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
+#include "espalier/cuda/tree_policy/growth/append_run.cuh"
 #include "espalier/tree_policy/chain.hpp"
 
 namespace espalier::cuda {
@@ -48,13 +50,20 @@ ESPALIER_KERNEL void append_chain(text_batch texts, node_list asked, const token
   next[here.place] = here.tree.full() ? no_node : u;
 }
 
+// One thread a lane.
+template <class RunsT>
+ESPALIER_KERNEL void append_runs(text_batch texts, RunsT runs, std::int32_t length) {
+  const text_in_batch here = texts.here();
+  if (here.place >= 0) append_run(here, runs, length);
+}
+
 }  // namespace detail
 
-//! espalier::chain on the device, over a StepDrafter or a BlockDrafter: the same tree from the same rows.
+//! espalier::chain on the device: the same tree from the same rows or runs.
 //!
 //! Complexity  StepDrafter: for each of the K tokens a draft pass of one row a text, a launch that reads it, and a
-//!             launch of one thread. BlockDrafter: one draft pass, one launch over its rows, one of one thread. No
-//!             allocation after reserve, no synchronisation
+//!             launch of one thread. BlockDrafter: one draft pass, one launch over its rows, one of one thread.
+//!             SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no synchronisation
 //! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
 //!             also in rows that a full tree does not need
 //! Source      as espalier::chain
@@ -91,6 +100,12 @@ class chain {
     const token_lists lists{.tokens = tokens_.data(), .log_probs = log_probs_.data(), .k = 1};
     top_tokens<NumberT>(block.logits.vocab).of_blocks(texts, block, n_rows, lists, row_origin::of_block(0), stream);
     append(texts, n_rows, stream);
+    return {};
+  }
+
+  node_list take(const text_batch& texts, const text_runs& runs, cudaStream_t stream) const {
+    launch("append_runs", detail::append_runs<text_runs>, {.grid = texts.lanes()}, stream, texts, runs,
+           options_.length);
     return {};
   }
 

@@ -195,24 +195,25 @@ ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view pat
 
 inline constexpr unsigned move_threads = 256;
 
-// One block a lane: what is kept by node, by the numbers that nodes have after the tree was cut. Each has the same or a
-// larger one before. Shapes: column_of, row_of [places][max_nodes]
+// One block a lane: what is kept by node, by the numbers that nodes have after the tree was cut or built anew. Shapes:
+// column_of, row_of [places][max_nodes], spare [places][2 * max_nodes]
 template <class NodesT>
 ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* column_of, std::int32_t* row_of,
-                                  std::int32_t max_nodes) {
+                                  std::int32_t* spare, std::int32_t max_nodes) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const node_id* const was = moved.of(here.place);
   column_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
   row_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
+  spare += static_cast<std::ptrdiff_t>(here.place) * 2 * max_nodes;
   const std::int32_t n = here.tree.size->n_nodes;
-  for (std::int32_t first = 0; first < n; first += static_cast<std::int32_t>(move_threads)) {
-    const node_id v = first + static_cast<std::int32_t>(threadIdx.x);
-    const std::int32_t column = v < n ? column_of[was[v]] : -1, row = v < n ? row_of[was[v]] : -1;
-    __syncthreads();
-    if (v < n) column_of[v] = column, row_of[v] = row;
-    __syncthreads();
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += static_cast<node_id>(move_threads)) {
+    spare[v] = was[v] == no_node ? -1 : column_of[was[v]];
+    spare[max_nodes + v] = was[v] == no_node ? -1 : row_of[was[v]];
   }
+  __syncthreads();
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += static_cast<node_id>(move_threads))
+    column_of[v] = spare[v], row_of[v] = spare[max_nodes + v];
 }
 
 }  // namespace detail
@@ -241,6 +242,7 @@ class draft_batch {
     sequences_ = device_array<batch_sequence>(texts);
     columns_ = device_array<detail::draft_columns>(texts);
     column_of_ = device_array<std::int32_t>(texts * (static_cast<std::size_t>(max_nodes) + 1));
+    spare_ = device_array<std::int32_t>(2 * column_of_.size());
     kept_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(most_kept()));
     base_ = device_array<std::int32_t>(texts);
     n_kept_ = device_array<std::int32_t>(texts);
@@ -270,10 +272,10 @@ class draft_batch {
     return view(texts, nodes.n);
   }
 
-  //! The trees were cut: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is moved likewise
+  //! The trees were cut, or built anew: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is moved likewise
   void renumber(const text_batch& texts, moved_nodes moved, std::int32_t* row_of, cudaStream_t stream) const {
     launch("move_columns", detail::move_columns<moved_nodes>, {.grid = texts.lanes(), .threads = detail::move_threads},
-           stream, texts, moved, column_of_.data(), row_of, max_nodes_ + 1);
+           stream, texts, moved, column_of_.data(), row_of, spare_.data(), max_nodes_ + 1);
   }
 
   //! Commits the accepted paths' rows in the draft's cache.
@@ -338,6 +340,7 @@ class draft_batch {
   device_array<batch_sequence> sequences_;
   device_array<detail::draft_columns> columns_;
   device_array<std::int32_t> column_of_;
+  device_array<std::int32_t> spare_;
   device_array<std::int32_t> kept_;
   device_array<std::int32_t> base_;
   device_array<std::int32_t> n_kept_;
