@@ -474,16 +474,20 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/best_first.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_lists.cuh
+  include/espalier/cuda/tree_policy/best_first/step_prefixes.cuh
   include/espalier/cuda/tree_policy/chain.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
   include/espalier/cuda/tree_policy/dynatree.cuh
   include/espalier/cuda/tree_policy/dyspec_greedy.cuh
   include/espalier/cuda/tree_policy/dyspec_threshold.cuh
+  include/espalier/cuda/tree_policy/eagle2.cuh
   include/espalier/cuda/tree_policy/fixed.cuh
   include/espalier/cuda/tree_policy/growth/append_draws.cuh
   include/espalier/cuda/tree_policy/growth/append_run.cuh
+  include/espalier/cuda/tree_policy/growth/best_of_list.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh
   include/espalier/cuda/tree_policy/growth/grow_level.cuh
+  include/espalier/cuda/tree_policy/growth/rebuild_tree.cuh
   include/espalier/cuda/tree_policy/growth/rule_step.cuh
   include/espalier/cuda/tree_policy/growth/set_value.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh

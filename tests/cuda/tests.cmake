@@ -26,6 +26,7 @@ espalier_cuda_sources(tree_policy
   tree_policy/dynatree.cu
   tree_policy/dyspec_greedy.cu
   tree_policy/dyspec_threshold.cu
+  tree_policy/eagle2.cu
   tree_policy/fixed.cu
   tree_policy/growth/append_draws.cu
   tree_policy/specinfer_static.cu)

@@ -10,6 +10,7 @@
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/dyspec_greedy.cuh"
 #include "espalier/cuda/tree_policy/dyspec_threshold.cuh"
+#include "espalier/cuda/tree_policy/eagle2.cuh"
 #include "espalier/cuda/tree_policy/fixed.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
@@ -35,6 +36,7 @@ std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dy
 std::type_identity<fixed> device_form(std::type_identity<espalier::fixed>);
 std::type_identity<dynatree> device_form(std::type_identity<espalier::dynatree>);
 std::type_identity<best_first> device_form(std::type_identity<espalier::best_first>);
+std::type_identity<eagle2> device_form(std::type_identity<espalier::eagle2>);
 
 }  // namespace detail
 

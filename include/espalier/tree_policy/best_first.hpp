@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -18,6 +17,7 @@
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_tokens.hpp"
 #include "espalier/tree_policy/best_first/marginal_heap.hpp"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
@@ -34,6 +34,14 @@ struct best_first_options {
     see(option{"budget", &self::budget, "drafted tokens a round", 1, 1024});
     see(option{"max_depth", &self::max_depth, "levels below the root", 1, 64});
     see(option{"min_gain", &self::min_gain, "a level that gains no more expected tokens is the last", 0, 1});
+  }
+
+  //! Of a StepDrafter's nodes. What is among the best after one level need not be after the next: so many are asked
+  //! about, four for each that is kept, or 256 where that is more; never more than max_depth levels have. Growth ends
+  //! where more would have to be.
+  std::int32_t max_asked() const {
+    const std::int32_t of_levels = budget * (max_depth - 1);
+    return (std::max)(budget, (std::min)(of_levels, (std::max)(4 * budget, std::int32_t{256})));
   }
 };
 
@@ -70,13 +78,7 @@ class best_first {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! What is among the best after one level need not be after the next: so many nodes are asked about, four for each
-  //! that is kept, or 256 where that is more; never more than max_depth levels have. Growth ends where more would have
-  //! to be.
-  std::int32_t max_asked() const {
-    return (std::max)(options_.budget, (std::min)(options_.budget * (options_.max_depth - 1),
-                                                  (std::max)(4 * options_.budget, std::int32_t{256})));
-  }
+  std::int32_t max_asked() const { return options_.max_asked(); }
 
   std::span<const node_id> was() const { return asked_.was(); }
 
@@ -200,7 +202,7 @@ class best_first {
     child.probability = reach * (std::min)(1.0, probability);
     if (!(child.probability > floor())) return false;
     child.token = token;
-    child.log_prob = static_cast<float>(std::log(probability));
+    child.log_prob = detail::log_prob_of(probability);
     child.parent = u;
     child.depth = depth_;
     if (n_best_ < limit_) {

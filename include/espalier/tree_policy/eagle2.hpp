@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -15,6 +14,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/top_k.hpp"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
 
@@ -31,6 +31,9 @@ struct eagle2_options {
     see(option{"depth", &eagle2_options::depth, "levels asked about below the root", 0, 64});
     see(option{"budget", &eagle2_options::budget, "drafted tokens kept", 1, 1024});
   }
+
+  //! The beams of all levels stand in the tree until the best nodes are known.
+  std::int32_t max_asked() const { return (std::max)(budget, beam * depth); }
 };
 
 //! Expands the most probable paths of each level, then keeps the most probable nodes of all.
@@ -52,8 +55,7 @@ class eagle2 {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! The beams of all levels stand in the tree until the best nodes are known.
-  std::int32_t max_asked() const { return (std::max)(options_.budget, options_.beam * options_.depth); }
+  std::int32_t max_asked() const { return options_.max_asked(); }
 
   std::span<const node_id> was() const { return asked_.was(); }
 
@@ -107,7 +109,7 @@ class eagle2 {
     candidate<NumberT> children[max_beam];
     const std::int32_t n = top_k(row, std::span(children).first(at(options_.beam)));
     for (std::int32_t i = 0; i < n; ++i) {
-      const double log_prob = (std::min)(0.0, std::log(static_cast<double>(children[i].probability)));
+      const double log_prob = detail::path_log_prob_of(static_cast<double>(children[i].probability));
       scored& child = considered_[n_considered_++];
       child.token = children[i].token;
       child.log_prob = static_cast<float>(log_prob);

@@ -12,7 +12,9 @@
 
 #include "catch.hpp"
 #include "cuda/support.cuh"
+#include "cuda/tree_policy/same_growth.cuh"
 #include "cuda/tree_policy/same_tree.cuh"
+#include "cuda/tree_policy/table_drafter.cuh"
 #include "espalier/core/tree.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "raises.hpp"
@@ -20,8 +22,14 @@
 using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::difference;
+using espalier_test::grow_both;
+using espalier_test::random_table;
+using espalier_test::row_table;
 using espalier_test::start_round;
 using espalier_test::to_device;
+
+static_assert(gpu::TreePolicy<gpu::best_first, espalier_test::device_table_drafter>);
+static_assert(gpu::RebuildingPolicy<gpu::best_first>);
 
 namespace {
 
@@ -147,6 +155,39 @@ TEST_CASE("Levels of which few nodes remain do not fill the memory, nor do equal
   CHECK(compare(from, {.budget = budget}) == "");
   // Nothing but prefixes of probability 1: the first ones in lexicographic order.
   CHECK(compare(lists_of(16, budget, [] { return 0.0F; }), {.budget = budget}) == "");
+}
+
+TEST_CASE("The best trees of rows on the device are the host's") {
+  const auto budget = GENERATE(1, 7, 40);
+  const auto max_depth = GENERATE(1, 3, 9);
+  const auto min_gain = GENERATE(0.0, 0.15);
+  const auto limit = GENERATE(1 << 20, 17, 0);
+  const auto vocab = GENERATE(2, 80);
+  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(budget + max_depth));
+  const best_first_options options{.budget = budget, .max_depth = max_depth, .min_gain = min_gain};
+  CAPTURE(budget, max_depth, min_gain, limit, vocab);
+  best_first host(options);
+  gpu::best_first device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit}) == "");
+}
+
+TEST_CASE("The largest best tree of rows is the host's, equal prefixes included") {
+  row_table<float> flat{1, 6, std::vector<float>(6, 1.0F / 6)};
+  for (const auto& table : {random_table(30, 1500, 4), flat}) {
+    best_first host({.budget = 1024, .max_depth = 3});
+    gpu::best_first device({.budget = 1024, .max_depth = 3});
+    CHECK(grow_both(host, device, table) == "");
+  }
+}
+
+TEST_CASE("A row of zeros is a leaf of the best tree, and a real vocabulary's is the host's") {
+  auto table = random_table(5, 20, 1);
+  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 60, 0.0F);
+  for (const auto& rows : {table, random_table(8, 151936, 6)}) {
+    best_first host({.budget = 12, .max_depth = 5});
+    gpu::best_first device({.budget = 12, .max_depth = 5});
+    CHECK(grow_both(host, device, rows, {.rounds = 2}) == "");
+  }
 }
 
 TEST_CASE("Options of best_first on the device are checked") {

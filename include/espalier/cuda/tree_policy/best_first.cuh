@@ -20,13 +20,18 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_levels.cuh"
 #include "espalier/cuda/tree_policy/best_first/prefix_lists.cuh"
+#include "espalier/cuda/tree_policy/best_first/step_prefixes.cuh"
+#include "espalier/cuda/tree_policy/growth/rebuild_tree.cuh"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/best_first/marginal_heap.hpp"
 
@@ -95,13 +100,17 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 
 }  // namespace detail
 
-//! espalier::best_first over a BlockDrafter, on the device: the same tree, ties included.
+//! espalier::best_first on the device: the same tree, ties included.
 //!
-//! Complexity  one draft pass, one look at each row, and one launch of one block of 256 threads, or 1024 where the
-//!             budget is above 256: a chain of at most max_depth steps of the block. Where more than 4 prefixes a
-//!             thread are equal, a chain of O(budget) steps of one thread. No allocation after construction, no
-//!             synchronisation
-//! Law         that of espalier::best_first over blocks
+//! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block of 256 threads, or 1024
+//!             where the budget is above 256: a chain of at most max_depth steps of the block. Where more than 4
+//!             prefixes a thread are equal, a chain of O(budget) steps of one thread.
+//!             StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask about, the
+//!             budget at most, padding included; a launch that reads the rows that are there; a launch of one block,
+//!             which looks at the budget^2 most probable children nine times at most. Then one more of one block.
+//!             Memory of 8 * budget^2 bytes for each text. No allocation after reserve, no synchronisation
+//! Law         that of espalier::best_first. Where products of probabilities are below 2^-1022, and therefore equal,
+//!             which of them are kept may differ
 //! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
 //!             also in rows that a full tree does not need
 //! Source      as espalier::best_first; the levels are ours, see docs/algorithms/device.md
@@ -111,6 +120,7 @@ class best_first {
 
   explicit best_first(best_first_options options = {}) : options_(require_options(options)) {
     static_assert(option_of(&best_first_options::budget).high() <= 1024);
+    static_assert(4 * option_of(&best_first_options::budget).high() <= detail::rebuild_memory<1024>::max_asked);
     while (detail::n_pairs_within(pairs_) < options.budget)
       ++pairs_;
     reserve(1);
@@ -121,14 +131,41 @@ class best_first {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_asked() const { return options_.max_asked(); }
+  moved_nodes was() const { return {was_.data(), options_.budget + 1}; }
 
   void reserve(std::int32_t max_texts) {
-    const auto n = static_cast<std::size_t>(options_.max_depth) * static_cast<std::size_t>(options_.budget);
-    tokens_ = device_array<token_id>(n * static_cast<std::size_t>(max_texts));
+    const auto texts = static_cast<std::size_t>(max_texts), budget = static_cast<std::size_t>(options_.budget);
+    const std::int32_t widest = (std::max)(options_.max_depth, options_.budget);
+    tokens_ = device_array<token_id>(texts * budget * static_cast<std::size_t>(widest));
     log_probs_ = device_array<float>(tokens_.size());
+    probabilities_ = device_array<float>(tokens_.size());
+    best_ = device_array<detail::step_prefix>(texts * budget);
+    reach_ = device_array<double>(texts * budget);
+    counts_ = device_array<detail::prefix_counts>(texts);
+    asked_ = device_array<node_id>(texts * budget);
+    was_ = device_array<node_id>(texts * (budget + 1));
   }
 
-  node_list begin(const text_batch&, cudaStream_t) const { return {root_.data(), 1, 0}; }
+  node_list begin(const text_batch&, cudaStream_t) {
+    depth_ = 1;
+    return wanted();
+  }
+
+  node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
+    const node_list asked = wanted();
+    const child_lists children{.tokens = tokens_.data(),
+                               .probabilities = probabilities_.data(),
+                               .log_probs = log_probs_.data(),
+                               .k = options_.budget};
+    top_children(rows.rows.vocab).find(texts, rows, asked, children, stream);
+    if (options_.budget <= 256) {
+      take_level<256>(texts, asked, children, stream);
+    } else {
+      take_level<1024>(texts, asked, children, stream);
+    }
+    return wanted();
+  }
 
   template <class NumberT>
   node_list take(const text_batch& texts, const block_rows<NumberT>& block, cudaStream_t stream) const {
@@ -155,6 +192,26 @@ class best_first {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
+  // The nodes whose children have this depth: each level above them has one of the best at least.
+  node_list wanted() const {
+    if (depth_ == 1) return {root_.data(), 1, 0};
+    const std::int32_t n = depth_ > options_.max_depth ? 0 : (std::max)(options_.budget + 2 - depth_, std::int32_t{0});
+    return {asked_.data(), n, options_.budget};
+  }
+
+  template <std::int32_t threadsN>
+  void take_level(const text_batch& texts, const node_list& asked, const child_lists& children, cudaStream_t stream) {
+    const detail::step_prefixes prefixes{best_.data(), reach_.data(), counts_.data(), options_.budget};
+    const std::int32_t depth = depth_++;
+    launch("take_level", detail::take_level<threadsN, detail::step_prefixes>,
+           {.grid = texts.lanes(), .threads = threadsN, .shared_bytes = sizeof(detail::step_memory<threadsN>)}, stream,
+           texts, asked, children, prefixes, depth, options_.min_gain, max_asked(), asked_.data(), wanted().n);
+    if (wanted().n > 0) return;
+    launch("keep_best", detail::keep_best<threadsN, detail::step_prefixes>,
+           {.grid = texts.lanes(), .threads = threadsN, .shared_bytes = sizeof(detail::rebuild_memory<threadsN>)},
+           stream, texts, prefixes, was_.data());
+  }
+
   template <std::int32_t threadsN>
   void take_by_block(const text_batch& texts, const prefix_lists& lists, cudaStream_t stream) const {
     const std::size_t own = sizeof(detail::best_first_memory<threadsN>);
@@ -169,9 +226,16 @@ class best_first {
   best_first_options options_;
   std::int32_t pairs_ = 1;  // of prefix_levels
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<token_id> tokens_;  // [texts][max_depth][budget] of a block
+  std::int32_t depth_ = 1;         // of the children of the nodes asked about
+  device_array<token_id> tokens_;  // [texts][max_depth of a block, or nodes asked about][budget]
   device_array<float> log_probs_;
-  std::size_t most_shared_ = 0;  // bytes of a block
+  device_array<float> probabilities_;           // of nodes asked about
+  device_array<detail::step_prefix> best_;      // [texts][budget]
+  device_array<double> reach_;                  // [texts][budget]
+  device_array<detail::prefix_counts> counts_;  // [texts]
+  device_array<node_id> asked_;                 // [texts][budget]
+  device_array<node_id> was_;                   // [texts][budget + 1]
+  std::size_t most_shared_ = 0;                 // bytes of a block
 };
 
 }  // namespace espalier::cuda

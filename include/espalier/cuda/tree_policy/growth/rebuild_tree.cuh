@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_writer.hpp"
+#include "espalier/cuda/tree_policy/growth/append_draws.cuh"
+#include "espalier/cuda/tree_policy/growth/best_of_list.cuh"
+#include "espalier/tree_policy/growth/asked_nodes.hpp"
+
+namespace espalier::cuda::detail {
+
+template <std::int32_t threadsN>
+struct rebuild_memory {
+  static constexpr std::int32_t max_asked = 4096;
+
+  typename best_of_list<threadsN>::memory best;
+  std::uint16_t now[max_asked + 1];      // of a node that was asked about, its number afterwards
+  std::uint8_t has_child[threadsN + 1];  // by number afterwards
+};
+
+// Makes a tree consist of n nodes, that of thread i as number i + 1, as espalier::asked_nodes does; was [n + 1]: what
+// each of them was before. By a block.
+//
+// Pre: parents come before their children; no more than the tree's limit; a barrier since the tree was written
+template <std::int32_t threadsN>
+__device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const considered_node& own,
+                             rebuild_memory<threadsN>& memory, node_id* was) {
+  const auto i = static_cast<std::int32_t>(threadIdx.x);
+  const bool is_there = i < n;
+  memory.has_child[i + 1] = 0;
+  if (is_there && own.node != no_node) memory.now[own.node] = static_cast<std::uint16_t>(i + 1);
+  if (i == 0) memory.now[root_node] = 0;
+  // What it was is read before it is written over.
+  listed_draw draw;
+  if (is_there) draw = listed_draw::of(tree, own.parent, own.token, own.log_prob);
+  __syncthreads();
+  if (is_there) {
+    draw.above = memory.now[own.parent];
+    memory.has_child[draw.above] = 1;
+    was[i + 1] = own.node;
+  }
+  if (i == 0) was[0] = root_node;
+  const auto siblings = best_of_list<threadsN>(memory.best).siblings_of(n, draw.above);
+  if (is_there) {
+    draw.number = draw.node = i;
+    draw.next = siblings.next;
+    draw.is_first = siblings.is_first;
+    draw.is_leaf = memory.has_child[i + 1] == 0;
+  }
+  if (i == 0) tree.first_draw[root_node] = tree.last_draw[root_node] = -1;
+  __syncthreads();
+  append_draws(tree, {1, 0}, n, n, n, [&](std::int32_t) { return draw; });
+}
+
+}  // namespace espalier::cuda::detail
