@@ -493,6 +493,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/iid_paths.cuh
   include/espalier/cuda/tree_policy/plain.cuh
   include/espalier/cuda/tree_policy/sampled_chain.cuh
+  include/espalier/cuda/tree_policy/sequoia.cuh
   include/espalier/cuda/tree_policy/specinfer_static.cuh
   include/espalier/cuda/verifier/verify.cuh
   include/espalier/cuda/verifier/verify/first_path.cuh

@@ -29,6 +29,7 @@ espalier_cuda_sources(tree_policy
   tree_policy/eagle2.cu
   tree_policy/fixed.cu
   tree_policy/growth/append_draws.cu
+  tree_policy/sequoia.cu
   tree_policy/specinfer_static.cu)
 espalier_cuda_sources(attention model/attention/batch_invariant.cu model/attention/tree_attention.cu)
 espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu

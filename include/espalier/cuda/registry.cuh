@@ -15,6 +15,7 @@
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
+#include "espalier/cuda/tree_policy/sequoia.cuh"
 #include "espalier/cuda/tree_policy/specinfer_static.cuh"
 #include "espalier/registry.hpp"
 
@@ -33,6 +34,7 @@ std::type_identity<specinfer_static> device_form(std::type_identity<espalier::sp
 std::type_identity<delayed> device_form(std::type_identity<espalier::delayed>);
 std::type_identity<dyspec_greedy> device_form(std::type_identity<espalier::dyspec_greedy>);
 std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dyspec_threshold>);
+std::type_identity<sequoia> device_form(std::type_identity<espalier::sequoia>);
 std::type_identity<fixed> device_form(std::type_identity<espalier::fixed>);
 std::type_identity<dynatree> device_form(std::type_identity<espalier::dynatree>);
 std::type_identity<best_first> device_form(std::type_identity<espalier::best_first>);

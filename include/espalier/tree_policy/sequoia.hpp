@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/tree_policy/sequoia/sequoia_shapes.hpp"
 
@@ -100,7 +100,7 @@ class sequoia {
     if (tree.full()) return no_node;
     const undrawn_draw drawn = undrawn(tree.view(), u, rows.row(u)).draw(chance, {u, slot, purpose::draft});
     if (drawn.token < 0) return no_node;  // nothing is left of the row
-    return tree.append(u, drawn.token, static_cast<float>(std::log(drawn.probability)));
+    return tree.append(u, drawn.token, detail::log_prob_of(drawn.probability));
   }
 
   std::vector<std::int32_t> n_children_;  // [nodes of the shape]

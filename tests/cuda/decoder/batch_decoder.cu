@@ -105,7 +105,8 @@ constexpr bool takes_pair = std::is_same_v<PairT, pair_of<espalier::plain, targe
                             std::is_same_v<PairT, pair_of<espalier::best_first, target_only>> ||
                             std::is_same_v<PairT, pair_of<espalier::dynatree, target_only>> ||
                             std::is_same_v<PairT, pair_of<espalier::dyspec_greedy, residual_walk>> ||
-                            std::is_same_v<PairT, pair_of<espalier::dyspec_threshold, residual_walk>>;
+                            std::is_same_v<PairT, pair_of<espalier::dyspec_threshold, residual_walk>> ||
+                            std::is_same_v<PairT, pair_of<espalier::sequoia, residual_walk>>;
 
 // Options of a text's own, for smaller trees, as far as they may differ from the policy's.
 template <class OptionsT>
@@ -172,7 +173,7 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
       }
     }
   });
-  CHECK(pairs >= 13);
+  CHECK(pairs >= 14);
 }
 
 TEST_CASE("Trees from the marginals of blocks are drafted for many texts at once") {

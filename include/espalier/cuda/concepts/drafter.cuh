@@ -83,8 +83,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const te
 //! espalier::SequenceDrafter on the device.
 //!
 //! Minimal definition, besides Drafter
-//!   propose_runs(texts, stream) -> text_runs   the most likely next tokens of each text, as far as its tree has room; at
-//!                                  addresses that do not change
+//!   propose_runs(texts, stream) -> text_runs   the most likely next tokens of each text, as far as its tree has
+//!                                  room; at addresses that do not change
 //! Models
 //!   prompt_lookup
 template <class DrafterT>

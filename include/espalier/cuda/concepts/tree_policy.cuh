@@ -35,6 +35,9 @@ namespace detail {
 template <class PolicyT, class DrafterT>
 concept Rebuilds = RebuildingPolicy<PolicyT> && StepDrafter<DrafterT>;
 
+template <class DrafterT, class PolicyT>
+concept Follows = !Rebuilds<PolicyT, DrafterT> || RenumberingDrafter<DrafterT>;
+
 // A policy over a drafter that cannot be asked may take anything: nothing is asked.
 template <class DrafterT>
 auto answer_of(DrafterT& drafter) {
@@ -65,13 +68,12 @@ auto answer_of(DrafterT& drafter) {
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
 //!   asked is no_node. The root is asked about in a full tree, too. Nothing synchronises or allocates
 //! Models
-//!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, fixed, dynatree,
-//!   dyspec_greedy, dyspec_threshold
+//!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, eagle2, fixed,
+//!   dynatree, dyspec_greedy, dyspec_threshold, sequoia
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
-    (!detail::Rebuilds<PolicyT, DrafterT> ||
-     RenumberingDrafter<DrafterT>)&&requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter,
-                                             const verdict* decisions, std::int32_t n, cudaStream_t stream) {
+    detail::Follows<DrafterT, PolicyT> && requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter,
+                                                   const verdict* decisions, std::int32_t n, cudaStream_t stream) {
   policy.reserve(n);
   { policy.begin(texts, stream) } -> std::same_as<node_list>;
   { policy.take(texts, detail::answer_of(drafter), stream) } -> std::same_as<node_list>;

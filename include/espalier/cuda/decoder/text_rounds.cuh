@@ -111,7 +111,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_fit(drafter_, backend_, max_nodes_);
     if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
-    drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());  // lists are as long in a short context
+    // Lists are as long in a short context.
+    drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
       outcomes_.fill_bytes(0, stream_.get());

@@ -29,7 +29,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// What an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted tokens up to it.
+// What an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted tokens up to
+// it.
 struct adaptive_length {
   adaptive_chain_options options;
   std::int32_t length;  // drafted tokens of the next round at most
@@ -78,11 +79,12 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 
 //! espalier::adaptive_chain on the device: the same chain from the same rows or runs.
 //!
-//! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of one
-//!             thread: a captured graph runs the passes that nobody needs, too, so that max_length should be little more
-//!             than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no
-//!             synchronisation
-//! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it counts
+//! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of
+//!             one thread: a captured graph runs the passes that nobody needs, too, so that max_length should be
+//!             little more than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after
+//!             reserve, no synchronisation
+//! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it
+//!             counts
 //! Errors      option_error for options out of range
 //! Source      as espalier::adaptive_chain
 class adaptive_chain {

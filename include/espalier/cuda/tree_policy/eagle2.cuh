@@ -32,8 +32,6 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// What eagle2 has considered of a text, in the memory of the device: a place for each child of each node that may be
-// asked about, level after level.
 struct scored_node : considered_node {
   double score;  // log-probability of the path, above 0 for none
 
@@ -41,7 +39,10 @@ struct scored_node : considered_node {
   __device__ std::uint64_t key() const { return score > 0 ? 0 : ~key_of(0.0 - score); }
 };
 
-// Shapes: all [places][n_all]; scores [places][beam]: of the nodes asked about
+// What eagle2 has considered of a text, in the memory of the device: a place for each child of each node that may be
+// asked about, level after level.
+//
+// Shapes      all [places][n_all]; scores [places][beam]: of the nodes asked about
 struct scored_nodes {
   scored_node* all;
   double* scores;
@@ -56,8 +57,8 @@ struct scored_nodes {
 
 inline constexpr std::int32_t beam_threads = 256;
 
-// One block a lane: considers the children of a level, from `first` on in the list of all, and puts the best of them into
-// the tree, to be asked about next, where n_next is above 0.
+// One block a lane: considers the children of a level, from `first` on in the list of all, and puts the best of them
+// into the tree, to be asked about next, where n_next is above 0.
 //
 // Shapes: next [places][beam]
 template <class NodesT>
@@ -132,10 +133,10 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
 
 //! espalier::eagle2 on the device: the same tree from the same rows.
 //!
-//! Complexity  for each of depth + 1 levels a draft pass of one row, or below the root of `beam` rows, padding included;
-//!             a launch that reads the rows that are there; a launch of one block. Then one more of one block, which
-//!             looks at all that was considered nine times at most: beam + depth * beam^2 nodes, of 32 bytes for each
-//!             text. No allocation after reserve, no synchronisation
+//! Complexity  for each of depth + 1 levels a draft pass of one row, or below the root of `beam` rows, padding
+//!             included; a launch that reads the rows that are there; a launch of one block. Then one more of one
+//!             block, which looks at all that was considered nine times at most: beam + depth * beam^2 nodes, of 24
+//!             bytes for each text. No allocation after reserve, no synchronisation
 //! Law         that of espalier::eagle2
 //! Errors      option_error for options out of range
 //! Source      as espalier::eagle2

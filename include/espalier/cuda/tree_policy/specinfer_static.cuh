@@ -128,8 +128,8 @@ ESPALIER_KERNEL void __launch_bounds__(independent_memory::most)
 
 //! espalier::specinfer_static on the device: the same tree from the same rows and random numbers.
 //!
-//! Complexity  for each level: a draft pass with as many rows as it may ask about, padding included; a launch in which a
-//!             team makes each draw; a launch of one block. No allocation after construction, no synchronisation
+//! Complexity  for each level: a draft pass with as many rows as it may ask about, padding included; a launch in which
+//!             a team makes each draw; a launch of one block. No allocation after construction, no synchronisation
 //! Law         that of espalier::specinfer_static
 //! Errors      option_error for options out of range. A row that has no probability above 0 gives no draws; the drafter
 //!             has reported a fault

@@ -272,7 +272,8 @@ class draft_batch {
     return view(texts, nodes.n);
   }
 
-  //! The trees were cut, or built anew: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is moved likewise
+  //! The trees were cut, or built anew: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is
+  //! moved likewise
   void renumber(const text_batch& texts, moved_nodes moved, std::int32_t* row_of, cudaStream_t stream) const {
     launch("move_columns", detail::move_columns<moved_nodes>, {.grid = texts.lanes(), .threads = detail::move_threads},
            stream, texts, moved, column_of_.data(), row_of, spare_.data(), max_nodes_ + 1);
