@@ -17,6 +17,7 @@
 #include "espalier/cuda/decoder/round_size.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
+#include "espalier/cuda/tree_policy/eagle2.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive_tree.hpp"
@@ -292,19 +293,15 @@ std::vector<token_id> prompt_of(std::int32_t i) {
   return prompt;
 }
 
-}  // namespace
-
-TEST_CASE("Trees that are cut to what a pass has room for are verified and committed as they are then") {
-  // The draft is the target, so that a greedy text follows each tree to a leaf, if what either cache holds is right.
-  const auto max_rows = GENERATE(7, 14, 30);
-  const auto order = GENERATE(node_order::insertion, node_order::heavy_path, node_order::breadth_first);
-  const bool costs = GENERATE(false, true);
+// The draft is the target, so that a greedy text follows each tree to a leaf, if what either cache holds is right. The
+// policy asks about 12 nodes at most.
+template <class PolicyT>
+void check_cut_trees(PolicyT policy, std::int32_t max_rows, node_order order, bool costs) {
   const auto& model = espalier_test::target_model;
   device_text_backend target(37, model, 4 * 13), draft(37, model, 4 * 13);
   device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
-  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv),
-                                           device::dynatree({.budget = 12, .max_depth = 5}), greedy(), kv, target,
-                                           {.order = order, .max_texts = 4, .max_rows = max_rows}, true,
+  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), std::move(policy), greedy(), kv,
+                                           target, {.order = order, .max_texts = 4, .max_rows = max_rows}, true,
                                            costs ? std::optional<cost_model>(free_rows(max_rows)) : std::nullopt);
   std::vector<text_id> ids;
   for (std::int32_t i = 0; i < 5; ++i)
@@ -334,6 +331,17 @@ TEST_CASE("Trees that are cut to what a pass has room for are verified and commi
     const auto found = decode.current(ids[static_cast<std::size_t>(i)]).written();
     CHECK(std::vector<token_id>(found.begin(), found.end()) == tokens);
   }
+}
+
+}  // namespace
+
+TEST_CASE("Trees that are cut to what a pass has room for are verified and committed as they are then") {
+  const auto max_rows = GENERATE(7, 14, 30);
+  const auto order = GENERATE(node_order::insertion, node_order::heavy_path, node_order::breadth_first);
+  const bool costs = GENERATE(false, true);
+  check_cut_trees(device::dynatree({.budget = 12, .max_depth = 5}), max_rows, order, costs);
+  // Built anew first, and then cut.
+  check_cut_trees(device::eagle2({.beam = 4, .depth = 3, .budget = 12}), max_rows, order, costs);
 }
 
 TEST_CASE("Texts that share rows before their trees are drawn are distributed as the target alone would write them") {
