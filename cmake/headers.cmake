@@ -172,6 +172,7 @@ set(espalier_core_headers
   include/espalier/backend/text.hpp
   include/espalier/decoder/decoder.hpp
   include/espalier/decoder/check_parts.hpp
+  include/espalier/decoder/ahead.hpp
   include/espalier/decoder/batch_decoder.hpp
   include/espalier/decoder/batch_drafting.hpp
   include/espalier/decoder/batch_options.hpp
@@ -179,17 +180,21 @@ set(espalier_core_headers
   include/espalier/decoder/check_growth.hpp
   include/espalier/decoder/check_round.hpp
   include/espalier/decoder/decoder_options.hpp
+  include/espalier/decoder/drafting_ahead.hpp
   include/espalier/decoder/fresh_seed.hpp
   include/espalier/decoder/grow.hpp
   include/espalier/decoder/log_probs.hpp
+  include/espalier/decoder/no_ahead.hpp
   include/espalier/decoder/no_pieces.hpp
   include/espalier/decoder/observer.hpp
   include/espalier/decoder/processed_rows.hpp
   include/espalier/decoder/round.hpp
   include/espalier/decoder/round_rows.hpp
   include/espalier/decoder/saved_text.hpp
+  include/espalier/decoder/served_sizes.hpp
   include/espalier/decoder/served_text.hpp
   include/espalier/decoder/static_decoder.hpp
+  include/espalier/decoder/side_thread.hpp
   include/espalier/decoder/statistics.hpp
   include/espalier/decoder/shared_budget.hpp
   include/espalier/decoder/step_record.hpp

@@ -132,9 +132,11 @@ set(tested_elsewhere
   "core/weights.cpp: core/sums.hpp"
   "cost/cost_curve.cpp: cost/monotone_grid.hpp"
   "cost/measure_costs.cpp: cost/hardware_name.hpp"
+  "decoder/ahead.cpp: decoder/drafting_ahead.hpp decoder/no_ahead.hpp decoder/side_thread.hpp"
   "decoder/batch_decoder.cpp: decoder/batch_drafting.hpp decoder/batch_options.hpp
     decoder/shared_budget.hpp decoder/step_record.hpp decoder/text_event.hpp decoder/text_table.hpp"
-  "decoder/decoder.cpp: backend/text.hpp decoder/no_pieces.hpp decoder/round_rows.hpp decoder/served_text.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
+  "decoder/decoder.cpp: backend/text.hpp decoder/no_pieces.hpp decoder/round_rows.hpp decoder/served_sizes.hpp
+    decoder/served_text.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
   "decoder/double_rows.cpp: backend/callable.hpp"
   "decoder/guards.cpp: core/require_token.hpp decoder/check_round.hpp decoder/grow.hpp"
   "decoder/prefill.cpp: forward/prefill.hpp"

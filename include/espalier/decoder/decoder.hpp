@@ -155,28 +155,14 @@ class decoder {
   bool step(const PieceT& piece_of = {}) {
     const text& t = current();
     philox_chance chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
-    return step_with(chance, piece_of);
+    return advance(chance, piece_of, true);
   }
 
   //! The same with a chance of one's own, such as the enumerator's.
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
-    if (!current().running()) return false;
-    detail::require_pieces<PieceT>(current());
-    watch_.lap();
-    [[maybe_unused]] guard_type guard{*this};
-    served_.prepare(text_);
-    read_draft();
-    batch_.clear();
-    if (served_.writes(text_)) {
-      round(chance, piece_of);
-    } else {
-      read_chunk();
-      served_.end_if_read(text_);
-    }
-    served_.record().state = current().state();
-    guard.finished = true;
-    return true;
+    served_.forget_ahead();
+    return advance(chance, piece_of, false);
   }
 
   //! Writes a whole text and tells the observer about each round; the reading of the prompt counts with the first. The
@@ -206,7 +192,11 @@ class decoder {
   const text& current() const { return text_.written; }
   //! Valid until the next step or text.
   const round_record& last_round() const { return served_.record(); }
-  TreePolicyT& policy() { return text_.policy; }
+  //! To change it: a tree that was drafted ahead is dropped.
+  TreePolicyT& policy() {
+    served_.forget_ahead();
+    return text_.policy;
+  }
   const TreePolicyT& policy() const { return text_.policy; }
   const ProcessorT& processor() const { return text_.processor; }
 
@@ -270,6 +260,27 @@ class decoder {
     lap_draft(before);
   }
 
+  // own_chance: the chance of step(), which is known for the round after this one, too.
+  template <class ChanceT, class PieceT>
+  bool advance(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
+    if (!current().running()) return false;
+    detail::require_pieces<PieceT>(current());
+    watch_.lap();
+    [[maybe_unused]] guard_type guard{*this};
+    served_.prepare(text_);
+    read_draft();
+    batch_.clear();
+    if (served_.writes(text_)) {
+      round(chance, piece_of, own_chance);
+    } else {
+      read_chunk();
+      served_.end_if_read(text_);
+    }
+    served_.record().state = current().state();
+    guard.finished = true;
+    return true;
+  }
+
   // Reads what the target's pass of a round cannot take beside the tree.
   void read_chunk() {
     std::int32_t n = (std::min)(served_.left(text_), options_.prefill_chunk);
@@ -282,21 +293,25 @@ class decoder {
   }
 
   template <class ChanceT, class PieceT>
-  void round(ChanceT& chance, const PieceT& piece_of) {
+  void round(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
     const double before = draft_forward_seconds();
-    served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr));
-    while (!served_.growing().wanted().empty())
-      served_.grow_step(text_, chance);
-    served_.close_tree(text_);
+    if (!served_.take_ahead(text_)) {
+      served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr));
+      while (!served_.growing().wanted().empty())
+        served_.grow_step(text_, chance);
+      served_.close_tree(text_);
+    }
     lap_draft(before);
     require_room(served_.add_round(batch_, text_, options_.order));
+    if (own_chance) served_.draft_ahead(text_);
     seconds().compile = watch_.lap();
     const auto logits = checked_forward(backend_, store(), batch_.view());
     seconds().target_forward += watch_.lap();
     const verdict v = served_.verify(text_, logits, verifier_, target_, chance);
     seconds().verify = watch_.lap();
+    const double drafted = seconds().draft_forward;
     served_.commit(text_, v, backend_, target_, piece_of);
-    seconds().commit = watch_.lap();
+    seconds().commit = watch_.lap() - (seconds().draft_forward - drafted);
   }
 
   auto& store() { return served_.cache().store(); }

@@ -15,7 +15,8 @@ namespace espalier {
 
 //! Seconds that a round spent in each station, in the order of the data flow.
 struct station_seconds {
-  double draft_forward = 0;   //!< passes of the draft model, where the drafter tells (forward_seconds())
+  double draft_forward = 0;   //!< passes of the draft model, where the drafter tells (forward_seconds()); of passes
+                              //!< beside the target's, what was waited for
   double grow = 0;            //!< the rest of drafting: sampling draft rows, growing the tree
   double compile = 0;         //!< order, masks, forward batch, cache slots
   double target_forward = 0;  //!< passes of the target model, prefill included
@@ -49,6 +50,7 @@ struct round_record {
   std::string_view shown{};  //!< the text's new bytes, less what may be the beginning of a stop string
   station_seconds seconds{};
   status state = status::running;
+  bool drafted_ahead = false;  //!< the tree, during the last round's pass: see ahead
 
   //! Draft tokens on the accepted path: all that was committed but the last token.
   std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }

@@ -23,24 +23,17 @@
 #include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/no_ahead.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
+#include "espalier/decoder/served_sizes.hpp"
 #include "espalier/decoder/text_cache.hpp"
 #include "espalier/decoder/text_processor.hpp"
 #include "espalier/forward/prefill.hpp"
 
 namespace espalier::detail {
-
-// What a place for one text is made for.
-struct served_sizes {
-  std::int32_t max_nodes;    // drafted tokens of a round
-  std::int32_t max_asked;    // the same while the tree grows
-  std::int32_t max_pending;  // tokens that a round's pass takes beside the drafted ones
-  std::int32_t chunk;        // tokens of a prompt that a pass takes
-  std::int32_t vocab;
-};
 
 // Where one text is served, in the steps of a round: its drafter, a sequence of the target's cache, a tree. The text
 // itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this text
@@ -48,7 +41,8 @@ struct served_sizes {
 //
 //     prepare, then    draft_reads: read_draft               a prompt that the drafter has not read
 //                      left() > 0: add_chunk, finish_chunk   or the target
-//                      else a round: open_tree, grow_step..., close_tree, add_round, verify, commit
+//                      else a round: take_ahead, or open_tree, grow_step..., close_tree; then add_round, verify, commit,
+//                      and between add_round and verify draft_ahead, for the round after this one
 //     give_up          where a step fails
 template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT, class ProcessorT>
 class served_text {
@@ -57,6 +51,8 @@ class served_text {
   using number = logit_number<BackendT, kv_type>;
   static constexpr bool reads_features = FeatureDrafter<drafter_type, BackendT>;
   static constexpr bool has_processor = processes<ProcessorT>;
+  using ahead_type = typename ahead_of<drafter_type, TreePolicyT,
+                                       !reads_features && !has_processor && !WindowedKVStore<kv_type>>::type;
 
  public:
   using text_type = saved_text<TreePolicyT, ProcessorT>;
@@ -70,7 +66,8 @@ class served_text {
         cache_(std::forward<KVStoreT>(kv), sequence),
         sizes_(sizes),
         tree_(sizes.max_asked),
-        rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)) {
+        rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)),
+        ahead_(policy, sizes.max_asked, sizes.vocab) {
     prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
@@ -119,7 +116,8 @@ class served_text {
     if (t.written.scores_prompt()) cache_.truncate(t.written.n_scored() - 1);
     if (!drafter_in_step_) {
       drafter_.begin(tokens);
-      drafter_in_step_ = draft_reads_ = true;
+      draft_reads_ = !std::exchange(strayed_, false);
+      drafter_in_step_ = true;
     }
     // Text that a drafter of hidden states has not read passes through the target before it is asked.
     if (lacks_features(t)) {
@@ -236,6 +234,18 @@ class served_text {
     require_tokens(record_.tree, sizes_.vocab);
   }
 
+  // The round's tree, if it was drafted beside the last round's pass.
+  bool take_ahead(text_type& t) {
+    record_.drafted_ahead = ahead_.take(tree_, t.policy);
+    if (record_.drafted_ahead) record_.tree = tree_.view();
+    return record_.drafted_ahead;
+  }
+  void draft_ahead(const text_type& t) {
+    if (!reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
+  }
+  // The drafter keeps no trace of the round that it was asked to begin.
+  void forget_ahead() { ahead_.give_up(); }
+
   // Adds the rows of the round to a pass. False, and nothing is added, where the cache has no room.
   bool add_round(forward_batch& batch, const text_type& t, node_order order) {
     const std::int32_t pending = cache_.pending(t.written.tokens());
@@ -258,7 +268,7 @@ class served_text {
       target.open(logits_, rows_.logits_rows(), cache_.sequence(), tree_.view(), processor_);
     else
       target.open(logits_, rows_.logits_rows(), cache_.sequence());
-    const verdict v = verifier.verify(tree_.view(), draft_rows(drafter_), target, chance);
+    const verdict v = verifier.verify(tree_.view(), ahead_.rows(drafter_), target, chance);
     require_verdict(tree_.view(), v, sizes_.vocab);
     return v;
   }
@@ -280,7 +290,8 @@ class served_text {
     const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
     show_features(backend, cache_.size(), rows_.in_batch(kept, rows_.first_row()));
     cache_.commit(kept);
-    drafter_.commit(tree, admitted);
+    record_.seconds.draft_forward += ahead_.commit(drafter_, tree, admitted, strayed_);
+    drafter_in_step_ = !strayed_;
     detach();
     show_state(t, backend, admitted.accepted);
     t.policy.observe(tree, admitted);
@@ -298,7 +309,8 @@ class served_text {
 
   // A step does not finish: no scratch is left, and the drafter will follow the text anew.
   void give_up([[maybe_unused]] const text_type& t) {
-    drafter_in_step_ = false;
+    drafter_in_step_ = strayed_ = false;
+    ahead_.give_up();
     detach();
 #if ESPALIER_EXCEPTIONS
     try {
@@ -312,7 +324,8 @@ class served_text {
   void start(const text_type& t) {
     log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
     record_ = {};
-    drafter_in_step_ = draft_reads_ = false;
+    drafter_in_step_ = draft_reads_ = strayed_ = false;
+    ahead_.give_up();
   }
 
   // Nothing is allowed after the text as it stands.
@@ -371,10 +384,12 @@ class served_text {
   prefill prefill_;
   log_probs<number> log_probs_;
   [[no_unique_address]] text_processor<ProcessorT> processor_;
+  [[no_unique_address]] ahead_type ahead_;
   vocab_rows<number> logits_;                                      // of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
+  bool strayed_ = false;  // it took another verdict and is to begin anew, but the text is one of its own rounds
   round_record record_;
 };
 

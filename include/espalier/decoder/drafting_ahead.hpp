@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/round_start.hpp"
+#include "espalier/concepts/tree_policy.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/decoder/grow.hpp"
+#include "espalier/decoder/side_thread.hpp"
+#include "espalier/decoder/text.hpp"
+#include "espalier/decoder/text_options.hpp"
+
+namespace espalier::detail {
+
+// The next round's tree, grown by a second thread while the target's pass over this one is under way.
+//
+//     start       this round's tree has grown; from here on the drafter is the second thread's
+//     rows        for the verifier
+//     commit      the verdict is there, and the drafter takes it, or has taken it, or has taken another
+//     take        the next round begins: its tree, if there is one
+//     give_up     instead of commit, or of take
+//
+// The verdict that is guessed: after the node and with the token that are the most probable where the target is the
+// draft. The draft's row of a node whose children were not asked about is found by one more pass, in which its token is
+// the last of the text. No random number is asked for by call, only by place, so a tree has nothing of when it is drawn.
+//
+// Complexity  beside the tree's own passes one of one row, and a copy of the round's rows; no allocation once warm
+// Errors      none: what fails here is given up, and fails again where the round drafts its own tree
+template <class DrafterT, class PolicyT>
+class drafting_ahead {
+  using rows_type = decltype(std::declval<DrafterT&>().rows());
+  using number = std::remove_cvref_t<decltype(std::declval<rows_type&>().row(root_node)[0])>;
+
+ public:
+  // For trees of up to so many drafted tokens.
+  drafting_ahead(const PolicyT& policy, std::int32_t max_asked, std::int32_t vocab)
+      : policy_(policy),
+        tree_(max_asked),
+        vocab_(vocab),
+        row_of_(static_cast<std::size_t>(max_asked) + 1),
+        kept_(row_of_.size() * static_cast<std::size_t>(vocab)),
+        thread_(std::make_unique<telling_thread>()) {}
+
+  void start(DrafterT& drafter, const tree<>& drafted, const PolicyT& policy, const text& written) {
+    is_ready_ = false;
+    // Where nothing was asked, or nothing more is written, nothing is to be gained.
+    if (!drafter.rows().has(root_node) || written.left() <= 2) return;
+    drafter_ = &drafter;
+    this_round_ = drafted.view();
+    keep_rows();
+    policy_ = policy;
+    size_ = written.size(), left_ = written.left(), room_ = written.room();
+    seed_ = written.seed(), options_ = &written.options();
+    thread_->is_told.store(false, std::memory_order_relaxed);
+    thread_->start(*this);
+    runs_ = true;
+  }
+
+  rows_type rows(DrafterT& drafter) { return runs_ ? rows_ : drafter.rows(); }
+
+  // Gives the seconds that it has waited. `strayed`: the drafter is at another text now, and has to begin anew.
+  double commit(DrafterT& drafter, tree_view tree, verdict v, bool& strayed) {
+    if (!runs_) {
+      drafter.commit(tree, v);
+      return 0;
+    }
+    stopwatch watch;
+    finish(v);
+    strayed = !is_ready_;
+    return watch.lap();
+  }
+
+  void give_up() {
+    if (runs_) finish({no_node, 0});
+    is_ready_ = false;
+  }
+
+  bool take(tree<>& next, PolicyT& policy) {
+    if (!is_ready_) return false;
+    std::swap(next, tree_);
+    std::swap(policy, policy_);
+    is_ready_ = false;
+    return true;
+  }
+
+  // On the second thread.
+  void run() {
+#if ESPALIER_EXCEPTIONS
+    try {
+      is_grown_ = grow();
+    } catch (...) {
+      is_grown_ = false;
+    }
+#else
+    is_grown_ = grow();
+#endif
+  }
+
+ private:
+  void finish(verdict v) {
+    told_ = v;
+    thread_->is_told.store(true, std::memory_order_release);
+    thread_->wait();
+    runs_ = false;
+    is_ready_ = is_grown_ && guess_ == v;
+  }
+
+  struct telling_thread : side_thread {
+    std::atomic<bool> is_told{false};  // the verdict is there
+  };
+
+  struct choice {
+    token_id token;
+    double log_prob;
+  };
+
+  // Those that the drafter has; its own are gone once it takes a verdict.
+  void keep_rows() {
+    rows_ = drafter_->rows();
+    std::int32_t n = 0;
+    for (node_id u = 0; u < this_round_.n_nodes; ++u) {
+      std::int32_t& row = row_of_[static_cast<std::size_t>(u)];
+      row = rows_.has(u) ? n++ : -1;
+      if (row >= 0) std::copy_n(rows_.row(u).data(), vocab_, kept_.begin() + std::ptrdiff_t{row} * vocab_);
+    }
+    rows_.rows = {kept_.data(), n, vocab_};
+    rows_.row_of = row_of_.data();
+  }
+
+  bool grow() {
+    node_id last = root_node;
+    choice best = after(root_node);
+    for (node_id u = 1; u < this_round_.n_nodes; ++u) {
+      const choice now = after(u);
+      if (now.log_prob > best.log_prob) last = u, best = now;
+    }
+    guess_ = {last, best.token};
+    if (rows_.has(last))
+      drafter_->commit(this_round_, guess_);
+    else
+      ask_after(last);
+    if (is_wrong()) return false;
+    policy_.observe(this_round_, guess_);
+    const std::int32_t n = this_round_.depth[last] + 1, size = size_ + n;
+    const std::int32_t room = left_ - n > 1 ? (std::min)(room_ - n, drafter_->capacity() - size) : 0;
+    tree_.reset(guess_.token, (std::min)(tree_.capacity(), room));
+    if constexpr (OpeningPolicy<PolicyT>) policy_.open({size, options_->sampling, false});
+    philox_chance chance(seed_, options_->stream, static_cast<std::uint32_t>(size));
+    for (growth_.begin(policy_, tree_, *drafter_); !growth_.wanted().empty();) {
+      if (is_wrong()) return false;
+      detail::grow_step(growth_, policy_, tree_, *drafter_, chance);
+    }
+    growth_.end(policy_, tree_, *drafter_);
+    return true;
+  }
+
+  bool is_wrong() const {
+    return thread_->is_told.load(std::memory_order_acquire) && !(told_ == guess_);
+  }
+
+  // The most probable token that is no child of node u, and how probable it is that the verdict ends there with it. Of
+  // a node without a row the token is not known; it is taken to be as probable as, in the mean, those on its path.
+  choice after(node_id u) const {
+    const double path = this_round_.path_log_prob[u];
+    if (!rows_.has(u)) return {0, path + path / this_round_.depth[u]};
+    const auto row = rows_.row(u);
+    choice best{0, -1};
+    for (std::int32_t t = 0; t < vocab_; ++t) {
+      const auto p = static_cast<double>(row[static_cast<std::size_t>(t)]);
+      if (p > best.log_prob && this_round_.find_child(u, t) == no_node) best = {t, p};
+    }
+    best.log_prob = path + std::log((std::max)(best.log_prob, 0.0));
+    return best;
+  }
+
+  // Guesses the token after a leaf: its own becomes the last of the text for one pass.
+  void ask_after(node_id leaf) {
+    drafter_->commit(this_round_, {this_round_.parent[leaf], this_round_.token[leaf]});
+    alone_.reset(this_round_.token[leaf], 0);
+    drafter_->propose(alone_.view(), std::span(&root_node, 1));
+    const auto row = drafter_->rows().row(root_node);
+    guess_.token = static_cast<token_id>(std::max_element(row.begin(), row.end()) - row.begin());
+    drafter_->commit(alone_.view(), {root_node, guess_.token});
+  }
+
+  PolicyT policy_;  // of the next round
+  tree<> tree_;
+  tree<> alone_{0};
+  growth growth_;
+  std::int32_t vocab_;
+  rows_type rows_{};
+  std::vector<std::int32_t> row_of_;  // [nodes]
+  std::vector<number> kept_;          // [nodes][vocab]
+  std::unique_ptr<telling_thread> thread_;
+  bool runs_ = false, is_ready_ = false;
+  // What the second thread reads while it runs, and what it leaves.
+  DrafterT* drafter_ = nullptr;
+  tree_view this_round_{};
+  std::int32_t size_ = 0, left_ = 0, room_ = 0;
+  std::uint64_t seed_ = 0;
+  const text_options* options_ = nullptr;
+  verdict guess_{}, told_{};
+  bool is_grown_ = false;
+};
+
+}  // namespace espalier::detail
