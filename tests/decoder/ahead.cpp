@@ -157,7 +157,7 @@ TEST_CASE("good and bad guesses, full caches and stops leave the rounds as they 
   // The verdict of a perfect draft's chain is always guessed, but of the last round.
   setting perfect = drawing(0.0);
   perfect.options.text.sampling.temperature = 0;
-  perfect.draft_sampling.temperature = 0.05F;
+  perfect.draft_sampling.temperature = 0.005F;
   beside<chain, greedy> c(chain(), greedy(), perfect);
   c.decode.begin(prompt, {.max_tokens = 61});
   c.run();
