@@ -43,6 +43,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!   max_positions() -> int              longest text, or window of one, that it can read; as long as the cache without
 //!   it
 //!   hidden_size(), hidden_state(row)    (HiddenBackend) what its logits are made from
+//!   gives_maxima() -> bool              (MaximaBackend) whether of a row only the greatest logit can be relied on
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.
@@ -83,6 +84,17 @@ template <class BackendT>
 concept HiddenBackend = requires(const BackendT& backend, std::int32_t row) {
   { backend.hidden_size() } -> std::convertible_to<std::int32_t>;
   { backend.hidden_state(row) } -> std::convertible_to<std::span<const float>>;
+};
+
+//! A backend whose rows may hold no more than their greatest logit and where it is: minus infinity stands for others.
+//!
+//! Minimal definition, besides Backend
+//!   gives_maxima() -> bool            whether they do: then a decoder takes no parts that read more of a row
+//! Models
+//!   parallel_backend
+template <class BackendT>
+concept MaximaBackend = requires(const BackendT& backend) {
+  { backend.gives_maxima() } -> std::same_as<bool>;
 };
 
 //! The longest text that a backend can read through this cache, in tokens; 2^30 where a window slides over it.

@@ -104,8 +104,8 @@ class batch_decoder {
         places_(options.max_texts, [&](std::int32_t i) {
           return std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes_);
         }) {
-    detail::require_sampling<VerifierT>(options.text.sampling);
-    detail::require_fit(drafter_, backend_, max_nodes_);
+    detail::require_text<VerifierT>(options.text, backend_);
+    detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prompt_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
     batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);
@@ -134,7 +134,7 @@ class batch_decoder {
   //! Errors      also option_error for a policy with another max_nodes() than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               std::int32_t priority, const TreePolicyT& policy, std::optional<ProcessorT> processor = {}) {
-    detail::require_sampling<VerifierT>(options.sampling);
+    detail::require_text<VerifierT>(options, backend_);
     detail::require_same_size(policy, policy_);
     entry& e = spare();
     e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
@@ -153,7 +153,7 @@ class batch_decoder {
   //!
   //! Errors      as decoder::load(); input_error for a text that has ended, and where max_waiting texts wait
   text_id add(saved_type saved, std::int32_t priority = 0) {
-    detail::require_sampling<VerifierT>(saved.written.options().sampling);
+    detail::require_text<VerifierT>(saved.written.options(), backend_);
     entry& e = spare();
     saved.move_to(policy_, context_, backend_.vocab_size());
     texts_.require_running(saved.written);

@@ -8,12 +8,14 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/sampling_options.hpp"
+#include "espalier/decoder/text_options.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/sampling/sampler.hpp"
 
@@ -38,6 +40,7 @@ ESPALIER_NAMES_MEMBER(NamesKeepStates, keep_states);
 ESPALIER_NAMES_MEMBER(NamesMaxRows, max_rows);
 ESPALIER_NAMES_MEMBER(NamesMaxPositions, max_positions);
 ESPALIER_NAMES_MEMBER(NamesHiddenState, hidden_state);
+ESPALIER_NAMES_MEMBER(NamesGivesMaxima, gives_maxima);
 ESPALIER_NAMES_MEMBER(NamesPrefix, prefix);
 ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
@@ -95,6 +98,8 @@ constexpr bool check_model_members() {
                 "the backend's member max_positions cannot be called as max_positions(): see PositionedBackend");
   static_assert(!NamesHiddenState<BackendT> || HiddenBackend<BackendT>,
                 "the backend's members hidden_size and hidden_state cannot both be called: see HiddenBackend");
+  static_assert(!NamesGivesMaxima<BackendT> || MaximaBackend<BackendT>,
+                "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see MaximaBackend");
   static_assert(!(NamesPrefix<KVStoreT> || NamesRemember<KVStoreT>) || PrefixKVStore<KVStoreT>,
                 "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
   static_assert(!NamesSerialize<KVStoreT> || SavedKVStore<KVStoreT>,
@@ -169,6 +174,35 @@ void require_sampling(const sampling_options& options) {
       raise<option_error>("option temperature is ", options.temperature,
                           ", but the greedy verifier writes the most probable token: it must be 0.");
     }
+  }
+}
+
+template <class BackendT>
+bool gives_maxima(const BackendT& backend) {
+  if constexpr (MaximaBackend<BackendT>) return backend.gives_maxima();
+  return false;
+}
+
+template <class VerifierT, class ProcessorT, class DrafterT, class PolicyT, class BackendT>
+void require_parts(const DrafterT& drafter, const PolicyT& policy, const BackendT& backend, std::int32_t nodes) {
+  require_fit(drafter, backend, nodes);
+  bool reads_rows = !ArgmaxVerifier<VerifierT> || processes<ProcessorT>;
+  if constexpr (ReadsStates<PolicyT>) reads_rows = reads_rows || policy.reads_states();
+  if (reads_rows && gives_maxima(backend)) {
+    raise<option_error>(
+        "the backend gives the greatest logits alone: the verifier must be greedy, with no processor and no policy "
+        "that "
+        "reads states; others need whole rows.");
+  }
+}
+
+// Of a text, over this backend.
+template <class VerifierT, class BackendT>
+void require_text(const text_options& options, const BackendT& backend) {
+  require_sampling<VerifierT>(options.sampling);
+  if (options.log_probs >= 0 && gives_maxima(backend)) {
+    raise<option_error>("option log_probs is ", options.log_probs,
+                        ", but must be -1: the backend gives the greatest logits alone.");
   }
 }
 

@@ -75,8 +75,8 @@ class decoder {
         context_(context_length(backend_, kv)),
         max_nodes_((std::min)(text_.policy.max_nodes(), context_)),
         served_(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), options.sequence, text_.policy, sizes()) {
-    detail::require_sampling<VerifierT>(options.text.sampling);
-    detail::require_fit(served_.drafter(), backend_, max_nodes_);
+    detail::require_text<VerifierT>(options.text, backend_);
+    detail::require_parts<VerifierT, ProcessorT>(served_.drafter(), text_.policy, backend_, max_nodes_);
     const std::int32_t rows = options_.prefill_chunk + max_nodes_;
     batch_.reserve(rows, rows);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
@@ -142,7 +142,7 @@ class decoder {
   //! Errors      input_error where it does not fit vocabulary or context, option_error where policy or verifier do not
   //!             fit. The text before then still stands
   void load(saved_text<TreePolicyT, ProcessorT> saved) {
-    detail::require_sampling<VerifierT>(saved.written.options().sampling);
+    detail::require_text<VerifierT>(saved.written.options(), backend_);
     saved.move_to(text_.policy, context_, backend_.vocab_size());
     text_ = std::move(saved);
     begin_text();
@@ -216,7 +216,7 @@ class decoder {
   using guard_type = std::conditional_t<ESPALIER_EXCEPTIONS != 0, step_guard, no_guard>;
 
   void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
-    detail::require_sampling<VerifierT>(options.sampling);
+    detail::require_text<VerifierT>(options, backend_);
     if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // it may not fit
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();

@@ -10,12 +10,18 @@
 
 #include "../llama/llama_driver.hpp"
 #include "catch.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/processor/logit_bias.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "raises.hpp"
 #include "thread_ranks.hpp"
 
 namespace {
@@ -232,4 +238,25 @@ TEST_CASE("a model with recurrent layers is refused") {
   const auto errors = thread_ranks::run(2, [](thread_rank& rank) { backend_type::load(path_of("bamba"), rank, {}); });
   for (const std::string& error : errors)
     REQUIRE(error.find("recurrent layers (bamba) cannot be divided over ranks") != std::string::npos);
+}
+
+TEST_CASE("a decoder over the greatest logits alone takes greedy, and nothing that reads more of a row") {
+  const std::string path = path_of("llama");
+  const auto errors = thread_ranks::run(1, [&](thread_rank& rank) {
+    auto maxima = backend_type::load(path, rank, {.max_rows = 16, .logits = rank_logits::maxima});
+    contiguous_kv kv(maxima.layers(), maxima.cache_row(), 1, 32);
+    auto greedy_decoder = make_decoder(no_drafter(), plain(), greedy(), kv, maxima);
+    const std::vector<token_id> prompt = tokens_of(maxima.vocab_size(), 3);
+    CHECK(
+        says(message_of<option_error>([&] { greedy_decoder.begin(prompt, {}, {.log_probs = 0}); }), "log_probs is 0"));
+    CHECK(greedy_decoder.generate(prompt, {.max_tokens = 4}).size() == 4);
+    const auto refused = [&](auto&& make) { return says(message_of<option_error>(make), "the greatest logits alone"); };
+    CHECK(refused([&] { (void)make_decoder(no_drafter(), plain(), target_only(), kv, maxima); }));
+    CHECK(refused([&] { (void)make_decoder(no_drafter(), plain(), greedy(), kv, maxima, {}, logit_bias()); }));
+    CHECK(refused([&] { (void)make_batch_decoder(no_drafter(), plain(), target_only(), kv, maxima); }));
+    auto rows = backend_type::load(path, rank, {.max_rows = 16});
+    contiguous_kv other_kv(rows.layers(), rows.cache_row(), 1, 32);
+    (void)make_decoder(no_drafter(), plain(), target_only(), other_kv, rows);
+  });
+  CHECK(errors.front() == "");
 }

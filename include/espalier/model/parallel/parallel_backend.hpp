@@ -46,7 +46,7 @@ namespace espalier {
 //! Law         Backend's, bitwise: a row depends neither on its batch nor on slots or threads; it is the same on each
 //!             rank; with rank_split::outputs it is llama_backend's, whatever the number of ranks
 //! Law         with rank_logits::maxima the greatest logit of a row, ties to the lower token, is that of the whole row;
-//!             all but one token of each rank's part are minus infinity: nothing but `greedy` may read such rows
+//!             all but one token of each rank's part are minus infinity: a decoder takes `greedy` alone then
 //! Errors      load: model_error, option_error. forward: rank_error where a rank is dead, late, or has another batch;
 //!             input_error as llama_backend's, on all ranks
 //! Source      Shoeybi et al., Megatron-LM, section 3, for rank_split::sums
@@ -86,6 +86,7 @@ class parallel_backend {
   int vocab_size() const { return config_.vocab_size; }
   int max_rows() const { return options_.max_rows; }
   int max_positions() const { return max_positions_; }
+  bool gives_maxima() const { return options_.logits == rank_logits::maxima; }
   const model_config& config() const { return config_; }
   const rank_part& part() const { return part_; }
   const rank_weights& weights() const { return weights_; }
