@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// mpirun -np N test_mpi texts | kill CALL HOW | part
+// mpirun -np N test_mpi texts | kill CALL HOW FILE | go_on FILE | part
 //
 //   texts           every rank's text is that of one rank where outputs are divided, and all agree where sums are
-//   kill CALL HOW   rank N - 1 dies (die) or sleeps (late) before its call number CALL; every other rank must name it
-//                   in time, and another decoder must go on from the last committed token
+//   kill CALL HOW FILE   rank N - 1 dies (die) or sleeps (late) before its call number CALL; every other rank must
+//                   name it in time, another decoder must go on from the last committed token, and rank 0 saves the
+//                   text in FILE
+//   go_on FILE      these ranks, which are others, go on with it: the whole text must be the undisturbed one
 //   part            rank 1 writes with another seed: an error on every rank
 #include "espalier/model/parallel/mpi_communicator.hpp"
 
@@ -12,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,7 +113,40 @@ int texts(mpi_communicator& ranks) {
   return 0;
 }
 
-int kill_one(mpi_communicator& ranks, int call, bool dies, double timeout) {
+void save(const saved_text<chain>& text, const std::string& file) {
+  std::vector<std::byte> bytes;
+  text.write(bytes);
+  std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+saved_text<chain> saved_in(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
+  saved_text<chain> text{.policy = chain({.length = 4})};
+  text.read(std::as_bytes(std::span(bytes)));
+  return text;
+}
+
+int go_on(mpi_communicator& ranks, const std::string& file) {
+  auto target = parallel_backend<mpi_communicator>::load(folder + "/target", ranks, {.max_rows = 32});
+  contiguous_kv kv(target.layers(), target.cache_row(), 1, 256);
+  small_draft draft;
+  auto drafter = autoregressive(draft.model, draft.kv);
+  auto decode = make_decoder(drafter, chain({.length = 4}), greedy(), kv, target);
+  agreement agree(ranks);
+  decode.load(saved_in(file));
+  const std::size_t before = decode.current().written().size();
+  while (decode.step()) {
+    if (!decode.last_round().committed.empty()) agree(decode.last_round());
+  }
+  const auto written = decode.current().written();
+  if (std::vector<token_id>(written.begin(), written.end()) != text_of_one())
+    return fail(ranks.rank(), "the text that new ranks go on with is not the undisturbed one");
+  std::printf("rank %d: went on after %zu tokens\n", ranks.rank(), before);
+  return 0;
+}
+
+int kill_one(mpi_communicator& ranks, int call, bool dies, double timeout, const std::string& file) {
   failing_communicator failing(ranks, call, dies);
   using backend_type = parallel_backend<failing_communicator>;
   auto target = backend_type::load(folder + "/target", failing, {.max_rows = 32});
@@ -132,7 +169,8 @@ int kill_one(mpi_communicator& ranks, int call, bool dies, double timeout) {
     if (std::string_view(e.what()).find(named) == std::string_view::npos)
       return fail(ranks.rank(), "it should say \"" + named + "\", but says: " + e.what());
     if (seconds > timeout + 1) return fail(ranks.rank(), "it took " + std::to_string(seconds) + " s");
-    // What new ranks are: here one, that has all.
+    if (ranks.rank() == 0) save(decode.save(), file);
+    // One rank that has all of the model goes on, and later other ranks.
     auto one = llama_backend::load(folder + "/target", {.threads = 1, .max_rows = 32});
     auto one_kv = host_cache(one.config(), 1, 256);
     small_draft again;
@@ -183,8 +221,9 @@ int main(int count, char** arguments) {
     const double timeout = what == "kill" ? 1.0 : 30.0;
     mpi_communicator ranks(MPI_COMM_WORLD, {.timeout = timeout});
     if (what == "texts") result = texts(ranks);
-    if (what == "kill" && count > 3)
-      result = kill_one(ranks, std::atoi(arguments[2]), std::string_view(arguments[3]) == "die", timeout);
+    if (what == "kill" && count > 4)
+      result = kill_one(ranks, std::atoi(arguments[2]), std::string_view(arguments[3]) == "die", timeout, arguments[4]);
+    if (what == "go_on" && count > 2) result = go_on(ranks, arguments[2]);
     if (what == "part") result = part(ranks);
     broken = ranks.broken();
   } catch (const std::exception& e) {
