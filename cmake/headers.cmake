@@ -350,6 +350,7 @@ set(espalier_parallel_headers
   include/espalier/model/parallel/communicator.hpp
   include/espalier/model/parallel/parallel_backend.hpp
   include/espalier/model/parallel/parallel_options.hpp
+  include/espalier/model/parallel/rank_clock.hpp
   include/espalier/model/parallel/rank_error.hpp
   include/espalier/model/parallel/rank_part.hpp
   include/espalier/model/parallel/rank_shares.hpp

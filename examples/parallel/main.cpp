@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: BSL-1.0
-//! mpirun -np 2 espalier_parallel [options]: a target over ranks, with a whole draft on each. Rank 0 prints the
-//! text, what went between the ranks, and how fast it was.
+//! mpirun -np 2 espalier_parallel [options]: texts of a target over ranks, with a whole draft on each. Rank 0 prints
+//! them, what went between the ranks, and how fast it was.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "espalier/decoder/decoder.hpp"
+#include "espalier/cost/measure_costs.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/parallel/mpi_communicator.hpp"
 #include "espalier/model/parallel/parallel_backend.hpp"
+#include "espalier/model/parallel/rank_clock.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "espalier/tree_policy/best_first.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/verifier/greedy.hpp"
 
 namespace {
@@ -27,107 +33,150 @@ using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
 struct arguments {
-  std::string model = EXAMPLES_MODELS "/target", draft = EXAMPLES_MODELS "/draft";
-  std::vector<int> prompt{1, 300, 500, 700};
-  int max_tokens = 128, budget = 16, threads = 1, context = 1024;
-  bool sums = false, maxima = false, one_rank = false, floats = false;
+  std::string model = EXAMPLES_MODELS "/target", draft = EXAMPLES_MODELS "/draft", costs;
+  std::vector<std::string> prompts{
+      "Question: Tom gets 4 car washes a month. If each car wash costs $15, how much does "
+      "he pay in a year?\nAnswer:"};
+  int texts = 0, max_tokens = 128, budget = 16, threads = 1, context = 1024;
+  bool cost_aware = false, sums = false, maxima = false, one_rank = false, floats = false;
   double timeout = 30;
+
+  int n_texts() const { return texts > 0 ? texts : static_cast<int>(prompts.size()); }
+  // Of a pass, prompts that are read beside it included.
+  int rows() const { return n_texts() * (budget + 1) + 64; }
+  weight_storage weights() const { return floats ? weight_storage::f32 : weight_storage::as_stored; }
 };
 
-// Writes the text, and gives rounds and seconds by the way.
-template <class BackendT, class KVStoreT, class ObserverT>
-std::vector<token_id> write(const arguments& a, BackendT& target, KVStoreT& kv, ObserverT&& observer, double& seconds) {
-  llama_backend model = llama_backend::load(
-      a.draft,
-      {.threads = 1, .max_rows = a.budget + 1, .weights = a.floats ? weight_storage::f32 : weight_storage::as_stored});
-  recurrent_kv cache = host_cache(model.config(), 1, a.context);
-  auto drafter = autoregressive(model, cache);
-  auto decode = make_decoder(drafter, best_first({.budget = a.budget}), greedy(), kv, target);
-  const std::vector<token_id> prompt(a.prompt.begin(), a.prompt.end());
-  decode.begin(prompt, {.max_tokens = a.max_tokens});
-  const auto began = clock_type::now();
-  while (decode.step())
-    observer(decode.last_round());
-  seconds = std::chrono::duration<double>(clock_type::now() - began).count();
-  const auto text = decode.current().written();
-  return {text.begin(), text.end()};
+// The model's own, or that of the folder around it.
+tokenizer tokenizer_of(const std::string& model) {
+  namespace files = std::filesystem;
+  const bool is_alone = files::is_directory(model) && !files::exists(model + "/tokenizer.json") &&
+                        !files::exists(model + "/tokenizer.model");
+  return tokenizer::load(is_alone ? files::path(model).parent_path().string() : model);
 }
 
-void print(const std::vector<token_id>& text, double seconds) {
-  for (const token_id token : text)
-    std::printf("%d ", token);
-  std::printf("\n%zu tokens, %.1f tokens a second\n", text.size(), static_cast<double>(text.size()) / seconds);
-}
-
-int run(const arguments& a, mpi_communicator& ranks) {
-  const weight_storage weights = a.floats ? weight_storage::f32 : weight_storage::as_stored;
+struct written {
+  std::vector<std::vector<token_id>> texts;
+  std::int64_t rounds = 0;
   double seconds = 0;
-  if (a.one_rank) {
-    auto target = llama_backend::load(a.model, {.threads = a.threads, .max_rows = a.budget + 8, .weights = weights});
-    recurrent_kv kv = host_cache(target.config(), 1, a.context);
-    const auto text = write(
-        a, target, kv, [](const round_record&) {}, seconds);
-    print(text, seconds);
-    return 0;
+};
+
+// Writes all texts together, as greedy as the target. observe(round) hears of each round of each.
+template <class DrafterT, class PolicyT, class BackendT, class KVStoreT, class ObserverT>
+written write(const arguments& a, const tokenizer& text, DrafterT& drafter, const PolicyT& policy, BackendT& target,
+              KVStoreT& kv, ObserverT&& observe) {
+  auto decode = make_batch_decoder(drafter, policy, greedy(), kv, target, {.max_texts = a.n_texts()});
+  std::vector<text_id> ids;
+  for (int i = 0; i < a.n_texts(); ++i) {
+    const std::string& prompt = a.prompts[static_cast<std::size_t>(i) % a.prompts.size()];
+    ids.push_back(decode.add(text.encode_prompt(prompt), {.max_tokens = a.max_tokens}));
   }
-  parallel_options options;
-  options.threads = a.threads, options.max_rows = a.budget + 8, options.weights = weights;
+  written out;
+  const auto began = clock_type::now();
+  while (!decode.idle()) {
+    for (const text_event& e : decode.step()) {
+      if (e.error) std::rethrow_exception(e.error);
+      observe(e.round);
+      out.rounds += e.round.committed.empty() ? 0 : 1;
+    }
+  }
+  out.seconds = std::chrono::duration<double>(clock_type::now() - began).count();
+  for (const text_id id : ids) {
+    const auto tokens = decode.current(id).written();
+    out.texts.emplace_back(tokens.begin(), tokens.end());
+  }
+  return out;
+}
+
+// The same with the policy that is asked for. ClockT is one that all ranks share.
+template <class ClockT, class BackendT, class KVStoreT, class ObserverT>
+written write(const arguments& a, const tokenizer& text, BackendT& target, KVStoreT& kv, ObserverT&& observe) {
+  llama_backend draft = llama_backend::load(a.draft, {.threads = 1, .max_rows = a.rows(), .weights = a.weights()});
+  recurrent_kv draft_kv = host_cache(draft.config(), a.n_texts(), a.context);
+  auto drafter = autoregressive(draft, draft_kv);
+  if (!a.cost_aware) return write(a, text, drafter, best_first({.budget = a.budget}), target, kv, observe);
+  const measure_options measured{.most_rows = a.budget + 1, .contexts = {16, a.context / 4}, .seconds = 2};
+  const cost_model costs = a.costs.empty() ? measure_costs<ClockT>(drafter, target, kv, measured) : load_costs(a.costs);
+  return write(a, text, drafter, cost_aware({.budget = a.budget}, costs), target, kv, observe);
+}
+
+void print(const tokenizer& text, const written& out) {
+  std::size_t tokens = 0;
+  for (const std::vector<token_id>& t : out.texts) {
+    std::printf("%s\n\n", text.decode(t).c_str());
+    tokens += t.size();
+  }
+  std::printf("%zu texts, %zu tokens in %lld rounds, %.1f tokens a second\n", out.texts.size(), tokens,
+              static_cast<long long>(out.rounds), static_cast<double>(tokens) / out.seconds);
+}
+
+void write_with_one(const arguments& a, const tokenizer& text) {
+  auto target = llama_backend::load(a.model, {.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()});
+  recurrent_kv kv = host_cache(target.config(), a.n_texts(), a.context);
+  print(text, write<clock_type>(a, text, target, kv, [](const round_record&) {}));
+}
+
+void write_with_all(const arguments& a, const tokenizer& text, mpi_communicator& ranks) {
+  parallel_options options{.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()};
   options.split = a.sums ? rank_split::sums : rank_split::outputs;
   options.logits = a.maxima ? rank_logits::maxima : rank_logits::rows;
   auto target = parallel_backend<mpi_communicator>::load(a.model, ranks, options);
-  contiguous_kv kv(target.layers(), target.cache_row(), 1, a.context);
+  contiguous_kv kv(target.layers(), target.cache_row(), a.n_texts(), a.context);
+  const rank_clock<mpi_communicator> clock(ranks);
   agreement agree(ranks);
-  const rank_traffic before = ranks.traffic();
-  std::int64_t rounds = 0;
-  const auto text = write(
-      a, target, kv,
-      [&](const round_record& r) {
-        agree(r);
-        ++rounds;
-      },
-      seconds);
-  if (ranks.rank() != 0) return 0;
-  print(text, seconds);
+  rank_traffic before{.calls = -1};
+  const written out = write<rank_clock<mpi_communicator>>(a, text, target, kv, [&](const round_record& r) {
+    if (before.calls < 0) before = ranks.traffic();  // what was measured before is no part of it
+    agree(r);
+  });
+  if (ranks.rank() != 0) return;
+  print(text, out);
   const rank_traffic after = ranks.traffic();
+  const auto rounds = static_cast<double>(out.rounds);
   std::printf("%d ranks, %zu bytes of weights here; a round: %.1f calls, %.0f bytes sent by rank 0\n", ranks.size(),
-              target.weights().bytes(), static_cast<double>(after.calls - before.calls) / static_cast<double>(rounds),
-              static_cast<double>(after.bytes - before.bytes) / static_cast<double>(rounds));
-  return 0;
+              target.weights().bytes(), static_cast<double>(after.calls - before.calls) / rounds,
+              static_cast<double>(after.bytes - before.bytes) / rounds);
 }
 
 }  // namespace
 
 int main(int count, char** values) {
   arguments a;
-  CLI::App app("Writes a text with a target that is divided over ranks. Start it with mpirun -np N.");
+  CLI::App app("Writes texts with a target that is divided over ranks. Start it with mpirun -np N.");
   app.add_option("--model", a.model, "GGUF file or folder of the target")->capture_default_str();
   app.add_option("--draft", a.draft, "GGUF file or folder of the draft")->capture_default_str();
-  app.add_option("--prompt", a.prompt, "tokens of the prompt");
-  app.add_option("--max-tokens", a.max_tokens, "tokens to write")->capture_default_str();
+  app.add_option("--prompt", a.prompts, "texts to go on from, one or several");
+  app.add_option("--texts", a.texts, "how many to write together, prompts in turn (default: one of each prompt)");
+  app.add_option("--max-tokens", a.max_tokens, "tokens to write of each")->capture_default_str();
   app.add_option("--budget", a.budget, "drafted tokens a round")->capture_default_str();
+  app.add_flag("--cost-aware", a.cost_aware, "draft what is worth its time, by costs that the ranks measure together");
+  app.add_option("--costs", a.costs, "the same by a file of costs, which each rank reads");
   app.add_option("--threads", a.threads, "threads of each rank")->capture_default_str();
-  app.add_option("--context", a.context, "tokens of the cache")->capture_default_str();
+  app.add_option("--context", a.context, "tokens of the cache for each text")->capture_default_str();
   app.add_option("--timeout", a.timeout, "seconds that ranks wait for one another")->capture_default_str();
   app.add_flag("--sums", a.sums, "divide sums, too: fewer bytes, other last bits");
   app.add_flag("--maxima", a.maxima, "send the greatest logits alone");
   app.add_flag("--floats", a.floats, "hold matrices as floats");
   app.add_flag("--one-rank", a.one_rank, "the whole model on each rank, to compare with");
   CLI11_PARSE(app, count, values);
+  a.cost_aware = a.cost_aware || !a.costs.empty();
   MPI_Init(nullptr, nullptr);
   int result = 1;
-  bool broken = false;
+  bool broken = true;
   try {
     mpi_communicator ranks(MPI_COMM_WORLD, {.timeout = a.timeout});
     try {
-      result = run(a, ranks);
+      const tokenizer text = tokenizer_of(a.model);
+      a.one_rank ? write_with_one(a, text) : write_with_all(a, text, ranks);
+      result = 0;
     } catch (const std::exception& e) {
       std::fprintf(stderr, "%s\n", e.what());
     }
     broken = ranks.broken() || result != 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
-    broken = true;
   }
+  std::fflush(stdout);
   if (broken) std::_Exit(result);
   MPI_Finalize();
   return result;
