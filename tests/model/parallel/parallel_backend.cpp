@@ -253,7 +253,8 @@ TEST_CASE("a decoder over the greatest logits alone takes greedy, and nothing th
     const auto refused = [&](auto&& make) { return says(message_of<option_error>(make), "the greatest logits alone"); };
     CHECK(refused([&] { (void)make_decoder(no_drafter(), plain(), target_only(), kv, maxima); }));
     CHECK(refused([&] { (void)make_decoder(no_drafter(), plain(), greedy(), kv, maxima, {}, logit_bias()); }));
-    CHECK(refused([&] { (void)make_batch_decoder(no_drafter(), plain(), target_only(), kv, maxima); }));
+    CHECK(
+        refused([&] { (void)make_batch_decoder(no_drafter(), plain(), target_only(), kv, maxima, {.max_texts = 1}); }));
     auto rows = backend_type::load(path, rank, {.max_rows = 16});
     contiguous_kv other_kv(rows.layers(), rows.cache_row(), 1, 32);
     (void)make_decoder(no_drafter(), plain(), target_only(), other_kv, rows);
