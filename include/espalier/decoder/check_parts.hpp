@@ -190,9 +190,8 @@ void require_parts(const DrafterT& drafter, const PolicyT& policy, const Backend
   if constexpr (ReadsStates<PolicyT>) reads_rows = reads_rows || policy.reads_states();
   if (reads_rows && gives_maxima(backend)) {
     raise<option_error>(
-        "the backend gives the greatest logits alone: the verifier must be greedy, with no processor and no policy "
-        "that "
-        "reads states; others need whole rows.");
+        "the backend gives the greatest logits alone: the verifier must be greedy, without a processor or a policy "
+        "that reads states; others need whole rows.");
   }
 }
 

@@ -21,6 +21,7 @@
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/side_thread.hpp"
 #include "espalier/decoder/text.hpp"
@@ -38,7 +39,7 @@ namespace espalier::detail {
 //
 // The verdict that is guessed: after the node and with the token that are the most probable where the target is the
 // draft. The draft's row of a node whose children were not asked about is found by one more pass, in which its token is
-// the last of the text. No random number is asked for by call, only by place, so a tree has nothing of when it is drawn.
+// the last of the text. Random numbers are asked for by place, not by call, so a tree has nothing of when it is drawn.
 //
 // Complexity  beside the tree's own passes one of one row, and a copy of the round's rows; no allocation once warm
 // Errors      none: what fails here is given up, and fails again where the round drafts its own tree
@@ -167,6 +168,7 @@ class drafting_ahead {
       detail::grow_step(growth_, policy_, tree_, *drafter_, chance);
     }
     growth_.end(policy_, tree_, *drafter_);
+    require_tokens(tree_.view(), vocab_);
     return true;
   }
 

@@ -41,8 +41,8 @@ namespace espalier::detail {
 //
 //     prepare, then    draft_reads: read_draft               a prompt that the drafter has not read
 //                      left() > 0: add_chunk, finish_chunk   or the target
-//                      else a round: take_ahead, or open_tree, grow_step..., close_tree; then add_round, verify, commit,
-//                      and between add_round and verify draft_ahead, for the round after this one
+//                      else a round: take_ahead, or open_tree, grow_step..., close_tree; then add_round, draft_ahead
+//                      for the round after this one, verify, commit
 //     give_up          where a step fails
 template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT, class ProcessorT>
 class served_text {
