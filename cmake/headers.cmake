@@ -352,8 +352,11 @@ set(espalier_parallel_headers
   include/espalier/model/parallel/parallel_options.hpp
   include/espalier/model/parallel/rank_clock.hpp
   include/espalier/model/parallel/rank_error.hpp
+  include/espalier/model/parallel/rank_logits.hpp
   include/espalier/model/parallel/rank_part.hpp
+  include/espalier/model/parallel/rank_rows.hpp
   include/espalier/model/parallel/rank_shares.hpp
+  include/espalier/model/parallel/rank_split.hpp
   include/espalier/model/parallel/rank_vocabulary.hpp
   include/espalier/model/parallel/rank_weights.hpp
 )

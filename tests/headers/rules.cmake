@@ -181,7 +181,8 @@ set(tested_elsewhere
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
     model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
   "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/parallel_options.hpp
-    model/parallel/rank_error.hpp model/parallel/rank_part.hpp model/parallel/rank_shares.hpp
+    model/parallel/rank_error.hpp model/parallel/rank_logits.hpp model/parallel/rank_part.hpp
+    model/parallel/rank_rows.hpp model/parallel/rank_shares.hpp model/parallel/rank_split.hpp
     model/parallel/rank_vocabulary.hpp model/parallel/rank_weights.hpp"
   "model/small/small_llama.cpp: model/small/small_pass.hpp model/small/small_products.hpp model/small/small_shape.hpp
     model/small/small_weights.hpp"

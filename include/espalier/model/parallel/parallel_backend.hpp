@@ -27,8 +27,10 @@
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/parallel/communicator.hpp"
 #include "espalier/model/parallel/parallel_options.hpp"
+#include "espalier/model/parallel/rank_logits.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
 #include "espalier/model/parallel/rank_shares.hpp"
+#include "espalier/model/parallel/rank_split.hpp"
 #include "espalier/model/parallel/rank_vocabulary.hpp"
 #include "espalier/model/parallel/rank_weights.hpp"
 

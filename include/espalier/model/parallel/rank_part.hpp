@@ -4,17 +4,34 @@
 #include <cstdint>
 #include <string>
 
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/model/llama/model_config.hpp"
-#include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+// `n` things in granules over ranks, as evenly as granules allow. A rank may have none.
+struct rank_division {
+  std::int32_t n = 0, granule = 1, ranks = 1;
+
+  ESPALIER_HOST_DEVICE std::int32_t begin(std::int32_t rank) const {
+    const std::int64_t parts = (n + granule - 1) / granule, at = parts * rank / ranks * granule;
+    return static_cast<std::int32_t>(at < n ? at : n);
+  }
+  ESPALIER_HOST_DEVICE std::int32_t size(std::int32_t rank) const { return begin(rank + 1) - begin(rank); }
+};
+
+}  // namespace detail
 
 //! Which part of a transformer a rank has: key-value heads with their query heads, and runs of the hidden, intermediate
 //! and vocabulary sizes, in granules of 32. Parts are as equal as that allows; one may be empty.
 //!
 //! Errors      model_error for a model with recurrent layers, which are not divided
 struct rank_part {
+  static constexpr int granule = 32;
+
   struct range {
     int begin = 0, end = 0;
 
@@ -26,9 +43,9 @@ struct rank_part {
   rank_part() = default;
   rank_part(const model_config& config, int rank, int size)
       : kv_heads(share(config.n_kv_heads, 1, rank, size)),
-        hidden(share(config.hidden_size, weight_matrix::granule, rank, size)),
-        intermediate(share(config.intermediate_size, weight_matrix::granule, rank, size)),
-        vocabulary(share(config.vocab_size, weight_matrix::granule, rank, size)) {
+        hidden(share(config.hidden_size, granule, rank, size)),
+        intermediate(share(config.intermediate_size, granule, rank, size)),
+        vocabulary(share(config.vocab_size, granule, rank, size)) {
     if (config.is_hybrid()) {
       raise<model_error>("a model with recurrent layers (", config.family,
                          ") cannot be divided over ranks: one rank "
@@ -45,12 +62,8 @@ struct rank_part {
 
  private:
   static range share(int n, int granule, int rank, int size) {
-    const std::int64_t parts = (n + granule - 1) / granule;
-    const auto bound = [&](std::int64_t r) {
-      const std::int64_t at = parts * r / size * granule;
-      return static_cast<int>(at < n ? at : n);
-    };
-    return {bound(rank), bound(rank + 1)};
+    const detail::rank_division division{n, granule, size};
+    return {division.begin(rank), division.begin(rank + 1)};
   }
 };
 

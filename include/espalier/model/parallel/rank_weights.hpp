@@ -18,8 +18,9 @@
 #include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 #include "espalier/model/llama/weight_rows.hpp"
-#include "espalier/model/parallel/parallel_options.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
+#include "espalier/model/parallel/rank_rows.hpp"
+#include "espalier/model/parallel/rank_split.hpp"
 
 namespace espalier {
 
@@ -30,6 +31,8 @@ namespace espalier {
 //!             all rows and keeps a part. A part of a quantised row that does not end with a block is held as floats
 //! Errors      as model_weights
 class rank_weights {
+  static_assert(rank_part::granule % weight_matrix::granule == 0, "a rank's outputs are whole granules of a matrix");
+
  public:
   using layer_type = model_weights::layer_type;
   using linear_type = model_weights::linear_type;
@@ -41,7 +44,7 @@ class rank_weights {
     rank_weights weights;
     weights.own.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.shape(config, part, split);
-    loader to{weights.own, config, part, split, storage, {}, {}, 0};
+    loader to{weights.own, config, {config, part, split}, storage, {}, {}, 0};
     detail::model_tensors(config, file, to, true).read();
     weights.place(config, part);
     weights.own.block = detail::float_block(weights.own.block.used(), true);
@@ -104,46 +107,13 @@ class rank_weights {
   struct loader {
     model_weights& weights;
     const model_config& config;
-    const rank_part& part;
-    rank_split split;
+    detail::rank_rows rows;
     weight_storage storage;
     rounded_row round;
     std::vector<float> values;
     std::int64_t rows_read;
 
-    static bool goes_back(detail::part_place place) {
-      return place.part == detail::model_part::attention_out || place.part == detail::model_part::down;
-    }
-    bool is_cut(detail::part_place place) const { return split == rank_split::sums && goes_back(place); }
-
-    // Where the rank has a row of a matrix, or a bias; -1 where it has not.
-    int own_output(detail::part_place place, int row) const {
-      const auto within = [&](rank_part::range range, int first = 0, int base = 0) {
-        return range.has(row - first) ? row - first - range.begin + base : -1;
-      };
-      switch (place.part) {
-        case detail::model_part::query_key_value:
-          return own_projection(row);
-        case detail::model_part::attention_out:
-        case detail::model_part::down:
-          return within(part.hidden);
-        case detail::model_part::gate:
-        case detail::model_part::up:
-          return within(part.intermediate);
-        default:
-          return within(part.vocabulary);
-      }
-    }
-    int own_projection(int row) const {
-      const rank_part::range queries = part.queries(config);
-      const int q = config.query_size(), kv = config.kv_size(), own_kv = part.kv_size(config);
-      if (row < q) return queries.has(row) ? row - queries.begin : -1;
-      const int at = (row - q) % kv - part.kv_heads.begin * config.head_dim;
-      return at >= 0 && at < own_kv ? queries.size() + (row - q) / kv * own_kv + at : -1;
-    }
-    int own_row(detail::part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
-
-    bool wants(detail::part_place place, int row) const { return own_row(place, row) >= 0; }
+    bool wants(detail::part_place place, int row) const { return rows.own_row(place, row) >= 0; }
 
     template <class UseT>
     void at(detail::part_place place, UseT&& use) {
@@ -151,27 +121,21 @@ class rank_weights {
       use(detail::linear_at(weights, place).matrix);
     }
 
-    rank_part::range inputs_of(detail::part_place place) const {
-      return place.part == detail::model_part::down ? part.intermediate : part.queries(config);
-    }
     static bool ends_with_blocks(rank_part::range inputs, int all, weight_type type) {
       const int block = block_weights(type);
       return inputs.begin % block == 0 && (inputs.end % block == 0 || inputs.end == all);
     }
     weight_type type_of(detail::part_place place, weight_type held) const {
-      const int all = place.part == detail::model_part::down ? config.intermediate_size : config.query_size();
-      return !is_cut(place) || ends_with_blocks(inputs_of(place), all, held) ? held : weight_type::f32;
-    }
-    int inputs_in_file(detail::part_place place) const {
-      if (place.part == detail::model_part::down) return config.intermediate_size;
-      return place.part == detail::model_part::attention_out ? config.query_size() : config.hidden_size;
+      const bool whole = !rows.is_cut(place);
+      return whole || ends_with_blocks(rows.inputs_of(place), rows.inputs_in_file(place), held) ? held
+                                                                                                : weight_type::f32;
     }
 
-    void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
-      const weight_type held = type_of(place, held_type(type, inputs_in_file(place), storage));
+    void expect_rows(detail::part_place place, int first, int n, weight_type type) {
+      const weight_type held = type_of(place, held_type(type, rows.inputs_in_file(place), storage));
       at(place, [&](auto& to) {
-        for (int row = first; row < first + rows; ++row) {
-          if (const int own = own_row(place, row); own >= 0) to.expect_rows(own, 1, held);
+        for (int row = first; row < first + n; ++row) {
+          if (const int own = rows.own_row(place, row); own >= 0) to.expect_rows(own, 1, held);
         }
       });
     }
@@ -179,11 +143,11 @@ class rank_weights {
       ++rows_read;
       const weight_type type = held_type(values_in_file.type, values_in_file.n, storage);
       const weight_row whole = type == values_in_file.type ? values_in_file : round(values_in_file, type);
-      const int own = own_row(place, row);
-      at(place, [&](auto& to) { to.set_row(own, is_cut(place) ? cut(place, whole) : whole); });
+      const int own = rows.own_row(place, row);
+      at(place, [&](auto& to) { to.set_row(own, rows.is_cut(place) ? cut(place, whole) : whole); });
     }
     weight_row cut(detail::part_place place, const weight_row& whole) {
-      const rank_part::range inputs = inputs_of(place);
+      const rank_part::range inputs = rows.inputs_of(place);
       if (type_of(place, whole.type) == whole.type) {
         const std::size_t first = row_bytes(whole.type, inputs.begin);
         return {whole.type, whole.bytes.subspan(first, row_bytes(whole.type, inputs.end) - first), inputs.size(),
@@ -208,7 +172,7 @@ class rank_weights {
         return;
       }
       for (int i = 0; i < n; ++i) {
-        if (const int own = own_output(place, first + i); own >= 0) to[own] = from[i];
+        if (const int own = rows.own_output(place, first + i); own >= 0) to[own] = from[i];
       }
     }
   };
