@@ -450,6 +450,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/concepts/backend.cuh
+  include/espalier/cuda/concepts/communicator.cuh
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
   include/espalier/cuda/concepts/processor.cuh
@@ -579,6 +580,17 @@ set(espalier_cuda_llama_headers
   include/espalier/cuda/model/llama/persistent_pass/pass_product.cuh
   include/espalier/cuda/model/llama/rotate.cuh
   include/espalier/cuda/model/llama/row_upload.cuh
+)
+
+# espalier::cuda_parallel: parallel on the device.
+set(espalier_cuda_parallel_headers
+  include/espalier/cuda/model/parallel/parallel_backend.cuh
+  include/espalier/cuda/model/parallel/parallel_options.cuh
+  include/espalier/cuda/model/parallel/pass_marks.cuh
+  include/espalier/cuda/model/parallel/rank_blocks.cuh
+  include/espalier/cuda/model/parallel/rank_buffers.cuh
+  include/espalier/cuda/model/parallel/rank_vocabulary.cuh
+  include/espalier/cuda/model/parallel/rank_weights.cuh
 )
 
 # espalier::cuda_torch: adds LibTorch to cuda.

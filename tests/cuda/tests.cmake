@@ -35,6 +35,7 @@ espalier_cuda_sources(attention model/attention/batch_invariant.cu model/attenti
 espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
   model/llama/matrix_products.cu model/llama/persistent_pass.cu drafter/block_diffusion.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
+espalier_cuda_sources(parallel model/parallel/parallel_backend.cu)
 espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu decoder/shared_rows.cu
   decoder/text_processors.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

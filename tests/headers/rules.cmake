@@ -13,7 +13,7 @@ set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selec
   ${espalier_parallel_headers} ${espalier_mpi_headers} ${espalier_llama_cpp_headers} ${espalier_xgrammar_headers}
   ${espalier_torch_headers}
   ${espalier_tokenizer_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers} ${espalier_cuda_llama_headers}
-  ${espalier_cuda_torch_headers})
+  ${espalier_cuda_parallel_headers} ${espalier_cuda_torch_headers})
 
 # The lists and the folder agree.
 file(GLOB_RECURSE present RELATIVE "${ROOT}" "${ROOT}/include/*.hpp" "${ROOT}/include/*.cuh")
@@ -228,6 +228,9 @@ set(tested_elsewhere
     cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
     cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
     cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
+  "cuda/model/parallel/parallel_backend.cu: cuda/concepts/communicator.cuh cuda/model/parallel/parallel_options.cuh
+    cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh cuda/model/parallel/rank_buffers.cuh
+    cuda/model/parallel/rank_vocabulary.cuh cuda/model/parallel/rank_weights.cuh"
   "cuda/sampling/sampler.cu: cuda/sampling/row_law.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"

@@ -42,14 +42,14 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
 //! Errors
 //!   May throw while the work is enqueued. Logits that are NaN or plus infinity are for whoever reads them to report
 //! Models
-//!   callable_backend, llama_backend, on_host
+//!   callable_backend, llama_backend, on_host, parallel_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
 
-//! A backend that keeps what failed on the host: raise_failure() throws it, if anything did.
+//! A backend that keeps what failed on the host, or between ranks: raise_failure() throws it, if anything did.
 //!
 //! Models
-//!   on_host
+//!   on_host, parallel_backend
 template <class BackendT>
 concept FailingBackend = requires(BackendT& backend) {
   backend.raise_failure();

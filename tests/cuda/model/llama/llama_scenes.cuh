@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>

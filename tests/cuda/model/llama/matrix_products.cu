@@ -90,6 +90,34 @@ void compare_rows(bool accumulate) {
   }
 }
 
+// Products with some of a matrix's outputs, as the whole has them. Planned by one algorithm alike.
+template <class NumberT, class ResultT>
+void compare_outputs(bool accumulate) {
+  constexpr int rows = 33;
+  for (const product_shape& whole : shapes()) {
+    const int n = whole.outputs / 2 / 8 * 8;
+    if (n == 0) continue;
+    INFO(n << " of " << whole.outputs << " outputs of " << whole.inputs << " inputs");
+    const auto inputs = static_cast<std::size_t>(whole.inputs);
+    gpu::matrix_products products(gpu::detail::data_type_of<NumberT>, true);
+    constexpr cudaDataType_t result = gpu::detail::data_type_of<ResultT>;
+    const int all = products.add(whole.outputs, whole.inputs, result, accumulate);
+    const int part = products.add(n, whole.inputs, result, accumulate, 256, whole.outputs);
+    products.plan(rows);
+    const auto matrix = random_numbers<NumberT>(static_cast<std::size_t>(whole.outputs) * inputs, 1.0F, 6);
+    const auto x = random_numbers<NumberT>(rows * inputs, 1.0F, 7);
+    const std::vector<ResultT> there(static_cast<std::size_t>(rows * whole.outputs), ResultT(0.5F)),
+        there_of_part(static_cast<std::size_t>(rows * n), ResultT(0.5F));
+    const auto expected = multiply(products, all, whole, to_device(matrix), x, there, 0, rows);
+    const std::vector<NumberT> last(matrix.end() - static_cast<std::ptrdiff_t>(n * whole.inputs), matrix.end());
+    const auto found = multiply(products, part, {n, whole.inputs}, to_device(last), x, there_of_part, 0, rows);
+    for (int row = 0; row < rows; ++row) {
+      const auto* of_whole = expected.data() + (row + 1) * whole.outputs - n;
+      CHECK(std::memcmp(found.data() + row * n, of_whole, static_cast<std::size_t>(n) * sizeof(ResultT)) == 0);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("With one algorithm a row of a product has the same bits beside any number of others") {
@@ -100,4 +128,11 @@ TEST_CASE("With one algorithm a row of a product has the same bits beside any nu
   compare_rows<__half, float>(true);
   compare_rows<float, float>(false);
   compare_rows<float, float>(true);
+}
+
+TEST_CASE("With one algorithm some of a matrix's outputs have the bits that they have in the whole") {
+  compare_outputs<__nv_bfloat16, __nv_bfloat16>(false);
+  compare_outputs<__nv_bfloat16, float>(true);
+  compare_outputs<__half, float>(true);
+  compare_outputs<float, float>(true);
 }

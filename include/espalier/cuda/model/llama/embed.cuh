@@ -13,9 +13,10 @@
 
 namespace espalier::cuda::detail {
 
-// Rows of the embedding. A token outside the vocabulary gives NaN, which whoever reads the logits reports.
+// Rows of the embedding, or of a part of it. A token outside the vocabulary gives NaN, which whoever reads the logits
+// reports.
 //
-// Shapes: tokens [rows]; table [vocab][width]; stream [rows][width]
+// Shapes: tokens [rows]; table [vocab][width], whose first row is of token `first`; stream [rows][width]
 template <class NumberT>
 struct embed_job {
   const token_id* tokens = nullptr;
@@ -23,6 +24,7 @@ struct embed_job {
   std::int32_t vocab = 0;
   std::int32_t width = 0;
   float* stream = nullptr;
+  token_id first = 0;
 };
 
 inline constexpr int embed_threads = 256;
@@ -31,7 +33,7 @@ inline constexpr int embed_threads = 256;
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void embed_rows(embed_job<NumberT> job) {
   ptx::allow_next();
-  const token_id token = job.tokens[blockIdx.x];
+  const token_id token = job.tokens[blockIdx.x] - job.first;
   const bool known = token >= 0 && token < job.vocab;
   const NumberT* from = job.table + static_cast<std::int64_t>(known ? token : 0) * job.width;
   float* to = job.stream + static_cast<std::int64_t>(blockIdx.x) * job.width;

@@ -49,11 +49,14 @@ class matrix_products {
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
-  //! `alignment`: of the matrix, in bytes. Post: the product's number.
-  int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256) {
+  //! `alignment`: of the matrix, in bytes. `whole_outputs`: where the matrix is a part of the outputs of another, how
+  //! many that has: one algorithm is chosen as for all of them. Post: the product's number.
+  int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256,
+          int whole_outputs = 0) {
     products_.emplace_back();
     product& p = products_.back();
     p.outputs = outputs, p.inputs = inputs, p.result = result, p.accumulate = accumulate, p.alignment = alignment;
+    p.whole_outputs = whole_outputs > 0 ? whole_outputs : outputs;
     p.weights = layout_of(numbers_, inputs, outputs);
     return static_cast<int>(products_.size()) - 1;
   }
@@ -103,6 +106,7 @@ class matrix_products {
     cudaDataType_t result{};
     bool accumulate = false;
     std::uint32_t alignment = 256;
+    int whole_outputs = 0;
     layout weights;
     std::vector<sized> sizes;  // ascending
     bool has_algorithm = false;
@@ -140,11 +144,14 @@ class matrix_products {
       return;
     }
     if (!p.has_algorithm) {
-      const sized single = shape_of(p, 1);
-      const candidate_list found = candidates(p, shape_of(p, typical_rows), 16);
+      product whole;
+      whole.outputs = p.whole_outputs, whole.inputs = p.inputs, whole.result = p.result, whole.alignment = p.alignment;
+      whole.weights = layout_of(numbers_, whole.inputs, whole.outputs);
+      const sized single = shape_of(p, 1), whole_single = shape_of(whole, 1);
+      const candidate_list found = candidates(whole, shape_of(whole, typical_rows), 16);
       for (int i = 0; i < found.n && !p.has_algorithm; ++i) {
         p.algorithm = found.of[i].algo;
-        p.has_algorithm = serves(p, single, p.algorithm);
+        p.has_algorithm = serves(whole, whole_single, p.algorithm) && serves(p, single, p.algorithm);
       }
     }
     if (!p.has_algorithm || !serves(p, s, p.algorithm)) refuse(p, s.rows);

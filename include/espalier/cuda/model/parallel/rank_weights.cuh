@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "espalier/cuda/model/llama/model_weights.cuh"
+#include "espalier/cuda/model/llama/row_upload.cuh"
+#include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/parallel/rank_part.hpp"
+#include "espalier/model/parallel/rank_rows.hpp"
+#include "espalier/model/parallel/rank_split.hpp"
+
+namespace espalier::cuda {
+
+//! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms, and the
+//! biases of what goes back to the stream, are whole; of every matrix a rank has the outputs of its part, or, with
+//! rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//!
+//! Complexity  as espalier::rank_weights; 4 MiB of host memory. Synchronises
+//! Errors      as model_weights
+template <class NumberT>
+class rank_weights {
+ public:
+  using layer_type = typename model_weights<NumberT>::layer_type;
+  using linear_type = typename model_weights<NumberT>::linear_type;
+  using norm_type = typename model_weights<NumberT>::norm_type;
+
+  model_weights<NumberT> own;  //!< with the rank's outputs alone, numbered from 0
+
+  static rank_weights load(const model_config& config, espalier::tensor_source& file, const rank_part& part,
+                           rank_split split) {
+    detail::require_on_device(config);
+    rank_weights weights;
+    weights.own.layers.resize(static_cast<std::size_t>(config.n_layers));
+    loader to{weights.own, config, {config, part, split}, {}, {}, 0};
+    espalier::detail::model_tensors(config, file, to, true).read();
+    weights.place(config, part, split);
+    weights.own.matrices.allocate();
+    weights.own.vectors.allocate();
+    weights.place(config, part, split);
+    espalier::detail::model_tensors(config, file, to, false).read();
+    to.upload.flush();
+    weights.rows_read_ = to.rows_read;
+    return weights;
+  }
+
+  std::size_t bytes() const { return own.bytes(); }
+  //! Rows of matrices that load took from the file.
+  std::int64_t rows_read() const { return rows_read_; }
+
+ private:
+  // Gives every part its place, or only counts where there is no memory yet.
+  void place(const model_config& c, const rank_part& part, rank_split split) {
+    const auto size = [](int n) { return static_cast<std::size_t>(n); };
+    const auto vector = [&](bool there, int n) { return there ? own.vectors.take(size(n)) : nullptr; };
+    const auto linear = [&](int outputs, int inputs, bool has_bias, int biases) {
+      return linear_type{own.matrices.take(size(outputs) * size(inputs)), vector(has_bias, biases), inputs};
+    };
+    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
+    const bool sums = split == rank_split::sums;
+    const int queries = part.queries(c).size(), width = part.intermediate.size(), vocab = part.vocabulary.size();
+    own.head = linear(vocab, c.hidden_size, false, 0);
+    own.embedding = c.tied_embeddings ? own.head.matrix : own.matrices.take(size(vocab) * size(c.hidden_size));
+    for (layer_type& layer : own.layers) {
+      const int projected = queries + 2 * part.kv_size(c), wide = (c.gated_mlp ? 2 : 1) * width;
+      layer.attention_norm = norm();
+      layer.query_key_value = linear(projected, c.hidden_size, c.query_bias, projected);
+      layer.query_norm = vector(c.query_key_norm, c.head_dim);
+      layer.key_norm = vector(c.query_key_norm, c.head_dim);
+      layer.attention_out = linear(sums ? c.hidden_size : part.hidden.size(), sums ? queries : c.query_size(),
+                                   c.attention_out_bias, c.hidden_size);
+      layer.mlp_norm = norm();
+      layer.up = linear(wide, c.hidden_size, c.mlp_bias, wide);
+      if (c.gated_mlp) {
+        layer.gate = layer.up;
+        if (layer.up.matrix) layer.up.matrix += size(width) * size(c.hidden_size);
+        if (layer.up.bias) layer.up.bias += width;
+      }
+      layer.down = linear(sums ? c.hidden_size : part.hidden.size(), sums ? width : c.intermediate_size, c.mlp_bias,
+                          c.hidden_size);
+    }
+    own.final_norm = norm();
+  }
+
+  struct loader {
+    model_weights<NumberT>& weights;
+    const model_config& config;
+    espalier::detail::rank_rows rows;
+    detail::row_upload<NumberT> upload;
+    std::vector<float> floats;
+    std::int64_t rows_read;
+
+    bool wants(espalier::detail::part_place place, int row) const { return rows.own_row(place, row) >= 0; }
+    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
+    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
+      ++rows_read;
+      const linear_type& part = espalier::detail::linear_at(weights, place);
+      NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
+      floats.resize(static_cast<std::size_t>(rows.inputs_in_file(place)));
+      values.decode(floats.data());
+      const auto inputs = static_cast<std::size_t>(part.inputs);
+      const int first = rows.is_cut(place) ? rows.inputs_of(place).begin : 0;
+      upload.add(matrix + static_cast<std::size_t>(rows.own_row(place, row)) * inputs, floats.data() + first, inputs);
+    }
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
+      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
+    }
+    void set_bias(espalier::detail::part_place place, int first, const float* values, int n) {
+      using espalier::detail::model_part;
+      float* to = espalier::detail::bias_at(weights, place);
+      if (place.part != model_part::query_key_value && place.part != model_part::gate && place.part != model_part::up) {
+        detail::upload_vector(to + first, values, n);
+        return;
+      }
+      // The rank's, in runs.
+      for (int i = 0, end = 0; i < n; i = end) {
+        const int own = rows.own_output(place, first + i);
+        for (end = i + 1; own >= 0 && end < n && rows.own_output(place, first + end) == own + end - i;)
+          ++end;
+        if (own >= 0) detail::upload_vector(to + own, values + i, end - i);
+      }
+    }
+  };
+
+  std::int64_t rows_read_ = 0;
+};
+
+}  // namespace espalier::cuda
