@@ -158,6 +158,17 @@ function(espalier_find_mpi)
   endif()
 endfunction()
 
+# NCCL, as the target NCCL::nccl. What needs it is left out where it is not.
+function(espalier_find_nccl)
+  list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
+  find_package(NCCL MODULE QUIET)
+  get_property(said GLOBAL PROPERTY espalier_no_nccl)
+  if(NOT TARGET NCCL::nccl AND NOT said)
+    set_property(GLOBAL PROPERTY espalier_no_nccl TRUE)
+    message(STATUS "NCCL was not found: what needs it is left out (apt install libnccl-dev)")
+  endif()
+endfunction()
+
 # xgrammar, as the target xgrammar. What needs it is left out where it is not: `./run with-xgrammar` builds it.
 function(espalier_find_xgrammar)
   list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")

@@ -593,6 +593,11 @@ set(espalier_cuda_parallel_headers
   include/espalier/cuda/model/parallel/rank_weights.cuh
 )
 
+# espalier::nccl: adds NCCL to cuda_parallel.
+set(espalier_nccl_headers
+  include/espalier/cuda/model/parallel/nccl_communicator.cuh
+)
+
 # espalier::cuda_torch: adds LibTorch to cuda.
 set(espalier_cuda_torch_headers
   include/espalier/cuda/model/torch/torch_backend.cuh

@@ -7,7 +7,7 @@ set(espalier_dependencies_dir "${CMAKE_INSTALL_INCLUDEDIR}/espalier-dependencies
 
 # One export file a target: a component's dependencies are looked for only when the component is asked for.
 set(espalier_components core testing selector espalier views files llama parallel mpi llama_cpp xgrammar torch tokenizer
-  cuda cuda_registry cuda_llama cuda_parallel cuda_torch)
+  cuda cuda_registry cuda_llama cuda_parallel nccl cuda_torch)
 if(NOT ESPALIER_REGISTRY)
   list(REMOVE_ITEM espalier_components espalier cuda_registry)
 endif()
@@ -38,6 +38,7 @@ write_basic_package_version_file("${espalier_generated_dir}/espalier-config-vers
 install(FILES
   "${espalier_generated_dir}/espalier-config.cmake"
   "${espalier_generated_dir}/espalier-config-version.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindXGrammar.cmake"
   DESTINATION "${espalier_package_dir}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/espalier")

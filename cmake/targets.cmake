@@ -15,6 +15,7 @@
 # espalier::cuda_registry  the registry on the device: cuda, espalier
 # espalier::cuda_llama     the library's own transformer on the device: cuBLASLt, cuda, llama
 # espalier::cuda_parallel  that transformer over ranks: cuda_llama, parallel
+# espalier::nccl           ranks with a GPU each: NCCL, cuda_parallel
 # espalier::cuda_torch     modules of PyTorch on the device: cuda, torch
 #
 # They are defined without looking for what they need, so that whoever does not use them needs nothing. A target that knows another
@@ -63,5 +64,6 @@ espalier_target(espalier_cuda_llama "${espalier_cuda_llama_headers}" EXPORT_NAME
   LINK espalier::cuda espalier::llama CUDA::cublasLt)
 espalier_target(espalier_cuda_parallel "${espalier_cuda_parallel_headers}" EXPORT_NAME cuda_parallel
   LINK espalier::cuda_llama espalier::parallel)
+espalier_target(espalier_nccl "${espalier_nccl_headers}" EXPORT_NAME nccl LINK espalier::cuda_parallel NCCL::nccl)
 espalier_target(espalier_cuda_torch "${espalier_cuda_torch_headers}" EXPORT_NAME cuda_torch
   LINK espalier::cuda espalier::torch)

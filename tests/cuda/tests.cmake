@@ -36,6 +36,7 @@ espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/h
   model/llama/matrix_products.cu model/llama/persistent_pass.cu drafter/block_diffusion.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(parallel model/parallel/parallel_backend.cu)
+espalier_cuda_sources(nccl model/parallel/nccl_communicator.cu)
 espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu decoder/shared_rows.cu
   decoder/text_processors.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)

@@ -13,7 +13,7 @@ set(listed ${espalier_core_headers} ${espalier_testing_headers} ${espalier_selec
   ${espalier_parallel_headers} ${espalier_mpi_headers} ${espalier_llama_cpp_headers} ${espalier_xgrammar_headers}
   ${espalier_torch_headers}
   ${espalier_tokenizer_headers} ${espalier_cuda_headers} ${espalier_cuda_registry_headers} ${espalier_cuda_llama_headers}
-  ${espalier_cuda_parallel_headers} ${espalier_cuda_torch_headers})
+  ${espalier_cuda_parallel_headers} ${espalier_nccl_headers} ${espalier_cuda_torch_headers})
 
 # The lists and the folder agree.
 file(GLOB_RECURSE present RELATIVE "${ROOT}" "${ROOT}/include/*.hpp" "${ROOT}/include/*.cuh")

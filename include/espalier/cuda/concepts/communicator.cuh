@@ -25,6 +25,8 @@ namespace espalier::cuda {
 //!   failure within a stated time; then no stream waits any more.
 //! Errors
 //!   rank_error, from raise_failure() and from every later call between ranks
+//! Models
+//!   nccl_communicator
 template <class CommunicatorT>
 concept Communicator = requires(CommunicatorT& ranks, const CommunicatorT& seen, void* data, const void* from,
                                 std::size_t bytes, cudaStream_t stream) {

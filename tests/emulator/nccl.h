@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include "emulator/nccl.hpp"
