@@ -61,8 +61,8 @@ struct rank_part {
   int kv_size(const model_config& config) const { return kv_heads.size() * config.head_dim; }
 
  private:
-  static range share(int n, int granule, int rank, int size) {
-    const detail::rank_division division{n, granule, size};
+  static range share(int n, int together, int rank, int size) {
+    const detail::rank_division division{n, together, size};
     return {division.begin(rank), division.begin(rank + 1)};
   }
 };

@@ -120,10 +120,10 @@ class rank_weights {
       }
       // The rank's, in runs.
       for (int i = 0, end = 0; i < n; i = end) {
-        const int own = rows.own_output(place, first + i);
-        for (end = i + 1; own >= 0 && end < n && rows.own_output(place, first + end) == own + end - i;)
+        const int first_own = rows.own_output(place, first + i);
+        for (end = i + 1; first_own >= 0 && end < n && rows.own_output(place, first + end) == first_own + end - i;)
           ++end;
-        if (own >= 0) detail::upload_vector(to + own, values + i, end - i);
+        if (first_own >= 0) detail::upload_vector(to + first_own, values + i, end - i);
       }
     }
   };
