@@ -24,10 +24,10 @@ using llama_driver::device_kv;
 using llama_driver::device_rows;
 using numbers_type = std::vector<float>;
 
-inline const std::string models = std::string(ESPALIER_TEST_DATA) + "/../../examples/models/";
+inline const std::string models = ESPALIER_TEST_DATA "/../../examples/models/";
 
 inline std::string path_of(const std::string& folder) {
-  return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
+  return ESPALIER_TEST_DATA "/golden/" + folder;
 }
 
 template <class BackendT>
