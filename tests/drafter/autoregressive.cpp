@@ -112,6 +112,65 @@ TEST_CASE("a row of one token costs no pass, and its node is forwarded with the 
   CHECK(other_kv.size(0) == 6);
 }
 
+TEST_CASE("the row of a root that one token is left after costs no pass, and the text is read when one is needed") {
+  models::probe_backend backend(6, {.seed = 71}), other(6, {.seed = 71});
+  token_kv kv(60), other_kv(60);
+  autoregressive drafter(backend, kv), asking(other, other_kv);
+  using number = std::remove_cvref_t<decltype(drafter.rows().row(0)[0])>;
+  // 4 is left after the text alone, anything after a path.
+  struct forces_first : forces {
+    std::optional<token_id> only(tree_view, node_id u) const { return u == root_node ? token : std::nullopt; }
+  };
+  forces_first process{{4}};
+  const std::vector<token_id> text{1, 2};
+  const std::vector<node_id> root{0}, child{1};
+  drafter.reserve(10);
+  asking.reserve(10);
+  drafter.process_rows(row_processor<number>(process));
+  drafter.begin(text);
+  asking.begin(text);
+  tree<> t(10);
+  t.reset(2);
+  drafter.propose(t, root);
+  CHECK(backend.calls == 0);
+  CHECK(std::ranges::equal(drafter.rows().row(0), std::vector<number>{0, 0, 0, 0, 1, 0}));
+  t.append(0, 4, 0);
+  drafter.propose(t, child);
+  asking.propose(t, root);
+  asking.propose(t, child);
+  CHECK(backend.rows == 3);
+  CHECK(std::ranges::equal(drafter.rows().row(1), asking.rows().row(1)));
+  drafter.commit(t, {1, 0});
+  asking.commit(t, {1, 0});
+  CHECK(kv.size(0) == other_kv.size(0));
+  // A round without a pass leaves the text unread, which the next one makes up for.
+  t.reset(0);
+  const auto calls = backend.calls;
+  drafter.propose(t, root);
+  t.append(0, 4, 0);
+  drafter.commit(t, {1, 3});
+  CHECK(backend.calls == calls);
+  asking.propose(t, root);
+  asking.commit(t, {1, 3});
+  t.reset(3);
+  process.token.reset();
+  drafter.propose(t, root);
+  asking.propose(t, root);
+  CHECK(std::ranges::equal(drafter.rows().row(0), asking.rows().row(0)));
+  CHECK(kv.size(0) == 6);
+  // A drafter that keeps hidden states asks its model.
+  autoregressive keeping(backend, token_kv(60));
+  keeping.keep_states();
+  keeping.reserve(10);
+  keeping.process_rows(row_processor<number>(process));
+  keeping.begin(text);
+  process.token = 4;
+  t.reset(2);
+  const auto before = backend.calls;
+  keeping.propose(t, root);
+  CHECK(backend.calls == before + 1);
+}
+
 TEST_CASE("a forced token that the draft does not know is no row") {
   models::probe_backend backend(6, {.seed = 71});
   autoregressive drafter(backend, token_kv(60));

@@ -36,7 +36,8 @@ class row_processor {
     call_(with_, tree, u, logits, out);
   }
 
-  //! The one token that the processor leaves after node u, which is not the root; nothing where there may be others.
+  //! The one token that the processor leaves after node u; nothing where there may be others. Of the root, tree is not
+  //! looked at.
   std::optional<token_id> only(tree_view tree, node_id u) const { return only_(with_, tree, u); }
 
  private:
@@ -51,8 +52,8 @@ class row_processor {
 //!   process_rows(process)      a row_processor of its number: rows that are made from now on pass through it; an empty
 //!                              one ends that. Given for each round, before the drafter is asked
 //! Models
-//!   autoregressive; block_diffusion, of whose block it is the first row; factorised, whose rows are then by node. Of
-//!   a joint the parts are asked one by one
+//!   autoregressive; block_diffusion, of whose block it is the first row, and those after a row of one token;
+//!   factorised, whose rows are then by node. Of a joint the parts are asked one by one
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

@@ -42,7 +42,8 @@ namespace espalier {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). A node after which the
-//!             processor leaves one token has its row without a pass, and joins the first that asks below it
+//!             processor leaves one token has its row without a pass, and joins the first that asks below it; so has
+//!             the root, but where hidden states are kept, and the text is read in passes before that one
 //! Law         of Step-, State-, Shared- and ProcessingDrafter; rows are the draft model's along each path, through the
 //!             text's processor and the sampler; previous_state() is the model's own
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
@@ -168,14 +169,14 @@ class autoregressive {
     if (!detail::opens_round(nodes, row_of_.size())) {
       tree_ = tree;
       nodes_ = process_ ? unforced(nodes) : nodes;
+      // Where the root's row needed no pass, the text may not have been read.
+      if (!nodes_.empty() && kv_.size(sequence_) < static_cast<std::int32_t>(text_.size())) want_text(0);
       return;
     }
-    // The committed text that the cache lacks, at least its last token, whose logits are the root's row.
     close_round();
-    n_outputs_ = keeps_states_ && !knows_previous_ ? 2 : 1;
-    keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n_outputs_));
-    n_to_read_ = static_cast<std::int32_t>(text_.size()) - kv_.size(sequence_);
-    n_outputs_ = (std::min)(n_outputs_, n_to_read_);
+    want_text(keeps_states_ && !knows_previous_ ? 2 : 1);  // the last token's logits are the root's row
+    // Hidden states come of passes alone.
+    if (process_ && !keeps_states_ && give_forced(tree, root_node)) n_to_read_ = 0;
   }
 
   std::int32_t n_wanted() const { return n_to_read_ + static_cast<std::int32_t>(nodes_.size()); }
@@ -266,6 +267,13 @@ class autoregressive {
     }
   }
 
+  // The committed text that the cache lacks, at least its last n tokens, whose rows of logits are wanted.
+  void want_text(std::int32_t n) {
+    keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n));
+    n_to_read_ = static_cast<std::int32_t>(text_.size()) - kv_.size(sequence_);
+    n_outputs_ = (std::min)(n, n_to_read_);
+  }
+
   void take_text(vocab_rows<number> logits, std::int32_t first_output, std::int32_t first_row) {
     prefill_.commit(kv_, sequence_, text_, n_added_);
     if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
@@ -314,11 +322,7 @@ class autoregressive {
       if (is_node && is_known(u)) detail::require_askable(tree_, u, row_of_.size(), is_known);
       if (is_node && is_known(tree_.parent[u])) {
         detail::require_token(tree_, u, vocab_size());
-        const std::optional<token_id> only = process_.only(tree_, u);
-        if (only && 0 <= *only && *only < vocab_size()) {
-          give_row(u, *only);
-          continue;
-        }
+        if (give_forced(tree_, u)) continue;
         columns_.find_missing(tree_, tree_.parent[u], asked_);
       }
       asked_.push_back(u);
@@ -326,11 +330,15 @@ class autoregressive {
     return asked_;
   }
 
-  void give_row(node_id u, token_id only) {
+  // Whether one token is left after the node, which makes its row.
+  bool give_forced(tree_view tree, node_id u) {
+    const std::optional<token_id> only = process_.only(tree, u);
+    if (!only || *only < 0 || *only >= vocab_size()) return false;
     const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
     std::fill(row.begin(), row.end(), number{0});
-    row[static_cast<std::size_t>(only)] = 1;
+    row[static_cast<std::size_t>(*only)] = 1;
     row_of_[static_cast<std::size_t>(u)] = n_rows_++;
+    return true;
   }
 
   row_origin after_node(node_id u) const { return row_origin::after_node(row_origin::model::draft, sequence_, u); }
