@@ -142,6 +142,34 @@ TEST_CASE("the first row of a block passes through the processor, which knows wh
   drafter.process_rows({});
   CHECK(block_of(drafter) == expected_after(model, text, 4));
 
+  // After a row of one token, what may follow it is known, too.
+  struct leaves_three_then_not_two {
+    void process(tree_view tree, node_id u, std::span<const float> logits, std::span<float> out) const {
+      const float never = -std::numeric_limits<float>::infinity();
+      std::copy(logits.begin(), logits.end(), out.begin());
+      if (only(tree, u))
+        std::fill(out.begin(), out.end(), never), out[3] = logits[3];
+      else
+        out[2] = never;
+    }
+    std::optional<token_id> only(tree_view tree, node_id u) const {
+      REQUIRE((u == root_node || tree.token[u] == 3));
+      if (tree.depth[u] < 2) return 3;
+      return std::nullopt;
+    }
+  };
+  leaves_three_then_not_two forced;
+  expected = expected_after(model, text, 4);
+  for (const std::size_t row : {0U, 1U}) {
+    const float logit = expected[row][3];
+    std::fill(expected[row].begin(), expected[row].end(), -std::numeric_limits<float>::infinity());
+    expected[row][3] = logit;
+  }
+  expected[2][2] = -std::numeric_limits<float>::infinity();
+  drafter.process_rows(row_processor<float>(forced));
+  CHECK(block_of(drafter) == expected);
+  CHECK(block_of(drafter) == expected);
+
   // In rounds: what the text may not go on with is no node of the tree, and takes no row of the target.
   const models::text_model target_law{.seed = 66, .noise = 0.2};
   states_target target(5, target_law);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/stopwatch.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 
@@ -50,8 +52,8 @@ struct block_diffusion_options {
 //!
 //! Complexity  propose_block: one pass of the model; no allocation after reserve(), and the first round with a
 //!             processor, in which the block is copied
-//! Law         BlockDrafter's, FeatureDrafter's, SharedDrafter's and ProcessingDrafter's. A text of one token has no states before it: the
-//!             model sees the token alone
+//! Law         BlockDrafter's, FeatureDrafter's, SharedDrafter's and ProcessingDrafter's. A text of one token has no
+//!             states before it: the model sees the token alone
 //! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
 //!             missing; option_error for a length beyond the model's
 //! Source      Chen et al., DFlash
@@ -122,9 +124,12 @@ class block_diffusion {
     return processed(model_.logits(place_, length_));
   }
 
-  //! A block knows no paths but the empty one: its first row passes through the text's processor, the others are the
-  //! model's. In factorised all do.
-  void process_rows(row_processor<float> process) { process_ = process; }
+  //! A block knows no paths: its first row passes through the text's processor, and each row after one that it leaves
+  //! one token of; the others are the model's. In factorised all pass through.
+  void process_rows(row_processor<float> process) {
+    process_ = process;
+    if (process_ && path_.capacity() < length_) path_ = tree<>(length_);
+  }
 
   void want(tree_view, std::span<const node_id>) { want_block(); }
   bool want_prompt(std::int32_t) { return false; }
@@ -173,12 +178,20 @@ class block_diffusion {
     wants_ = true;
   }
 
-  // The first row follows the text alone, so what may stand there is known.
+  // The first row follows the text alone, and those after it one path as long as there is no other token.
   vocab_rows<float> processed(vocab_rows<float> block) {
     if (!process_ || block.n_rows == 0) return block;
     processed_.assign(block.data, block.at(block.n_rows));
-    const std::span<float> first(processed_.data(), static_cast<std::size_t>(block.vocab));
-    process_(tree_view{}, root_node, block.row(0), first);
+    path_.reset(text_.back());
+    node_id u = root_node;
+    for (std::int32_t row = 0; row < block.n_rows; ++row) {
+      const std::span<float> out(processed_.data() + (block.at(row) - block.data),
+                                 static_cast<std::size_t>(block.vocab));
+      process_(path_.view(), u, block.row(row), out);
+      const std::optional<token_id> only = process_.only(path_.view(), u);
+      if (!only || *only < 0 || *only >= block.vocab) break;
+      u = path_.append(u, *only, 0);
+    }
     return {processed_.data(), block.n_rows, block.vocab};
   }
 
@@ -193,6 +206,7 @@ class block_diffusion {
   pass_type pass_;
   row_processor<float> process_;
   std::vector<float> processed_;  // the block, where the text has a processor
+  tree<> path_{0};                // the tokens that are left alone, of this round
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;
 };
