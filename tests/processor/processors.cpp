@@ -98,6 +98,16 @@ struct one_then_two {
   std::span<const std::uint32_t> allowed(int state) const { return masks[state]; }
 };
 
+// It does not tell that it does.
+struct forbids_two {
+  void begin(std::span<const token_id>) {}
+  void commit(std::span<const token_id>) {}
+  template <class NumberT>
+  void process(std::span<const token_id>, std::span<NumberT> logits) {
+    logits[2] = -std::numeric_limits<NumberT>::infinity();
+  }
+};
+
 }  // namespace
 
 TEST_CASE("processors keep their laws") {
@@ -122,6 +132,13 @@ TEST_CASE("a processor that leaves one token names it") {
   CHECK(process.only(tokens{}) == std::nullopt);  // 2 is forced, but forbidden by the constraint
   CHECK(process.only(tokens{2}) == 1);
   CHECK(process.only(tokens{2, 1}) == std::nullopt);
+  // A part that does not tell what it forbids may forbid the one that is left.
+  processors untold(forced_tokens({2, 1}, 4), forbids_two());
+  untold.begin({});
+  CHECK(untold.only(tokens{}) == std::nullopt);
+  processors likes(forced_tokens({2, 1}, 4), penalties({.presence = 0.5}));
+  likes.begin({});
+  CHECK(likes.only(tokens{}) == 2);
   constrained one(one_then_two{});
   one.begin({});
   CHECK(one.only(tokens{}) == 37);

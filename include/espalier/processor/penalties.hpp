@@ -70,6 +70,9 @@ class penalties {
     });
   }
 
+  //! Whatever it is.
+  bool allows(std::span<const token_id>, token_id) { return true; }
+
   //! The same, told to a list without a row: what the device is to do.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
@@ -114,6 +117,6 @@ class penalties {
   std::vector<std::int32_t> place_;  // by token: its entry, or -1
 };
 
-static_assert(Processor<penalties> && IdlingProcessor<penalties>);
+static_assert(Processor<penalties> && IdlingProcessor<penalties> && FilteringProcessor<penalties>);
 
 }  // namespace espalier

@@ -54,7 +54,12 @@ class processors {
     return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
   }
 
+  //! Nothing where one of them that has something to do does not tell what it forbids.
   std::optional<token_id> only(std::span<const token_id> path) {
+    constexpr auto tells = []<class PartT>(const PartT& part) {
+      return FilteringProcessor<PartT> || detail::is_idle(part);
+    };
+    if (!std::apply([&](const auto&... part) { return (tells(part) && ...); }, parts_)) return std::nullopt;
     std::optional<token_id> token;
     const auto ask_one = [&](auto& part) {
       if (!token) token = detail::only_token(part, path);
