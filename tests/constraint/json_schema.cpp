@@ -175,12 +175,20 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message("{\"type\":\n 1,}"), "no JSON", "line 2, column 4"));
   CHECK(says(message(""), "no JSON"));
   CHECK(says(message("3"), "has 3 at #", "expected an object"));
-  CHECK(message("false") == "nothing satisfies the JSON schema.");
-  CHECK(message(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})") ==
-        "nothing satisfies the JSON schema.");
-  CHECK(message(R"({"type": "integer", "minimum": 3, "maximum": 2})") == "nothing satisfies the JSON schema.");
-  CHECK(message(R"({"enum": ["a"], "type": "null"})") == "nothing satisfies the JSON schema.");
-  CHECK(message(R"({"type": "string", "minLength": 3, "maxLength": 2})") == "nothing satisfies the JSON schema.");
+  CHECK(message("false") == "nothing satisfies the JSON schema: no value is possible at #.");
+  const auto says_none_at = [&](const char* schema, const std::string& place) {
+    return says(message(schema), "nothing satisfies", "at " + place + ".");
+  };
+  CHECK(says_none_at(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "#/properties/a"));
+  CHECK(says_none_at(R"({"type": "integer", "minimum": 3, "maximum": 2})", "#"));
+  CHECK(says_none_at(R"({"enum": ["a"], "type": "null"})", "#"));
+  CHECK(says_none_at(R"({"type": "string", "minLength": 3, "maxLength": 2})", "#"));
+  // A property that may be left out is no reason.
+  CHECK(says_none_at(R"({"properties": {"a": false, "b": {"items": {"enum": ["c"], "type": "null"}, "minItems": 1},
+                        "d": false}, "required": ["b"]})",
+                     "#/properties/b/items"));
+  CHECK(says(message(R"({"enum": []})"), "\"enum\" at #, which must be a list of one value or more"));
+  CHECK(says(message(R"({"anyOf": []})"), "\"anyOf\" at #, which must be a list of one schema or more"));
   CHECK(says(message(R"({"oneOf": []})"), "\"oneOf\" at #"));
   CHECK(says(message(R"({"type": "text"})"), "\"type\" at #, which is \"text\"", "boolean"));
   CHECK(says(message(R"({"type": "number", "minimum": 1})"), "minimum", "integers alone"));

@@ -32,7 +32,7 @@ class schema_parser {
 
   nfa_part parse() {
     const maybe_part all = value(root_, "#", 0);
-    if (!all) raise<input_error>("nothing satisfies the JSON schema.");
+    if (!all) raise<input_error>("nothing satisfies the JSON schema: no value is possible at ", none_at_, ".");
     return *all;
   }
 
@@ -78,7 +78,7 @@ class schema_parser {
       raise<input_error>("the JSON schema is too large: with all references written out it has more than ", max_values,
                          " schemas.");
     }
-    if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : std::nullopt;
+    if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : none(path);
     if (!schema.is_object())
       raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
                          "; expected an object, true or false.");
@@ -102,6 +102,12 @@ class schema_parser {
     return any(any_depth);
   }
 
+  // What nothing satisfies. Where the whole schema is such, the last of these places is a reason.
+  maybe_part none(const std::string& path) {
+    none_at_ = path;
+    return std::nullopt;
+  }
+
   maybe_part either(maybe_part a, maybe_part b) { return a && b ? nfa_.either(*a, *b) : a ? a : b; }
 
   maybe_part reference(const json& schema, const std::string& path, int depth) {
@@ -112,7 +118,7 @@ class schema_parser {
     if (at == nullptr)
       refuse(path, "$ref", "which is ", shortened(target), "; expected # or #/... and a place of the schema.");
     int& nesting = nesting_[name];
-    if (nesting >= max_nesting) return std::nullopt;
+    if (nesting >= max_nesting) return none(path);
     ++nesting;
     const maybe_part part = value(*at, name, depth + 1);
     --nesting_[name];
@@ -122,7 +128,7 @@ class schema_parser {
   maybe_part any_of(const json& schema, const std::string& path, int depth) {
     require_known(schema, path, {"anyOf"});
     const json& all = schema["anyOf"];
-    if (!all.is_array() || all.empty()) refuse(path, "anyOf", "which must be a list of schemas.");
+    if (!all.is_array() || all.empty()) refuse(path, "anyOf", "which must be a list of one schema or more.");
     maybe_part part;
     for (std::size_t i = 0; i < all.size(); ++i)
       part = either(part, value(all[i], path + "/anyOf/" + std::to_string(i), depth + 1));
@@ -134,7 +140,7 @@ class schema_parser {
     const bool is_const = schema.contains("const");
     if (is_const && schema.contains("enum")) refuse(path, "const", "which does not go with enum.");
     const json values = is_const ? json::array({schema["const"]}) : schema["enum"];
-    if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of values.");
+    if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of one value or more.");
     if (schema.contains("type")) {
       const json types = schema["type"].is_array() ? schema["type"] : json::array({schema["type"]});
       for (const json& type : types)
@@ -145,7 +151,7 @@ class schema_parser {
       if (schema.contains("type") && !has_type(v, schema["type"])) continue;
       part = either(part, nfa_.bytes(v.dump()));
     }
-    return part;
+    return part ? part : none(path);
   }
 
   static std::string type_name(const json& type, const std::string& path) {
@@ -202,7 +208,7 @@ class schema_parser {
     std::int64_t high = (std::min)(most, whole_number(schema, "maximum", most, path, -limit, limit));
     low = (std::max)(low, whole_number(schema, "exclusiveMinimum", -most - 1, path, -limit, limit) + 1);
     high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -limit, limit) - 1);
-    if (low > high) return std::nullopt;
+    if (low > high) return none(path);
     return integer_range(nfa_, low, high).part();
   }
 
@@ -236,7 +242,7 @@ class schema_parser {
     const auto most = static_cast<std::int32_t>(whole_number(schema, "maxLength", many, path, 0, 1 << 30));
     nfa_part all = nfa_.bytes("\"");
     if (!schema.contains("pattern")) {
-      if (most != many && most < least) return std::nullopt;
+      if (most != many && most < least) return none(path);
       all = nfa_.then(all, repeated(any_character(), least, most, "minLength", "maxLength", path));
     } else {
       const json& given = schema["pattern"];
@@ -260,7 +266,7 @@ class schema_parser {
   template <class AddT>
   maybe_part listed(std::string_view open, std::string_view close, std::int32_t least, std::int32_t most,
                     const AddT& add, const std::string& path = "#") {
-    if (most != many && most < least) return std::nullopt;
+    if (most != many && most < least) return none(path);
     const nfa_part begin = nfa_.bytes(open);
     maybe_part inside;
     if (most != 0) inside = add();
@@ -351,6 +357,7 @@ class schema_parser {
   byte_nfa& nfa_;
   json root_;
   std::map<std::string, int> nesting_;  // references that are being followed, by place
+  std::string none_at_;                 // see none()
   int n_values_ = 0;                    // schemas that were looked at, a reference's each time
 };
 
