@@ -23,7 +23,9 @@ using models::text_rule;
 std::string text_of_file(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (!(text << file.rdbuf())) throw usage_error(fmt::format("{} {} cannot be read.", flag, path));
+  const bool is_empty = file.peek() == std::ifstream::traits_type::eof();  // then << fails
+  if (is_empty ? !file.is_open() || file.bad() : !(text << file.rdbuf()))
+    throw usage_error(fmt::format("{} {} cannot be read.", flag, path));
   return text.str();
 }
 

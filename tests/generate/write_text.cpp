@@ -153,6 +153,7 @@ TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
   REQUIRE(value.is_object());
   CHECK((value.at("name").is_string() && value.at("age") >= 0 && value.at("age") <= 120));
   CHECK(contains(run("--json-schema /there/is/none").err, "--json-schema /there/is/none cannot be read"));
+  CHECK(contains(run("--json-schema /dev/null").err, "the JSON schema is no JSON"));
   CHECK(contains(run("--regex a --json-schema " + path).err, "--regex and --json-schema do not go together"));
   // Where xgrammar is built in, ctest has tests of what is written.
   const outcome without_grammar = run("--grammar /there/is/none");
