@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -20,7 +21,9 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/processor/constrained.hpp"
+#include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -121,17 +124,30 @@ bool satisfies(const json& value, const json& schema) {
   return type == value.type_name();
 }
 
-// Tells the seconds that are spent in masks.
-struct timed_constraint : espalier::constrained<espalier::token_automaton> {
-  using base = espalier::constrained<espalier::token_automaton>;
-  double* seconds = nullptr;
+// Tells the seconds that are spent in masks. Prescribes runs, or keeps that to itself.
+template <bool Prescribes>
+class timed_constraint {
+ public:
+  timed_constraint(espalier::token_automaton schema, double* seconds)
+      : constrained_(std::move(schema)), seconds_(seconds) {}
 
+  void begin(std::span<const token_id> tokens) { constrained_.begin(tokens); }
+  void commit(std::span<const token_id> tokens) { constrained_.commit(tokens); }
   template <class NumberT>
   void process(std::span<const token_id> path, std::span<NumberT> logits) {
     const auto begin = std::chrono::steady_clock::now();
-    base::process(path, logits);
-    *seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    constrained_.process(path, logits);
+    *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
+  bool allows(std::span<const token_id> path, token_id token) { return constrained_.allows(path, token); }
+  std::optional<token_id> only(std::span<const token_id> path) requires Prescribes { return constrained_.only(path); }
+  std::optional<token_id> prescribed(std::span<const token_id> path) requires Prescribes {
+    return constrained_.prescribed(path);
+  }
+
+ private:
+  espalier::constrained<espalier::token_automaton> constrained_;
+  double* seconds_;
 };
 
 struct tally {
@@ -146,13 +162,11 @@ struct tally {
   }
 };
 
-template <class DrafterT, class PolicyT>
+template <bool Prescribes = true, class DrafterT, class PolicyT>
 std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, PolicyT policy, const arguments& a,
                             const espalier::token_automaton& schema, const std::vector<token_id>& prompt, tally& t) {
-  timed_constraint process;
-  static_cast<timed_constraint::base&>(process) = timed_constraint::base(schema);
   double in_masks = 0;
-  process.seconds = &in_masks;
+  timed_constraint<Prescribes> process(schema, &in_masks);
   espalier::recurrent_kv& kv = models.target_cache(espalier::commit_mode::compact);
   auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target, {}, process);
   decode.begin(prompt, {.max_tokens = a.tokens, .tokens = models.text.ends_of_text()});
@@ -175,19 +189,22 @@ int run(const arguments& a) {
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   const espalier::vocabulary_trie vocabulary = ::models::vocabulary_of(models.text);
   schema_writer schemas(1);
-  tally plainly, speculating;
+  tally plainly, found, prescribed, speculating;
   for (int i = 0; i < a.schemas; ++i) {
     bench::progress(fmt::format("{} of {} schemas", i, a.schemas));
     const json schema = schemas.object(2);
+    const auto automaton = [&] { return espalier::json_schema(schema.dump(), vocabulary); };
     const auto prompt = models.text.encode_prompt("An example of " + schema["properties"].begin().key() +
                                                   " and more, written as JSON: ");
     // Each with an automaton of its own, which has no mask yet.
-    const auto expected = write(models, espalier::no_drafter(), espalier::plain(), a,
-                                espalier::json_schema(schema.dump(), vocabulary), prompt, plainly);
+    const auto expected = write(models, espalier::no_drafter(), espalier::plain(), a, automaton(), prompt, plainly);
+    const espalier::chain runs({.length = 6});
+    const auto copied = write<false>(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, found);
+    const auto led = write(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, prescribed);
     espalier::autoregressive drafter(models.draft_model(), models.draft_cache(espalier::commit_mode::compact));
-    const auto text = write(models, drafter, espalier::dynatree(), a, espalier::json_schema(schema.dump(), vocabulary),
-                            prompt, speculating);
-    for (const auto& [tokens, t] : {std::pair{&expected, &plainly}, std::pair{&text, &speculating}}) {
+    const auto text = write(models, drafter, espalier::dynatree(), a, automaton(), prompt, speculating);
+    for (const auto& [tokens, t] : {std::pair{&expected, &plainly}, std::pair{&copied, &found},
+                                    std::pair{&led, &prescribed}, std::pair{&text, &speculating}}) {
       const json value = json::parse(models.text.decode(*tokens), nullptr, false);
       t->sound += !value.is_discarded() && satisfies(value, schema) ? 1 : 0;
       t->equal += *tokens == expected ? 1 : 0;
@@ -198,11 +215,13 @@ int run(const arguments& a) {
                             "round.\n\n| | texts | complete | of the schema | equal to plain | tokens | a round | a "
                             "second | in masks |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
                             a.schemas, a.tokens) +
-                    plainly.row("plain decoding") + speculating.row("dynatree"),
+                    plainly.row("plain decoding") + found.row("look-up of 6, without what the schema prescribes") +
+                    prescribed.row("look-up of 6") + speculating.row("dynatree"),
                 a.markdown);
-  const bool is_right = plainly.sound == plainly.ended && speculating.sound == speculating.ended &&
-                        speculating.equal == speculating.texts;
-  return is_right ? 0 : 1;
+  for (const tally* t : {&plainly, &found, &prescribed, &speculating}) {
+    if (t->sound != t->ended || t->equal != t->texts) return 1;
+  }
+  return 0;
 }
 
 }  // namespace

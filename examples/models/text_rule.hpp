@@ -5,6 +5,7 @@
 
 #if defined(EXAMPLES_HAS_XGRAMMAR)
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -35,6 +36,13 @@ class text_rule {
   std::span<const std::uint32_t> allowed(const state_type& state) {
     return std::visit([&](auto& rule) { return rule.allowed(of(rule, state)); }, rule_);
   }
+  std::optional<espalier::token_id> prescribed(const state_type& state) {
+    const auto of_rule = [&]<class RuleT>(RuleT& rule) -> std::optional<espalier::token_id> {
+      if constexpr (espalier::PrescribingConstraint<RuleT>) return rule.prescribed(of(rule, state));
+      return std::nullopt;
+    };
+    return std::visit(of_rule, rule_);
+  }
 
  private:
   template <class RuleT>
@@ -45,7 +53,7 @@ class text_rule {
   std::variant<espalier::token_automaton, espalier::ebnf_grammar> rule_;
 };
 
-static_assert(espalier::Constraint<text_rule>);
+static_assert(espalier::PrescribingConstraint<text_rule>);
 
 #else
 

@@ -268,6 +268,42 @@ TEST_CASE("an automaton that grows without bounds is refused, and what is known 
     CHECK(dfa.next(path[i], static_cast<std::uint8_t>(text[i])) == path[i + 1]);
 }
 
+TEST_CASE("what is prescribed up to the next choice is cut into the longest tokens") {
+  const auto written = [](const std::string& pattern, const std::string& before) {
+    const token_automaton c = regular_expression(pattern, vocabulary());
+    auto state = c.start();
+    for (const char byte : before)
+      state = c.advance(state, static_cast<unsigned char>(byte));
+    std::vector<std::string> cut;
+    for (auto next = c.prescribed(state); next; next = c.prescribed(state)) {
+      const std::span<const std::uint32_t> mask = c.allowed(state);
+      CHECK((mask[static_cast<std::size_t>(*next) / 32] >> *next % 32 & 1U) != 0);
+      cut.push_back(pieces()[static_cast<std::size_t>(*next)]);
+      state = c.advance(state, *next);
+    }
+    return cut;
+  };
+  using cut = std::vector<std::string>;
+  CHECK(written("abcaab1[xy]", "") == cut{"abc", "aa", "b", "1"});
+  CHECK(written("(ab|ac)ba|d", "") == cut{});
+  CHECK(written("(ab|ac)ba|d", "a") == cut{});
+  CHECK(written("(ab|ac)ba|d", "ac") == cut{"ba"});
+  CHECK(written("(ab|abc)a", "") == cut{"ab"});  // abc would go beyond the choice
+  CHECK(written("aba*", "") == cut{"ab"});       // the text may end
+  CHECK(written("ab", "ab") == cut{});
+  CHECK(written("ab", "b") == cut{});
+  CHECK(written("\\xe4b", "") == cut{"\xc3\xa4", "b"});
+  CHECK(written("[\\xe4\\xe5]b", "") == cut{"\xc3"});
+  // Whatever no token is of, no longer one is either.
+  const vocabulary_trie few({"ab", "abcd", "c", ""}, {3});
+  const auto first = [&](const char* pattern) {
+    const token_automaton c = regular_expression(pattern, few);
+    return c.prescribed(c.start());
+  };
+  CHECK(first("abce") == 0);
+  CHECK(first("da") == std::nullopt);
+}
+
 TEST_CASE("a vocabulary without bytes, or with an end outside it, is refused") {
   CHECK(says(message_of<input_error>([] { vocabulary_trie({"", "x"}, {1}); }), "no token of the vocabulary has bytes"));
   CHECK(says(message_of<input_error>([] { vocabulary_trie({"x"}, {1}); }), "token 1", "ends at 0"));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "allocations.hpp"
@@ -216,6 +217,58 @@ TEST_CASE("runs are cut before a token that is not allowed, so no row is paid fo
   decode.step();
   REQUIRE(decode.last_round().tree.n_nodes == 2);
   CHECK(decode.last_round().tree.token[1] == 3);
+}
+
+TEST_CASE("what a processor prescribes is drafted where a run is asked for, unless one that is found is as long") {
+  two_models<> m;
+  // 7 three times, of which the text knows nothing.
+  auto decode = make_decoder(prompt_lookup(), chain({.length = 6}), greedy(), m.kv, m.target, {},
+                             forced_tokens({7, 7, 7}, vocab));
+  decode.begin(prompt, {.max_tokens = 1 << 10});
+  decode.step();
+  const tree_view tree = decode.last_round().tree;
+  CHECK(tokens(tree.token + 1, tree.token + tree.n_nodes) == tokens{7, 7, 7});
+  CHECK(decode.last_round().accepted() == 3);
+  // No token that the target does not know.
+  decode.begin(prompt, {.max_tokens = 20}, {}, forced_tokens({7, 11}, vocab + 1));
+  decode.step();
+  CHECK(decode.last_round().tree.n_nodes == 2);
+}
+
+namespace {
+
+// Has a guess at the first two tokens, and forbids 3 as the third.
+struct guesses_two {
+  std::size_t written = 0;
+  void begin(std::span<const token_id>) { written = 0; }
+  void commit(std::span<const token_id> more) { written += more.size(); }
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) {
+    if (!allows(path, 3)) logits[3] = -std::numeric_limits<NumberT>::infinity();
+  }
+  bool allows(std::span<const token_id> path, token_id token) const { return token != 3 || written + path.size() != 2; }
+  std::optional<token_id> prescribed(std::span<const token_id> path) const {
+    if (written + path.size() < 2) return 9;
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a guess is drafted where no run is found that is as long") {
+  const auto drafted = [](const tokens& text) {
+    two_models<> m;
+    auto decode = make_decoder(prompt_lookup(), chain({.length = 6}), greedy(), m.kv, m.target, {}, guesses_two());
+    decode.begin(text, {.max_tokens = 1 << 10});
+    decode.step();
+    const tree_view tree = decode.last_round().tree;
+    return tokens(tree.token + 1, tree.token + tree.n_nodes);
+  };
+  CHECK(drafted({1, 2, 4}) == tokens{9, 9});
+  CHECK(drafted({1, 2, 4, 5, 1}) == tokens{2, 4, 5, 1, 2, 4});
+  CHECK(drafted({1, 2, 4, 3, 1}) == tokens{2, 4});  // cut, and as long
+  CHECK(drafted({2, 3, 1, 2}) == tokens{3, 1, 2, 3, 1, 2});
+  CHECK(drafted({2, 4, 3, 2}) == tokens{4, 3, 2, 4, 3, 2});
 }
 
 TEST_CASE("log-probabilities are of the processed row") {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +16,17 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/processor/constrained.hpp"
 #include "espalier/processor/penalties.hpp"
 #include "espalier/processor/processors.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/testing/lossless.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/target_only.hpp"
 #include "exactness/tiny_options.hpp"
 
 using namespace espalier;
@@ -30,10 +36,11 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// States of a table: next[state][token], or -1.
+// States of a table: next[state][token], or -1. Where a state has several tokens, it may have a guess.
 struct table_constraint {
   using state_type = int;
   std::vector<std::vector<int>> next;
+  std::vector<std::optional<token_id>> guess;  // by state
   std::uint32_t mask = 0;
 
   int start() const { return 0; }
@@ -46,7 +53,13 @@ struct table_constraint {
       mask |= next[static_cast<std::size_t>(state)][t] >= 0 ? 1U << t : 0U;
     return {&mask, 1};
   }
+  std::optional<token_id> prescribed(int state) const {
+    if (state < 0 || static_cast<std::size_t>(state) >= guess.size()) return std::nullopt;
+    return guess[static_cast<std::size_t>(state)];
+  }
 };
+
+static_assert(PrescribingConstraint<table_constraint>);
 
 using processor = processors<penalties, constrained<table_constraint>>;
 
@@ -222,13 +235,47 @@ void write_alone(const tiny_model::row_function& row, const processor& fresh, bo
   }
 }
 
+struct counts {
+  std::int64_t outcomes = 0, ended = 0, accepted = 0;
+  double worst = 0;
+};
+
+// Enumerates two rounds of the decoder, and compares what it writes with what the target alone would.
+template <class DecoderT>
+void check_two_rounds(DecoderT& decode, const tiny_model& w, const processor& process, bool greedily, counts& sum) {
+  constexpr std::size_t n = 3;
+  text_distribution expected, law, emitted;
+  write_alone(w.target, process, greedily, {}, 1.0, n, expected);
+  enumerating_chance chance;
+  do {
+    decode.begin(prompt, {.max_tokens = 5});
+    for (int round = 0; round < 2; ++round) {
+      decode.step_with(chance);
+      sum.accepted += decode.last_round().accepted();
+    }
+    const auto written = decode.current().written();
+    const tokens text(written.begin(), written.end());
+    if (decode.current().state() == status::nothing_allowed) {
+      ++sum.ended;
+      tokens first(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(n, text.size())));
+      law[first] += chance.probability();
+    } else {
+      emitted[text] += chance.probability();
+    }
+    ++sum.outcomes;
+  } while (chance.next());
+  for (const auto& [text, probability] : emitted)
+    write_alone(w.target, process, greedily, text, probability, n, law);
+  const text_difference off = largest_difference(law, expected);
+  REQUIRE(off.size() < 1e-12);
+  sum.worst = std::max(sum.worst, off.size());
+}
+
 }  // namespace
 
 TEST_CASE("texts with a processor are the processed target's to 1e-12, two rounds: every pair of the registry") {
-  constexpr std::size_t n = 3;
-  std::int64_t outcomes = 0, ended = 0;
+  counts sum;
   int pairs = 0;
-  double worst = 0;
   for (const tiny_model& w : tiny_models()) {
     const bool has_zeros = w.name == "zeros in both, vocabulary 3";
     if (!has_zeros && w.name != "unlike, vocabulary 2") continue;
@@ -243,8 +290,6 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
         INFO(policy.name << " with " << verifier.name << ", " << w.name << ", processor " << &process - all);
         auto part = policy;
         part.options = tiny(policy.options).back();
-        text_distribution expected, law;
-        write_alone(w.target, process, greedily, {}, 1.0, n, expected);
         const commit_mode mode = pairs++ % 2 == 0 ? commit_mode::compact : commit_mode::truncate;
         token_kv kv(16, mode), draft_kv(16, mode);
         text_backend target(w.vocab, row_logits{w.target});
@@ -254,32 +299,45 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
         auto decode =
             make_decoder(drafter, any_policy<policy_type::sampling>(part.make()), any_verifier(verifier.make()), kv,
                          target, {.text = {.sampling = {.temperature = temperature}}}, process);
-        text_distribution emitted;
-        enumerating_chance chance;
-        do {
-          decode.begin(prompt, {.max_tokens = 5});
-          decode.step_with(chance);
-          decode.step_with(chance);
-          const auto written = decode.current().written();
-          const tokens text(written.begin(), written.end());
-          if (decode.current().state() == status::nothing_allowed) {
-            ++ended;
-            tokens first(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(n, text.size())));
-            law[first] += chance.probability();
-          } else {
-            emitted[text] += chance.probability();
-          }
-          ++outcomes;
-        } while (chance.next());
-        for (const auto& [text, probability] : emitted)
-          write_alone(w.target, process, greedily, text, probability, n, law);
-        const text_difference off = largest_difference(law, expected);
-        REQUIRE(off.size() < 1e-12);
-        worst = std::max(worst, off.size());
+        check_two_rounds(decode, w, process, greedily, sum);
       });
     }
   }
-  std::cout << "two rounds with processors: " << pairs << " pairs, processors and models, " << outcomes << " outcomes, "
-            << ended << " ended early, 0 failing; largest difference " << worst << "\n";
-  CHECK(ended > 1000);
+  std::cout << "two rounds with processors: " << pairs << " pairs, processors and models, " << sum.outcomes
+            << " outcomes, " << sum.ended << " ended early, 0 failing; largest difference " << sum.worst << "\n";
+  CHECK(sum.ended > 1000);
+}
+
+TEST_CASE("runs that a constraint prescribes leave texts as the target alone writes them") {
+  counts sum;
+  for (const tiny_model& w : tiny_models()) {
+    const bool has_zeros = w.name == "zeros in both, vocabulary 3";
+    if (!has_zeros && w.name != "unlike, vocabulary 2") continue;
+    const penalties by_path({.repetition = 1.5, .presence = 0.4, .frequency = 0.7});
+    table_constraint guessing = changing(w.vocab), leading = ending(w.vocab);
+    guessing.guess.assign(static_cast<std::size_t>(w.vocab) + 1, 0);
+    guessing.guess[1] = 1;  // after 0, which may not come again
+    leading.guess = {1, 0};
+    for (const processor& process :
+         {processor(by_path, constrained(guessing)), processor(by_path, constrained(leading)),
+          processor(penalties(), constrained(leading))}) {
+      const auto check = [&](auto policy, auto verifier) {
+        constexpr bool greedily = ArgmaxVerifier<decltype(verifier)>;
+        token_kv kv(16);
+        text_backend target(w.vocab, row_logits{w.target});
+        auto decode = make_decoder(prompt_lookup(), policy, verifier, kv, target,
+                                   {.text = {.sampling = {.temperature = greedily ? 0.0F : 1.0F}}}, process);
+        check_two_rounds(decode, w, process, greedily, sum);
+      };
+      check(chain({.length = 1}), target_only());
+      check(chain({.length = 3}), target_only());
+      check(chain({.length = 3}), greedy());
+      check(cost_aware({.budget = 3, .draft_cost = 0, .row_cost = 0.001}), target_only());
+      check(cost_aware({.budget = 3, .draft_cost = 0, .row_cost = 0.3}), target_only());
+    }
+  }
+  std::cout << "two rounds with prescribed runs: " << sum.outcomes << " outcomes, " << sum.ended
+            << " ended early, 0 failing; largest difference " << sum.worst << "\n";
+  CHECK(sum.accepted > 1000);
+  CHECK(sum.outcomes > 100);
 }

@@ -67,6 +67,10 @@ void check_laws(ProcessorT processor, const tokens& prompt, const tokens& text) 
         if (only) CHECK(std::count(first.begin(), first.end(), never) == 3);
         if (only) CHECK(first[static_cast<std::size_t>(*only)] > never);
       }
+      if constexpr (PrescribingProcessor<ProcessorT>) {
+        const std::optional<token_id> next = processor.prescribed(tokens{a, b});
+        if (next) CHECK(first[static_cast<std::size_t>(*next)] > never);
+      }
     }
   }
 }
@@ -86,6 +90,7 @@ struct no_two_ones {
     mask = state ? 0b1001U : 0b1011U;
     return {&mask, 1};
   }
+  std::optional<token_id> prescribed(bool state) const { return state ? 0 : 1; }
 };
 
 // Token 37, then 31 or 32, then nothing.
@@ -144,6 +149,21 @@ TEST_CASE("a processor that leaves one token names it") {
   CHECK(one.only(tokens{}) == 37);
   CHECK(one.only(tokens{37}) == std::nullopt);
   CHECK(one.only(tokens{37, 0}) == std::nullopt);  // nothing is allowed
+}
+
+TEST_CASE("what is prescribed is a guess of one part that all allow, and what is left alone is one") {
+  int n = 0;
+  processors process(penalties(), constrained(no_two_ones{0, &n}), banned_sequences({{0, 1}}, 4));
+  process.begin({});
+  CHECK(process.prescribed(tokens{}) == 1);
+  CHECK(process.prescribed(tokens{1}) == 0);
+  CHECK(process.prescribed(tokens{1, 0}) == std::nullopt);  // 1 is banned after 0
+  processors forced(constrained(no_two_ones{0, &n}), forced_tokens({2, 1}, 4));
+  forced.begin({});
+  CHECK(forced.prescribed(tokens{}) == std::nullopt);  // a guess of 1, but 2 is forced
+  CHECK(processors(forced_tokens({2, 1}, 4)).prescribed(tokens{2}) == 1);
+  CHECK(constrained(one_then_two{}).prescribed(tokens{}) == std::nullopt);
+  CHECK(constrained<no_two_ones>().prescribed(tokens{}) == std::nullopt);
 }
 
 TEST_CASE("penalties are what the formula says") {

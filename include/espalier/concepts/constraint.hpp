@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "espalier/core/token.hpp"
@@ -23,6 +24,8 @@ namespace espalier {
 //!   A token that ends the text is allowed exactly where what was written is complete.
 //!   A state knows nothing of other states: those of a tree's paths are all asked for in any order.
 //!   A copy of the constraint has the same states.
+//! Optional
+//!   prescribed               see PrescribingConstraint
 //! Models
 //!   token_automaton, which regular_expression() and json_schema() make; ebnf_grammar
 template <class ConstraintT>
@@ -31,6 +34,18 @@ concept Constraint = std::copyable<ConstraintT> && std::copyable<typename Constr
   { constraint.start() } -> std::same_as<typename ConstraintT::state_type>;
   { constraint.advance(state, token) } -> std::same_as<typename ConstraintT::state_type>;
   { constraint.allowed(state) } -> std::convertible_to<std::span<const std::uint32_t>>;
+};
+
+//! A constraint that knows what is written next letter by letter, as a schema does of a property's name. It may be cut
+//! into tokens in many ways, so many are allowed; one of them is a good guess.
+//!
+//! Minimal definition, besides Constraint
+//!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and that the text is likely
+//!                                     to go on with; nothing where what comes next is open
+template <class ConstraintT>
+concept PrescribingConstraint = Constraint<ConstraintT> &&
+    requires(ConstraintT& constraint, const typename ConstraintT::state_type& state) {
+  { constraint.prescribed(state) } -> std::same_as<std::optional<token_id>>;
 };
 
 }  // namespace espalier

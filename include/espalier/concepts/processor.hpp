@@ -42,6 +42,7 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   idle                     see IdlingProcessor
 //!   allows                   see FilteringProcessor
 //!   only                     see ForcingProcessor
+//!   prescribed               see PrescribingProcessor
 //!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process gives the row that commit(path) and then process({}, logits) would give.
@@ -83,6 +84,16 @@ concept ForcingProcessor = requires(ProcessorT& processor, std::span<const token
   { processor.only(path) } -> std::same_as<std::optional<token_id>>;
 };
 
+//! A processor that has a guess at what is written next: drafters without rows draft it, at no cost but its rows.
+//!
+//! Minimal definition, besides Processor
+//!   prescribed(path) -> std::optional<token_id>    a token that the text is likely to go on with after the path; nothing
+//!                                  where that is open
+template <class ProcessorT>
+concept PrescribingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {
+  { processor.prescribed(path) } -> std::same_as<std::optional<token_id>>;
+};
+
 //! The processor of texts that are written as the target says. A decoder with it has no trace of processors.
 struct no_processor {
   void begin(std::span<const token_id>) {}
@@ -113,6 +124,16 @@ template <class ProcessorT>
 std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_id> path) {
   if constexpr (ForcingProcessor<ProcessorT>) return processor.only(path);
   return std::nullopt;
+}
+
+// The one that is left, or else a guess.
+template <class ProcessorT>
+std::optional<token_id> prescribed_token(ProcessorT& processor, std::span<const token_id> path) {
+  if constexpr (PrescribingProcessor<ProcessorT>) {
+    const std::optional<token_id> token = processor.prescribed(path);
+    if (token) return token;
+  }
+  return only_token(processor, path);
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -27,7 +28,7 @@ namespace espalier {
 //!             as far as the state allows them. A string of bounded length has a new state at each character: where
 //!             states differ in such counts alone, the walk is over the prefixes of tokens that are too long for one
 //!             of the two. A mask of vocab / 8 bytes is kept for each of up to max_masks states.
-//!             advance: O(bytes of the token)
+//!             advance: O(bytes of the token). prescribed: that of vocabulary_trie::longest
 //! Errors      advance, allowed: input_error where the automaton takes more than 256 MiB on the way of a text
 //! Law         Constraint's. Whatever is allowed leads on to a text that is accepted, where each byte is a token
 class token_automaton {
@@ -50,6 +51,16 @@ class token_automaton {
 
   //! Whether what has led to this state is complete.
   bool accepts(state_type state) const { return shared_->dfa.accepts(state); }
+
+  //! The longest token in the bytes up to the next place where there is a choice.
+  std::optional<token_id> prescribed(state_type state) const {
+    detail::byte_dfa& dfa = shared_->dfa;
+    return shared_->vocabulary.longest([&, state]() mutable {
+      const std::int32_t byte = dfa.only_byte(state);
+      if (byte >= 0) state = dfa.next(state, static_cast<std::uint8_t>(byte));
+      return byte;
+    });
+  }
 
   std::span<const std::uint32_t> allowed(state_type state) const {
     auto& masks = shared_->masks;
@@ -139,6 +150,6 @@ class token_automaton {
   std::shared_ptr<shared> shared_;
 };
 
-static_assert(Constraint<token_automaton>);
+static_assert(Constraint<token_automaton> && PrescribingConstraint<token_automaton>);
 
 }  // namespace espalier

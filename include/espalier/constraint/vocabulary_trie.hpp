@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,6 +49,26 @@ class vocabulary_trie {
   std::span<const node> nodes() const { return data_->nodes; }
   std::span<const token_id> tokens() const { return data_->tokens; }
   std::int32_t max_depth() const { return data_->max_depth; }
+
+  //! The longest token that the bytes begin with that next() gives, one a call, then -1; nothing if there is none.
+  //!
+  //! Complexity  O(bytes of the token), times the bytes that may follow each
+  template <class NextByteT>
+  std::optional<token_id> longest(NextByteT&& next) const {
+    const std::span<const node> all = data_->nodes;
+    std::optional<token_id> token;
+    std::size_t i = 0, end = all.size() - 1;  // prefixes of one byte more than those so far
+    for (int byte = next(); byte >= 0; byte = next()) {
+      while (i < end && all[i].byte != byte)
+        i = static_cast<std::size_t>(all[i].skip);
+      if (i >= end) break;
+      if (all[i].first_token < all[i + 1].first_token)
+        token = data_->tokens[static_cast<std::size_t>(all[i].first_token)];
+      end = static_cast<std::size_t>(all[i].skip);
+      ++i;
+    }
+    return token;
+  }
 
  private:
   struct data {

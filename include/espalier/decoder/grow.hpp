@@ -183,22 +183,23 @@ class growth {
 // Of an answer, all of it.
 struct whole_answer {
   template <class AnswerT>
-  AnswerT operator()(AnswerT answer) const {
+  AnswerT operator()(AnswerT answer, std::int32_t) const {
     return answer;
   }
 };
 
-// Asks the drafter of a text, alone, about what its tree wants, and has the policy take what keep(answer) leaves.
+// Asks the drafter of a text, alone, about what its tree wants, and has the policy take what keep(answer, most) makes of
+// it, which has `most` tokens at most if it is a run.
 template <class PolicyT, class TreeT, class DrafterT, class ChanceT, class KeepT = whole_answer>
 void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance, KeepT&& keep = {}) {
   const std::int32_t most = g.most_tokens(tree, drafter);
   if constexpr (JointDrafter<DrafterT>) {
     const auto take = [&]<std::size_t Index, class PartT>(PartT& part) {
-      g.take<Index>(policy, tree, drafter, keep(ask(part, tree, g.wanted(), most)), chance);
+      g.take<Index>(policy, tree, drafter, keep(ask(part, tree, g.wanted(), most), most), chance);
     };
     for_part(drafter, g.part(), take, std::make_index_sequence<DrafterT::size()>());
   } else if constexpr (AskableDrafter<DrafterT>) {
-    g.take<0>(policy, tree, drafter, keep(ask(drafter, tree, g.wanted(), most)), chance);
+    g.take<0>(policy, tree, drafter, keep(ask(drafter, tree, g.wanted(), most), most), chance);
   }
 }
 

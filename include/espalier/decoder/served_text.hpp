@@ -75,7 +75,7 @@ class served_text {
       if (reads_states(policy)) drafter_.keep_states();
     }
     drafter_.reserve(tree_.capacity());
-    if constexpr (has_processor) processor_.reserve(tree_.capacity());
+    if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
   }
 
   // A text is put in its place: another one, or the same one with more tokens.

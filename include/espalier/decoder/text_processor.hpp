@@ -25,7 +25,11 @@ namespace espalier::detail {
 template <class ProcessorT>
 class text_processor {
  public:
-  void reserve(std::int32_t nodes) { path_.reserve(static_cast<std::size_t>(nodes) + 1); }
+  void reserve(std::int32_t nodes, std::int32_t vocab) {
+    path_.reserve(static_cast<std::size_t>(nodes) + 1);
+    run_.reserve(static_cast<std::size_t>(nodes) + 1);
+    vocab_ = vocab;
+  }
 
   // A round of a text begins. A processor that is idle is none.
   void open(ProcessorT& processor) { processor_ = is_idle(processor) ? nullptr : &processor; }
@@ -50,15 +54,23 @@ class text_processor {
     return only_token(*processor_, std::span<const token_id>(path_));
   }
 
-  // The drafter's answer, a run cut before its first token that is forbidden.
+  // The drafter's answer. A run is cut before its first token that is forbidden; where what the processor prescribes is
+  // longer, up to `most` tokens, it is that.
   template <class AnswerT>
-  AnswerT operator()(AnswerT answer) {
-    if constexpr (std::is_same_v<AnswerT, token_run> && FilteringProcessor<ProcessorT>) {
+  AnswerT operator()(AnswerT answer, [[maybe_unused]] std::int32_t most) {
+    if constexpr (std::is_same_v<AnswerT, token_run>) {
       if (idle()) return answer;
       std::size_t n = 0;
-      while (n < answer.tokens.size() && processor_->allows(answer.tokens.first(n), answer.tokens[n]))
+      while (n < answer.tokens.size() && is_allowed(*processor_, answer.tokens.first(n), answer.tokens[n]))
         ++n;
       answer.tokens = answer.tokens.first(n);
+      run_.clear();
+      while (std::ssize(run_) < most) {
+        const std::optional<token_id> next = prescribed_token(*processor_, std::span<const token_id>(run_));
+        if (!next || *next < 0 || *next >= vocab_) break;
+        run_.push_back(*next);
+      }
+      if (run_.size() > n) return {run_, 0};
     }
     return answer;
   }
@@ -87,7 +99,8 @@ class text_processor {
   }
 
   ProcessorT* processor_ = nullptr;
-  list<token_id> path_;
+  list<token_id> path_, run_;
+  std::int32_t vocab_ = 0;
 };
 
 }  // namespace espalier::detail

@@ -86,6 +86,13 @@ class constrained {
     return token;
   }
 
+  std::optional<token_id> prescribed(std::span<const token_id> path) {
+    if constexpr (PrescribingConstraint<ConstraintT>) {
+      if (!idle()) return constraint_->prescribed(known_[find(path)].state);
+    }
+    return std::nullopt;
+  }
+
  private:
   // A state that a path of this round leads to. Those after the same state are a list.
   struct known_state {

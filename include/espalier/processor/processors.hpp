@@ -68,6 +68,16 @@ class processors {
     return token && allows(path, *token) ? token : std::nullopt;
   }
 
+  //! The first one's that has any.
+  std::optional<token_id> prescribed(std::span<const token_id> path) {
+    std::optional<token_id> token;
+    const auto ask_one = [&](auto& part) {
+      if (!token) token = detail::prescribed_token(part, path);
+    };
+    std::apply([&](auto&... part) { (ask_one(part), ...); }, parts_);
+    return token && allows(path, *token) ? token : std::nullopt;
+  }
+
  private:
   std::tuple<ProcessorsT...> parts_;
 };

@@ -37,6 +37,19 @@ class byte_dfa {
   bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
 
+  // The byte that alone leads on, where the text may not end; -1 where there is a choice.
+  //
+  // Complexity  O(states of the set)
+  std::int32_t only_byte(std::int32_t state) const {
+    if (state == dead || accepts(state)) return -1;
+    std::int32_t only = -1;
+    for (const std::int32_t s : states_[static_cast<std::size_t>(state)].of) {
+      if (nfa_[s].low != nfa_[s].high || (only >= 0 && nfa_[s].low != only)) return -1;
+      only = nfa_[s].low;
+    }
+    return only;
+  }
+
   // Texts of fewer bytes than this lead on from both states or from neither, and are accepted after both or neither.
   //
   // Complexity  O(copies of states between the two)
