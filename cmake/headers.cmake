@@ -111,6 +111,7 @@ set(espalier_core_headers
   include/espalier/drafter/ngram.hpp
   include/espalier/drafter/no_drafter.hpp
   include/espalier/drafter/nodes/draft_bytes.hpp
+  include/espalier/drafter/nodes/forced_row.hpp
   include/espalier/drafter/nodes/node_columns.hpp
   include/espalier/drafter/nodes/renumber.hpp
   include/espalier/drafter/nodes/require_askable.hpp

@@ -149,7 +149,8 @@ set(tested_elsewhere
   "embedded/static_decoder.cpp: core/arena.hpp core/list.hpp core/message_text.hpp core/static_capacity.hpp
     core/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"
-  "drafter/autoregressive.cpp: drafter/nodes/node_columns.hpp drafter/nodes/require_askable.hpp drafter/nodes/require_draft_room.hpp"
+  "drafter/autoregressive.cpp: drafter/nodes/forced_row.hpp drafter/nodes/node_columns.hpp drafter/nodes/require_askable.hpp
+    drafter/nodes/require_draft_room.hpp"
   "drafter/factorised.cpp: drafter/nodes/renumber.hpp"
   "drafter/prompt_lookup.cpp: drafter/lookup/ngram_index.hpp"
   "headers/linked_one.cpp: config.hpp espalier.hpp"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -24,6 +23,7 @@
 #include "espalier/core/unset_numbers.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/draft_bytes.hpp"
+#include "espalier/drafter/nodes/forced_row.hpp"
 #include "espalier/drafter/nodes/node_columns.hpp"
 #include "espalier/drafter/nodes/renumber.hpp"
 #include "espalier/drafter/nodes/require_askable.hpp"
@@ -88,15 +88,13 @@ class autoregressive {
     max_nodes_ = max_nodes = (std::max)(max_nodes, max_nodes_);
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
-    const auto vocab = static_cast<std::size_t>(vocab_size());
     require_scratch(kv_, max_nodes);
     require_rows(kv_, (std::max)(max_nodes, prefill::default_chunk));
     text_.reserve(std::min<std::size_t>(static_cast<std::size_t>(capacity()), 1U << 20) + nodes + 1);
-    rows_.resize(kept_rows * vocab);
+    rows_.resize(kept_rows * static_cast<std::size_t>(vocab_size()));
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
     knows_previous_ = false;
-    row_of_.resize(nodes, -1);
-    renumbered_.resize(nodes);
+    row_of_.resize(nodes, -1), renumbered_.resize(nodes);
     columns_.reserve(max_nodes);
     if constexpr (ESPALIER_HOSTED != 0) asked_.reserve(nodes);
     const std::int32_t rows = (std::max)(max_nodes, prefill::default_chunk);
@@ -168,7 +166,7 @@ class autoregressive {
     nodes_ = {};
     if (!detail::opens_round(nodes, row_of_.size())) {
       tree_ = tree;
-      nodes_ = process_ ? unforced(nodes) : nodes;
+      nodes_ = has_processor() ? unforced(nodes) : nodes;
       // Where the root's row needed no pass, the text may not have been read.
       if (!nodes_.empty() && kv_.size(sequence_) < static_cast<std::int32_t>(text_.size())) want_text(0);
       return;
@@ -176,7 +174,7 @@ class autoregressive {
     close_round();
     want_text(keeps_states_ && !knows_previous_ ? 2 : 1);  // the last token's logits are the root's row
     // Hidden states come of passes alone.
-    if (process_ && !keeps_states_ && give_forced(tree, root_node)) n_to_read_ = 0;
+    if (has_processor() && !keeps_states_ && give_forced(tree, root_node)) n_to_read_ = 0;
   }
 
   std::int32_t n_wanted() const { return n_to_read_ + static_cast<std::int32_t>(nodes_.size()); }
@@ -231,7 +229,7 @@ class autoregressive {
     kv_.commit(sequence_, kept);
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, text_, kv_.size(sequence_));
     const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
-    knows_previous_ = keeps_states_ && row >= 0 && !process_;  // the model's own row, however it became known
+    knows_previous_ = keeps_states_ && row >= 0 && !has_processor();  // the model's own row, however it became known
     if (knows_previous_) keep_as_previous(row);
     close_round();
   }
@@ -240,6 +238,7 @@ class autoregressive {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
+  bool has_processor() const { return ESPALIER_HOSTED != 0 && process_; }  // they are for programs with a heap
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
   // Of the cache, what it holds of the text's beginning, n tokens at most: another part may have used it.
@@ -332,11 +331,8 @@ class autoregressive {
 
   // Whether one token is left after the node, which makes its row.
   bool give_forced(tree_view tree, node_id u) {
-    const std::optional<token_id> only = process_.only(tree, u);
-    if (!only || *only < 0 || *only >= vocab_size()) return false;
     const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
-    std::fill(row.begin(), row.end(), number{0});
-    row[static_cast<std::size_t>(*only)] = 1;
+    if (!detail::make_forced_row(process_, tree, u, row)) return false;
     row_of_[static_cast<std::size_t>(u)] = n_rows_++;
     return true;
   }
@@ -345,7 +341,7 @@ class autoregressive {
 
   void take_row(node_id u, std::span<const number> logits, std::int32_t batch_row, row_origin from) {
     const std::span<number> row{rows_.get() + offset(n_rows_), logits.size()};
-    const bool is_processed = process_ && from.at == row_origin::place::node;
+    const bool is_processed = has_processor() && from.at == row_origin::place::node;
     if (is_processed) process_(tree_, u, logits, row);
     sampler_.probabilities(is_processed ? row : logits, row, from);
     if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) {
@@ -399,10 +395,6 @@ class autoregressive {
 };
 
 template <class BackendT, class KVStoreT>
-autoregressive(BackendT&&, KVStoreT&&) -> autoregressive<BackendT, KVStoreT>;
-template <class BackendT, class KVStoreT>
-autoregressive(BackendT&&, KVStoreT&&, sampling_options) -> autoregressive<BackendT, KVStoreT>;
-template <class BackendT, class KVStoreT>
-autoregressive(BackendT&&, KVStoreT&&, sampling_options, std::int32_t) -> autoregressive<BackendT, KVStoreT>;
+autoregressive(BackendT&&, KVStoreT&&, sampling_options = {}, std::int32_t = 0) -> autoregressive<BackendT, KVStoreT>;
 
 }  // namespace espalier
