@@ -17,9 +17,9 @@ struct launch_shape {
   std::size_t shared_bytes = 0;  //!< dynamic shared memory of a block
   unsigned cluster = 1;      //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
   bool cooperative = false;  //!< all blocks are on the device at once, so that they may wait for each other
-  bool overlaps = false;     //!< begins while the kernel before it in the stream ends, on compute capability 9.0 and
-                             //!< later: every thread calls ptx::await_previous() before it reads or writes anything
-                             //!< that another kernel writes or reads
+  bool overlaps = false;     //!< begins while the kernel before it in the stream ends, where it was compiled for
+                             //!< compute capability 9.0 or later: every thread calls ptx::await_previous() before it
+                             //!< reads or writes anything that another kernel writes or reads
 };
 
 //! Shared memory that a block may use without asking for it.
@@ -52,7 +52,7 @@ class launch_request {
       cooperative.id = cudaLaunchAttributeCooperative;
       cooperative.val.cooperative = 1;
     }
-    if (shape.overlaps && may_overlap()) {
+    if (shape.overlaps && may_overlap(kernel)) {
       cudaLaunchAttribute& overlapping = attributes_[config_.numAttrs++];
       overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       overlapping.val.programmaticStreamSerializationAllowed = 1;
@@ -69,11 +69,12 @@ class launch_request {
   const cudaLaunchConfig_t& config() const { return config_; }
 
  private:
-  static bool may_overlap() {
-    int device = 0, major = 0;
-    require(cudaGetDevice(&device), "cudaGetDevice");
-    require(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-    return major >= 9;
+  // Code that was compiled for earlier devices runs on later ones, too, but waits for no kernel before it.
+  template <class KernelT>
+  static bool may_overlap(KernelT kernel) {
+    cudaFuncAttributes attributes = {};
+    require(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    return attributes.ptxVersion >= 90;
   }
 
   cudaLaunchAttribute attributes_[3] = {};
