@@ -109,7 +109,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("sequence", shape_.first_sequence, 0, kv_.n_sequences() - 1);
     require_option("max_texts", shape_.max_texts, 1, kv_.n_sequences() - shape_.first_sequence);
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
-    espalier::detail::require_fit(drafter_, backend_, max_nodes_);
+    espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
     // Lists are as long in a short context.
     drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());
@@ -154,7 +154,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
 
   // Errors: option_error for options that the verifier or the device does not take.
   void check(const text_options& options) const {
-    espalier::detail::require_sampling<VerifierT>(options.sampling);
+    espalier::detail::require_text<VerifierT>(options, backend_);
     require_option("log_probs on the device", options.log_probs, -1, -1);
     (void)team_sampler_layout::of(options.sampling, backend_.vocab_size(), 1);  // checks them
   }

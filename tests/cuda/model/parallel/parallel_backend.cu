@@ -208,6 +208,16 @@ TEST_CASE("Decoders on all ranks write the text of one device") {
   compare_texts<gpu::iid_paths>(iid_paths_options{.paths = 3, .length = 3}, traversal(), 1.0F, 2, rows);
 }
 
+TEST_CASE("A decoder on the device that reads whole rows refuses maxima") {
+  const auto found = process_ranks::run(1, [](process_rank& own) {
+    rank_type ranks(own);
+    auto target = parallel<float>::load(path_of("llama"), ranks, {.max_rows = 40, .logits = rank_logits::maxima});
+    return write_text(gpu::iid_paths({.paths = 3, .length = 3}), traversal(), target, 1.0F, agreement(own));
+  });
+  for (const outcome& of : found)
+    CHECK(of.error.find("the verifier must be greedy") != std::string::npos);
+}
+
 TEST_CASE("Many texts over ranks are those of one device") {
   const auto write = [](auto& target) {
     auto draft = gpu::llama_backend<float>::load(path_of("llama_int8_rows"), {.max_rows = 40});

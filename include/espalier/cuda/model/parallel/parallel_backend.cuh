@@ -106,6 +106,7 @@ class parallel_backend {
 
   int vocab_size() const { return config_.vocab_size; }
   int max_rows() const { return options_.max_rows; }
+  bool gives_maxima() const { return options_.logits == rank_logits::maxima; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
   const rank_part& part() const { return part_; }
