@@ -149,12 +149,18 @@ class nccl_communicator {
   void exchange(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
     raise_said();
     settle(ncclGroupStart(), "ncclGroupStart");
-    for (int r = 0; r < size_; ++r) {
+    // A group that was begun must end before anything is raised: it is the thread's, not the communicator's.
+    const auto failed = [](ncclResult_t status) { return status != ncclSuccess && status != ncclInProgress; };
+    ncclResult_t sent = ncclSuccess, received = ncclSuccess;
+    for (int r = 0; r < size_ && !failed(sent) && !failed(received); ++r) {
       const std::size_t at = static_cast<std::size_t>(r) * bytes;
-      settle(ncclSend(static_cast<const unsigned char*>(from) + at, bytes, ncclInt8, r, comm_, stream), "ncclSend");
-      settle(ncclRecv(static_cast<unsigned char*>(to) + at, bytes, ncclInt8, r, comm_, stream), "ncclRecv");
+      sent = ncclSend(static_cast<const unsigned char*>(from) + at, bytes, ncclInt8, r, comm_, stream);
+      received = ncclRecv(static_cast<unsigned char*>(to) + at, bytes, ncclInt8, r, comm_, stream);
     }
-    settle(ncclGroupEnd(), "ncclGroupEnd");
+    const ncclResult_t ended = ncclGroupEnd();
+    if (failed(sent)) settle(sent, "ncclSend");
+    if (failed(received)) settle(received, "ncclRecv");
+    settle(ended, "ncclGroupEnd");
   }
 
   static clock::time_point after(double seconds) {
