@@ -108,7 +108,7 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 //!             StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask about, the
 //!             budget at most, padding included; a launch that reads the rows that are there; a launch of one block,
 //!             which looks at the budget^2 most probable children nine times at most. Then one more of one block.
-//!             Memory of 8 * budget^2 bytes for each text. No allocation after reserve, no synchronisation
+//!             Memory of 12 * budget^2 bytes for each text. No allocation after reserve, no synchronisation
 //! Law         that of espalier::best_first. Where products of probabilities are below 2^-1022, and therefore equal,
 //!             which of them are kept may differ
 //! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
