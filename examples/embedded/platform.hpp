@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-//! Where firmware prints to: a debugger (semihosting) where there is no operating system, else standard output.
+//! Where firmware prints to: the board's first serial port where there is no operating system, else standard output.
 inline void print(const char* text);
 
 //! A number of a few digits after a text.
@@ -21,10 +21,11 @@ inline void print(const char* text, std::int32_t number) {
 
 #if (defined(__arm__) || defined(__riscv)) && !defined(__linux__)
 
-#include "semihosting.h"
+//! Waits until the port has taken each byte.
+extern "C" void send(const char* text);
 
 inline void print(const char* text) {
-  ask_debugger(4, text);  // SYS_WRITE0
+  send(text);
 }
 
 //! Bytes of the stack that have been in use so far.

@@ -73,9 +73,14 @@ endif()
 run_tool(size "${image}")
 message("${output}")
 
-run("${EMULATOR}" ${emulated} -nographic -monitor none -serial none -semihosting -icount shift=0 -kernel "${image}")
-message("${output}")
-string(REGEX REPLACE "#[^\n]*\n" "" texts "${output}")
+# What it prints goes to the serial port; its end is asked of the debugger.
+execute_process(RESULT_VARIABLE result OUTPUT_VARIABLE printed ERROR_VARIABLE complaint INPUT_FILE /dev/null
+  COMMAND "${EMULATOR}" ${emulated} -nographic -monitor none -serial stdio -semihosting -icount shift=0 -kernel "${image}")
+message("${printed}")
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "The firmware ends with ${result}: ${complaint}")
+endif()
+string(REGEX REPLACE "#[^\n]*\n" "" texts "${printed}")
 if(EXPECTED)
   run("${EXPECTED}")
   if(output STREQUAL "" OR NOT texts STREQUAL output)
