@@ -23,6 +23,7 @@
 #include "espalier/processor/processors.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -233,6 +234,15 @@ TEST_CASE("what a processor prescribes is drafted where a run is asked for, unle
   decode.begin(prompt, {.max_tokens = 20}, {}, forced_tokens({7, 11}, vocab + 1));
   decode.step();
   CHECK(decode.last_round().tree.n_nodes == 2);
+}
+
+TEST_CASE("what a processor prescribes is worth rows where a run without a match would not be") {
+  two_models<> m;
+  auto decode = make_decoder(prompt_lookup(), cost_aware({.budget = 6, .draft_cost = 0, .row_cost = 0.3}), greedy(),
+                             m.kv, m.target, {}, forced_tokens({7, 7, 7}, vocab));
+  decode.begin(prompt, {.max_tokens = 1 << 10});
+  decode.step();
+  CHECK(decode.last_round().tree.n_nodes == 4);
 }
 
 namespace {

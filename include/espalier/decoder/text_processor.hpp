@@ -55,7 +55,7 @@ class text_processor {
   }
 
   // The drafter's answer. A run is cut before its first token that is forbidden; where what the processor prescribes is
-  // longer, up to `most` tokens, it is that.
+  // longer, up to `most` tokens, it is that, and as likely as a run that a long match was found for.
   template <class AnswerT>
   AnswerT operator()(AnswerT answer, [[maybe_unused]] std::int32_t most) {
     if constexpr (std::is_same_v<AnswerT, token_run>) {
@@ -70,7 +70,8 @@ class text_processor {
         if (!next || *next < 0 || *next >= vocab_) break;
         run_.push_back(*next);
       }
-      if (run_.size() > n) return {run_, 0};
+      constexpr std::int32_t long_match = 32;
+      if (run_.size() > n) return {run_, (std::max)(answer.match, long_match)};
     }
     return answer;
   }
