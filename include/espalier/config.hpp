@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! The only home of macros. Each one but ESPALIER_CHECKS, ESPALIER_HOSTED and ESPALIER_WIDE_NUMBER is an annotation: no
-//! definition changes with it.
+//! The only home of macros. Each one but ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_HOSTED and
+//! ESPALIER_WIDE_NUMBER is an annotation: no definition changes with it.
 
 //! EXEC_CHECK_DISABLE goes before templates that call what their arguments bring along, functions of the host where
 //! these are arguments of the host: nvcc need not warn of it.
@@ -60,6 +60,16 @@
 //! that has no fast double. Host code alone. The same in all of a program.
 #if !defined(ESPALIER_WIDE_NUMBER)
 #define ESPALIER_WIDE_NUMBER double
+#endif
+
+//! 0 to leave the products of small models on a Cortex-M4 or M7 to the compiler: their assembly needs all registers, so
+//! it is nothing for code with a frame pointer, or with r9 for something else.
+#if !defined(ESPALIER_DSP_ASSEMBLY)
+#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
+#define ESPALIER_DSP_ASSEMBLY 1
+#else
+#define ESPALIER_DSP_ASSEMBLY 0
+#endif
 #endif
 
 //! 1 to check laws that take time to check: that trees are what the policy's regime says. The same in all of a program.

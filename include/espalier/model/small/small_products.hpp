@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/config.hpp"
 #include "espalier/model/small/small_weights.hpp"
 
 //! Products of rows of activations, rounded to 8 bits with a scale a row, with weights of 8 bits. Sums are integers and
@@ -118,7 +119,7 @@ class word_products {
     }
   }
 
-#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
+#if ESPALIER_DSP_ASSEMBLY
   // Bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
