@@ -17,8 +17,8 @@ namespace espalier {
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
 //!
 //! Only `decoder` does so, and only where nothing but tokens goes from the target to the next tree: not with a
-//! processor, a policy that reads states, or a window over the target's cache, and not in a step with a chance of the
-//! caller's. There, and in `batch_decoder`, it is the drafter that it was.
+//! processor, a policy that reads states, or a window over the target's cache, not in a step with a chance of the
+//! caller's, and not in programs without exceptions. There, and in `batch_decoder`, it is the drafter that it was.
 //!
 //! Complexity  a round's time is that of the longer of both passes where the verdict was guessed; else the pass of the
 //!             draft under way is waited for, and rows of the accepted path that its cache has lost join the next pass

@@ -192,7 +192,7 @@ class decoder {
   const text& current() const { return text_.written; }
   //! Valid until the next step or text.
   const round_record& last_round() const { return served_.record(); }
-  //! To change it: a tree that was drafted ahead is dropped.
+  //! To change it before the next step: a tree that was drafted ahead is dropped. Read it through a const decoder.
   TreePolicyT& policy() {
     served_.forget_ahead();
     return text_.policy;

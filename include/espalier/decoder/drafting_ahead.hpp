@@ -62,15 +62,17 @@ class drafting_ahead {
     is_ready_ = false;
     // Where nothing was asked, or nothing more is written, nothing is to be gained.
     if (!drafter.rows().has(root_node) || written.left() <= 2) return;
-    drafter_ = &drafter;
-    this_round_ = drafted.view();
-    keep_rows();
-    policy_ = policy;
-    size_ = written.size(), left_ = written.left(), room_ = written.room();
-    seed_ = written.seed(), options_ = &written.options();
-    thread_->is_told.store(false, std::memory_order_relaxed);
-    thread_->start(*this);
-    runs_ = true;
+    runs_ = attempt([&] {
+      drafter_ = &drafter;
+      this_round_ = drafted.view();
+      keep_rows();
+      policy_ = policy;
+      size_ = written.size(), left_ = written.left(), room_ = written.room();
+      seed_ = written.seed(), options_ = &written.options();
+      thread_->is_told.store(false, std::memory_order_relaxed);
+      thread_->start(*this);
+      return true;
+    });
   }
 
   rows_type rows(DrafterT& drafter) { return runs_ ? rows_ : drafter.rows(); }
@@ -102,18 +104,24 @@ class drafting_ahead {
 
   // On the second thread.
   void run() {
-#if ESPALIER_EXCEPTIONS
-    try {
-      is_grown_ = grow();
-    } catch (...) {
-      is_grown_ = false;
-    }
-#else
-    is_grown_ = grow();
-#endif
+    is_grown_ = attempt([this] { return grow(); });
   }
 
  private:
+  // Where it fails the round drafts its own tree.
+  template <class WorkT>
+  static bool attempt(WorkT&& work) {
+#if ESPALIER_EXCEPTIONS
+    try {
+      return work();
+    } catch (...) {
+      return false;
+    }
+#else
+    return work();
+#endif
+  }
+
   void finish(verdict v) {
     told_ = v;
     thread_->is_told.store(true, std::memory_order_release);

@@ -52,7 +52,8 @@ class served_text {
   static constexpr bool reads_features = FeatureDrafter<drafter_type, BackendT>;
   static constexpr bool has_processor = processes<ProcessorT>;
   using ahead_type = typename ahead_of<drafter_type, TreePolicyT,
-                                       !reads_features && !has_processor && !WindowedKVStore<kv_type>>::type;
+                                       ESPALIER_EXCEPTIONS != 0 && !reads_features && !has_processor &&
+                                           !WindowedKVStore<kv_type>>::type;
 
  public:
   using text_type = saved_text<TreePolicyT, ProcessorT>;
@@ -237,7 +238,10 @@ class served_text {
   // The round's tree, if it was drafted beside the last round's pass.
   bool take_ahead(text_type& t) {
     record_.drafted_ahead = ahead_.take(tree_, t.policy);
-    if (record_.drafted_ahead) record_.tree = tree_.view();
+    if (record_.drafted_ahead) {
+      require_budget(tree_, sizes_.max_nodes);
+      record_.tree = tree_.view();
+    }
     return record_.drafted_ahead;
   }
   void draft_ahead(const text_type& t) {
@@ -322,10 +326,10 @@ class served_text {
 
  private:
   void start(const text_type& t) {
-    log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
     record_ = {};
     drafter_in_step_ = draft_reads_ = strayed_ = false;
     ahead_.give_up();
+    log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
   }
 
   // Nothing is allowed after the text as it stands.

@@ -21,13 +21,14 @@ class side_thread {
     thread_.join();
   }
 
-  // Has task.run() called there. Pre: it throws nothing and stays until wait(); no task is under way.
+  // Has task.run() called there. Errors: std::system_error where there can be no thread; then nothing has begun.
+  // Pre: it throws nothing and stays until wait(); no task is under way.
   template <class TaskT>
   void start(TaskT& task) {
     task_ = &task;
     call_ = [](void* given) { static_cast<TaskT*>(given)->run(); };
-    tell(state::works);
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    tell(state::works);
   }
 
   // Until the task has returned.
