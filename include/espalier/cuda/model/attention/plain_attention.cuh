@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/row_keys.cuh"
