@@ -121,7 +121,7 @@ struct model_set {
 
   // Models have rows to spare beyond their tokenizer's tokens, but few.
   void require_fitting_tokenizer(const std::string& of) const {
-    if (text.size() > target.vocab_size() || text.size() < target.vocab_size() / 2) {
+    if (text.size() > target.vocab_size() || 2 * text.size() < target.vocab_size()) {
       espalier::raise<espalier::model_error>("the tokenizer of ", of, " has ", text.size(),
                                              " tokens, but the model a vocabulary of ", target.vocab_size(),
                                              "; it must have at most so many, and at least half.");
