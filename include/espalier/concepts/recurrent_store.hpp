@@ -39,9 +39,9 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!
 //! A state after n tokens says all that the model knows of them; it can be computed from one after fewer tokens and the
 //! rows between, but not the other way round. So the store holds few states, each after a number of slots, and the
-//! rows of the slots after them. A pass begins at a state that all of its rows see, computes what branches from it, node
-//! by node, in no memory of the store, and leaves one state: that after the tokens that are certain to stay. To commit
-//! a path is to keep its rows, which the next pass goes through once more; to roll back is to forget. Nothing is
+//! rows of the slots after them. A pass begins at a state that all of its rows see, computes what branches from it,
+//! node by node, in no memory of the store, and leaves one state: that after the tokens that are certain to stay. To
+//! commit a path is to keep its rows, which the next pass goes through once more; to roll back is to forget. Nothing is
 //! computed for either.
 //!
 //! Minimal definition, besides KVStore
@@ -56,8 +56,8 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!   most_rows() -> int                 rows after a state that there is room for, scratch included
 //!   append(sequence, n)                -1 also where the rows after state_at(sequence, size(sequence)) would be more
 //!                                      than most_rows()
-//!   truncate(sequence, n)              of less than size(sequence) keeps nothing where state_at(sequence, n) is -1, or,
-//!                                      with most_rows() below capacity(), more than half of most_rows() before n, so
+//!   truncate(sequence, n)              of less than size(sequence) keeps nothing where state_at(sequence, n) is -1,
+//!                                      or, with most_rows() below capacity(), more than half of most_rows() before n, so
 //!                                      that no pass had room: the text is to be read again
 //! Laws
 //!   state_at(sequence, size(sequence)) is never -1. A state is held on while what is committed begins with the slots

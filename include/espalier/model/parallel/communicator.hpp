@@ -20,14 +20,14 @@ struct rank_traffic {
 //!
 //! Minimal definition
 //!   rank(), size() -> int               0 <= rank() < size()
-//!   all_gather(data, counts)            data: a block for each rank, one after another, block r of counts[r] bytes; this
-//!                                       rank's is filled before, all are after
-//!   all_to_all(from, to_each, to, from_each)   from: a block for each rank, of to_each[r] bytes; to: a block of each rank,
-//!                                       of from_each[r] bytes
+//!   all_gather(data, counts)            data: a block for each rank, one after another, block r of counts[r] bytes;
+//!                                       this rank's is filled before, all are after
+//!   all_to_all(from, to_each, to, from_each)   from: a block for each rank, of to_each[r] bytes; to: a block of each
+//!                                       rank, of from_each[r] bytes
 //!   traffic() -> rank_traffic           what this rank has sent
 //! Laws
-//!   All ranks make the same calls in the same order, with the same counts; each ends, for every rank, in the same bytes
-//!   or in an error within a stated time.
+//!   All ranks make the same calls in the same order, with the same counts; each ends, for every rank, in the same
+//!   bytes or in an error within a stated time.
 //! Errors
 //!   rank_error that names the rank that is dead or late; then from every later call
 //! Models

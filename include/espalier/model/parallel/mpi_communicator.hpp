@@ -29,15 +29,16 @@ struct mpi_options {
 
 //! Ranks that are processes, over MPI: non-blocking collectives with a deadline.
 //!
-//! A call waits for half of the timeout. If it has not ended then, the ranks ask one another who is there, by messages of
-//! their own, for the other half, and who does not answer is named. MPI cannot end a collective that a rank is missing
-//! from: where broken() is true, nothing more goes through this communicator, and MPI_Finalize, which would wait, must
-//! not be called; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI), or mpirun itself ends the other ranks when
-//! one dies.
+//! A call waits for half of the timeout. If it has not ended then, the ranks ask one another who is there, by messages
+//! of their own, for the other half, and who does not answer is named. MPI cannot end a collective that a rank is
+//! missing from: where broken() is true, nothing more goes through this communicator, and MPI_Finalize, which would
+//! wait, must not be called; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI), or mpirun
+//! itself ends the other ranks when one dies.
 //!
 //! Complexity  all_gather: one MPI_Iallgatherv; all_to_all: one MPI_Ialltoallv; the waiting thread polls, and gives its
 //!             processor to others between polls
-//! Errors      rank_error: within the timeout, on each rank that is alive; option_error; input_error for more than 2 GiB
+//! Errors      rank_error: within the timeout, on each rank that is alive; option_error; input_error for more than
+//!             2 GiB
 //! Pre         MPI_Init or MPI_Init_thread has been called; one call at a time
 class mpi_communicator {
  public:

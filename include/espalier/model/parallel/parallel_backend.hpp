@@ -36,7 +36,7 @@
 
 namespace espalier {
 
-//! The host transformer of llama_backend over ranks: each has its part of the weights and of the cache, and all make the
+//! The host transformer of llama_backend over ranks: each has its part of weights and cache, and all make the
 //! same passes. Every rank runs a decoder of its own with the same parts, seed and prompt, and gets the same logits, so
 //! trees, verdicts and chance agree; `agreement` checks that they do. A draft model runs whole on each rank.
 //!

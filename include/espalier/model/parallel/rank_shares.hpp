@@ -46,7 +46,7 @@ class rank_shares {
     ranks.all_gather(reinterpret_cast<std::byte*>(blocks), counts_);
   }
 
-  // Sends each rank its columns of these blocks, and writes to `parts` the own columns of every rank: [ranks][rows][own].
+  // Sends each rank its columns of these blocks; writes to `parts` the own columns of every rank: [ranks][rows][own].
   template <Communicator CommunicatorT>
   void scatter(CommunicatorT& ranks, const float* blocks, int rows, float* parts) {
     for (std::size_t r = 0; r < ranges_.size(); ++r)

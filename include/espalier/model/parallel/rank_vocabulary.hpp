@@ -27,8 +27,8 @@ class rank_vocabulary {
         starts_(counts_.size()),
         maxima_(static_cast<std::size_t>(max_rows) * counts_.size()) {}
 
-  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes, by embed(token, to), those of its
-  // part, into `blocks`.
+  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes, by embed(token, to), those of
+  // its part, into `blocks`.
   template <Communicator CommunicatorT, class EmbedT>
   void embed(CommunicatorT& ranks, std::span<const token_id> tokens, int width, float* blocks, float* rows,
              const EmbedT& embed) {
