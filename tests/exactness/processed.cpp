@@ -311,8 +311,7 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
 TEST_CASE("runs that a constraint prescribes leave texts as the target alone writes them") {
   counts sum;
   for (const tiny_model& w : tiny_models()) {
-    const bool has_zeros = w.name == "zeros in both, vocabulary 3";
-    if (!has_zeros && w.name != "unlike, vocabulary 2") continue;
+    if (w.vocab < 2) continue;
     const penalties by_path({.repetition = 1.5, .presence = 0.4, .frequency = 0.7});
     table_constraint guessing = changing(w.vocab), leading = ending(w.vocab);
     guessing.guess.assign(static_cast<std::size_t>(w.vocab) + 1, 0);
@@ -338,6 +337,6 @@ TEST_CASE("runs that a constraint prescribes leave texts as the target alone wri
   }
   std::cout << "two rounds with prescribed runs: " << sum.outcomes << " outcomes, " << sum.ended
             << " ended early, 0 failing; largest difference " << sum.worst << "\n";
-  CHECK(sum.accepted > 50);
-  CHECK(sum.outcomes > 50);
+  CHECK(sum.accepted > 1000);
+  CHECK(sum.outcomes > 1000);
 }
