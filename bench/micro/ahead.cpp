@@ -5,8 +5,8 @@
 //
 // The target's pass is the model's, by one thread on a core beside the draft's (0 milliseconds), or it sleeps for so
 // many and says what the model has said: a target on a device of its own, whose host waits. Texts are greedy; each is
-// written with and without drafting ahead in turns, and must be the same. Prints Markdown; "would be" is reckoned of the
-// times without, and of the share of verdicts that were guessed.
+// written with and without drafting ahead in turns, and must be the same. Prints Markdown; "would be" is reckoned of
+// the times without, and of the share of verdicts that were guessed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

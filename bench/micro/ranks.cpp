@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // The cost of a round over ranks, reckoned from measured parts, up to 64 ranks; and beside it passes that are measured.
 //
-//   mpirun -np R bench_micro_ranks [--models FOLDER] [--prompts N] [--tokens N] [--passes] [--nanoseconds N] [--megabytes N]
+//   mpirun -np R bench_micro_ranks [--models FOLDER] [--prompts N] [--tokens N] [--passes] [--nanoseconds N]
+//                                  [--megabytes N]
 //
-// Measured are: products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the caches);
-// calls between these R ranks, as a time and a time for each byte; what best-first trees over the bundled pair bring, in
-// tokens and draft passes a round. A pass of R ranks is then the products of the rank that has most, and its calls: that
-// of a call's time which no byte causes grows with the logarithm of R. The draft runs whole on each rank. Left out are
-// attention over the text, norms, and what waits for a slower rank. Rank 0 prints Markdown.
+// Measured are: products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the
+// caches); calls between these R ranks, as a time and a time for each byte; what best-first trees over the bundled pair
+// bring, in tokens and draft passes a round. A pass of R ranks is then the products of the rank that has most, and its
+// calls: that of a call's time which no byte causes grows with the logarithm of R. The draft runs whole on each rank.
+// Left out are attention over the text, norms, and what waits for a slower rank. Rank 0 prints Markdown.
 #include <mpi.h>
 
 #include <algorithm>

@@ -40,7 +40,7 @@ concept Constraint = std::copyable<ConstraintT> && std::copyable<typename Constr
 //! into tokens in many ways, so many are allowed; one of them is a good guess.
 //!
 //! Minimal definition, besides Constraint
-//!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and that the text is likely
+//!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and the text is likely
 //!                                     to go on with; nothing where what comes next is open
 template <class ConstraintT>
 concept PrescribingConstraint = Constraint<ConstraintT> &&

@@ -87,7 +87,7 @@ concept ForcingProcessor = requires(ProcessorT& processor, std::span<const token
 //! A processor that has a guess at what is written next: drafters without rows draft it, at no cost but its rows.
 //!
 //! Minimal definition, besides Processor
-//!   prescribed(path) -> std::optional<token_id>    a token that the text is likely to go on with after the path; nothing
+//!   prescribed(path) -> std::optional<token_id>    a token that the text likely goes on with after the path; nothing
 //!                                  where that is open
 template <class ProcessorT>
 concept PrescribingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {

@@ -57,8 +57,8 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!   append(sequence, n)                -1 also where the rows after state_at(sequence, size(sequence)) would be more
 //!                                      than most_rows()
 //!   truncate(sequence, n)              of less than size(sequence) keeps nothing where state_at(sequence, n) is -1,
-//!                                      or, with most_rows() below capacity(), more than half of most_rows() before n, so
-//!                                      that no pass had room: the text is to be read again
+//!                                      or, with most_rows() below capacity(), more than half of most_rows() before n:
+//!                                      no pass had room then, and the text is to be read again
 //! Laws
 //!   state_at(sequence, size(sequence)) is never -1. A state is held on while what is committed begins with the slots
 //!   that it is of, and longest the latest; what a commit moved or dropped, and what truncate dropped, leaves none

@@ -188,7 +188,7 @@ struct whole_answer {
   }
 };
 
-// Asks the drafter of a text, alone, about what its tree wants, and has the policy take what keep(answer, most) makes of
+// Asks the drafter of a text, alone, about what its tree wants. The policy takes what keep(answer, most) makes of
 // it, which has `most` tokens at most if it is a run.
 template <class PolicyT, class TreeT, class DrafterT, class ChanceT, class KeepT = whole_answer>
 void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance, KeepT&& keep = {}) {

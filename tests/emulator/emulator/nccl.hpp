@@ -18,7 +18,7 @@
 
 #include "emulator/api.hpp"
 
-// NCCL between processes of one machine, each with an emulated device of its own: blocks of bytes go through a file that
+// NCCL between processes of one machine, each with an emulated device: blocks of bytes go through a file that
 // all of them map. A captured call is replayed like a launch. As on a device, a call in a stream waits for the other
 // ranks until ncclCommAbort is called; and as with `blocking = 0`, what a call returns is that it is in progress.
 

@@ -26,7 +26,7 @@ namespace espalier::cuda {
 //!   reserve(max_nodes, max_texts, found)   rounds will ask about at most max_nodes nodes of each of so many texts'
 //!                                     trees; logits that no token may be drawn from are reported to found [places]. By
 //!                                     the one decoder that it serves
-//!   begin(place, text, context, n_known, stream)   follow a new text, or the same again, which the device has by then as
+//!   begin(place, text, context, n_known, stream)   follow a new text, or the same again, which the device then has as
 //!                                     `text`; of its first n_known tokens the drafter has the rows. Not captured
 //!   ensure(place, n, stream)          before a round: the text may reach n tokens, drafted ones included. Not captured
 //!   commit(texts, path, stream)       the round is over; the paths and one token each will join the texts

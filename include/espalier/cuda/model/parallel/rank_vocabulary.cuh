@@ -16,7 +16,7 @@
 
 namespace espalier::cuda::detail {
 
-// Embeddings from the rank whose part of the vocabulary a token is of. A token outside the vocabulary gives NaN. So does
+// Embeddings from the rank whose part of the vocabulary a token is of. One outside the vocabulary gives NaN. So does
 // a row of which ranks have other tokens or positions; one of those ranks is then told to the host.
 //
 // Shapes: tokens [rows]; from: of each rank a block, `stride` words apart: floats [rows][width], tokens [rows],
