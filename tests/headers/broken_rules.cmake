@@ -27,6 +27,10 @@ include_in(cuda/model/llama/number.cuh backend/text.hpp)
 file(WRITE "${WORK}/include/espalier/model/other.hpp" "// SPDX-License-Identifier: BSL-1.0\n#pragma once\n")
 list(APPEND expected "model/other.hpp stands in no folder of the table")
 
+string(REPEAT "x" 118 long)
+file(APPEND "${WORK}/include/espalier/core/token.hpp" "// ${long}\n")
+list(APPEND expected "core/token.hpp has a line of more than 120 columns: // xxx")
+
 # A row that names one below it: the two would include each other.
 file(READ "${WORK}/docs/design.md" page)
 string(REGEX REPLACE "(\n\\| `sampling` \\|[^|]*\\| `core`)" "\\1 `decoder`" page "${page}")
@@ -57,7 +61,7 @@ foreach(sentence IN LISTS expected)
   endif()
 endforeach()
 string(REGEX MATCHALL
-  "which does not include|in no folder|no row above|has no test|no such file|no list of sources|which has tests"
+  "which does not include|in no folder|no row above|has no test|no such file|no list of sources|which has tests|a line of"
   named "${output}")
 list(LENGTH named n_named)
 list(LENGTH expected n_expected)

@@ -317,6 +317,12 @@ foreach(header IN LISTS present)
     breach("${header} has ${n_lines} lines: a header over 400 is two")
   endif()
 
+  string(REPEAT "." 121 long)
+  file(STRINGS "${ROOT}/${header}" long_lines REGEX "${long}")
+  if(long_lines)
+    breach("${header} has a line of more than 120 columns: ${long_lines}")
+  endif()
+
   if(text MATCHES "\nusing namespace")
     breach("${header} has a using directive")
   endif()

@@ -28,9 +28,9 @@ namespace espalier {
 //! other, and any values two levels deep.
 //!
 //! Complexity  O(schema, repetitions and references written out)
-//! Errors      input_error for what is no JSON (line and column) or more than 200 levels deep, integers beyond 64 bits, a keyword that is not
-//!             known or not supported with the others (the keyword and its path), a schema that nothing satisfies, and
-//!             one that is too large
+//! Errors      input_error for what is no JSON (line and column) or more than 200 levels deep, integers beyond 64 bits,
+//!             a keyword that is not known or not supported with the others (the keyword and its path), a schema that
+//!             nothing satisfies, and one that is too large
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary) {
   detail::byte_nfa nfa;

@@ -37,7 +37,7 @@ class token_path {
         : before(std::move(b)), token(t), size(before ? before->size + 1 : 1) {}
     node(const node&) = delete;
     node& operator=(const node&) = delete;
-    // What frees a node frees those before it one by one: a node that is freed meanwhile leaves what is before it there.
+    // What frees a node frees those before it one by one: a node freed meanwhile leaves what is before it there.
     ~node() {
       static thread_local std::shared_ptr<const node>* next = nullptr;
       if (next != nullptr) {

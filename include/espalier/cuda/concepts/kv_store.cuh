@@ -68,8 +68,8 @@ concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<K
 //! them, whatever else the device has committed.
 //!
 //! Minimal definition, besides PrefixKVStore
-//!   ensure(sequence, n, stream)              slots from prefix(sequence).size() to n - 1 can be written from now on, and
-//!                                            none before
+//!   ensure(sequence, n, stream)              slots from prefix(sequence).size() to n - 1 can be written from now on,
+//!                                            and none before
 //!   truncate(sequence, n)                    gives up the rows behind the first n, and forgets their tokens
 //!   adopt(sequence, tokens, stream) -> int   the sequence then holds the longest beginning of these tokens that the
 //!                                            store has rows of, and nothing else; gives how many

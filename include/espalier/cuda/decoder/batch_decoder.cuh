@@ -69,9 +69,9 @@ namespace espalier::cuda {
 //!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
 //!             bit all the same, with other verifiers they are another draw of the same distribution
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a
-//!             text, or its processor throws, holds that text; what a part throws while a round is enqueued, or a model of the host in its pass,
-//!             holds all texts of the round, those whose prompts it reads included. A text that is held stands at its
-//!             last committed token
+//!             text, or its processor throws, holds that text; what a part throws while a round is enqueued, or a
+//!             model of the host in its pass, holds all texts of the round, those whose prompts it reads included. A
+//!             text that is held stands at its last committed token
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class batch_decoder {

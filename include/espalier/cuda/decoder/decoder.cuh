@@ -30,9 +30,9 @@ namespace espalier::cuda {
 //!
 //! A round is work in one stream, from the pending token to the committed text, in which nobody waits for the host but
 //! for a processor; a graph of it is captured once for each context_bucket and replayed. The host enqueues one round
-//! ahead of the one whose outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are kept by value; drafter,
-//! store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one step.
-//! Log-probabilities and saved texts are the host's alone.
+//! ahead of the one whose outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are
+//! kept by value; drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt
+//! is read in one step. Log-probabilities and saved texts are the host's alone.
 //!
 //! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
 //! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, what its constraint shares

@@ -28,8 +28,8 @@ class tensor_reader {
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, weight_row) for each row in order that is wanted(row), reads no other, and gives the type that all of
-  // them have. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
+  // Calls visit(row, weight_row) for each row in order that is wanted(row), reads no other, and gives the type that all
+  // of them have. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
   template <class VisitT, class WantedT = every_row>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted = {}) {
     const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
