@@ -10,7 +10,6 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
@@ -20,6 +19,7 @@
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
+#include "model_tokenizer.hpp"
 
 namespace models {
 
@@ -50,7 +50,8 @@ struct model_set {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
     }
-    model_set models{paths, tokenizer_of(given.model), espalier::llama_backend::load(paths.model, target_options)};
+    model_set models{paths, model_tokenizer(given.model, paths),
+                     espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
       const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
       draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
@@ -62,15 +63,8 @@ struct model_set {
       } else {
         models.draft = espalier::llama_backend::load(paths.draft, draft_options);
       }
-      if (models.target.vocab_size() != models.draft->vocab_size()) {
-        espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ",
-                                               models.target.vocab_size(), " and the draft ", paths.draft, " one of ",
-                                               models.draft->vocab_size(), "; they must be the same.");
-      }
-      if (!is_target && has_tokenizer(paths.draft)) models.require_tokens(tokenizer_of(paths.draft));
     }
     if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
-    models.require_fitting_tokenizer(given.model);
     return models;
   }
 
@@ -108,39 +102,6 @@ struct model_set {
   }
 
  private:
-  static espalier::tokenizer tokenizer_of(const std::string& path) {
-    if (!std::filesystem::is_regular_file(path)) return espalier::tokenizer::load(path);
-    return espalier::tokenizer::from_gguf(espalier::gguf_file(path).metadata());
-  }
-
-  static bool has_tokenizer(const std::string& path) {
-    if (std::filesystem::is_regular_file(path))
-      return espalier::gguf_file(path).metadata().has("tokenizer.ggml.tokens");
-    return std::filesystem::exists(path + "/tokenizer.json") || std::filesystem::exists(path + "/tokenizer.model");
-  }
-
-  // Models have rows to spare beyond their tokenizer's tokens, but few.
-  void require_fitting_tokenizer(const std::string& of) const {
-    if (text.size() > target.vocab_size() || 2 * text.size() < target.vocab_size()) {
-      espalier::raise<espalier::model_error>("the tokenizer of ", of, " has ", text.size(),
-                                             " tokens, but the model a vocabulary of ", target.vocab_size(),
-                                             "; it must have at most so many, and at least half.");
-    }
-  }
-
-  // What drafts must mean the same by its tokens. Models that were trained on may have renamed a few.
-  void require_tokens(const espalier::tokenizer& of_draft) const {
-    const int n = (std::min)(text.size(), of_draft.size());
-    int n_others = 0;
-    for (int token = 0; token < n; ++token)
-      n_others += text.piece(token) != of_draft.piece(token) ? 1 : 0;
-    if (n_others > n / 100) {
-      espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
-                                             paths.model, ": of ", n, " tokens ", n_others,
-                                             " are other texts; they must be the same.");
-    }
-  }
-
   // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and
   // more take less time so, and the logits are the same.
   static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "../models/model_paths.hpp"
+#include "../models/model_tokenizer.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -33,7 +35,8 @@ using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
 struct arguments {
-  std::string model = EXAMPLES_MODELS "/target", draft = EXAMPLES_MODELS "/draft", costs;
+  models::model_paths paths{EXAMPLES_MODELS};
+  std::string costs;
   std::vector<std::string> prompts{
       "Question: Tom gets 4 car washes a month. If each car wash costs $15, how much does "
       "he pay in a year?\nAnswer:"};
@@ -46,14 +49,6 @@ struct arguments {
   int rows() const { return n_texts() * (budget + 1) + 64; }
   weight_storage weights() const { return floats ? weight_storage::f32 : weight_storage::as_stored; }
 };
-
-// The model's own, or that of the folder around it.
-tokenizer tokenizer_of(const std::string& model) {
-  namespace files = std::filesystem;
-  const bool is_alone = files::is_directory(model) && !files::exists(model + "/tokenizer.json") &&
-                        !files::exists(model + "/tokenizer.model");
-  return tokenizer::load(is_alone ? files::path(model).parent_path().string() : model);
-}
 
 struct written {
   std::vector<std::vector<token_id>> texts;
@@ -88,15 +83,19 @@ written write(const arguments& a, const tokenizer& text, DrafterT& drafter, cons
   return out;
 }
 
-// The same with the policy that is asked for. ClockT is one that all ranks share.
+// The same with the policy that is asked for. The clock is one that all ranks share.
 template <class ClockT, class BackendT, class KVStoreT, class ObserverT>
-written write(const arguments& a, const tokenizer& text, BackendT& target, KVStoreT& kv, ObserverT&& observe) {
-  llama_backend draft = llama_backend::load(a.draft, {.threads = 1, .max_rows = a.rows(), .weights = a.weights()});
+written write(const arguments& a, const tokenizer& text, BackendT& target, KVStoreT& kv, ClockT clock,
+              ObserverT&& observe) {
+  llama_backend draft =
+      llama_backend::load(a.paths.draft, {.threads = 1, .max_rows = a.rows(), .weights = a.weights()});
   recurrent_kv draft_kv = host_cache(draft.config(), a.n_texts(), a.context);
   auto drafter = autoregressive(draft, draft_kv);
   if (!a.cost_aware) return write(a, text, drafter, best_first({.budget = a.budget}), target, kv, observe);
   const measure_options measured{.most_rows = a.budget + 1, .contexts = {16, a.context / 4}, .seconds = 2};
-  const cost_model costs = a.costs.empty() ? measure_costs<ClockT>(drafter, target, kv, measured) : load_costs(a.costs);
+  const auto quietly = [](double, std::string_view) {};
+  const cost_model costs =
+      a.costs.empty() ? measure_costs(drafter, target, kv, measured, quietly, clock) : load_costs(a.costs);
   return write(a, text, drafter, cost_aware({.budget = a.budget}, costs), target, kv, observe);
 }
 
@@ -111,21 +110,21 @@ void print(const tokenizer& text, const written& out) {
 }
 
 void write_with_one(const arguments& a, const tokenizer& text) {
-  auto target = llama_backend::load(a.model, {.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()});
+  auto target =
+      llama_backend::load(a.paths.model, {.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()});
   recurrent_kv kv = host_cache(target.config(), a.n_texts(), a.context);
-  print(text, write<clock_type>(a, text, target, kv, [](const round_record&) {}));
+  print(text, write(a, text, target, kv, clock_type(), [](const round_record&) {}));
 }
 
 void write_with_all(const arguments& a, const tokenizer& text, mpi_communicator& ranks) {
   parallel_options options{.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()};
   options.split = a.sums ? rank_split::sums : rank_split::outputs;
   options.logits = a.maxima ? rank_logits::maxima : rank_logits::rows;
-  auto target = parallel_backend<mpi_communicator>::load(a.model, ranks, options);
+  auto target = parallel_backend<mpi_communicator>::load(a.paths.model, ranks, options);
   contiguous_kv kv(target.layers(), target.cache_row(), a.n_texts(), a.context);
-  const rank_clock<mpi_communicator> clock(ranks);
   agreement agree(ranks);
   rank_traffic before{.calls = -1};
-  const written out = write<rank_clock<mpi_communicator>>(a, text, target, kv, [&](const round_record& r) {
+  const written out = write(a, text, target, kv, rank_clock(ranks), [&](const round_record& r) {
     if (before.calls < 0) before = ranks.traffic();  // what was measured before is no part of it
     agree(r);
   });
@@ -143,8 +142,9 @@ void write_with_all(const arguments& a, const tokenizer& text, mpi_communicator&
 int main(int count, char** values) {
   arguments a;
   CLI::App app("Writes texts with a target that is divided over ranks. Start it with mpirun -np N.");
-  app.add_option("--model", a.model, "GGUF file or folder of the target")->capture_default_str();
-  app.add_option("--draft", a.draft, "GGUF file or folder of the draft")->capture_default_str();
+  app.add_option("--model", a.paths.model, "GGUF file or folder of the target, or a folder with target/ and draft/")
+      ->capture_default_str();
+  app.add_option("--draft", a.paths.draft, "GGUF file or folder of the draft (default: the one beside the target)");
   app.add_option("--prompt", a.prompts, "texts to go on from, one or several");
   app.add_option("--texts", a.texts, "how many to write together, prompts in turn (default: one of each prompt)");
   app.add_option("--max-tokens", a.max_tokens, "tokens to write of each")->capture_default_str();
@@ -166,7 +166,11 @@ int main(int count, char** values) {
   try {
     mpi_communicator ranks(MPI_COMM_WORLD, {.timeout = a.timeout});
     try {
-      const tokenizer text = tokenizer_of(a.model);
+      const std::string given = a.paths.model;
+      a.paths = a.paths.resolved();
+      if (a.paths.draft.empty())
+        raise<model_error>("the model ", given, " has no draft model beside it; --draft names one.");
+      const tokenizer text = models::model_tokenizer(given, a.paths);
       a.one_rank ? write_with_one(a, text) : write_with_all(a, text, ranks);
       result = 0;
     } catch (const std::exception& e) {

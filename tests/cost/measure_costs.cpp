@@ -60,6 +60,8 @@ struct timed_model {
   }
 };
 
+constexpr auto quietly = [](double, std::string_view) {};
+
 struct measured_pair {
   timed_model target{.base = 1'000'000, .a_row = 20'000, .a_token = 100, .cold = 50'000};
   timed_model draft{.base = 50'000, .a_row = 1'000, .a_token = 10, .cold = 30'000};
@@ -67,7 +69,7 @@ struct measured_pair {
   autoregressive<timed_model&, token_kv&> drafter{draft, draft_kv};
 
   cost_model measure(const measure_options& options = {.seconds = 0}) {
-    return measure_costs<pass_clock>(drafter, target, kv, options);
+    return measure_costs(drafter, target, kv, options, quietly, pass_clock());
   }
 };
 
@@ -94,8 +96,8 @@ TEST_CASE("what passes take is found by rows and context") {
 
 TEST_CASE("a target is measured alone, for drafters without a model") {
   measured_pair pair;
-  const cost_model costs =
-      measure_costs<pass_clock>(pair.target, pair.kv, {.target = "large", .hardware = "a clock", .seconds = 0});
+  const cost_model costs = measure_costs(pair.target, pair.kv, {.target = "large", .hardware = "a clock", .seconds = 0},
+                                         quietly, pass_clock());
   CHECK(costs.target == "large");
   CHECK(costs.draft.empty());
   CHECK(pair.draft.passes == 0);
@@ -153,12 +155,12 @@ TEST_CASE("progress rises to 1 and says what is measured") {
   measured_pair pair;
   double last = 0;
   bool falls = false, names_largest = false;
-  measure_costs<pass_clock>(pair.drafter, pair.target, pair.kv, {.seconds = 0.5},
-                            [&](double share, std::string_view what) {
-                              falls = falls || share < last;
-                              last = share;
-                              names_largest = names_largest || what == "passes of 256 rows after 767 tokens";
-                            });
+  const auto hear = [&](double share, std::string_view what) {
+    falls = falls || share < last;
+    last = share;
+    names_largest = names_largest || what == "passes of 256 rows after 767 tokens";
+  };
+  measure_costs(pair.drafter, pair.target, pair.kv, {.seconds = 0.5}, hear, pass_clock());
   CHECK_FALSE(falls);
   CHECK(last == 1);
   CHECK(names_largest);
@@ -175,7 +177,7 @@ TEST_CASE("no pass is larger than models and caches take") {
   timed_model target{.base = 1000}, draft{.base = 100};
   paged_kv kv(1, 1, 1, 40, 4), draft_kv(1, 1, 1, 33, 4);
   autoregressive drafter(draft, draft_kv);
-  const cost_model small = measure_costs<pass_clock>(drafter, target, kv, {.seconds = 0});
+  const cost_model small = measure_costs(drafter, target, kv, {.seconds = 0}, quietly, pass_clock());
   const auto rows = small.target_pass.rows(), contexts = small.target_pass.contexts();
   CHECK(rows.back() > 10);
   CHECK(rows.back() + contexts.back() < 33);
@@ -200,11 +202,9 @@ TEST_CASE("what cannot be measured is refused") {
   CHECK(says(refusal({.contexts = {900}}), "contexts", "900", "767"));
   CHECK(says(refusal({.contexts = {0}}), "contexts"));
   token_kv tiny(3);
-  CHECK(says(message_of<option_error>([&] { measure_costs<pass_clock>(pair.drafter, pair.target, tiny); }), "tokens",
-             "3"));
+  CHECK(says(message_of<option_error>([&] { measure_costs(pair.drafter, pair.target, tiny); }), "tokens", "3"));
   timed_model other{.vocab = 9};
-  CHECK(
-      says(message_of<input_error>([&] { measure_costs<pass_clock>(pair.drafter, other, pair.kv); }), "8 tokens", "9"));
+  CHECK(says(message_of<input_error>([&] { measure_costs(pair.drafter, other, pair.kv); }), "8 tokens", "9"));
 }
 
 TEST_CASE("hardware is named by its processor and its threads") {

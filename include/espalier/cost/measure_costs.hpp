@@ -80,12 +80,24 @@ struct free_drafter {
   node_rows<float> rows() const { return {}; }
 };
 
+// Hears of progress, and tells nobody.
+struct silent_progress {
+  void operator()(double, std::string_view) const {}
+};
+
 // Passes of a drafter and a target in turns.
 template <class DrafterT, class BackendT, class KVStoreT, class ClockT>
 class pass_timer {
  public:
-  pass_timer(DrafterT& drafter, BackendT& target, KVStoreT& kv, std::int32_t sequence, std::int32_t most_rows)
-      : drafter_(drafter), target_(target), kv_(kv), sequence_(sequence), tree_(most_rows), order_(most_rows + 1) {
+  pass_timer(DrafterT& drafter, BackendT& target, KVStoreT& kv, ClockT& clock, std::int32_t sequence,
+             std::int32_t most_rows)
+      : drafter_(drafter),
+        target_(target),
+        kv_(kv),
+        clock_(clock),
+        sequence_(sequence),
+        tree_(most_rows),
+        order_(most_rows + 1) {
     drafter_.reserve(most_rows);
     batch_.reserve(most_rows, most_rows);
   }
@@ -180,16 +192,16 @@ class pass_timer {
   typename ClockT::duration propose(node_id first, std::int32_t n) {
     nodes_.resize(static_cast<std::size_t>(n));
     std::iota(nodes_.begin(), nodes_.end(), first);
-    const auto start = ClockT::now();
+    const auto start = clock_.now();
     drafter_.propose(tree_, std::span<const node_id>(nodes_));
-    return ClockT::now() - start;
+    return clock_.now() - start;
   }
 
   typename ClockT::duration forward(std::int32_t rows) {
     tree_.reset(current().back(), rows - 1);
     for (std::int32_t i = 1; i < rows; ++i)
       tree_.append(root_node, token_at(i), 0.0F);
-    const auto start = ClockT::now();
+    const auto start = clock_.now();
     order_.compute(tree_.view(), node_order::insertion);
     take_slots(rows);
     batch_.clear();
@@ -197,7 +209,7 @@ class pass_timer {
     batch_.add_chain(current().last(1), context_, true);
     batch_.add_tree(tree_.view(), order_, 0);
     checked_forward(target_, kv_, batch_.view());
-    const auto time = ClockT::now() - start;
+    const auto time = clock_.now() - start;
     kv_.truncate(sequence_, context_);
     return time;
   }
@@ -219,6 +231,7 @@ class pass_timer {
   DrafterT& drafter_;
   BackendT& target_;
   KVStoreT& kv_;
+  ClockT& clock_;
   std::int32_t sequence_;
   std::int32_t context_ = 0;
   std::int32_t filled_ = 0;  // tokens that the target's cache has held
@@ -247,19 +260,20 @@ class pass_timer {
 //! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
 //! afterwards, and the sequence of the cache is empty; what that held before stands for the beginning of the text, and
 //! is not computed again. progress(share, what) hears before each size how much of the time is spent, from 0 to 1, and
-//! what comes next.
+//! what comes next. clock.now() is asked for the time.
 //!
 //! Complexity  options.seconds; longer where reading the longest context, and two passes of each size after each
 //!             context, take longer. Sizes are powers of two, and where passes are fast the middles between them
 //! Law         medians, made monotone: cost_curve's
 //! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; what drafter and backend throw
-template <class ClockT = std::chrono::steady_clock, StepDrafter DrafterT, class BackendT, class KVStoreT,
-          class ProgressT>
+template <StepDrafter DrafterT, class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
+          class ClockT = std::chrono::steady_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(DrafterT& drafter, BackendT& target,
                                                                                    KVStoreT& kv,
-                                                                                   const measure_options& options,
-                                                                                   ProgressT&& progress) {
+                                                                                   const measure_options& options = {},
+                                                                                   ProgressT&& progress = {},
+                                                                                   ClockT clock = {}) {
   static_assert(
       !WindowedKVStore<KVStoreT>,
       "passes over a window cost what they cost over a store without one, of the same capacity: measure those");
@@ -286,10 +300,11 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::sort(contexts.begin(), contexts.end(), std::greater<>());
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
 
-  detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, options.sequence, most_rows);
+  detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, clock, options.sequence,
+                                                                 most_rows);
   constexpr int least_turns = 2;
   constexpr int most_rounds = 6;
-  const auto start = ClockT::now();
+  const auto start = clock.now();
   progress(0.0, std::string_view("a first pass"));
   timer.follow(contexts.front());
   // Where passes are slow, few sizes that are measured often tell more than many.
@@ -300,7 +315,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   // Of one size in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
   const auto done = [&](int turn) {
-    const double spent = std::chrono::duration<double>(ClockT::now() - start).count();
+    const double spent = std::chrono::duration<double>(clock.now() - start).count();
     return (std::min)(static_cast<double>(turn) / least_turns, spent < options.seconds ? spent / options.seconds : 1.0);
   };
   for (int turn = 0; done(turn) < 1; ++turn) {
@@ -327,25 +342,15 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   return costs;
 }
 
-template <class ClockT = std::chrono::steady_clock, StepDrafter DrafterT, class BackendT, class KVStoreT>
-requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model
-measure_costs(DrafterT& drafter, BackendT& target, KVStoreT& kv, const measure_options& options = {}) {
-  return measure_costs<ClockT>(drafter, target, kv, options, [](double, std::string_view) {});
-}
-
 //! The same of a target alone, for drafters without a model: cost_model::without_draft.
-template <class ClockT = std::chrono::steady_clock, class BackendT, class KVStoreT, class ProgressT>
+template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
+          class ClockT = std::chrono::steady_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,
-                                                                                   const measure_options& options,
-                                                                                   ProgressT&& progress) {
+                                                                                   const measure_options& options = {},
+                                                                                   ProgressT&& progress = {},
+                                                                                   ClockT clock = {}) {
   detail::free_drafter drafter{target.vocab_size()};
-  return measure_costs<ClockT>(drafter, target, kv, options, progress).without_draft();
-}
-
-template <class ClockT = std::chrono::steady_clock, class BackendT, class KVStoreT>
-requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model
-measure_costs(BackendT& target, KVStoreT& kv, const measure_options& options = {}) {
-  return measure_costs<ClockT>(target, kv, options, [](double, std::string_view) {});
+  return measure_costs(drafter, target, kv, options, progress, clock).without_draft();
 }
 
 }  // namespace espalier

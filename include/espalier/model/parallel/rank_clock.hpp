@@ -12,12 +12,12 @@ namespace espalier {
 //! Rank 0's clock on every rank, for measure_costs: how often it makes each pass depends on what passes take, and ranks
 //! with clocks of their own would part. With this one all make the same passes and find the same costs.
 //!
-//!     const rank_clock clock(ranks);
-//!     const cost_model costs = measure_costs<rank_clock<mpi_communicator>>(drafter, target, kv, options);
+//!     const cost_model costs = measure_costs(drafter, target, kv, options, progress, rank_clock(ranks));
+//!
+//! The communicator is kept by reference.
 //!
 //! Complexity  now(): one all_gather of 8 bytes a rank
 //! Errors      of now(): rank_error
-//! Pre         there is one object a thread while now() is called, on every rank
 template <Communicator CommunicatorT>
 class rank_clock {
  public:
@@ -28,23 +28,15 @@ class rank_clock {
   static constexpr bool is_steady = true;
 
   explicit rank_clock(CommunicatorT& ranks)
-      : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(rep)), all_(counts_.size()) {
-    this_ = this;
-  }
-  rank_clock(const rank_clock&) = delete;
-  rank_clock& operator=(const rank_clock&) = delete;
-  ~rank_clock() { this_ = nullptr; }
+      : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(rep)), all_(counts_.size()) {}
 
-  static time_point now() { return this_->read(); }
-
- private:
-  time_point read() {
+  time_point now() {
     all_[static_cast<std::size_t>(ranks_->rank())] = std::chrono::steady_clock::now().time_since_epoch().count();
     if (ranks_->size() > 1) ranks_->all_gather(reinterpret_cast<std::byte*>(all_.data()), counts_);
     return time_point(duration(all_.front()));
   }
 
-  static inline thread_local rank_clock* this_ = nullptr;
+ private:
   CommunicatorT* ranks_;
   std::vector<std::size_t> counts_;
   std::vector<rep> all_;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "espalier/core/error.hpp"
+#include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/llama/model_files.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
+#include "model_paths.hpp"
+
+namespace models {
+
+namespace detail {
+
+inline espalier::tokenizer tokenizer_of(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return espalier::tokenizer::load(path);
+  return espalier::tokenizer::from_gguf(espalier::gguf_file(path).metadata());
+}
+
+inline bool has_tokenizer(const std::string& path) {
+  if (std::filesystem::is_regular_file(path)) return espalier::gguf_file(path).metadata().has("tokenizer.ggml.tokens");
+  return std::filesystem::exists(path + "/tokenizer.json") || std::filesystem::exists(path + "/tokenizer.model");
+}
+
+// Models have rows to spare beyond their tokenizer's tokens, but few.
+inline void require_fitting_tokenizer(const espalier::tokenizer& text, int vocab, const std::string& of) {
+  if (text.size() > vocab || 2 * text.size() < vocab) {
+    espalier::raise<espalier::model_error>("the tokenizer of ", of, " has ", text.size(),
+                                           " tokens, but the model a vocabulary of ", vocab,
+                                           "; it must have at most so many, and at least half.");
+  }
+}
+
+// What drafts must mean the same by its tokens. Models that were trained on may have renamed a few.
+inline void require_same_tokens(const espalier::tokenizer& text, const model_paths& paths) {
+  const espalier::tokenizer of_draft = tokenizer_of(paths.draft);
+  const int n = (std::min)(text.size(), of_draft.size());
+  int n_others = 0;
+  for (int token = 0; token < n; ++token)
+    n_others += text.piece(token) != of_draft.piece(token) ? 1 : 0;
+  if (n_others > n / 100) {
+    espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
+                                           paths.model, ": of ", n, " tokens ", n_others,
+                                           " are other texts; they must be the same.");
+  }
+}
+
+}  // namespace detail
+
+//! The tokenizer of the model at `given`, which these are the paths of.
+//!
+//! Errors      espalier::model_error where it does not fit the target, or the draft has other tokens than the target
+inline espalier::tokenizer model_tokenizer(const std::string& given, const model_paths& paths) {
+  const int vocab = espalier::model_files::open(paths.model).config.vocab_size;
+  espalier::tokenizer text = detail::tokenizer_of(given);
+  if (!paths.draft.empty()) {
+    const int of_draft = espalier::model_files::open(paths.draft).config.vocab_size;
+    if (vocab != of_draft) {
+      espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ", vocab,
+                                             " and the draft ", paths.draft, " one of ", of_draft,
+                                             "; they must be the same.");
+    }
+    if (!std::filesystem::equivalent(paths.model, paths.draft) && detail::has_tokenizer(paths.draft))
+      detail::require_same_tokens(text, paths);
+  }
+  detail::require_fitting_tokenizer(text, vocab, given);
+  return text;
+}
+
+}  // namespace models
