@@ -29,6 +29,11 @@ concept SaysArgmaxOnly = requires {
   typename std::bool_constant<VerifierT::argmax_only>;
 };
 
+template <class VerifierT>
+concept SaysTargetAlone = requires {
+  typename std::bool_constant<VerifierT::target_alone>;
+};
+
 }  // namespace detail
 
 //! A verifier that never samples: the target's temperature must be 0.
@@ -39,6 +44,15 @@ concept SaysArgmaxOnly = requires {
 //!   greedy
 template <class VerifierT>
 concept ArgmaxVerifier = detail::SaysArgmaxOnly<VerifierT> && VerifierT::argmax_only;
+
+//! A verifier that reads no row of the draft: they need not be kept for it.
+//!
+//! Minimal definition, besides Verifier
+//!   static constexpr bool target_alone = true
+//! Models
+//!   greedy, target_only
+template <class VerifierT>
+concept TargetAloneVerifier = detail::SaysTargetAlone<VerifierT> && VerifierT::target_alone;
 
 //! A verifier that needs memory.
 //!
@@ -58,6 +72,7 @@ concept ReservingVerifier = requires(VerifierT& verifier, std::int32_t n) {
 //!   verify(tree, draft, target, chance) -> verdict
 //! Optional
 //!   argmax_only                                  see ArgmaxVerifier
+//!   target_alone                                 see TargetAloneVerifier
 //!   reserve                                      see ReservingVerifier
 //!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for
 //!                                                the longest

@@ -74,7 +74,7 @@ class batch_decoder {
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(detail::check_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
-  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
+  static_assert(detail::check_processor<ProcessorT>());
   using number = logit_number<backend_type, kv_type>;
   using drafting = detail::batch_drafting<drafter_type>;
   using served_text =

@@ -31,6 +31,8 @@ ESPALIER_NAMES_MEMBER(NamesMaxAsked, max_asked);
 ESPALIER_NAMES_MEMBER(NamesWas, was);
 ESPALIER_NAMES_MEMBER(NamesReserve, reserve);
 ESPALIER_NAMES_MEMBER(NamesArgmaxOnly, argmax_only);
+ESPALIER_NAMES_MEMBER(NamesTargetAlone, target_alone);
+ESPALIER_NAMES_MEMBER(NamesPrescribed, prescribed);
 ESPALIER_NAMES_MEMBER(NamesVocabSize, vocab_size);
 ESPALIER_NAMES_MEMBER(NamesRows, rows);
 ESPALIER_NAMES_MEMBER(NamesForwardSeconds, forward_seconds);
@@ -70,6 +72,18 @@ constexpr bool check_verifier_members() {
                 "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see ReservingVerifier");
   static_assert(!NamesArgmaxOnly<VerifierT> || SaysArgmaxOnly<VerifierT>,
                 "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
+  static_assert(!NamesTargetAlone<VerifierT> || SaysTargetAlone<VerifierT>,
+                "the verifier's member target_alone is no static constexpr bool: see TargetAloneVerifier");
+  return true;
+}
+
+template <class ProcessorT>
+constexpr bool check_processor() {
+  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
+  static_assert(
+      !NamesPrescribed<ProcessorT> || PrescribingProcessor<ProcessorT>,
+      "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
+      "PrescribingProcessor");
   return true;
 }
 

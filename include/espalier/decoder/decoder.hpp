@@ -62,7 +62,7 @@ class decoder {
 
   static_assert(
       detail::check_parts<drafter_type, TreePolicyT, VerifierT, std::remove_reference_t<KVStoreT>, backend_type>());
-  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
+  static_assert(detail::check_processor<ProcessorT>());
   using number = logit_number<backend_type, std::remove_reference_t<KVStoreT>>;
 
  public:
@@ -237,7 +237,8 @@ class decoder {
             .max_asked = (std::min)(most_asked(text_.policy), context_),
             .max_pending = max_pending,
             .chunk = options_.prefill_chunk,
-            .vocab = backend_.vocab_size()};
+            .vocab = backend_.vocab_size(),
+            .keeps_draft_rows = !TargetAloneVerifier<VerifierT>};
   }
 
   station_seconds& seconds() { return served_.record().seconds; }

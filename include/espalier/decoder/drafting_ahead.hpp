@@ -23,6 +23,7 @@
 #include "espalier/core/verdict.hpp"
 #include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
+#include "espalier/decoder/served_sizes.hpp"
 #include "espalier/decoder/side_thread.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
@@ -41,7 +42,8 @@ namespace espalier::detail {
 // draft. The draft's row of a node whose children were not asked about is found by one more pass, in which its token is
 // the last of the text. Random numbers are asked for by place, not by call, so a tree has nothing of when it is drawn.
 //
-// Complexity  beside the tree's own passes one of one row, and a copy of the round's rows; no allocation once warm
+// Complexity  beside the tree's own passes one of one row, and, where the verifier reads them, a copy of the round's
+//             rows; no allocation once warm
 // Errors      none: what fails here is given up, and fails again where the round drafts its own tree
 template <class DrafterT, class PolicyT>
 class drafting_ahead {
@@ -49,13 +51,12 @@ class drafting_ahead {
   using number = std::remove_cvref_t<decltype(std::declval<rows_type&>().row(root_node)[0])>;
 
  public:
-  // For trees of up to so many drafted tokens.
-  drafting_ahead(const PolicyT& policy, std::int32_t max_asked, std::int32_t vocab)
+  drafting_ahead(const PolicyT& policy, const served_sizes& sizes)
       : policy_(policy),
-        tree_(max_asked),
-        vocab_(vocab),
-        row_of_(static_cast<std::size_t>(max_asked) + 1),
-        kept_(row_of_.size() * static_cast<std::size_t>(vocab)),
+        tree_(sizes.max_asked),
+        sizes_(sizes),
+        row_of_(sizes.keeps_draft_rows ? static_cast<std::size_t>(sizes.max_nodes) + 1 : 0),
+        kept_(row_of_.size() * static_cast<std::size_t>(sizes.vocab)),
         thread_(std::make_unique<telling_thread>()) {}
 
   void start(DrafterT& drafter, const tree<>& drafted, const PolicyT& policy, const text& written) {
@@ -139,16 +140,17 @@ class drafting_ahead {
     double log_prob;
   };
 
-  // Those that the drafter has; its own are gone once it takes a verdict.
+  // Those that the drafter has; its own are gone once it takes a verdict. A verifier that reads none needs no others.
   void keep_rows() {
     rows_ = drafter_->rows();
+    if (!sizes_.keeps_draft_rows) return;
     std::int32_t n = 0;
     for (node_id u = 0; u < this_round_.n_nodes; ++u) {
       std::int32_t& row = row_of_[static_cast<std::size_t>(u)];
       row = rows_.has(u) ? n++ : -1;
-      if (row >= 0) std::copy_n(rows_.row(u).data(), vocab_, kept_.begin() + std::ptrdiff_t{row} * vocab_);
+      if (row >= 0) std::copy_n(rows_.row(u).data(), sizes_.vocab, kept_.begin() + std::ptrdiff_t{row} * sizes_.vocab);
     }
-    rows_.rows = {kept_.data(), n, vocab_};
+    rows_.rows = {kept_.data(), n, sizes_.vocab};
     rows_.row_of = row_of_.data();
   }
 
@@ -167,16 +169,14 @@ class drafting_ahead {
     if (is_wrong()) return false;
     policy_.observe(this_round_, guess_);
     const std::int32_t n = this_round_.depth[last] + 1, size = size_ + n;
-    const std::int32_t room = left_ - n > 1 ? (std::min)(room_ - n, drafter_->capacity() - size) : 0;
-    tree_.reset(guess_.token, (std::min)(tree_.capacity(), room));
+    detail::open_tree(tree_, *drafter_, guess_.token, size, left_ - n, room_ - n);
     if constexpr (OpeningPolicy<PolicyT>) policy_.open({size, options_->sampling, false});
     philox_chance chance(seed_, options_->stream, static_cast<std::uint32_t>(size));
     for (growth_.begin(policy_, tree_, *drafter_); !growth_.wanted().empty();) {
       if (is_wrong()) return false;
       detail::grow_step(growth_, policy_, tree_, *drafter_, chance);
     }
-    growth_.end(policy_, tree_, *drafter_);
-    require_tokens(tree_.view(), vocab_);
+    detail::close_tree(growth_, policy_, tree_, *drafter_, sizes_.max_nodes, sizes_.vocab);
     return true;
   }
 
@@ -191,7 +191,7 @@ class drafting_ahead {
     if (!rows_.has(u)) return {0, path + path / this_round_.depth[u]};
     const auto row = rows_.row(u);
     choice best{0, -1};
-    for (std::int32_t t = 0; t < vocab_; ++t) {
+    for (std::int32_t t = 0; t < sizes_.vocab; ++t) {
       const auto p = static_cast<double>(row[static_cast<std::size_t>(t)]);
       if (p > best.log_prob && this_round_.find_child(u, t) == no_node) best = {t, p};
     }
@@ -213,9 +213,9 @@ class drafting_ahead {
   tree<> tree_;
   tree<> alone_{0};
   growth growth_;
-  std::int32_t vocab_;
+  served_sizes sizes_;
   rows_type rows_{};
-  std::vector<std::int32_t> row_of_;  // [nodes]
+  std::vector<std::int32_t> row_of_;  // [nodes], where rows are kept
   std::vector<number> kept_;          // [nodes][vocab]
   std::unique_ptr<telling_thread> thread_;
   bool runs_ = false, is_ready_ = false;

@@ -14,6 +14,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/check_growth.hpp"
+#include "espalier/decoder/check_round.hpp"
 
 namespace espalier {
 
@@ -179,6 +180,24 @@ class growth {
   std::uint64_t was_asked_ = 0;  // a bit a drafter
   std::int32_t most_ = 0;
 };
+
+// The tree of a round is its root, with room for what may be drafted after `size` tokens of a text that has so many
+// left and room for so many. The last token that may be written is the target's own: nothing is drafted for it.
+template <class TreeT, class DrafterT>
+void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t size, std::int32_t left,
+               std::int32_t room) {
+  room = left > 1 ? (std::min)(room, drafter.capacity() - size) : 0;
+  tree.reset(root, (std::min)(tree.capacity(), room));
+}
+
+// It has grown, to no more than a round's pass takes.
+template <class PolicyT, class TreeT, class DrafterT>
+void close_tree(const growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, std::int32_t max_nodes,
+                std::int32_t vocab) {
+  g.end(policy, tree, drafter);
+  require_budget(tree, max_nodes);
+  require_tokens(tree.view(), vocab);
+}
 
 // Of an answer, all of it.
 struct whole_answer {

@@ -12,6 +12,7 @@ struct served_sizes {
   std::int32_t max_pending;  // tokens that a round's pass takes beside the drafted ones
   std::int32_t chunk;        // tokens of a prompt that a pass takes
   std::int32_t vocab;
+  bool keeps_draft_rows = false;  // for the verifier, while the next round is drafted
 };
 
 }  // namespace espalier::detail

@@ -68,7 +68,7 @@ class served_text {
         sizes_(sizes),
         tree_(sizes.max_asked),
         rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)),
-        ahead_(policy, sizes.max_asked, sizes.vocab) {
+        ahead_(policy, sizes) {
     prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
@@ -190,10 +190,8 @@ class served_text {
   // A round begins, which is drafted for or not, and shares this budget, if any.
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget) {
-    // The last token that may be written is the target's own: nothing need be drafted for it.
     const text& w = t.written;
-    const std::int32_t room = drafts && w.left() > 1 ? (std::min)(w.room(), drafter_.capacity() - w.size()) : 0;
-    tree_.reset(w.tokens().back(), (std::min)(tree_.capacity(), room));
+    detail::open_tree(tree_, drafter_, w.tokens().back(), w.size(), drafts ? w.left() : 0, w.room());
     if constexpr (has_processor) {
       processor_.open(t.processor);
       processor_.attach(drafter_, true);
@@ -229,19 +227,14 @@ class served_text {
   }
 
   void close_tree(text_type& t) {
-    growth_.end(t.policy, tree_, drafter_);
-    require_budget(tree_, sizes_.max_nodes);
+    detail::close_tree(growth_, t.policy, tree_, drafter_, sizes_.max_nodes, sizes_.vocab);
     record_.tree = tree_.view();
-    require_tokens(record_.tree, sizes_.vocab);
   }
 
   // The round's tree, if it was drafted beside the last round's pass.
   bool take_ahead(text_type& t) {
     record_.drafted_ahead = ahead_.take(tree_, t.policy);
-    if (record_.drafted_ahead) {
-      require_budget(tree_, sizes_.max_nodes);
-      record_.tree = tree_.view();
-    }
+    if (record_.drafted_ahead) record_.tree = tree_.view();
     return record_.drafted_ahead;
   }
   void draft_ahead(const text_type& t) {
