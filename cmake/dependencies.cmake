@@ -145,9 +145,15 @@ endfunction()
 # MPI, as the target MPI::MPI_CXX; espalier_has_mpi says whether it is there. (CMake makes the target even where it finds no MPI.) What
 # needs it is left out where it is not.
 function(espalier_find_mpi)
-  if(NOT TARGET MPI::MPI_CXX)
-    set(MPI_CXX_SKIP_MPICXX ON)
-    find_package(MPI QUIET GLOBAL COMPONENTS CXX)
+  get_property(known GLOBAL PROPERTY espalier_mpi_looked_for)
+  if(NOT known)
+    set_property(GLOBAL PROPERTY espalier_mpi_looked_for TRUE)
+    if(TARGET MPI::MPI_CXX)
+      set(MPI_CXX_FOUND TRUE)  # by the project around this one
+    else()
+      set(MPI_CXX_SKIP_MPICXX ON)
+      find_package(MPI QUIET GLOBAL COMPONENTS CXX)
+    endif()
     set(espalier_has_mpi "${MPI_CXX_FOUND}" CACHE INTERNAL "")
     set(espalier_mpirun "${MPIEXEC_EXECUTABLE}" CACHE INTERNAL "")
   endif()
