@@ -8,7 +8,8 @@
 // caches); calls between these R ranks, as a time and a time for each byte; what best-first trees over the bundled pair
 // bring, in tokens and draft passes a round. A pass of R ranks is then the products of the rank that has most, and its
 // calls: that of a call's time which no byte causes grows with the logarithm of R. The draft runs whole on each rank.
-// Left out are attention over the text, norms, and what waits for a slower rank. Rank 0 prints Markdown.
+// Left out are attention over the text, norms, and what waits for a slower rank. One rank alone makes no calls: it
+// reckons those of --nanoseconds and --megabytes, or none. Rank 0 prints Markdown.
 #include <mpi.h>
 
 #include <algorithm>
@@ -201,6 +202,7 @@ void print_shape(const model_config& c, double draft_weights, const line& produc
       "rank | best tree, free draft | tokens a second |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
   double alone = 0;
   for (const int ranks : {1, 2, 4, 8, 16, 32, 64}) {
+    if (ranks > 1 && cost.call == 0) break;  // one rank alone, which makes no calls
     const double most = most_weights(c, ranks);
     const auto pass = [&](int rows) { return most * products(rows) + seconds_between(c, ranks, rows, cost); };
     const best_round best = best_of(gain, draft_weights * products(1), pass), free = best_of(gain, 0, pass);
@@ -262,7 +264,7 @@ int main(int argc, char** argv) {
     if (ranks.rank() == 0 && ranks.size() > 1)
       std::printf("A step of a call between %d ranks: %.1f us, and %.2f GB/s.\n", ranks.size(), 1e6 * cost.call,
                   1e-9 / cost.byte);
-    print_passes(folder, ranks, cost);
+    if (ranks.size() > 1) print_passes(folder, ranks, cost);
     if (ranks.rank() != 0 || passes_alone) return 0;
     if (nanoseconds > 0) cost.call = 1e-9 * nanoseconds;
     if (megabytes > 0) cost.byte = 1e-6 / megabytes;
