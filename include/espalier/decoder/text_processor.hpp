@@ -64,6 +64,7 @@ class text_processor {
       while (n < answer.tokens.size() && is_allowed(*processor_, answer.tokens.first(n), answer.tokens[n]))
         ++n;
       answer.tokens = answer.tokens.first(n);
+      if (static_cast<std::int32_t>(n) >= most) return answer;
       run_.clear();
       while (std::ssize(run_) < most) {
         const std::optional<token_id> next = prescribed_token(*processor_, std::span<const token_id>(run_));
