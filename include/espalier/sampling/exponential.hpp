@@ -28,23 +28,31 @@ ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
   return y * __builtin_bit_cast(float, (127 - n) << 23);
 }
 
+inline constexpr float scaled_exp_at_0 = 120.6233F;  // scaled_exp(0)
+
+// Of scaled_exp(): 1 / ln 2, ln 2 in two parts, and the coefficients of the polynomial.
+struct scaled_exp_terms {
+  static constexpr float per_ln2 = 1.44269504F, ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
+  static constexpr float fourth = 5.0538945F, third = 20.105055F, second = 60.310623F, first = 120.62327F;
+};
+
 // e^x times its number at 0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative
 // error below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear
 // programming, scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
-inline constexpr float scaled_exp_at_0 = 120.6233F;
 ESPALIER_HOST_DEVICE inline float scaled_exp(float x) {
+  using terms = scaled_exp_terms;
   // Adding it rounds to an integer, with the exponent's bias in the low bits.
   constexpr float zero_exponent = 12582912.0F;
   constexpr std::int32_t zero_exponent_bits = 0x4B400000;
   constexpr float rounding = zero_exponent + 127.0F;
   const float from = x < -100.0F ? -100.0F : x;
-  const float s = from * 1.44269504F + rounding;
+  const float s = from * terms::per_ln2 + rounding;
   const float n = s - rounding;
-  const float r = (from - n * 0.693359375F) + n * 2.12194440e-4F;
-  float y = r + 5.0538945F;
-  y = y * r + 20.105055F;
-  y = y * r + 60.310623F;
-  y = y * r + 120.62327F;
+  const float r = (from - n * terms::ln2_high) - n * terms::ln2_low;
+  float y = r + terms::fourth;
+  y = y * r + terms::third;
+  y = y * r + terms::second;
+  y = y * r + terms::first;
   y = y * r + scaled_exp_at_0;
   const auto bits = __builtin_bit_cast(std::int32_t, s);
   const auto clamped = static_cast<std::uint32_t>(bits > zero_exponent_bits ? bits : zero_exponent_bits);

@@ -31,13 +31,14 @@ inline float inverse_root(float x) {
   // Adding it rounds to an integer, with the exponent's bias in the low bits.
   constexpr float rounding = 12582912.0F + 127.0F;
   const float from = x < -87.0F ? -87.0F : x;
-  const float s = __builtin_fmaf(from, 1.44269504F, rounding);
+  using terms = scaled_exp_terms;
+  const float s = __builtin_fmaf(from, terms::per_ln2, rounding);
   const float n = s - rounding;
-  const float r = __builtin_fmaf(n, 2.12194440e-4F, __builtin_fmaf(n, -0.693359375F, from));
-  float y = r + 5.0538945F;
-  y = __builtin_fmaf(y, r, 20.105055F);
-  y = __builtin_fmaf(y, r, 60.310623F);
-  y = __builtin_fmaf(y, r, 120.62327F);
+  const float r = __builtin_fmaf(n, -terms::ln2_low, __builtin_fmaf(n, -terms::ln2_high, from));
+  float y = r + terms::fourth;
+  y = __builtin_fmaf(y, r, terms::third);
+  y = __builtin_fmaf(y, r, terms::second);
+  y = __builtin_fmaf(y, r, terms::first);
   y = __builtin_fmaf(y, r, scaled_exp_at_0);
   return y * __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, s) << 23) * (1.0F / scaled_exp_at_0);
 }
