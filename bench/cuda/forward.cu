@@ -128,7 +128,7 @@ void measure(bench::bench_run& run) {
   }
   // The same without weights that are asked for ahead, where few rows leave the device idle between products.
   device::llama_backend<number> as_needed(
-      config, random_weights(config),
+      config, model.weights(),
       {.max_rows = most, .max_positions = context, .max_context = context, .read_ahead_bytes = 0});
   const std::vector<std::size_t> compared{0, sizes.size() / 2};
   for (const std::size_t i : compared) {

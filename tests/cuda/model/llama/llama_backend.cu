@@ -335,6 +335,22 @@ TEST_CASE("What is asked for ahead changes no bit") {
   CHECK_THROWS_AS(plain_llama<float>::load(path_of("llama"), {.read_ahead_bytes = -2}), option_error);
 }
 
+TEST_CASE("Two over the same weights hold them once and do not disturb one another") {
+  std::mt19937 random(12);
+  auto one = plain_llama<float>::load(path_of("qwen3"), {.max_rows = 20});
+  plain_llama<float> other(one.config(), one.weights(), {.max_rows = 30});
+  CHECK(other.weights() == one.weights());
+  CHECK(other.max_rows() == 30);
+  auto kv = cache_for(one, 1, 16), other_kv = cache_for(other, 1, 16);
+  const device_batch batch(one_tree(random, 72, 0, 7).view()), other_batch(one_tree(random, 72, 0, 7).view());
+  const auto logits = one.forward(kv, batch.view(), nullptr);
+  const auto rows = device_rows(logits);
+  const auto others = device_rows(other.forward(other_kv, other_batch.view(), nullptr));
+  CHECK(device_rows(logits) == rows);
+  CHECK(others != rows);
+  CHECK(device_rows(other.forward(kv, batch.view(), nullptr)) == rows);
+}
+
 TEST_CASE("Rows of any width are normalised, of which threads keep a part") {
   for (const int width : {3, 2051, 2052, 8192, 8200}) {
     INFO(width << " numbers a row");

@@ -102,8 +102,13 @@ class llama_backend {
   }
 
   llama_backend(const model_config& config, weights_type weights, const llama_options& options = {})
+      : llama_backend(config, std::make_shared<const weights_type>(std::move(weights)), options) {}
+
+  //! Over the weights of another one, which are held once.
+  llama_backend(const model_config& config, std::shared_ptr<const weights_type> weights,
+                const llama_options& options = {})
       : config_(config),
-        weights_(std::make_shared<const weights_type>(std::move(weights))),
+        weights_(std::move(weights)),
         max_rows_(require_options(options).max_rows),
         max_positions_(checked_positions(options, config)),
         hidden_layers_(options.hidden_layers),
@@ -134,7 +139,7 @@ class llama_backend {
   const model_config& config() const { return config_; }
   const std::vector<int>& hidden_layers() const { return hidden_layers_; }
   std::size_t weight_bytes() const { return weights_->bytes(); }
-  //! For a draft model that borrows the embedding and the output matrix.
+  //! For a draft model that borrows the embedding and the output matrix, and for another one over the same weights.
   std::shared_ptr<const weights_type> weights() const { return weights_; }
 
   //! Batches of this many rows or outputs will come often: products are planned for exactly as many. Not captured.
