@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: BSL-1.0
-"""flashinfer.top_k with the normaliser of each row over the shapes of measure_top_k."""
+"""flashinfer.top_k and torch.logsumexp over the rows of measure_top_k."""
 
 import sys
 
 import flashinfer
 import torch
 
+import torch_inputs
 import torch_timing
 
 
 def main():
     chosen = torch_timing.arguments(__doc__)
-    n_rows, vocab = (15, 151936) if not chosen.tiny else (3, 2000)
+    rows = torch_inputs.top_k_rows(chosen)
     race = torch_timing.Race(chosen.repetitions)
     compiled = torch.compile(lambda x: torch.logsumexp(x.float(), dim=1))
     for name, number in (("float", torch.float32), ("half", torch.float16), ("bfloat16", torch.bfloat16)):
-        logits = torch.randn(n_rows, vocab, device=torch_timing.device(), dtype=number) * 2.5
+        logits = rows.to(device=torch_timing.device(), dtype=number)
         for normaliser_name, normaliser in (
             ("logsumexp", lambda x: torch.logsumexp(x.float(), dim=1)),
             ("compiled logsumexp", compiled),
@@ -33,7 +34,7 @@ def main():
                     )
                     race.add(
                         f"top_k.{name}.{k}",
-                        f"flashinfer.top_k (unsorted) and {normaliser_name}, {n_rows} rows of {name}, k = {k}",
+                        f"flashinfer.top_k (unsorted) and {normaliser_name}, {len(rows)} rows of {name}, k = {k}",
                         work,
                         graph=True,
                         note=f"unsorted, {normaliser_name}",
