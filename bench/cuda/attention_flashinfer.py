@@ -7,8 +7,8 @@ import sys
 import flashinfer
 import torch
 
+import torch_inputs
 import torch_timing
-from attention_torch import tree_mask
 
 
 def main():
@@ -24,7 +24,7 @@ def main():
             q = torch.randn(n, heads, size, device=on, dtype=number)
             k = torch.randn(prefix + n, kv_heads, size, device=on, dtype=number)
             v = torch.randn(prefix + n, kv_heads, size, device=on, dtype=number)
-            allowed = tree_mask(n, prefix, generator).to(on)
+            allowed = torch_inputs.tree_mask(n, prefix, generator).to(on)
             # The bits are there beforehand, which FlashInfer is not charged for.
             packed = flashinfer.quantization.packbits(allowed.reshape(-1), bitorder="little")
             of_tree = flashinfer.quantization.packbits(allowed[:, prefix:].reshape(-1), bitorder="little")

@@ -7,19 +7,8 @@ import sys
 import torch
 from torch.nn import functional
 
+import torch_inputs
 import torch_timing
-
-
-def tree_mask(n, prefix, generator):
-    """[n][prefix + n] the prefix, and of the tree each node's ancestors and itself."""
-    mask = torch.zeros(n, prefix + n, dtype=torch.bool)
-    mask[:, :prefix] = True
-    for u in range(n):
-        if u > 0:
-            parent = int(torch.randint(max(0, u - 8), u, (1,), generator=generator))
-            mask[u, prefix:] = mask[parent, prefix:]
-        mask[u, prefix + u] = True
-    return mask
 
 
 def ways():
@@ -48,7 +37,7 @@ def main():
             v = torch.randn(1, kv_heads, prefix + n, size, device=on, dtype=number)
             # Keys and values repeated for each query head beforehand, which PyTorch is not charged for.
             wide_k, wide_v = (t.repeat_interleave(heads // kv_heads, dim=1).contiguous() for t in (k, v))
-            allowed = tree_mask(n, prefix, generator).to(on)
+            allowed = torch_inputs.tree_mask(n, prefix, generator).to(on)
             # Both kinds of masks; the additive one is what its kernels take without a conversion.
             additive = torch.zeros(n, prefix + n, device=on, dtype=number).masked_fill_(~allowed, float("-inf"))
             variants = []

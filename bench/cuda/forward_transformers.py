@@ -5,8 +5,8 @@ measure_forward."""
 import torch
 import transformers
 
+import torch_inputs
 import torch_timing
-from attention_torch import tree_mask
 
 
 def main():
@@ -43,7 +43,7 @@ def main():
         tokens = torch.randint(0, config.vocab_size, (1, n), generator=generator).to(on)
         places = torch.arange(prefix, prefix + n, device=on)
         allowed = torch.zeros(n, context, dtype=torch.bool)
-        allowed[:, : prefix + n] = tree_mask(n, prefix, generator)
+        allowed[:, : prefix + n] = torch_inputs.tree_mask(n, prefix, generator)
         mask = torch.zeros(1, 1, n, context, dtype=number).masked_fill_(~allowed, float("-inf")).to(on)
 
         @torch.inference_mode()

@@ -5,14 +5,15 @@ the argmax, or the softmax, of every row. Beside verify.greedy and verify.target
 import sgl_kernel
 import torch
 
+import torch_inputs
 import torch_timing
 
 
-def tree_links(n, generator):
-    """First child and next sibling of each node of a random tree, -1: none; parents come before their children."""
+def tree_links(parents):
+    """First child and next sibling of each node, -1: none; the root comes first."""
+    n = len(parents)
     child, sibling, last = [-1] * n, [-1] * n, [-1] * n
-    for u in range(1, n):
-        parent = int(torch.randint(max(0, u - 8), u, (1,), generator=generator))
+    for u, parent in enumerate(parents[1:], start=1):
         if last[parent] < 0:
             child[parent] = u
         else:
@@ -27,39 +28,33 @@ def main():
     on = torch_timing.device()
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(n, vocab, generator=generator).to(on) * 2.5
-    child, sibling = (torch.tensor([links], device=on) for links in tree_links(n, generator))
+    parents = torch_inputs.tree_parents(n, generator)
+    child, sibling = (torch.tensor([links], device=on) for links in tree_links(parents))
     candidates = torch.randint(0, vocab, (1, n), generator=generator).to(on)
-    index = torch.arange(n, device=on)[None]
     predicts = torch.empty(n + 1, dtype=torch.int32, device=on)
     accepted_at = torch.empty(1, n, dtype=torch.int32, device=on)
-    accepted = torch.empty(1, dtype=torch.int32, device=on)
+    # What both kernels read of the tree, and where they write.
+    walk = {
+        "predicts": predicts,
+        "accept_index": accepted_at,
+        "accept_token_num": torch.empty(1, dtype=torch.int32, device=on),
+        "candidates": candidates,
+        "retrive_index": torch.arange(n, device=on)[None],
+        "retrive_next_token": child,
+        "retrive_next_sibling": sibling,
+    }
     coins = torch.rand(1, n, generator=generator).to(on)
     last_coin = torch.rand(1, generator=generator).to(on)
 
     def greedy():
         accepted_at.fill_(-1)
-        sgl_kernel.verify_tree_greedy(
-            predicts=predicts,
-            accept_index=accepted_at,
-            accept_token_num=accepted,
-            candidates=candidates,
-            retrive_index=index,
-            retrive_next_token=child,
-            retrive_next_sibling=sibling,
-            target_predict=logits.argmax(dim=1)[None],
-        )
+        sgl_kernel.verify_tree_greedy(**walk, target_predict=logits.argmax(dim=1)[None])
 
     def target_only():
         accepted_at.fill_(-1)
         target = torch.softmax(logits, dim=1)[None]
         sgl_kernel.tree_speculative_sampling_target_only(
-            predicts=predicts,
-            accept_index=accepted_at,
-            accept_token_num=accepted,
-            candidates=candidates,
-            retrive_index=index,
-            retrive_next_token=child,
-            retrive_next_sibling=sibling,
+            **walk,
             uniform_samples=coins,
             uniform_samples_for_final_sampling=last_coin,
             target_probs=target,
