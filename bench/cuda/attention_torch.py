@@ -2,7 +2,6 @@
 """torch.nn.functional.scaled_dot_product_attention with a mask over the shapes of measure_attention."""
 
 import contextlib
-import sys
 
 import torch
 from torch.nn import functional
@@ -21,6 +20,10 @@ def ways():
     for backend in ("EFFICIENT_ATTENTION", "CUDNN_ATTENTION"):
         if hasattr(SDPBackend, backend):
             yield backend, (lambda b=getattr(SDPBackend, backend): sdpa_kernel(b))
+
+
+def check(attended):
+    assert bool(torch.isfinite(attended.float()).all()), "it is not finite"
 
 
 def main():
@@ -51,12 +54,13 @@ def main():
                         with context() if context else contextlib.nullcontext():
                             return call()
 
-                    try:
-                        assert bool(torch.isfinite(work().float()).all())
-                        race.add(f"attention.{prefix}.{n}", f"SDPA, prefix {prefix}, {n} nodes: {way}, {variant}", work, graph=True,
-                                 note=f"{way}, {variant}")
-                    except (RuntimeError, TypeError) as error:
-                        print(f"  prefix {prefix}, {n} nodes: {way}, {variant} does not work: {str(error).splitlines()[0]}", file=sys.stderr)
+                    race.try_add(
+                        f"attention.{prefix}.{n}",
+                        f"SDPA, prefix {prefix}, {n} nodes: {way}, {variant}",
+                        work,
+                        check,
+                        note=f"{way}, {variant}",
+                    )
             race.measure()
             race.done = getattr(race, "done", []) + race.figures()
             race.entries.clear()

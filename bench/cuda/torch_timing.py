@@ -77,6 +77,16 @@ class Race:
             }
         )
 
+    def try_add(self, key, what, work, check, note):
+        """Adds work as a graph if it runs and check(its result) does not raise; says so if not: a peer's version or a
+        card may lack it."""
+        try:
+            check(work())
+            self.add(key, what, work, graph=True, note=note)
+        except (RuntimeError, TypeError, AttributeError, AssertionError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            print(f"  {what} does not work: {reason}", file=sys.stderr)
+
     def measure(self):
         for repetition in range(-3, self.repetitions):
             for entry in self.entries:
