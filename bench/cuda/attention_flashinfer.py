@@ -14,10 +14,9 @@ def main():
     generator = torch.Generator().manual_seed(3)
     heads, kv_heads, size = (32, 8, 128) if not chosen.tiny else (4, 2, 64)
     on = torch_timing.device()
-    found = []
+    race = torch_timing.Race(chosen.repetitions)
     for prefix in (2048, 16384) if not chosen.tiny else (64,):
         for n in (64, 256, 1024) if not chosen.tiny else (8,):
-            race = torch_timing.Race(chosen.repetitions)
             number = torch.bfloat16
             q = torch.randn(n, heads, size, device=on, dtype=number)
             k = torch.randn(prefix + n, kv_heads, size, device=on, dtype=number)
@@ -52,16 +51,11 @@ def main():
                 assert difference < 0.02, f"it differs by {difference:.3f}"
 
             for name, work in (("one call", single), ("cascade", cascade)):
+                note = f"{name}, the mask as bits"
                 race.try_add(
-                    f"attention.{prefix}.{n}",
-                    f"FlashInfer, prefix {prefix}, {n} nodes: {name}, the mask as bits",
-                    work,
-                    check,
-                    note=f"{name}, the mask as bits",
+                    f"attention.{prefix}.{n}", f"FlashInfer, prefix {prefix}, {n} nodes: {note}", work, check, note
                 )
-            race.measure()
-            found += race.figures()
-    torch_timing.write(chosen.json, "attention_flashinfer.py", found)
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

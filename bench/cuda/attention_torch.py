@@ -54,17 +54,12 @@ def main():
                         with context() if context else contextlib.nullcontext():
                             return call()
 
+                    note = f"{way}, {variant}"
                     race.try_add(
-                        f"attention.{prefix}.{n}",
-                        f"SDPA, prefix {prefix}, {n} nodes: {way}, {variant}",
-                        work,
-                        check,
-                        note=f"{way}, {variant}",
+                        f"attention.{prefix}.{n}", f"SDPA, prefix {prefix}, {n} nodes: {note}", work, check, note
                     )
             race.measure()
-            race.done = getattr(race, "done", []) + race.figures()
-            race.entries.clear()
-    torch_timing.write(chosen.json, "attention_torch.py", race.done)
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,7 @@ def main():
             graph=True,
             note="a static cache, a mask, as a graph",
         )
-    race.measure()
-    torch_timing.write(chosen.json, "forward_transformers.py", race.figures())
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

@@ -115,8 +115,7 @@ def main():
     race.add("round.compile", "masks and positions on the host, copies to the device", lambda: compiled(tree), host=True, note=host)
     race.add("round.verify", "argmax, copy to the host, walk", lambda: verified(tree), host=True, note=host)
     race.add("round.commit", "compaction of the cache", lambda: committed(path), host=True, note=host)
-    race.measure()
-    torch_timing.write(chosen.json, "round_torch.py", race.figures())
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,7 @@ def main():
                     check,
                     note=f"unsorted, {normaliser_name}",
                 )
-    race.measure()
-    torch_timing.write(chosen.json, "top_k_flashinfer.py", race.figures())
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ def main():
                 work,
                 graph=True,
             )
-    race.measure()
-    torch_timing.write(chosen.json, "top_k_torch.py", race.figures())
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ second-level cache before each, medians and quartiles."""
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -49,6 +50,7 @@ class Race:
     def __init__(self, repetitions):
         self.repetitions = repetitions
         self.entries = []
+        self.found = []
         if torch.cuda.is_available():
             cache = torch.cuda.get_device_properties(0).L2_cache_size
             self.flushed = torch.ones(4 * cache // 4, dtype=torch.int32, device=device())
@@ -88,6 +90,7 @@ class Race:
             print(f"  {what} does not work: {reason}", file=sys.stderr)
 
     def measure(self):
+        """Measures the entries there are, which make room for others then."""
         for repetition in range(-3, self.repetitions):
             for entry in self.entries:
                 self.flushed.sum()
@@ -107,11 +110,9 @@ class Race:
                 if repetition >= 0:
                     entry["times"].append(taken)
 
-    def figures(self):
-        found = []
         for entry in self.entries:
             low, median, high = quartiles(entry["times"])
-            found.append(
+            self.found.append(
                 {
                     "key": entry["key"],
                     "what": entry["what"],
@@ -123,15 +124,16 @@ class Race:
                     "note": entry["note"],
                 }
             )
-        return found
+        self.entries = []
 
-
-def write(path, program, found):
-    """What was measured, on stderr and in a file."""
-    card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-    for figure in found:
-        print(f"  {figure['what']:<72} {figure['median']:10.2f} {figure['unit']}", file=sys.stderr)
-    if path:
-        with open(path, "w") as file:
-            json.dump({"program": program, "card": card, "figures": found}, file, indent=1)
-            file.write("\n")
+    def finish(self, path):
+        """Measures what is left, and writes all that was measured on stderr and to a file."""
+        self.measure()
+        for figure in self.found:
+            print(f"  {figure['what']:<72} {figure['median']:10.2f} {figure['unit']}", file=sys.stderr)
+        if path:
+            card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+            program = os.path.basename(sys.argv[0])
+            with open(path, "w") as file:
+                json.dump({"program": program, "card": card, "figures": self.found}, file, indent=1)
+                file.write("\n")

@@ -71,22 +71,13 @@ def main():
         "verify_tree_greedy gives another token than the argmax of the root's row"
     )
     race = torch_timing.Race(chosen.repetitions)
-    race.add(
-        "verify.greedy",
-        f"argmax of every row of floats, and verify_tree_greedy, {n - 1} nodes",
-        greedy,
-        graph=True,
-        note="argmax of every row and its walk",
-    )
-    race.add(
-        "verify.target_only",
-        f"softmax of every row, zeros for the draft, and tree_speculative_sampling_target_only, {n - 1} nodes",
-        target_only,
-        graph=True,
-        note="softmax of every row and its walk",
-    )
-    race.measure()
-    torch_timing.write(chosen.json, "verify_sglang.py", race.figures())
+    for name, work, before, then in (
+        ("greedy", greedy, "argmax of every row", "verify_tree_greedy"),
+        ("target_only", target_only, "softmax of every row", "zeros for the draft, tree_speculative_sampling_target_only"),
+    ):
+        what = f"{before} of floats, {then}, {n - 1} nodes"
+        race.add(f"verify.{name}", what, work, graph=True, note=f"{before} and its walk")
+    race.finish(chosen.json)
 
 
 if __name__ == "__main__":
