@@ -45,8 +45,15 @@ def main():
             additive = torch.zeros(n, prefix + n, device=on, dtype=number).masked_fill_(~allowed, float("-inf"))
             variants = []
             for mask_name, mask in (("bool", allowed), ("additive", additive)):
-                variants.append((f"{mask_name} mask, grouped", lambda m=mask: functional.scaled_dot_product_attention(q, k, v, attn_mask=m, enable_gqa=True)))
-                variants.append((f"{mask_name} mask, repeated", lambda m=mask: functional.scaled_dot_product_attention(q, wide_k, wide_v, attn_mask=m)))
+
+                def grouped(mask=mask):
+                    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+                def repeated(mask=mask):
+                    return functional.scaled_dot_product_attention(q, wide_k, wide_v, attn_mask=mask)
+
+                variants.append((f"{mask_name} mask, grouped", grouped))
+                variants.append((f"{mask_name} mask, repeated", repeated))
             for way, context in ways():
                 for variant, call in variants:
 

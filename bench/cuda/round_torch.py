@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device, a copy to the host, a heap
-and masks there, a copy back, and after the target's pass the walk on the host and the compaction of the cache.
-"""
+"""The round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device, a copy to
+the host, a heap and masks there, a copy back, and after the target's pass the walk on the host and the compaction of
+the cache."""
 
 import heapq
 import json
@@ -14,12 +14,12 @@ import torch_timing
 
 
 def logits(folder, name, n_rows, vocab):
-    path = os.path.join(folder, name)
-    return torch.from_file(path, size=n_rows * vocab, dtype=torch.float32).reshape(n_rows, vocab).to(torch_timing.device())
+    numbers = torch.from_file(os.path.join(folder, name), size=n_rows * vocab, dtype=torch.float32)
+    return numbers.reshape(n_rows, vocab).to(torch_timing.device())
 
 
 def build(tokens, log_probs, budget):
-    """DDTree, Algorithm 1. tokens, log_probs: [n_rows][n_ranks] lists; the nodes in the order in which they are taken."""
+    """DDTree, Algorithm 1. tokens, log_probs: [n_rows][n_ranks] lists; nodes in the order in which they are taken."""
     n_rows, n_ranks = len(tokens), len(tokens[0])
     heap = [(-log_probs[0][0], (0,), 0, 1, 0, log_probs[0][0])]
     node_tokens, depths, parents, children = [], [0], [-1], [{}]
@@ -105,14 +105,18 @@ def main():
 
     path, token = whole()
     if "accepted" in of and len(path) - 1 != of["accepted"]:
-        sys.exit(f"PyTorch accepts {len(path) - 1} tokens, measure_round {of['accepted']}: the inputs are not the same, or one of them is wrong.")
+        sys.exit(
+            f"PyTorch accepts {len(path) - 1} tokens, measure_round {of['accepted']}: the inputs are not the same, "
+            "or one of them is wrong."
+        )
     tree = draft_tree()
     n = compiled(tree)
     race = torch_timing.Race(chosen.repetitions)
     host = "by the host's clock, waiting at the end"
     race.add("round.whole", f"the same round in PyTorch and Python, {n - 1} nodes", whole, host=True, note=host)
     race.add("round.draft_tree", "topk, logsumexp, copies to the host, heap", draft_tree, host=True, note=host)
-    race.add("round.compile", "masks and positions on the host, copies to the device", lambda: compiled(tree), host=True, note=host)
+    what = "masks and positions on the host, copies to the device"
+    race.add("round.compile", what, lambda: compiled(tree), host=True, note=host)
     race.add("round.verify", "argmax, copy to the host, walk", lambda: verified(tree), host=True, note=host)
     race.add("round.commit", "compaction of the cache", lambda: committed(path), host=True, note=host)
     race.finish(chosen.json)

@@ -72,11 +72,11 @@ def main():
     )
     race = torch_timing.Race(chosen.repetitions)
     for name, work, before, then in (
-        ("greedy", greedy, "argmax of every row", "verify_tree_greedy"),
-        ("target_only", target_only, "softmax of every row", "zeros for the draft, tree_speculative_sampling_target_only"),
+        ("greedy", greedy, "argmax", "verify_tree_greedy"),
+        ("target_only", target_only, "softmax", "zeros for the draft, tree_speculative_sampling_target_only"),
     ):
-        what = f"{before} of floats, {then}, {n - 1} nodes"
-        race.add(f"verify.{name}", what, work, graph=True, note=f"{before} and its walk")
+        what = f"{before} of every row of floats, {then}, {n - 1} nodes"
+        race.add(f"verify.{name}", what, work, graph=True, note=f"{before} of every row and its walk")
     race.finish(chosen.json)
 
 
