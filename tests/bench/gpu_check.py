@@ -142,7 +142,9 @@ class Scene:
         for name in os.listdir(os.path.join(ROOT, "bench", "cuda")):
             if name.endswith((".py", ".jsonl")):
                 shutil.copy(os.path.join(ROOT, "bench", "cuda", name), os.path.join(self.root, "bench", "cuda"))
-        os.symlink(os.path.join(ROOT, "examples"), os.path.join(self.root, "examples"))
+        models = os.path.join("examples", "models")
+        os.makedirs(os.path.join(self.root, models))
+        os.symlink(os.path.join(ROOT, models, "smollm2"), os.path.join(self.root, models, "smollm2"))
         self.build = os.path.join(self.folder, "build")
         self.out = os.path.join(self.folder, "out")
         os.makedirs(os.path.join(self.folder, "bin"))
@@ -333,12 +335,30 @@ class GpuCheck(unittest.TestCase):
     def test_other_sources_are_checked_anew(self):
         self.assertEqual(self.scene.run("--steps", "build,test"), 0)
         self.scene.new_calls()
-        with open(os.path.join(self.scene.root, "include", "new.hpp"), "w") as file:
-            file.write("int new_one;")
+        for path in (
+            "include/new.hpp",
+            "CMakeLists.txt",
+            "bench/cuda/prompts.jsonl",
+            "examples/models/prompts_file.hpp",
+            "examples/models/target/model.safetensors",
+        ):
+            with self.subTest(path=path):
+                os.makedirs(os.path.dirname(os.path.join(self.scene.root, path)), exist_ok=True)
+                with open(os.path.join(self.scene.root, path), "a") as file:
+                    file.write("changed")
+                self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+                calls = self.scene.new_calls()
+                self.assertIn("build", calls)
+                self.assertIn("plain: one", calls)
+
+    def test_sources_that_decide_no_result_are_left_out(self):
         self.assertEqual(self.scene.run("--steps", "build,test"), 0)
-        calls = self.scene.new_calls()
-        self.assertIn("build", calls)
-        self.assertIn("plain: one", calls)
+        self.scene.new_calls()
+        for path in ("bench/cuda/gpu_report.py", "include/notes.md"):
+            with open(os.path.join(self.scene.root, path), "a") as file:
+                file.write("# changed\n")
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+        self.assertEqual(self.scene.new_calls(), [])
 
     def test_failures_and_crashes_are_results_and_told(self):
         self.scene.orders["of"] = {"plain: four": "fail", "plain: one": "crash", "measure_tree": "fail"}
