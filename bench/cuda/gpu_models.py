@@ -20,6 +20,7 @@ class Model:
             if name not in PARTS or not equals or not value:
                 raise ValueError(f'--models: "{part}" is none of {", ".join(p + "=PATH" for p in PARTS)}.')
             self.parts[name] = value
+        self.given = [self.path, *self.parts.values()]
         name = os.path.basename(os.path.normpath(self.path))
         self.name = name
         if "smollm2" in name.lower():
@@ -29,6 +30,11 @@ class Model:
         beside = os.path.join(self.path, "prompts.jsonl")
         if os.path.isfile(beside):
             self.parts.setdefault("prompts", beside)
+
+    def join(self, folder):
+        """Puts together in `folder` what there are only pieces of."""
+        self.path = joined(self.path, folder)
+        self.parts = {name: joined(path, folder) for name, path in self.parts.items()}
 
     def complaint(self):
         """What is missing, or None."""

@@ -91,8 +91,21 @@ def size_of(folder):
     return sum(os.path.getsize(os.path.join(where, name)) for where, _, names in os.walk(folder) for name in names)
 
 
+def same_name(paths):
+    """Two of these that have one name, or None."""
+    by_name = {}
+    for path in paths:
+        first = by_name.setdefault(os.path.basename(os.path.normpath(path)), path)
+        if first != path:
+            return first, path
+    return None
+
+
 def pack(to, with_cmake, models=(), piece_mib=None):
-    """Writes the folder, with these models in it; a message for stderr, or None if all is well."""
+    """Writes the folder, with these files and folders of models in it; a message for stderr, or None if all is well."""
+    same = same_name(models)
+    if same:
+        return f"{same[0]} and {same[1]} have one name. In {to} each needs its own."
     if os.path.exists(to) and os.listdir(to) and not os.path.isdir(os.path.join(to, "cmake")):
         return f"{to} is not empty and was not made by --pack."
     os.makedirs(os.path.join(to, "cmake"), exist_ok=True)

@@ -424,6 +424,43 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.scene.run("--models", "x,drafts=y"), 2)
         self.assertIn('"drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.', self.scene.said)
 
+    def test_models_are_packed_with_what_is_elsewhere(self):
+        with open(os.path.join(self.scene.root, "bench", "cuda", "gpu_pack.py"), "a") as file:
+            file.write("\nLIBRARIES = []\n")
+
+        def place(*names):
+            return os.path.join(self.scene.folder, *names)
+
+        for folder in ("a", "b", "block"):
+            os.makedirs(place(folder))
+        sizes = {"a/x.gguf": 3 << 19, "a/draft.gguf": 5 << 19, "b/prompts.jsonl": 10, "block/config.json": 2}
+        for path, size in sizes.items():
+            with open(place(path), "wb") as file:
+                file.write(os.urandom(size))
+        given = ",".join([place("a", "x.gguf"), "draft=" + place("a", "draft.gguf"), "block=" + place("block") + "/"])
+        pack = ("--pack", place("pack"), "--pieces", "1")
+        self.assertEqual(
+            self.scene.run(*pack, "--models", f"{given},prompts=" + place("b", "prompts.jsonl")), 0, self.scene.said
+        )
+        names = ["block", "draft.gguf.1-of-3", "draft.gguf.2-of-3", "draft.gguf.3-of-3", "prompts.jsonl"]
+        models = place("pack", "models")
+        self.assertEqual(sorted(os.listdir(models)), [*names, "x.gguf.1-of-2", "x.gguf.2-of-2"])
+        # And are put together again where they are measured.
+        there = f"{models}/x.gguf,draft={models}/draft.gguf,block={models}/block,prompts={models}/prompts.jsonl"
+        self.scene.run("--steps", "build,measure", "--models", there)
+        joined = os.path.join(self.scene.build, "models")
+        self.assertIn(f"measure_decoding of {joined}/x.gguf", self.scene.new_calls())
+        for name in ("x.gguf", "draft.gguf"):
+            with open(place("a", name), "rb") as before, open(os.path.join(joined, name), "rb") as after:
+                self.assertEqual(before.read(), after.read())
+        # What would lie in one place, or is not there, is named.
+        os.rename(place("b", "prompts.jsonl"), place("b", "x.gguf"))
+        self.assertEqual(self.scene.run(*pack, "--models", f"{given},prompts=" + place("b", "x.gguf")), 1)
+        self.assertIn(f"{place('a', 'x.gguf')} and {place('b', 'x.gguf')} have one name.", self.scene.said)
+        self.assertEqual(self.scene.run(*pack, "--models", f"{given},prompts=" + place("c.jsonl")), 1)
+        self.assertIn(f"Not found: {place('c.jsonl')}.", self.scene.said)
+        self.assertEqual(self.scene.run(*pack, "--models", "x,drafts=y"), 2)
+
 
 class Models(unittest.TestCase):
     def test_pieces_are_put_together_when_all_are_there(self):
