@@ -36,19 +36,6 @@ def complaints(text):
     return "\n".join(line for line in text.splitlines() if not DURATION.match(line))
 
 
-class Whole:
-    """A command that has no cases."""
-
-    def __init__(self, command):
-        self.command = command
-
-    def __enter__(self):
-        return self.command
-
-    def __exit__(self, *_):
-        pass
-
-
 class Cases:
     """A command that runs these cases, and says how long each took, as long as the object lives."""
 
