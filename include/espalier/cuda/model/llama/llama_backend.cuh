@@ -60,16 +60,16 @@ struct llama_options {
 //! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them
 //! is one kernel each.
 //!
+//! Own kernels begin while the one before them ends, on compute capability 9.0 and later; cuBLASLt's products begin
+//! after all before them. Those kernels leave memory idle, so they ask for the first columns of the next product's
+//! weights, which then wait in the second-level cache.
+//!
 //! Where weights stay in the second-level cache and persistent_pass takes the model, every pass of it is one launch of
 //! that instead, unless AttentionT is not the library's.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
-//! Own kernels begin while the one before them ends, on compute capability 9.0 and later; cuBLASLt's products begin
-//! after all before them. Those kernels leave memory idle, so they ask for the first columns of the next product's
-//! weights, which then wait in the second-level cache.
-//!
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel
 //!             residual: one a layer fewer; one more where the last layer is among hidden_layers, or attention divides
 //!             the context). Products run for the least planned number of rows that holds the batch: those of

@@ -14,7 +14,7 @@ struct parallel_options {
   int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   rank_split split = rank_split::outputs;
   rank_logits logits = rank_logits::rows;
-  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see the law below
+  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see parallel_backend's law
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
