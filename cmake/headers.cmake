@@ -451,7 +451,6 @@ set(espalier_cuda_headers
   include/espalier/cuda/core/tree_compile.cuh
   include/espalier/cuda/core/tree_order.cuh
   include/espalier/cuda/concepts/backend.cuh
-  include/espalier/cuda/concepts/communicator.cuh
   include/espalier/cuda/concepts/drafter.cuh
   include/espalier/cuda/concepts/kv_store.cuh
   include/espalier/cuda/concepts/processor.cuh
@@ -585,6 +584,7 @@ set(espalier_cuda_llama_headers
 
 # espalier::cuda_parallel: parallel on the device.
 set(espalier_cuda_parallel_headers
+  include/espalier/cuda/model/parallel/communicator.cuh
   include/espalier/cuda/model/parallel/parallel_backend.cuh
   include/espalier/cuda/model/parallel/parallel_options.cuh
   include/espalier/cuda/model/parallel/pass_marks.cuh

@@ -8,7 +8,6 @@
 #include "espalier/cuda/backend/on_host.cuh"
 #include "espalier/cuda/backend/on_host/batch_copy.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
-#include "espalier/cuda/concepts/communicator.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/concepts/processor.cuh"

@@ -229,7 +229,7 @@ set(tested_elsewhere
     cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
     cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
     cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
-  "cuda/model/parallel/parallel_backend.cu: cuda/concepts/communicator.cuh cuda/model/parallel/parallel_options.cuh
+  "cuda/model/parallel/parallel_backend.cu: cuda/model/parallel/communicator.cuh cuda/model/parallel/parallel_options.cuh
     cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh cuda/model/parallel/rank_buffers.cuh
     cuda/model/parallel/rank_vocabulary.cuh cuda/model/parallel/rank_weights.cuh"
   "cuda/sampling/sampler.cu: cuda/sampling/row_law.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh

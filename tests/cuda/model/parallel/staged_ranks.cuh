@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "espalier/cuda/concepts/communicator.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
+#include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/pass_marks.cuh"
 #include "espalier/model/parallel/communicator.hpp"
 #include "espalier/model/parallel/rank_error.hpp"

@@ -18,9 +18,9 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
-#include "espalier/cuda/concepts/communicator.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/pass_marks.cuh"
 #include "espalier/model/parallel/communicator.hpp"
 #include "espalier/model/parallel/rank_error.hpp"

@@ -14,7 +14,6 @@
 
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/cuda/concepts/communicator.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/pinned_array.cuh"
@@ -27,6 +26,7 @@
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/parallel_options.cuh"
 #include "espalier/cuda/model/parallel/rank_blocks.cuh"
 #include "espalier/cuda/model/parallel/rank_buffers.cuh"
