@@ -34,8 +34,23 @@ __global__ void take_back(std::int32_t* numbers, std::int32_t n) {
   if (i < n) numbers[i] = numbers[n + (i + n / 2) % n];
 }
 
-__global__ void ask(gpu::read_ahead next) {
-  next.ask(blockIdx.x, gridDim.x);
+// own: [gridDim.y][gridDim.x], whether a block has work.
+__global__ void ask(gpu::read_ahead next, std::int32_t n, std::int32_t* own) {
+  const bool has_work = next.ask_beside(n);
+  if (threadIdx.x == 0) own[blockIdx.y * gridDim.x + blockIdx.x] = has_work ? 1 : 0;
+}
+
+// Whether the first n blocks of each row of the grid have work, and no other.
+bool first_have_work(const gpu::read_ahead& next, std::int32_t n, unsigned high) {
+  const dim3 grid = next.grid_beside(n, high);
+  if (grid.x == 0) return n == 0;
+  const auto own = to_device(std::vector<std::int32_t>(std::size_t{grid.x} * grid.y, -1));
+  gpu::launch("ask", ask, {.grid = grid, .threads = 64}, nullptr, next, n, own.data());
+  const std::vector<std::int32_t> found = to_host(own);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != (i % grid.x < static_cast<std::size_t>(n) ? 1 : 0)) return false;
+  }
+  return grid.y == high;
 }
 
 }  // namespace
@@ -70,8 +85,11 @@ TEST_CASE("What is asked for lies in the matrix, whatever its shape") {
         CHECK(next.n_rows * std::size_t{next.piece_bytes} <= most);
         CHECK(next.piece_bytes <= row_bytes);
         CHECK(next.piece_bytes % 16 == 0);
-        CHECK((next.blocks() == 0) == (next.n_rows == 0));
-        if (next.n_rows > 0) gpu::launch("ask", ask, {.grid = next.blocks(), .threads = 64}, nullptr, next);
+        for (const unsigned high : {1U, 3U}) {
+          CHECK((next.grid_beside(7, high).x == 7) == (next.n_rows == 0));
+          CHECK(first_have_work(next, 0, high));
+          CHECK(first_have_work(next, 7, high));
+        }
       }
       CHECK((gpu::read_ahead::of(matrix.data(), n_rows, row_bytes, std::size_t{1} << 24).n_rows > 0) ==
             (row_bytes >= 128));

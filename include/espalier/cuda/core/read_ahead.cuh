@@ -35,13 +35,25 @@ struct read_ahead {
             static_cast<std::uint32_t>(n_rows)};
   }
 
-  //! Thread blocks that ask for all of it.
-  unsigned blocks() const { return std::min((n_rows + rows_a_block - 1) / rows_a_block, most_blocks); }
+  //! The grid of a kernel with work of its own for n by `high` blocks: more of them in x ask for all of this.
+  dim3 grid_beside(int n, unsigned high = 1) const {
+    const unsigned asking = std::min((n_rows + rows_a_block - 1) / rows_a_block, most_blocks);
+    return dim3(static_cast<unsigned>(n) + (asking + high - 1) / high, high);
+  }
 
-  //! The share of one of n blocks.
-  __device__ void ask(unsigned block, unsigned n_blocks) const {
-    for (std::uint32_t row = threadIdx.x * n_blocks + block; row < n_rows; row += n_blocks * blockDim.x)
-      ptx::ask_for(static_cast<const unsigned char*>(matrix) + row * row_bytes, piece_bytes);
+  //! Such a kernel begins with this: the blocks beyond n ask, and every block waits for the kernel before.
+  //!
+  //! Post        whether the block has work of its own
+  __device__ bool ask_beside(std::int32_t n) const {
+    const auto own = static_cast<unsigned>(n);
+    const bool asks = blockIdx.x >= own;
+    if (asks) {
+      const unsigned block = (blockIdx.x - own) * gridDim.y + blockIdx.y, n_blocks = (gridDim.x - own) * gridDim.y;
+      for (std::uint32_t row = threadIdx.x * n_blocks + block; row < n_rows; row += n_blocks * blockDim.x)
+        ptx::ask_for(static_cast<const unsigned char*>(matrix) + row * row_bytes, piece_bytes);
+    }
+    ptx::await_previous();
+    return !asks;
   }
 };
 

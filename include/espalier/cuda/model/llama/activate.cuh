@@ -7,7 +7,6 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 
@@ -39,10 +38,7 @@ __device__ inline float gelu(float x) {
 
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
-  const auto n = static_cast<unsigned>(job.n);
-  if (blockIdx.x >= n) job.next.ask((blockIdx.x - n) * gridDim.y + blockIdx.y, (gridDim.x - n) * gridDim.y);
-  ptx::await_previous();
-  if (blockIdx.x >= n) return;
+  if (!job.next.ask_beside(job.n)) return;
   const std::int32_t i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x) * RunT;
   if (i >= job.width) return;
   const std::int32_t up_at = job.has_gate ? job.width : 0;
@@ -68,10 +64,8 @@ void activate(activate_job<NumberT> job, int n, cudaStream_t stream) {
   with_run_of(job.width, [&](auto run) {
     constexpr int per_block = activate_threads * run.value;
     const auto of_width = static_cast<unsigned>((job.width + per_block - 1) / per_block);
-    const unsigned others = (job.next.blocks() + of_width - 1) / of_width;
     launch("activate_rows", activate_rows<NumberT, run.value>,
-           {.grid = dim3(static_cast<unsigned>(n) + others, of_width), .threads = activate_threads, .overlaps = true},
-           stream, job);
+           {.grid = job.next.grid_beside(n, of_width), .threads = activate_threads, .overlaps = true}, stream, job);
   });
 }
 

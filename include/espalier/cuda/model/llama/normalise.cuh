@@ -8,7 +8,6 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
@@ -62,12 +61,7 @@ __device__ inline float block_sum(normalise_memory& memory, float value) {
 // One block a row. A thread keeps what it reads of it, up to a width of 8 runs a thread.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
-  if (blockIdx.x >= static_cast<unsigned>(job.n)) {
-    job.next.ask(blockIdx.x - static_cast<unsigned>(job.n), gridDim.x - static_cast<unsigned>(job.n));
-    ptx::await_previous();
-    return;
-  }
-  ptx::await_previous();
+  if (!job.next.ask_beside(job.n)) return;
   auto& memory = *reinterpret_cast<normalise_memory*>(shared_memory());
   const std::int32_t row = job.rows != nullptr ? job.rows[blockIdx.x] : static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t from = static_cast<std::int64_t>(row) * job.width,
@@ -142,7 +136,7 @@ void normalise(normalise_job<NumberT> job, int n, cudaStream_t stream) {
   job.n = n;
   with_run_of(job.width, [&](auto run) {
     launch("normalise_rows", normalise_rows<NumberT, run.value>,
-           {.grid = static_cast<unsigned>(n) + job.next.blocks(),
+           {.grid = job.next.grid_beside(n),
             .threads = normalise_threads,
             .shared_bytes = sizeof(normalise_memory),
             .overlaps = true},

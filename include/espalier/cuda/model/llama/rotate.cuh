@@ -88,13 +88,8 @@ __device__ void rotate_head(const rotate_job<NumberT>& job, const NumberT* x, co
 template <class NumberT>
 ESPALIER_KERNEL void rotate_rows(rotate_job<NumberT> job, kv_view<NumberT> kv, forward_batch_view batch) {
   ptx::allow_next();
+  if (!job.next.ask_beside(batch.n_rows)) return;
   const auto row = static_cast<std::int32_t>(blockIdx.x);
-  if (row >= batch.n_rows) {
-    const auto others = gridDim.x - static_cast<unsigned>(batch.n_rows);
-    job.next.ask((blockIdx.x - static_cast<unsigned>(batch.n_rows)) * gridDim.y + blockIdx.y, others * gridDim.y);
-  }
-  ptx::await_previous();
-  if (row >= batch.n_rows) return;
   const auto head = static_cast<std::int32_t>(blockIdx.y * rotate_warps + threadIdx.x / 32);
   const std::int32_t kv_head = head - job.n_heads, value_head = kv_head - job.n_kv_heads;
   if (value_head >= job.n_kv_heads || batch.sequence_of[row] < 0) return;
@@ -124,12 +119,9 @@ void rotate(const rotate_job<NumberT>& job, const kv_view<NumberT>& kv, const fo
   if (batch.n_rows == 0) return;
   const int heads = job.n_heads + 2 * job.n_kv_heads;
   const auto of_heads = static_cast<unsigned>((heads + rotate_warps - 1) / rotate_warps);
-  const unsigned others = (job.next.blocks() + of_heads - 1) / of_heads;
   launch("rotate_rows", rotate_rows<NumberT>,
-         {.grid = dim3(static_cast<unsigned>(batch.n_rows) + others, of_heads),
-          .threads = 32 * rotate_warps,
-          .overlaps = true},
-         stream, job, kv, batch);
+         {.grid = job.next.grid_beside(batch.n_rows, of_heads), .threads = 32 * rotate_warps, .overlaps = true}, stream,
+         job, kv, batch);
 }
 
 }  // namespace espalier::cuda::detail
