@@ -266,6 +266,17 @@ TEST_CASE("a Bamba says which layers have attention, and the shape of the others
   CHECK_FALSE(parse(json).is_hybrid());
 }
 
+TEST_CASE("a backend is made for as many positions as it is told, or all of the model's") {
+  const model_config config = parse(llama());
+  CHECK(config.positions(0) == 128);
+  CHECK(config.positions(1) == 1);
+  CHECK(config.positions(128) == 128);
+  for (const int wanted : {-1, 129}) {
+    CHECK_THROWS_WITH(config.positions(wanted),
+                      "option max_positions is " + std::to_string(wanted) + ", but must lie between 0 and 128.");
+  }
+}
+
 TEST_CASE("every field that does not fit is named with its value and what is allowed") {
   for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                           "max_position_embeddings"}) {

@@ -68,9 +68,9 @@ class llama_backend {
       : config_(config),
         weights_(std::move(weights)),
         max_rows_(require_options(options).max_rows),
-        max_positions_(options.max_positions > 0 ? options.max_positions : config.max_positions),
+        max_positions_(config.positions(options.max_positions)),
         hidden_layers_(options.hidden_layers),
-        rotary_(checked_positions(options, config), config.rotary_dims, config.rope_theta, config.scaling),
+        rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
         local_rotary_(config.local_rope_theta > 0.0 ? max_positions_ : 0, config.rotary_dims, config.local_rope_theta) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
@@ -137,11 +137,6 @@ class llama_backend {
   using layer_type = model_weights::layer_type;
   using norm_type = model_weights::norm_type;
   using linear_type = model_weights::linear_type;
-
-  static int checked_positions(const llama_options& options, const model_config& config) {
-    require_option("max_positions", options.max_positions, 0, config.max_positions);
-    return options.max_positions > 0 ? options.max_positions : config.max_positions;
-  }
 
   // Up to here, all threads computing the same norms is faster than a barrier.
   static constexpr int alone_rows = 8;

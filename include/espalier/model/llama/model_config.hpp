@@ -88,6 +88,14 @@ struct model_config {
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Tokens that a layer sees, itself included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
+  //! How many positions a backend is made for by its option max_positions: `wanted`, or where that is 0 all of the
+  //! model's.
+  //!
+  //! Errors      option_error for less than 0 or more than the model has
+  int positions(int wanted) const {
+    require_option("max_positions", wanted, 0, max_positions);
+    return wanted > 0 ? wanted : max_positions;
+  }
   float score_scale() const {
     return attention_scale > 0.0F ? attention_scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
   }

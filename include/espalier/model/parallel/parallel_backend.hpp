@@ -68,7 +68,7 @@ class parallel_backend {
         part_(config, ranks.rank(), ranks.size()),
         weights_(rank_weights::load(config, file, part_, options.split, options.weights)),
         agreement_(ranks),
-        max_positions_(checked_positions(options, config)),
+        max_positions_(config.positions(options.max_positions)),
         rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
         local_rotary_(config.local_rope_theta > 0.0 ? max_positions_ : 0, config.rotary_dims, config.local_rope_theta),
         team_(std::make_unique<thread_team>(options.threads)),
@@ -134,11 +134,6 @@ class parallel_backend {
   using layer_type = rank_weights::layer_type;
   using linear_type = rank_weights::linear_type;
   using norm_type = model_weights::norm_type;
-
-  static int checked_positions(const parallel_options& options, const model_config& config) {
-    require_option("max_positions", options.max_positions, 0, config.max_positions);
-    return options.max_positions > 0 ? options.max_positions : config.max_positions;
-  }
 
   template <class RangeOfT>
   detail::rank_shares shares(const RangeOfT& range_of) const {

@@ -110,7 +110,7 @@ class llama_backend {
       : config_(config),
         weights_(std::move(weights)),
         max_rows_(require_options(options).max_rows),
-        max_positions_(checked_positions(options, config)),
+        max_positions_(config.positions(options.max_positions)),
         hidden_layers_(options.hidden_layers),
         read_ahead_bytes_(checked_read_ahead(options)),
         rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
@@ -179,18 +179,13 @@ class llama_backend {
 
   static constexpr bool may_persist = sizeof(NumberT) == 2 && std::is_same_v<AttentionT, tree_attention<NumberT>>;
 
-  static int checked_positions(const llama_options& options, const model_config& config) {
-    require_option("max_positions", options.max_positions, 0, config.max_positions);
-    return options.max_positions > 0 ? options.max_positions : config.max_positions;
-  }
-
   static AttentionT make_attention(const model_config& config, const llama_options& options) {
     attention_shape shape;
     shape.n_heads = config.n_heads;
     shape.n_kv_heads = config.n_kv_heads;
     shape.head_dim = config.head_dim;
     shape.max_rows = options.max_rows;
-    shape.max_context = options.max_context > 0 ? options.max_context : checked_positions(options, config) + 1025;
+    shape.max_context = options.max_context > 0 ? options.max_context : config.positions(options.max_positions) + 1025;
     shape.query_stride = config.query_size() + 2 * config.kv_size();
     shape.batch_invariant = options.batch_invariant;
     return AttentionT(shape);

@@ -87,7 +87,7 @@ class parallel_backend {
         ranks_(&ranks),
         part_(config, ranks.rank(), ranks.size()),
         weights_(weights_type::load(config, file, part_, options.split)),
-        max_positions_(checked_positions(options, config)),
+        max_positions_(config.positions(options.max_positions)),
         rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
         products_(detail::data_type_of<NumberT>, options.batch_invariant),
         queries_{config.query_size(), config.query_size() / config.n_kv_heads, ranks.size()},
@@ -156,11 +156,6 @@ class parallel_backend {
   using blocks_of = detail::rank_blocks<ElementT>;
   using division = espalier::detail::rank_division;
   using buffers_type = detail::rank_buffers<NumberT, LogitT>;
-
-  static int checked_positions(const parallel_options& options, const model_config& config) {
-    require_option("max_positions", options.max_positions, 0, config.max_positions);
-    return options.max_positions > 0 ? options.max_positions : config.max_positions;
-  }
 
   int rank() const { return ranks_->rank(); }
   int own_kv_heads() const { return part_.kv_heads.size(); }
