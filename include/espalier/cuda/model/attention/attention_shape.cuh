@@ -14,6 +14,12 @@ struct attention_shape {
   std::int32_t max_context = 1;   //!< slots of a sequence
   std::int32_t query_stride = 0;  //!< numbers from one row of queries to the next; 0: n_heads * head_dim
   bool batch_invariant = false;   //!< sums go by positions alone: see the law of tree_attention
+
+  //! How many slots of a sequence a backend is made for by its option max_context: `wanted`, or where that is 0 so many
+  //! positions and a tree of 1024 with its root.
+  static std::int32_t context(std::int32_t wanted, std::int32_t positions) {
+    return wanted > 0 ? wanted : positions + 1025;
+  }
 };
 
 }  // namespace espalier::cuda

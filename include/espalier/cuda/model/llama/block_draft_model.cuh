@@ -294,12 +294,9 @@ class block_draft_model {
   }
 
   void normalise(const float* scale, int n, cudaStream_t stream, const std::int32_t* rows = nullptr) const {
-    detail::normalise_job<NumberT> job;
-    job.stream = stream_;
+    auto job = detail::normalise_job<NumberT>::of(stream_, config_.hidden_size, config_.norm_epsilon);
     job.norms[0] = {scale, nullptr, normed_};
     job.rows = rows;
-    job.width = config_.hidden_size;
-    job.epsilon = config_.norm_epsilon;
     detail::normalise(job, n, stream);
   }
 

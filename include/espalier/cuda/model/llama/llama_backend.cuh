@@ -25,7 +25,6 @@
 #include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
-#include "espalier/cuda/model/llama/forward_bucket.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
@@ -124,9 +123,7 @@ class llama_backend {
     if constexpr (may_persist) make_persistent();
     if (!persistent_) {
       add_products();
-      for (int rows = 1; rows < max_rows_; rows = forward_bucket(rows + 1))
-        products_.plan(rows);
-      products_.plan(max_rows_);
+      products_.plan_up_to(max_rows_);
     }
     // Rows that no batch has written are computed with, too.
     activations_.zero(nullptr), floats_.zero(nullptr), logits_memory_.zero(nullptr);
@@ -185,7 +182,7 @@ class llama_backend {
     shape.n_kv_heads = config.n_kv_heads;
     shape.head_dim = config.head_dim;
     shape.max_rows = options.max_rows;
-    shape.max_context = options.max_context > 0 ? options.max_context : config.positions(options.max_positions) + 1025;
+    shape.max_context = attention_shape::context(options.max_context, config.positions(options.max_positions));
     shape.query_stride = config.query_size() + 2 * config.kv_size();
     shape.batch_invariant = options.batch_invariant;
     return AttentionT(shape);
@@ -289,7 +286,7 @@ class llama_backend {
       attention_.run(projected_, kv, i, batch, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)), attended_,
                      stream);
       products_.multiply(attention_out_, layer.attention_out.matrix, attended_, stream_, rows, stream);
-      add_later(job, layer.attention_out.bias);
+      job.add_later(layer.attention_out.bias);
       if (!config_.parallel_residual) {
         job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, normed_};
         job.next = next(first.matrix, wide, hidden);
@@ -303,43 +300,17 @@ class llama_backend {
                                  next(layer.down.matrix, hidden, config_.intermediate_size)},
                                 batch.n_rows, stream);
       products_.multiply(down_, layer.down.matrix, activated_, stream_, rows, stream);
-      add_later(job, layer.down.bias);
+      job.add_later(layer.down.bias);
       job.keep = kept(i);
     }
     finish(job, batch, stream);
   }
 
-  job_type fresh_job() const {
-    job_type job;
-    job.stream = stream_;
-    job.width = config_.hidden_size;
-    job.epsilon = static_cast<float>(config_.norm_epsilon);
-    return job;
-  }
-
-  // A product's bias joins the stream on the way into the next norm.
-  static void add_later(job_type& job, const float* bias) {
-    if (bias == nullptr) return;
-    job.added[job.added[0] == nullptr ? 0 : 1] = bias;
-    job.settles = true;
-  }
+  job_type fresh_job() const { return job_type::of(stream_, config_.hidden_size, config_.norm_epsilon); }
 
   void rotate(int index, const layer_type& layer, const kv_view<NumberT>& kv, const forward_batch_view& batch,
               cudaStream_t stream) const {
-    detail::rotate_job<NumberT> job;
-    job.projected = projected_;
-    job.bias = layer.query_key_value.bias;
-    job.query_norm = layer.query_norm;
-    job.key_norm = layer.key_norm;
-    job.epsilon = static_cast<float>(config_.norm_epsilon);
-    job.cosine = rotary_.cosine.data();
-    job.sine = rotary_.sine.data();
-    job.n_heads = config_.n_heads;
-    job.n_kv_heads = config_.n_kv_heads;
-    job.head_dim = config_.head_dim;
-    job.rotary_dims = config_.rotary_dims;
-    job.max_positions = max_positions_;
-    job.layer = index;
+    auto job = detail::rotate_job<NumberT>::of(config_, rotary_, max_positions_, layer, projected_, index);
     job.next = next_after_attention(layer, batch);
     detail::rotate(job, kv, batch, stream);
   }

@@ -13,6 +13,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/model/llama/forward_bucket.cuh"
 #include "espalier/cuda/model/llama/lt_object.cuh"
 
 namespace espalier::cuda {
@@ -70,6 +71,13 @@ class matrix_products {
       p.sizes.insert(p.size(rows), std::move(s));
     }
     planned_.insert(std::lower_bound(planned_.begin(), planned_.end(), rows), rows);
+  }
+
+  //! Plans those numbers of rows of forward_bucket() that are less than `most`, and `most`.
+  void plan_up_to(int most) {
+    for (int rows = 1; rows < most; rows = forward_bucket(rows + 1))
+      plan(rows);
+    plan(most);
   }
 
   //! The least planned number of rows that holds n.

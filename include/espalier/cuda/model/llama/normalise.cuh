@@ -37,6 +37,22 @@ struct normalise_job {
   std::int32_t n = 0;  // blocks beyond these ask for `next`
   float epsilon = 0;
   read_ahead next{};
+
+  // With nothing to do yet.
+  static normalise_job of(float* stream, int width, float epsilon) {
+    normalise_job job;
+    job.stream = stream;
+    job.width = width;
+    job.epsilon = epsilon;
+    return job;
+  }
+
+  // A product's bias, or null, joins the stream on the way into the next norm. Up to two.
+  void add_later(const float* bias) {
+    if (bias == nullptr) return;
+    added[added[0] == nullptr ? 0 : 1] = bias;
+    settles = true;
+  }
 };
 
 inline constexpr int normalise_threads = 256;

@@ -13,6 +13,7 @@
 #include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 
 namespace espalier::cuda::detail {
@@ -51,6 +52,27 @@ struct rotate_job {
   std::int32_t max_positions = 0;  // one beyond gives NaN
   std::int32_t layer = 0;
   read_ahead next{};  // asked for by blocks beyond those of rows
+
+  // With all heads of the model.
+  template <class LayerT>
+  static rotate_job of(const model_config& config, const rotary_table& rotary, int max_positions, const LayerT& layer,
+                       NumberT* projected, int index) {
+    rotate_job job;
+    job.projected = projected;
+    job.bias = layer.query_key_value.bias;
+    job.query_norm = layer.query_norm;
+    job.key_norm = layer.key_norm;
+    job.epsilon = config.norm_epsilon;
+    job.cosine = rotary.cosine.data();
+    job.sine = rotary.sine.data();
+    job.n_heads = config.n_heads;
+    job.n_kv_heads = config.n_kv_heads;
+    job.head_dim = config.head_dim;
+    job.rotary_dims = config.rotary_dims;
+    job.max_positions = max_positions;
+    job.layer = index;
+    return job;
+  }
 };
 
 inline constexpr int rotate_warps = 4;

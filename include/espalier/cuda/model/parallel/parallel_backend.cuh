@@ -21,7 +21,6 @@
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
-#include "espalier/cuda/model/llama/forward_bucket.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
@@ -98,9 +97,7 @@ class parallel_backend {
     parted_[0] = 0;
     if (own_kv_heads() > 0) attention_.emplace(shape());
     add_products();
-    for (int rows = 1; rows < max_rows(); rows = forward_bucket(rows + 1))
-      products_.plan(rows);
-    products_.plan(max_rows());
+    products_.plan_up_to(max_rows());
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
@@ -171,7 +168,7 @@ class parallel_backend {
     of.n_kv_heads = own_kv_heads();
     of.head_dim = config_.head_dim;
     of.max_rows = max_rows();
-    of.max_context = options_.max_context > 0 ? options_.max_context : max_positions_ + 1025;
+    of.max_context = attention_shape::context(options_.max_context, max_positions_);
     of.query_stride = own_projected();
     of.batch_invariant = options_.batch_invariant;
     return of;
@@ -235,7 +232,7 @@ class parallel_backend {
                         attended.of(rank()), stream);
       }
       go_back(attention_out_, layer.attention_out, attended, n, rows, stream);
-      add_later(job, layer.attention_out.bias);
+      job.add_later(layer.attention_out.bias);
       if (!config_.parallel_residual) {
         job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, buffers_.normed};
         detail::normalise(job, n, stream);
@@ -251,7 +248,7 @@ class parallel_backend {
                                   stream);
       }
       go_back(down_, layer.down, activated, n, rows, stream);
-      add_later(job, layer.down.bias);
+      job.add_later(layer.down.bias);
     }
     finish(job, batch, stream);
   }
@@ -303,38 +300,14 @@ class parallel_backend {
     detail::unpack(back, n, buffers_.stream, stream);
   }
 
-  job_type fresh_job() const {
-    job_type job;
-    job.stream = buffers_.stream;
-    job.width = config_.hidden_size;
-    job.epsilon = static_cast<float>(config_.norm_epsilon);
-    return job;
-  }
-
-  // A product's bias joins the stream on the way into the next norm.
-  static void add_later(job_type& job, const float* bias) {
-    if (bias == nullptr) return;
-    job.added[job.added[0] == nullptr ? 0 : 1] = bias;
-    job.settles = true;
-  }
+  job_type fresh_job() const { return job_type::of(buffers_.stream, config_.hidden_size, config_.norm_epsilon); }
 
   // Queries in place, keys and values of the rank's heads into its cache.
   void rotate(int index, const layer_type& layer, const kv_view<NumberT>& kv, const forward_batch_view& batch,
               cudaStream_t stream) const {
-    detail::rotate_job<NumberT> job;
-    job.projected = buffers_.projected;
-    job.bias = layer.query_key_value.bias;
-    job.query_norm = layer.query_norm;
-    job.key_norm = layer.key_norm;
-    job.epsilon = static_cast<float>(config_.norm_epsilon);
-    job.cosine = rotary_.cosine.data();
-    job.sine = rotary_.sine.data();
+    auto job = detail::rotate_job<NumberT>::of(config_, rotary_, max_positions_, layer, buffers_.projected, index);
     job.n_heads = own_queries() / config_.head_dim;
     job.n_kv_heads = own_kv_heads();
-    job.head_dim = config_.head_dim;
-    job.rotary_dims = config_.rotary_dims;
-    job.max_positions = max_positions_;
-    job.layer = index;
     detail::rotate(job, kv, batch, stream);
   }
 
