@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "catch.hpp"
@@ -28,6 +29,11 @@
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/traversal.hpp"
+
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_CALLS
+#endif
 
 namespace {
 
@@ -333,6 +339,29 @@ TEST_CASE("What ranks send on devices is what the documented formula says") {
     CHECK(found == std::vector<outcome>(2, {"", expected}));
   }
 }
+
+#if defined(ESPALIER_TEST_COUNTS_CALLS)
+TEST_CASE("The own part of the stream is copied only where it has become another") {
+  // The embedding makes it another, and so do biases that settle before a product goes back.
+  for (const auto& [folder, per_layer, copies] :
+       {std::tuple("llama", 5, 1), std::tuple("gpt_neox", 4, 2), std::tuple("gpt_neox_sequential", 5, 4)}) {
+    INFO(folder);
+    const auto found = process_ranks::run(2, [path = path_of(folder)](process_rank& own) {
+      rank_type ranks(own);
+      auto backend = parallel<float>::load(path, ranks, {.max_rows = 20});
+      device_kv<float> kv(backend.layers(), backend.cache_row(), 1, 16);
+      std::mt19937 random(8);
+      const device_batch batch(llama_scenes::one_tree(random, backend.vocab_size(), 0, 7).view(), 2);
+      emulator::reset();
+      backend.forward(kv, batch.view(), nullptr);
+      return numbers_type{static_cast<float>(emulator::calls("cudaLaunchKernelEx"))};
+    });
+    // Blocks become rows twice a product that goes back, and of the logits; beginning and end of a pass are marked.
+    const auto launches = static_cast<float>(3 + 2 * per_layer + 2 * 4 + 1 + 2 + copies);
+    CHECK(found == std::vector<outcome>(2, {"", {launches}}));
+  }
+}
+#endif
 
 TEST_CASE("A rank of devices reads and holds its part alone") {
   const std::string folder = models + "target";

@@ -210,7 +210,7 @@ class parallel_backend {
 
   template <class ElementT>
   void gather(const blocks_of<ElementT>& blocks, cudaStream_t stream) {
-    if (ranks_->size() > 1) ranks_->all_gather(blocks.data, blocks.bytes(), stream);
+    ranks_->all_gather(blocks.data, blocks.bytes(), stream);
   }
 
   void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
@@ -221,8 +221,7 @@ class parallel_backend {
       const layer_type& layer = weights_.own.layers[static_cast<std::size_t>(i)];
       job.norms[0] = {layer.attention_norm.scale, layer.attention_norm.bias, buffers_.normed};
       if (config_.parallel_residual) job.norms[1] = {layer.mlp_norm.scale, layer.mlp_norm.bias, buffers_.mlp_normed};
-      detail::normalise(job, n, stream);
-      job = fresh_job();
+      normalise(job, n, stream);
 
       const blocks_of<NumberT> attended(buffers_.blocks, queries_, rows);
       multiply(query_key_value_, layer.query_key_value, buffers_.normed, buffers_.projected, rows, stream);
@@ -235,8 +234,7 @@ class parallel_backend {
       job.add_later(layer.attention_out.bias);
       if (!config_.parallel_residual) {
         job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, buffers_.normed};
-        detail::normalise(job, n, stream);
-        job = fresh_job();
+        normalise(job, n, stream);
       }
 
       const blocks_of<NumberT> activated(buffers_.blocks, intermediate_, rows);
@@ -271,9 +269,9 @@ class parallel_backend {
       require(cudaMemcpyAsync(numbers, from, bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
       numbers += n;
     }
-    if (ranks_->size() > 1)
-      ranks_->all_gather(buffers_.embedded, static_cast<std::size_t>(job.stride) * sizeof(float), stream);
+    ranks_->all_gather(buffers_.embedded, static_cast<std::size_t>(job.stride) * sizeof(float), stream);
     detail::choose(job, stream);
+    own_block_is_stale_ = true;
   }
 
   // stream += W x, without the bias; each rank has its own part of x.
@@ -293,14 +291,22 @@ class parallel_backend {
     } else {
       gather(x, stream);
       detail::unpack(x, n, buffers_.whole, stream);
-      detail::pack_own(buffers_.stream, n, back, rank(), stream);
+      if (own_block_is_stale_) detail::pack_own(buffers_.stream, n, back, rank(), stream);
       multiply(product, linear, buffers_.whole, own, rows, stream);
     }
     gather(back, stream);
     detail::unpack(back, n, buffers_.stream, stream);
+    own_block_is_stale_ = false;
   }
 
   job_type fresh_job() const { return job_type::of(buffers_.stream, config_.hidden_size, config_.norm_epsilon); }
+
+  // Post: the job is a fresh one.
+  void normalise(job_type& job, int n, cudaStream_t stream) {
+    detail::normalise(job, n, stream);
+    own_block_is_stale_ = own_block_is_stale_ || job.settles;
+    job = fresh_job();
+  }
 
   // Queries in place, keys and values of the rank's heads into its cache.
   void rotate(int index, const layer_type& layer, const kv_view<NumberT>& kv, const forward_batch_view& batch,
@@ -330,8 +336,7 @@ class parallel_backend {
     const std::int64_t stride = buffers_type::maxima_stride(n);
     detail::find_maxima(blocks.of(rank()), part_.vocabulary.size(), part_.vocabulary.begin, n,
                         buffers_.maxima + rank() * stride, stream);
-    if (ranks_->size() > 1)
-      ranks_->all_gather(buffers_.maxima, static_cast<std::size_t>(stride) * sizeof(detail::part_maximum), stream);
+    ranks_->all_gather(buffers_.maxima, static_cast<std::size_t>(stride) * sizeof(detail::part_maximum), stream);
     detail::spread(buffers_.maxima, stride, ranks_->size(), n, buffers_.logits, vocab_size(), stream);
   }
 
@@ -348,6 +353,8 @@ class parallel_backend {
   division queries_, hidden_, intermediate_, vocabulary_;
   int query_key_value_ = -1, attention_out_ = -1, gate_up_ = -1, down_ = -1, head_ = -1;  // -1: no part of it
   buffers_type buffers_;
+  // Whether the stream has something that the own block of hidden_blocks, which was unpacked into it, has not.
+  bool own_block_is_stale_ = true;
 };
 
 }  // namespace espalier::cuda
