@@ -37,6 +37,20 @@ inline void require_on_device(const model_config& c) {
   }
 }
 
+// The sizes of matrices that a part of a model's weights may have less of than the whole.
+struct weight_widths {
+  int vocabulary = 0;    // outputs of the head, rows of the embedding
+  int projected = 0;     // outputs of the query, key and value projections
+  int attended = 0;      // inputs of attention_out
+  int intermediate = 0;  // outputs of gate, and of up
+  int activated = 0;     // inputs of down
+  int back = 0;          // outputs of attention_out and of down, whose biases are whole
+
+  static weight_widths whole(const model_config& c) {
+    return {c.vocab_size, c.projected_size(), c.query_size(), c.intermediate_size, c.intermediate_size, c.hidden_size};
+  }
+};
+
 }  // namespace detail
 
 //! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows
@@ -84,16 +98,19 @@ struct model_weights {
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  //! Room for the weights of such a model, which whoever asked writes: the head's matrix begins the matrices, the first
-  //! layer's norm the norms and biases.
+  //! Room for the weights of such a model, or of a part of it, which whoever asked writes: the head's matrix begins
+  //! the matrices, the first layer's norm the norms and biases.
   static model_weights of_shape(const model_config& config) {
+    return of_shape(config, detail::weight_widths::whole(config));
+  }
+  static model_weights of_shape(const model_config& config, const detail::weight_widths& widths) {
     detail::require_on_device(config);
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
-    weights.place(config);
+    weights.place(config, widths);
     weights.matrices.allocate();
     weights.vectors.allocate();
-    weights.place(config);
+    weights.place(config, widths);
     return weights;
   }
 
@@ -109,29 +126,32 @@ struct model_weights {
 
  private:
   // Gives every part its place, or only counts where there is no memory yet.
-  void place(const model_config& c) {
+  void place(const model_config& c, const detail::weight_widths& w) {
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
     const auto vector = [&](bool there, int n) { return there ? vectors.take(size(n)) : nullptr; };
     const auto linear = [&](int outputs, int inputs, bool has_bias) {
       return linear_type{matrices.take(size(outputs) * size(inputs)), vector(has_bias, outputs), inputs};
     };
     const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
-    head = linear(c.vocab_size, c.hidden_size, false);
-    embedding = c.tied_embeddings ? head.matrix : matrices.take(size(c.vocab_size) * size(c.hidden_size));
+    const auto back = [&](int inputs, bool has_bias) {
+      return linear_type{matrices.take(size(w.back) * size(inputs)), vector(has_bias, c.hidden_size), inputs};
+    };
+    head = linear(w.vocabulary, c.hidden_size, false);
+    embedding = c.tied_embeddings ? head.matrix : matrices.take(size(w.vocabulary) * size(c.hidden_size));
     for (layer_type& layer : layers) {
       layer.attention_norm = norm();
-      layer.query_key_value = linear(c.query_size() + 2 * c.kv_size(), c.hidden_size, c.query_bias);
+      layer.query_key_value = linear(w.projected, c.hidden_size, c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
-      layer.attention_out = linear(c.hidden_size, c.query_size(), c.attention_out_bias);
+      layer.attention_out = back(w.attended, c.attention_out_bias);
       layer.mlp_norm = norm();
-      layer.up = linear((c.gated_mlp ? 2 : 1) * c.intermediate_size, c.hidden_size, c.mlp_bias);
+      layer.up = linear((c.gated_mlp ? 2 : 1) * w.intermediate, c.hidden_size, c.mlp_bias);
       if (c.gated_mlp) {
         layer.gate = layer.up;
-        if (layer.up.matrix) layer.up.matrix += size(c.intermediate_size) * size(c.hidden_size);
-        if (layer.up.bias) layer.up.bias += c.intermediate_size;
+        if (layer.up.matrix) layer.up.matrix += size(w.intermediate) * size(c.hidden_size);
+        if (layer.up.bias) layer.up.bias += w.intermediate;
       }
-      layer.down = linear(c.hidden_size, c.intermediate_size, c.mlp_bias);
+      layer.down = back(w.activated, c.mlp_bias);
     }
     final_norm = norm();
   }

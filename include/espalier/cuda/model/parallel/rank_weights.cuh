@@ -29,21 +29,15 @@ class rank_weights {
  public:
   using layer_type = typename model_weights<NumberT>::layer_type;
   using linear_type = typename model_weights<NumberT>::linear_type;
-  using norm_type = typename model_weights<NumberT>::norm_type;
 
   model_weights<NumberT> own;  //!< with the rank's outputs alone, numbered from 0
 
   static rank_weights load(const model_config& config, espalier::tensor_source& file, const rank_part& part,
                            rank_split split) {
-    detail::require_on_device(config);
     rank_weights weights;
-    weights.own.layers.resize(static_cast<std::size_t>(config.n_layers));
     loader to{weights.own, config, {config, part, split}, {}, {}, 0};
     espalier::detail::model_tensors(config, file, to, true).read();
-    weights.place(config, part, split);
-    weights.own.matrices.allocate();
-    weights.own.vectors.allocate();
-    weights.place(config, part, split);
+    weights.own = model_weights<NumberT>::of_shape(config, widths(config, part, split));
     espalier::detail::model_tensors(config, file, to, false).read();
     to.upload.flush();
     weights.rows_read_ = to.rows_read;
@@ -55,37 +49,15 @@ class rank_weights {
   std::int64_t rows_read() const { return rows_read_; }
 
  private:
-  // Gives every part its place, or only counts where there is no memory yet.
-  void place(const model_config& c, const rank_part& part, rank_split split) {
-    const auto size = [](int n) { return static_cast<std::size_t>(n); };
-    const auto vector = [&](bool there, int n) { return there ? own.vectors.take(size(n)) : nullptr; };
-    const auto linear = [&](int outputs, int inputs, bool has_bias, int biases) {
-      return linear_type{own.matrices.take(size(outputs) * size(inputs)), vector(has_bias, biases), inputs};
-    };
-    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
+  static detail::weight_widths widths(const model_config& c, const rank_part& part, rank_split split) {
     const bool sums = split == rank_split::sums;
-    const int queries = part.queries(c).size(), width = part.intermediate.size(), vocab = part.vocabulary.size();
-    own.head = linear(vocab, c.hidden_size, false, 0);
-    own.embedding = c.tied_embeddings ? own.head.matrix : own.matrices.take(size(vocab) * size(c.hidden_size));
-    for (layer_type& layer : own.layers) {
-      const int projected = queries + 2 * part.kv_size(c), wide = (c.gated_mlp ? 2 : 1) * width;
-      layer.attention_norm = norm();
-      layer.query_key_value = linear(projected, c.hidden_size, c.query_bias, projected);
-      layer.query_norm = vector(c.query_key_norm, c.head_dim);
-      layer.key_norm = vector(c.query_key_norm, c.head_dim);
-      layer.attention_out = linear(sums ? c.hidden_size : part.hidden.size(), sums ? queries : c.query_size(),
-                                   c.attention_out_bias, c.hidden_size);
-      layer.mlp_norm = norm();
-      layer.up = linear(wide, c.hidden_size, c.mlp_bias, wide);
-      if (c.gated_mlp) {
-        layer.gate = layer.up;
-        if (layer.up.matrix) layer.up.matrix += size(width) * size(c.hidden_size);
-        if (layer.up.bias) layer.up.bias += width;
-      }
-      layer.down = linear(sums ? c.hidden_size : part.hidden.size(), sums ? width : c.intermediate_size, c.mlp_bias,
-                          c.hidden_size);
-    }
-    own.final_norm = norm();
+    const int queries = part.queries(c).size(), intermediate = part.intermediate.size();
+    return {.vocabulary = part.vocabulary.size(),
+            .projected = queries + 2 * part.kv_size(c),
+            .attended = sums ? queries : c.query_size(),
+            .intermediate = intermediate,
+            .activated = sums ? intermediate : c.intermediate_size,
+            .back = sums ? c.hidden_size : part.hidden.size()};
   }
 
   struct loader {
