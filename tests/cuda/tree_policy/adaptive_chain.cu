@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,6 +15,7 @@ using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::grow_both;
 using espalier_test::random_table;
+using espalier_test::without_rows;
 
 static_assert(gpu::TreePolicy<gpu::adaptive_chain, espalier_test::device_table_drafter>);
 static_assert(gpu::TextwisePolicy<gpu::adaptive_chain> && gpu::ResettingPolicy<gpu::adaptive_chain>);
@@ -35,8 +35,7 @@ TEST_CASE("Adaptive chains of the device are the host's") {
 }
 
 TEST_CASE("An adaptive chain of a row of zeros ends there") {
-  auto table = random_table(3, 20, 1);
-  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 40, 0.0F);
+  const auto table = without_rows(random_table(3, 20, 1), 1, 1);
   const adaptive_chain_options options{.length = 12, .max_length = 12, .confidence = 0};
   adaptive_chain host(options);
   gpu::adaptive_chain device(options);

@@ -3,7 +3,6 @@
 
 #include <cuda_fp16.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -77,8 +76,7 @@ TEST_CASE("Chains of the device are the host's") {
 }
 
 TEST_CASE("A chain of a row of zeros ends there") {
-  auto table = random_table(3, 20, 1);
-  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 40, 0.0F);
+  const auto table = without_rows(random_table(3, 20, 1), 1, 1);
   chain host({.length = 12});
   gpu::chain device({.length = 12});
   CHECK(grow_both(host, device, table, {.rounds = 6}) == "");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/eagle2.cuh"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "catch.hpp"
@@ -14,6 +13,7 @@ using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::grow_both;
 using espalier_test::random_table;
+using espalier_test::without_rows;
 
 static_assert(gpu::TreePolicy<gpu::eagle2, espalier_test::device_table_drafter>);
 static_assert(gpu::RebuildingPolicy<gpu::eagle2>);
@@ -41,8 +41,7 @@ TEST_CASE("EAGLE-2's largest tree on the device is the host's") {
 }
 
 TEST_CASE("A row of zeros is a leaf of EAGLE-2's tree") {
-  auto table = random_table(5, 20, 1);
-  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 60, 0.0F);
+  const auto table = without_rows(random_table(5, 20, 1), 1, 2);
   eagle2 host({.beam = 3, .depth = 6, .budget = 30});
   gpu::eagle2 device({.beam = 3, .depth = 6, .budget = 30});
   CHECK(grow_both(host, device, table, {.rounds = 4}) == "");

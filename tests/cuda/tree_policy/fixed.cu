@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/fixed.cuh"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,6 +15,7 @@ using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::grow_both;
 using espalier_test::random_table;
+using espalier_test::without_rows;
 
 static_assert(gpu::TreePolicy<gpu::fixed, espalier_test::device_table_drafter>);
 static_assert(gpu::TextwisePolicy<gpu::fixed>);
@@ -35,8 +35,7 @@ TEST_CASE("Fixed trees of the device are the host's") {
 }
 
 TEST_CASE("A row of zeros is a leaf of a fixed tree") {
-  auto table = random_table(5, 20, 1);
-  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 60, 0.0F);
+  const auto table = without_rows(random_table(5, 20, 1), 1, 2);
   fixed host({.depth = 6, .breadth = 3, .budget = 50});
   gpu::fixed device({.depth = 6, .breadth = 3, .budget = 50});
   CHECK(grow_both(host, device, table, {.rounds = 4}) == "");

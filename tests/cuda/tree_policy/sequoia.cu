@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/sequoia.cuh"
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,6 +15,7 @@ using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::grow_both;
 using espalier_test::random_table;
+using espalier_test::without_rows;
 
 static_assert(gpu::TreePolicy<gpu::sequoia, espalier_test::device_table_drafter>);
 
@@ -49,8 +49,7 @@ TEST_CASE("Sequoia's shapes for other rates of acceptance are the host's") {
 }
 
 TEST_CASE("What hangs below a draw that was not made is left out, and a row of zeros is a leaf") {
-  auto table = random_table(5, 20, 1);
-  std::fill(table.numbers.begin() + 20, table.numbers.begin() + 60, 0.0F);
+  const auto table = without_rows(random_table(5, 20, 1), 1, 2);
   sequoia host({.budget = 40});
   gpu::sequoia device({.budget = 40});
   CHECK(grow_both(host, device, table, {.rounds = 4}) == "");

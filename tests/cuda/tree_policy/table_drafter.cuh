@@ -67,6 +67,13 @@ inline row_table<float> random_table(std::int32_t n_rows, std::int32_t vocab, st
   return table;
 }
 
+//! The same table, but n rows from `first` on have no token.
+inline row_table<float> without_rows(row_table<float> table, std::int32_t first, std::int32_t n) {
+  const auto begin = table.numbers.begin() + static_cast<std::ptrdiff_t>(first) * table.vocab;
+  std::fill(begin, begin + static_cast<std::ptrdiff_t>(n) * table.vocab, 0.0F);
+  return table;
+}
+
 //! The row of a node, by a number that its path makes.
 template <class ViewT>
 ESPALIER_HOST_DEVICE std::int32_t table_row(const ViewT& tree, espalier::node_id u, std::int32_t n_rows) {
