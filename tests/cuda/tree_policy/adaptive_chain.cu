@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 
-#include <cstddef>
 #include <cstdint>
 
 #include "catch.hpp"
-#include "cuda/support.cuh"
 #include "cuda/tree_policy/same_growth.cuh"
 #include "cuda/tree_policy/table_drafter.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
@@ -13,6 +11,7 @@
 
 using namespace espalier;
 namespace gpu = espalier::cuda;
+using espalier_test::give_options;
 using espalier_test::grow_both;
 using espalier_test::random_table;
 using espalier_test::without_rows;
@@ -58,12 +57,7 @@ TEST_CASE("A text may have an adaptive chain of its own options") {
   const auto table = random_table(20, 50, 9);
   const adaptive_chain_options own{.length = 3, .max_length = 12, .confidence = 0.2};
   gpu::adaptive_chain device({.length = 8, .max_length = 12, .confidence = 0});
-  device.reserve(2);
-  const auto learnt = device.learnt_with(own);
-  for (const std::size_t place : {0, 1})
-    gpu::require(cudaMemcpy(device.learnt() + place * device.learnt_bytes(), learnt.data(), learnt.size(),
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
+  give_options(device, own);
   CHECK(grow_both(adaptive_chain(own), device, table, {.rounds = 5, .fresh = false}) == "");
   CHECK_THROWS_AS(device.learnt_with({.length = 3, .max_length = 13}), option_error);
 }

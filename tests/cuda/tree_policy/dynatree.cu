@@ -12,10 +12,12 @@
 
 using namespace espalier;
 namespace gpu = espalier::cuda;
+using espalier_test::give_options;
 using espalier_test::grow_both;
 using espalier_test::random_table;
 
 static_assert(gpu::TreePolicy<gpu::dynatree, espalier_test::device_table_drafter>);
+static_assert(gpu::TextwisePolicy<gpu::dynatree> && gpu::ResettingPolicy<gpu::dynatree>);
 
 TEST_CASE("Dynamic trees of the device are the host's") {
   const auto budget = GENERATE(2, 3, 30, 256);
@@ -58,6 +60,23 @@ TEST_CASE("What a dynamic tree has learnt is dropped when a text begins") {
   for (const std::int32_t place : {0, 1})
     device.reset(place, nullptr);
   CHECK(grow_both(host, device, table, {.rounds = 12, .fresh = false}) == "");
+}
+
+TEST_CASE("A text may have a smaller dynamic tree than the others") {
+  const auto table = random_table(20, 50, 9);
+  const dynatree_options all{.budget = 40, .base_depth = 3, .max_depth = 6, .max_breadth = 4};
+  const dynatree_options own{.budget = 17, .base_depth = 2, .max_depth = 4, .mid_breadth = 1, .max_breadth = 2};
+  gpu::dynatree device(all);
+  give_options(device, own);
+  // Enough rounds for history to count.
+  CHECK(grow_both(dynatree(own), device, table, {.rounds = 8, .fresh = false}) == "");
+  CHECK_THROWS_AS(device.learnt_with({.budget = 41, .base_depth = 3, .max_depth = 6}), option_error);
+  CHECK_THROWS_AS(device.learnt_with({.budget = 40, .base_depth = 3, .max_depth = 7}), option_error);
+  CHECK_THROWS_AS(device.learnt_with({.budget = 40, .base_depth = 3, .max_depth = 6, .max_breadth = 5}), option_error);
+  CHECK_THROWS_AS(gpu::dynatree({.history = false}).learnt_with({}), option_error);
+  for (const std::int32_t place : {0, 1})
+    device.reset(place, nullptr);
+  CHECK(grow_both(dynatree(all), device, table, {.rounds = 8, .fresh = false}) == "");
 }
 
 TEST_CASE("Options of dynamic trees on the device are checked") {

@@ -12,10 +12,12 @@
 
 using namespace espalier;
 namespace gpu = espalier::cuda;
+using espalier_test::give_options;
 using espalier_test::grow_both;
 using espalier_test::random_table;
 
 static_assert(gpu::TreePolicy<gpu::dyspec_threshold, espalier_test::device_table_drafter>);
+static_assert(gpu::TextwisePolicy<gpu::dyspec_threshold> && gpu::ResettingPolicy<gpu::dyspec_threshold>);
 
 TEST_CASE("DySpec's layered trees on the device are the host's") {
   const auto budget = GENERATE(1, 2, 17, 64);
@@ -48,16 +50,34 @@ TEST_CASE("DySpec's largest layered tree is the host's") {
   CHECK(grow_both(host, device, table) == "");
 }
 
+TEST_CASE("A text may have a smaller tree of DySpec's than the others") {
+  const auto table = random_table(20, 50, 9);
+  const dyspec_threshold_options all{.budget = 33, .max_depth = 6, .threshold = 0.05};
+  const dyspec_threshold_options own{.budget = 14, .max_depth = 3, .threshold = 0.1};
+  gpu::dyspec_threshold device(all);
+  give_options(device, own);
+  CHECK(grow_both(dyspec_threshold(own), device, table, {.rounds = 4, .fresh = false}) == "");
+  CHECK_THROWS_AS(device.learnt_with({.budget = 34, .max_depth = 6, .threshold = 0.05}), option_error);
+  CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 7, .threshold = 0.05}), option_error);
+  CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.04}), option_error);
+  CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.05, .fill = true}), option_error);
+  for (const std::int32_t place : {0, 1})
+    device.reset(place, nullptr);
+  CHECK(grow_both(dyspec_threshold(all), device, table, {.rounds = 2, .fresh = false}) == "");
+}
+
+TEST_CASE("Trees of DySpec's that are filled have one budget, but other depths and thresholds") {
+  const auto table = random_table(20, 50, 9);
+  const dyspec_threshold_options own{.budget = 20, .max_depth = 2, .threshold = 0.3, .fill = true};
+  gpu::dyspec_threshold device({.budget = 20, .max_depth = 5, .threshold = 0.1, .fill = true});
+  give_options(device, own);
+  CHECK(grow_both(dyspec_threshold(own), device, table, {.rounds = 4, .fresh = false}) == "");
+  CHECK_THROWS_AS(device.learnt_with({.budget = 19, .max_depth = 2, .threshold = 0.3, .fill = true}), option_error);
+}
+
 TEST_CASE("Options of dyspec_threshold on the device are checked") {
   CHECK_THROWS_AS(gpu::dyspec_threshold({.budget = 0}), option_error);
   CHECK_THROWS_AS(gpu::dyspec_threshold({.max_depth = 65}), option_error);
   CHECK_THROWS_AS(gpu::dyspec_threshold({.threshold = 2}), option_error);
   CHECK(gpu::dyspec_threshold({.budget = 33}).max_nodes() == 33);
-  // Of a text: trees no larger than the policy's.
-  const gpu::dyspec_threshold some({.budget = 33, .max_depth = 6, .threshold = 0.1});
-  CHECK(some.learnt_with({.budget = 8, .max_depth = 2, .threshold = 0.3}).size() == some.learnt_bytes());
-  CHECK_THROWS_AS(some.learnt_with({.budget = 34, .max_depth = 6, .threshold = 0.1}), option_error);
-  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 7, .threshold = 0.1}), option_error);
-  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.05}), option_error);
-  CHECK_THROWS_AS(some.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.1, .fill = true}), option_error);
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/tree_policy/fixed.cuh"
 
-#include <cstddef>
 #include <cstdint>
 
 #include "catch.hpp"
-#include "cuda/support.cuh"
 #include "cuda/tree_policy/same_growth.cuh"
 #include "cuda/tree_policy/table_drafter.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
@@ -13,6 +11,7 @@
 
 using namespace espalier;
 namespace gpu = espalier::cuda;
+using espalier_test::give_options;
 using espalier_test::grow_both;
 using espalier_test::random_table;
 using espalier_test::without_rows;
@@ -43,14 +42,9 @@ TEST_CASE("A row of zeros is a leaf of a fixed tree") {
 
 TEST_CASE("A text may have a smaller fixed tree than the others") {
   const auto table = random_table(20, 50, 9);
-  const fixed_options own{.depth = 3, .breadth = 2, .budget = 12};
+  const fixed_options own{.depth = 3, .breadth = 2, .budget = 9};
   gpu::fixed device({.depth = 5, .breadth = 3, .budget = 12});
-  device.reserve(2);
-  const auto learnt = device.learnt_with(own);
-  for (const std::size_t place : {0, 1})
-    gpu::require(cudaMemcpy(device.learnt() + place * device.learnt_bytes(), learnt.data(), learnt.size(),
-                            cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
+  give_options(device, own);
   // The launches are made for the larger tree: passes of nobody are not counted.
   CHECK(grow_both(fixed(own), device, table, {.rounds = 2, .fresh = false}) == "");
   CHECK_THROWS_AS(device.learnt_with({.depth = 6, .breadth = 2, .budget = 12}), option_error);
