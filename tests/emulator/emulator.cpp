@@ -684,16 +684,18 @@ TEST_CASE("merge sorts and warp collectives") {
 // ---- the runtime API
 
 TEST_CASE("fresh memory reads as NaN, and is counted") {
-  const std::size_t before = emulator::allocations();
+  const std::size_t before = emulator::allocations(), bytes_before = emulator::allocated_bytes();
   float* p = nullptr;
   REQUIRE(cudaMalloc(&p, 40) == cudaSuccess);
   CHECK(std::isnan(p[9]));
   CHECK(emulator::allocations() == before + 1);
+  CHECK(emulator::allocated_bytes() == bytes_before + 40);
   CHECK(cudaFree(p + 1) == cudaErrorInvalidValue);
   CHECK(cudaFree(p) == cudaSuccess);
   CHECK(cudaFree(p) == cudaErrorInvalidValue);
   CHECK(cudaFree(nullptr) == cudaSuccess);
   CHECK(emulator::allocations() == before);
+  CHECK(emulator::allocated_bytes() == bytes_before);
   CHECK(cudaMalloc(&p, std::size_t{1} << 50) == cudaErrorMemoryAllocation);
 }
 

@@ -19,6 +19,11 @@
 #include "espalier/tree_policy/best_first.hpp"
 #include "raises.hpp"
 
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_COUNTS_BYTES
+#endif
+
 using namespace espalier;
 namespace gpu = espalier::cuda;
 using espalier_test::difference;
@@ -189,6 +194,20 @@ TEST_CASE("A row of zeros is a leaf of the best tree, and a real vocabulary's is
     CHECK(grow_both(host, device, rows, {.rounds = 2}) == "");
   }
 }
+
+#if defined(ESPALIER_TEST_COUNTS_BYTES)
+TEST_CASE("Lists of every node that may be asked about are for drafters that are asked alone") {
+  const std::size_t before = emulator::allocated_bytes();
+  constexpr std::int32_t texts = 3;
+  constexpr std::size_t budget = 1024, max_depth = 16;
+  gpu::best_first policy({.budget = budget, .max_depth = max_depth});
+  gpu::reserve_trees<espalier_test::device_table_block<float>>(policy, texts);
+  CHECK(emulator::allocated_bytes() - before < texts * 8 * max_depth * budget + 64);
+  gpu::reserve_trees<espalier_test::device_table_drafter>(policy, texts);
+  CHECK(emulator::allocated_bytes() - before > texts * 12 * budget * budget);
+  CHECK(emulator::allocated_bytes() - before < texts * (12 * budget + 100) * budget);
+}
+#endif
 
 TEST_CASE("Options of best_first on the device are checked") {
   CHECK_THROWS_AS(gpu::best_first({.budget = 0}), option_error);

@@ -59,7 +59,7 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
   const std::int32_t capacity = gpu::most_asked<device_table_drafter>(device);
   if (options.fresh && host.max_nodes() != device.max_nodes()) return "max_nodes";
   if (options.fresh && capacity != espalier::most_asked(host)) return "most_asked";
-  if (options.fresh) device.reserve(n_texts);
+  if (options.fresh) gpu::reserve_trees<device_table_drafter>(device, n_texts);
   std::vector<HostT> hosts(n_texts, host);
   table_drafter host_drafter(table);
   device_table_drafter device_drafter(table);

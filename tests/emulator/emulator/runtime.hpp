@@ -270,4 +270,13 @@ inline std::size_t allocations() {
   return detail::the_runtime().device_memory.size();
 }
 
+//! Bytes in them.
+inline std::size_t allocated_bytes() {
+  const std::lock_guard hold(detail::the_runtime().lock);
+  std::size_t all = 0;
+  for (const auto& [first, bytes] : detail::the_runtime().device_memory)
+    all += bytes;
+  return all;
+}
+
 }  // namespace emulator

@@ -20,14 +20,17 @@ namespace espalier::cuda {
 //! espalier::RebuildingPolicy on the device.
 //!
 //! Minimal definition, besides TreePolicy
-//!   max_asked() -> int     drafted tokens that a tree may hold while it grows from a StepDrafter
-//!   was() -> moved_nodes   then, once nothing more is wanted; at addresses that do not change
+//!   max_asked() -> int         drafted tokens that a tree may hold while it grows from a StepDrafter
+//!   reserve_asked(max_texts)   instead of reserve where trees grow from a StepDrafter; before anything else, also of
+//!                              one text
+//!   was() -> moved_nodes       then, once nothing more is wanted; at addresses that do not change
 //! Models
 //!   eagle2, best_first
 template <class PolicyT>
-concept RebuildingPolicy = requires(const PolicyT& policy) {
-  { policy.max_asked() } -> std::convertible_to<std::int32_t>;
-  { policy.was() } -> std::same_as<moved_nodes>;
+concept RebuildingPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::int32_t n) {
+  { fixed.max_asked() } -> std::convertible_to<std::int32_t>;
+  policy.reserve_asked(n);
+  { fixed.was() } -> std::same_as<moved_nodes>;
 };
 
 namespace detail {
@@ -85,6 +88,16 @@ template <class DrafterT, class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
   if constexpr (detail::Rebuilds<PolicyT, DrafterT>) return policy.max_asked();
   return policy.max_nodes();
+}
+
+//! Reserves what the policy needs to grow trees of so many texts from this drafter.
+template <class DrafterT, class PolicyT>
+void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
+  if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
+    policy.reserve_asked(max_texts);
+  } else if (max_texts > 1) {
+    policy.reserve(max_texts);
+  }
 }
 
 //! espalier::ResettingPolicy on the device: reset(place, stream) forgets what was learnt from the last text that had

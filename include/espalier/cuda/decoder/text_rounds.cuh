@@ -110,7 +110,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_texts", shape_.max_texts, 1, kv_.n_sequences() - shape_.first_sequence);
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
-    if (shape_.max_texts > 1) policy_.reserve(shape_.max_texts);
+    reserve_trees<drafter_type>(policy_, shape_.max_texts);
     // Lists are as long in a short context.
     drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());
     if (may_be_short()) {

@@ -104,11 +104,13 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block of 256 threads, or 1024
 //!             where the budget is above 256: a chain of at most max_depth steps of the block. Where more than 4
-//!             prefixes a thread are equal, a chain of O(budget) steps of one thread.
+//!             prefixes a thread are equal, a chain of O(budget) steps of one thread. Memory of 8 * max_depth * budget
+//!             bytes for each text.
 //!             StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask about, the
 //!             budget at most, padding included; a launch that reads the rows that are there; a launch of one block,
 //!             which looks at the budget^2 most probable children nine times at most. Then one more of one block.
-//!             Memory of 12 * budget^2 bytes for each text. No allocation after reserve, no synchronisation
+//!             Memory of 12 * budget^2 bytes for each text. No allocation after reserve or reserve_asked, no
+//!             synchronisation
 //! Law         that of espalier::best_first. Where products of probabilities are below 2^-1022, and therefore equal,
 //!             which of them are kept may differ
 //! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
@@ -134,11 +136,10 @@ class best_first {
   std::int32_t max_asked() const { return options_.max_asked(); }
   moved_nodes was() const { return {was_.data(), options_.budget + 1}; }
 
-  void reserve(std::int32_t max_texts) {
+  void reserve(std::int32_t max_texts) { reserve_lists(max_texts, options_.max_depth); }
+  void reserve_asked(std::int32_t max_texts) {
     const auto texts = static_cast<std::size_t>(max_texts), budget = static_cast<std::size_t>(options_.budget);
-    const std::int32_t widest = (std::max)(options_.max_depth, options_.budget);
-    tokens_ = device_array<token_id>(texts * budget * static_cast<std::size_t>(widest));
-    log_probs_ = device_array<float>(tokens_.size());
+    reserve_lists(max_texts, options_.budget);
     probabilities_ = device_array<float>(tokens_.size());
     best_ = device_array<detail::step_prefix>(texts * budget);
     reach_ = device_array<double>(texts * budget);
@@ -192,6 +193,13 @@ class best_first {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
+  // Lists of the most probable tokens, for so many rows of each text.
+  void reserve_lists(std::int32_t max_texts, std::int32_t n_rows) {
+    tokens_ = device_array<token_id>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(n_rows) *
+                                     static_cast<std::size_t>(options_.budget));
+    log_probs_ = device_array<float>(tokens_.size());
+  }
+
   // The nodes whose children have this depth: each level above them has one of the best at least.
   node_list wanted() const {
     if (depth_ == 1) return {root_.data(), 1, 0};
@@ -227,9 +235,10 @@ class best_first {
   std::int32_t pairs_ = 1;  // of prefix_levels
   device_array<node_id> root_{std::span(&root_node, 1)};
   std::int32_t depth_ = 1;         // of the children of the nodes asked about
-  device_array<token_id> tokens_;  // [texts][max_depth of a block, or nodes asked about][budget]
+  device_array<token_id> tokens_;  // [texts][max_depth][budget], or [texts][nodes asked about][budget]
   device_array<float> log_probs_;
-  device_array<float> probabilities_;           // of nodes asked about
+  // Once reserve_asked was called.
+  device_array<float> probabilities_;           // as tokens
   device_array<detail::step_prefix> best_;      // [texts][budget]
   device_array<double> reach_;                  // [texts][budget]
   device_array<detail::prefix_counts> counts_;  // [texts]

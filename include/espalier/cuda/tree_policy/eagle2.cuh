@@ -165,6 +165,7 @@ class eagle2 {
     probabilities_ = device_array<float>(tokens_.size());
     was_ = device_array<node_id>(texts * (static_cast<std::size_t>(options_.budget) + 1));
   }
+  void reserve_asked(std::int32_t max_texts) { reserve(max_texts); }
 
   node_list begin(const text_batch&, cudaStream_t) {
     level_ = 0;
