@@ -493,6 +493,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/eagle2.cuh
   include/espalier/cuda/tree_policy/fixed.cuh
   include/espalier/cuda/tree_policy/growth/append_draws.cuh
+  include/espalier/cuda/tree_policy/growth/append_in_order.cuh
   include/espalier/cuda/tree_policy/growth/append_run.cuh
   include/espalier/cuda/tree_policy/growth/best_of_list.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh

@@ -22,6 +22,7 @@
 #include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/append_draws.cuh"
+#include "espalier/cuda/tree_policy/growth/append_in_order.cuh"
 #include "espalier/cuda/tree_policy/growth/best_of_list.cuh"
 #include "espalier/cuda/tree_policy/growth/rebuild_tree.cuh"
 #include "espalier/sampling/log_prob.hpp"
@@ -102,11 +103,7 @@ ESPALIER_KERNEL void __launch_bounds__(beam_threads)
   for (std::int32_t i = thread; i < n_next; i += beam_threads)
     next[static_cast<std::ptrdiff_t>(here.place) * nodes.beam + i] = i < n_added ? size.n_nodes + i : no_node;
   __syncthreads();
-  const auto siblings = best.siblings_of(n_added, draw.above);
-  draw.number = draw.node = thread;
-  draw.next = siblings.next;
-  draw.is_first = siblings.is_first;
-  append_draws(tree, size, n_added, n_added, n_added, [&](std::int32_t) { return draw; });
+  append_in_order(tree, size, n_added, draw, best);
 }
 
 // One block a lane: the best of all that was considered are the tree.

@@ -15,6 +15,7 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/append_draws.cuh"
+#include "espalier/cuda/tree_policy/growth/append_in_order.cuh"
 #include "espalier/cuda/tree_policy/growth/best_of_list.cuh"
 #include "espalier/cuda/tree_policy/growth/rebuild_tree.cuh"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
@@ -140,11 +141,7 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
     const step_prefix& added = prefixes.best[memory.source[i]];
     draw = listed_draw::of(tree, added.parent, added.token, added.log_prob);
   }
-  const auto siblings = best.siblings_of(n_added, draw.above);
-  draw.number = draw.node = i;
-  draw.next = siblings.next;
-  draw.is_first = siblings.is_first;
-  append_draws(tree, size, n_added, n_added, n_added, [&](std::int32_t) { return draw; });
+  append_in_order(tree, size, n_added, draw, best);
 }
 
 // One block a lane: the best are the tree. Shapes: was [places][budget + 1]

@@ -8,6 +8,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/tree_policy/growth/append_draws.cuh"
+#include "espalier/cuda/tree_policy/growth/append_in_order.cuh"
 #include "espalier/cuda/tree_policy/growth/best_of_list.cuh"
 #include "espalier/tree_policy/growth/asked_nodes.hpp"
 
@@ -43,17 +44,14 @@ __device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const cons
     memory.has_child[draw.above] = 1;
     was[i + 1] = own.node;
   }
-  if (i == 0) was[0] = root_node;
-  const auto siblings = best_of_list<threadsN>(memory.best).siblings_of(n, draw.above);
-  if (is_there) {
-    draw.number = draw.node = i;
-    draw.next = siblings.next;
-    draw.is_first = siblings.is_first;
-    draw.is_leaf = memory.has_child[i + 1] == 0;
+  if (i == 0) {
+    was[0] = root_node;
+    tree.first_draw[root_node] = tree.last_draw[root_node] = -1;
   }
-  if (i == 0) tree.first_draw[root_node] = tree.last_draw[root_node] = -1;
   __syncthreads();
-  append_draws(tree, {1, 0}, n, n, n, [&](std::int32_t) { return draw; });
+  if (is_there) draw.is_leaf = memory.has_child[i + 1] == 0;
+  best_of_list<threadsN> best(memory.best);
+  append_in_order(tree, {1, 0}, n, draw, best);
 }
 
 }  // namespace espalier::cuda::detail
