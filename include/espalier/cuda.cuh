@@ -125,7 +125,7 @@
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
 #include "espalier/cuda/tree_policy/growth/rebuild_tree.cuh"
 #include "espalier/cuda/tree_policy/growth/rule_step.cuh"
-#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"

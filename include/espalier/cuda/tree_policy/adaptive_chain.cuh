@@ -22,7 +22,7 @@
 #include "espalier/cuda/core/text_runs.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/append_run.cuh"
-#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 
 namespace espalier::cuda {
@@ -91,7 +91,10 @@ class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit adaptive_chain(adaptive_chain_options options = {}) : options_(require_options(options)) { reserve(1); }
+  explicit adaptive_chain(adaptive_chain_options options = {})
+      : options_(require_options(options)), by_place_(first_of(options)) {
+    reserve(1);
+  }
 
   std::int32_t max_nodes() const { return options_.max_length; }
 
@@ -101,8 +104,7 @@ class adaptive_chain {
     tokens_ = device_array<token_id>(texts);
     probabilities_ = device_array<float>(texts);
     log_probs_ = device_array<float>(texts);
-    by_place_ = device_array<detail::adaptive_length>(
-        std::span<const detail::adaptive_length>(std::vector<detail::adaptive_length>(texts, first_of(options_))));
+    by_place_.reserve(max_texts);
   }
 
   node_list begin(const text_batch&, cudaStream_t) {
@@ -132,23 +134,19 @@ class adaptive_chain {
   }
 
   //! A text begins with the policy's own options, and their length.
-  void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("set_value", detail::set_value<detail::adaptive_length>, {}, stream, by_place_.data() + place,
-           first_of(options_));
-  }
+  void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
-  std::size_t learnt_bytes() const { return sizeof(detail::adaptive_length); }
-  std::byte* learnt() const { return reinterpret_cast<std::byte*>(by_place_.data()); }
+  std::size_t learnt_bytes() const { return by_place_.value_bytes; }
+  std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = adaptive_chain_options;
   //! What a text begins with that has other options, with which chains are no longer.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {
-    const detail::adaptive_length own = first_of(require_options(options));
+    (void)require_options(options);
     require_option("max_length of a text", options.max_length, 1, options_.max_length);
-    const auto bytes = std::as_bytes(std::span(&own, 1));
-    return {bytes.begin(), bytes.end()};
+    return by_place_.bytes_of(first_of(options));
   }
 
  private:
@@ -166,7 +164,7 @@ class adaptive_chain {
   device_array<token_id> tokens_;  // [texts]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
-  device_array<detail::adaptive_length> by_place_;  // [texts]
+  detail::values_by_place<detail::adaptive_length> by_place_;
 };
 
 }  // namespace espalier::cuda

@@ -21,7 +21,7 @@
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
 #include "espalier/cuda/tree_policy/growth/rule_step.cuh"
-#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dynatree/dynatree_rule.hpp"
 
@@ -51,7 +51,8 @@ class dynatree {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit dynatree(dynatree_options options = {}) : options_(require_options(options)) {
+  explicit dynatree(dynatree_options options = {})
+      : options_(require_options(options)), rules_(dynatree_rule(options)) {
     require_option("budget on the device", options.budget, 2, detail::level_draws);
     for (std::int32_t depth = 0; depth <= options.max_depth; ++depth)
       widest_ = width(depth) > widest_ ? width(depth) : widest_;
@@ -62,8 +63,7 @@ class dynatree {
 
   void reserve(std::int32_t max_texts) {
     const auto texts = static_cast<std::size_t>(max_texts);
-    rules_ = device_array<dynatree_rule>(
-        std::span<const dynatree_rule>(std::vector<dynatree_rule>(texts, dynatree_rule(options_))));
+    rules_.reserve(max_texts);
     asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
     tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.max_breadth));
     probabilities_ = device_array<float>(tokens_.size());
@@ -94,25 +94,22 @@ class dynatree {
            rules_.data());
   }
 
-  void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("set_value", detail::set_value<dynatree_rule>, {}, stream, rules_.data() + place, dynatree_rule(options_));
-  }
+  void reset(std::int32_t place, cudaStream_t stream) const { rules_.reset(place, stream); }
 
-  std::size_t learnt_bytes() const { return sizeof(dynatree_rule); }
-  std::byte* learnt() const { return reinterpret_cast<std::byte*>(rules_.data()); }
+  std::size_t learnt_bytes() const { return rules_.value_bytes; }
+  std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dynatree_options;
   //! What a text begins with that has other options, with which trees are no larger.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const dynatree_options& options) const {
-    const dynatree_rule rule(require_options(options));
+    (void)require_options(options);
     require_option("budget of a text", options.budget, 2, options_.budget);
     require_option("max_depth of a text", options.max_depth, 1, options_.max_depth);
     require_option("max_breadth of a text", options.max_breadth, 1, options_.max_breadth);
     require_option("history of a text", options.history ? 1 : 0, 0, options_.history ? 1 : 0);
-    const auto bytes = std::as_bytes(std::span(&rule, 1));
-    return {bytes.begin(), bytes.end()};
+    return rules_.bytes_of(dynatree_rule(options));
   }
 
  private:
@@ -132,9 +129,9 @@ class dynatree {
   std::int32_t widest_ = 1;  // nodes asked about at once
   std::int32_t depth_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<dynatree_rule> rules_;  // [texts]
-  device_array<node_id> asked_;        // [texts][widest]
-  device_array<token_id> tokens_;      // [texts][nodes asked about][max_breadth]
+  detail::values_by_place<dynatree_rule> rules_;
+  device_array<node_id> asked_;    // [texts][widest]
+  device_array<token_id> tokens_;  // [texts][nodes asked about][max_breadth]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
 };

@@ -30,7 +30,7 @@
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/draw_queue.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
-#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/tree_policy/dyspec_threshold.hpp"
@@ -133,7 +133,8 @@ class dyspec_threshold {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  explicit dyspec_threshold(dyspec_threshold_options options = {}) : options_(require_options(options)) {
+  explicit dyspec_threshold(dyspec_threshold_options options = {})
+      : options_(require_options(options)), by_place_(options) {
     static_assert(option_of(&dyspec_threshold_options::budget).high() <= detail::level_draws);
     for (std::int32_t depth = 0; depth < options.max_depth; ++depth)
       widest_ = width(depth) > widest_ ? width(depth) : widest_;
@@ -153,17 +154,14 @@ class dyspec_threshold {
     reach_ = device_array<double>(asked_.size() * static_cast<std::size_t>(options_.budget));
     tokens_ = device_array<token_id>(reach_.size());
     log_probs_ = device_array<float>(reach_.size());
-    by_place_ = device_array<dyspec_threshold_options>(
-        std::span<const dyspec_threshold_options>(std::vector<dyspec_threshold_options>(texts, options_)));
+    by_place_.reserve(max_texts);
   }
 
   //! A text begins with the policy's own options.
-  void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("set_value", detail::set_value<dyspec_threshold_options>, {}, stream, by_place_.data() + place, options_);
-  }
+  void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
-  std::size_t learnt_bytes() const { return sizeof(dyspec_threshold_options); }
-  std::byte* learnt() const { return reinterpret_cast<std::byte*>(by_place_.data()); }
+  std::size_t learnt_bytes() const { return by_place_.value_bytes; }
+  std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = dyspec_threshold_options;
   //! What a text begins with that has other options, with which trees are no larger.
@@ -176,8 +174,7 @@ class dyspec_threshold {
     require_option("max_depth of a text", options.max_depth, 1, options_.max_depth);
     require_option("threshold of a text", options.threshold, options_.threshold, 1.0);
     require_option("fill of a text", options.fill ? 1 : 0, options_.fill ? 1 : 0, options_.fill ? 1 : 0);
-    const auto bytes = std::as_bytes(std::span(&options, 1));
-    return {bytes.begin(), bytes.end()};
+    return by_place_.bytes_of(options);
   }
 
   node_list begin(const text_batch&, cudaStream_t) {
@@ -234,7 +231,7 @@ class dyspec_threshold {
   device_array<double> reach_;         // [texts][nodes asked about][budget]
   device_array<token_id> tokens_;      // likewise
   device_array<float> log_probs_;
-  device_array<dyspec_threshold_options> by_place_;  // [texts]
+  detail::values_by_place<dyspec_threshold_options> by_place_;
 };
 
 }  // namespace espalier::cuda

@@ -21,7 +21,7 @@
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/grow_level.cuh"
 #include "espalier/cuda/tree_policy/growth/rule_step.cuh"
-#include "espalier/cuda/tree_policy/growth/set_value.cuh"
+#include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/fixed.hpp"
 
 namespace espalier::cuda {
@@ -50,7 +50,7 @@ class fixed {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit fixed(fixed_options options = {}) : options_(require_options(options)) {
+  explicit fixed(fixed_options options = {}) : options_(require_options(options)), rules_({options}) {
     require_option("budget on the device", options.budget, 2, detail::level_draws);
     for (std::int32_t depth = 0; depth < options.depth; ++depth)
       widest_ = width(depth) > widest_ ? width(depth) : widest_;
@@ -61,8 +61,7 @@ class fixed {
 
   void reserve(std::int32_t max_texts) {
     const auto texts = static_cast<std::size_t>(max_texts);
-    rules_ = device_array<detail::fixed_rule>(
-        std::span<const detail::fixed_rule>(std::vector<detail::fixed_rule>(texts, {options_})));
+    rules_.reserve(max_texts);
     asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
     tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.breadth));
     probabilities_ = device_array<float>(tokens_.size());
@@ -90,24 +89,21 @@ class fixed {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
   //! A text begins with the policy's own options.
-  void reset(std::int32_t place, cudaStream_t stream) const {
-    launch("set_value", detail::set_value<detail::fixed_rule>, {}, stream, rules_.data() + place, {options_});
-  }
+  void reset(std::int32_t place, cudaStream_t stream) const { rules_.reset(place, stream); }
 
-  std::size_t learnt_bytes() const { return sizeof(detail::fixed_rule); }
-  std::byte* learnt() const { return reinterpret_cast<std::byte*>(rules_.data()); }
+  std::size_t learnt_bytes() const { return rules_.value_bytes; }
+  std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = fixed_options;
   //! What a text begins with that has other options, with which trees are no larger.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const fixed_options& options) const {
-    const detail::fixed_rule rule{require_options(options)};
+    (void)require_options(options);
     require_option("budget of a text", options.budget, 2, options_.budget);
     require_option("depth of a text", options.depth, 1, options_.depth);
     require_option("breadth of a text", options.breadth, 1, options_.breadth);
-    const auto bytes = std::as_bytes(std::span(&rule, 1));
-    return {bytes.begin(), bytes.end()};
+    return rules_.bytes_of({options});
   }
 
  private:
@@ -126,9 +122,9 @@ class fixed {
   std::int32_t widest_ = 1;  // nodes asked about at once
   std::int32_t depth_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<detail::fixed_rule> rules_;  // [texts]
-  device_array<node_id> asked_;             // [texts][widest]
-  device_array<token_id> tokens_;           // [texts][nodes asked about][breadth]
+  detail::values_by_place<detail::fixed_rule> rules_;
+  device_array<node_id> asked_;    // [texts][widest]
+  device_array<token_id> tokens_;  // [texts][nodes asked about][breadth]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
 };

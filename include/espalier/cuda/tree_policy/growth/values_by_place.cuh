@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+
+namespace espalier::cuda::detail {
+
+// One thread.
+template <class ValueT>
+ESPALIER_KERNEL void set_value(ValueT* to, ValueT value) {
+  *to = value;
+}
+
+// What a policy keeps of each text, a value without addresses, in the memory of the device.
+template <class ValueT>
+class values_by_place {
+  static_assert(std::is_trivially_copyable_v<ValueT> && sizeof(ValueT) % 4 == 0, "see LearningPolicy");
+
+ public:
+  static constexpr std::size_t value_bytes = sizeof(ValueT);
+
+  // Texts begin with this.
+  explicit values_by_place(const ValueT& first) : first_(first) {}
+
+  void reserve(std::int32_t max_texts) {
+    const std::vector<ValueT> all(static_cast<std::size_t>(max_texts), first_);
+    values_ = device_array<ValueT>(std::span<const ValueT>(all));
+  }
+
+  // Another text begins in this place.
+  void reset(std::int32_t place, cudaStream_t stream) const {
+    launch("set_value", set_value<ValueT>, {}, stream, data() + place, first_);
+  }
+
+  // Shapes: [places]
+  ValueT* data() const { return values_.data(); }
+  std::byte* bytes() const { return reinterpret_cast<std::byte*>(data()); }
+
+  static std::vector<std::byte> bytes_of(const ValueT& value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    return {bytes.begin(), bytes.end()};
+  }
+
+ private:
+  ValueT first_;
+  device_array<ValueT> values_;
+};
+
+}  // namespace espalier::cuda::detail
