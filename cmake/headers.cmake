@@ -495,10 +495,12 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/growth/append_draws.cuh
   include/espalier/cuda/tree_policy/growth/append_in_order.cuh
   include/espalier/cuda/tree_policy/growth/append_run.cuh
+  include/espalier/cuda/tree_policy/growth/asked_levels.cuh
   include/espalier/cuda/tree_policy/growth/best_of_list.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh
   include/espalier/cuda/tree_policy/growth/grow_level.cuh
   include/espalier/cuda/tree_policy/growth/rebuild_tree.cuh
+  include/espalier/cuda/tree_policy/growth/rule_levels.cuh
   include/espalier/cuda/tree_policy/growth/rule_step.cuh
   include/espalier/cuda/tree_policy/growth/values_by_place.cuh
   include/espalier/cuda/tree_policy/iid_paths.cuh

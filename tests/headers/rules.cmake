@@ -241,7 +241,8 @@ set(tested_elsewhere
   "cuda/tree_policy/dyspec_greedy.cu: cuda/tree_policy/growth/draw_queue.cuh"
   "cuda/tree_policy/eagle2.cu: cuda/tree_policy/growth/append_in_order.cuh cuda/tree_policy/growth/best_of_list.cuh
     cuda/tree_policy/growth/rebuild_tree.cuh"
-  "cuda/tree_policy/fixed.cu: cuda/tree_policy/growth/rule_step.cuh cuda/tree_policy/growth/values_by_place.cuh"
+  "cuda/tree_policy/fixed.cu: cuda/tree_policy/growth/asked_levels.cuh cuda/tree_policy/growth/rule_levels.cuh
+    cuda/tree_policy/growth/rule_step.cuh cuda/tree_policy/growth/values_by_place.cuh"
   "cuda/tree_policy/growth/append_draws.cu: cuda/tree_policy/growth/grow_level.cuh"
   "gpu/linked_one.cu: cuda.cuh"
 )

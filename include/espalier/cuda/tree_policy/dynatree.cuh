@@ -5,22 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
-#include "espalier/core/token.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/sampling/top_children.cuh"
-#include "espalier/cuda/tree_policy/growth/grow_level.cuh"
-#include "espalier/cuda/tree_policy/growth/rule_step.cuh"
+#include "espalier/cuda/tree_policy/growth/rule_levels.cuh"
 #include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dynatree/dynatree_rule.hpp"
@@ -52,40 +47,26 @@ class dynatree {
   static constexpr regime sampling = regime::deterministic;
 
   explicit dynatree(dynatree_options options = {})
-      : options_(require_options(options)), rules_(dynatree_rule(options)) {
-    require_option("budget on the device", options.budget, 2, detail::level_draws);
-    for (std::int32_t depth = 0; depth <= options.max_depth; ++depth)
-      widest_ = width(depth) > widest_ ? width(depth) : widest_;
+      : options_(require_options(options)),
+        rules_(dynatree_rule(options)),
+        levels_({.n_levels = options.max_depth + 1,
+                 .root_breadth = 1,
+                 .breadth = options.max_breadth,
+                 .budget = options.budget}) {
     reserve(1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   void reserve(std::int32_t max_texts) {
-    const auto texts = static_cast<std::size_t>(max_texts);
     rules_.reserve(max_texts);
-    asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
-    tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.max_breadth));
-    probabilities_ = device_array<float>(tokens_.size());
-    log_probs_ = device_array<float>(tokens_.size());
+    levels_.reserve(max_texts);
   }
 
-  node_list begin(const text_batch&, cudaStream_t) {
-    depth_ = 0;
-    return wanted();
-  }
+  node_list begin(const text_batch&, cudaStream_t) { return levels_.begin(); }
 
   node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
-    const child_lists best{.tokens = tokens_.data(),
-                           .probabilities = probabilities_.data(),
-                           .log_probs = log_probs_.data(),
-                           .k = depth_ == 0 ? 1 : options_.max_breadth};
-    const node_list asked = wanted();
-    top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
-    ++depth_;
-    detail::launch_level(texts, detail::rule_step<dynatree_rule>{best, rules_.data(), asked.n}, asked,
-                         {asked_.data(), wanted().n, widest_}, stream);
-    return wanted();
+    return levels_.take(texts, rows, rules_.data(), stream);
   }
 
   void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
@@ -113,27 +94,9 @@ class dynatree {
   }
 
  private:
-  node_list wanted() const {
-    if (depth_ == 0) return {root_.data(), 1, 0};
-    return {asked_.data(), width(depth_), widest_};
-  }
-
-  // Nodes of this depth that may be asked about. The root has one child.
-  std::int32_t width(std::int32_t depth) const {
-    if (depth == 0) return 1;
-    if (depth > options_.max_depth) return 0;
-    return detail::level_width(depth, depth - 1, options_.max_breadth, options_.budget);
-  }
-
   dynatree_options options_;
-  std::int32_t widest_ = 1;  // nodes asked about at once
-  std::int32_t depth_ = 0;
-  device_array<node_id> root_{std::span(&root_node, 1)};
   detail::values_by_place<dynatree_rule> rules_;
-  device_array<node_id> asked_;    // [texts][widest]
-  device_array<token_id> tokens_;  // [texts][nodes asked about][max_breadth]
-  device_array<float> probabilities_;
-  device_array<float> log_probs_;
+  detail::rule_levels levels_;
 };
 
 }  // namespace espalier::cuda

@@ -5,22 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
-#include "espalier/core/token.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/cuda/core/device_array.cuh"
-#include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/sampling/top_children.cuh"
-#include "espalier/cuda/tree_policy/growth/grow_level.cuh"
-#include "espalier/cuda/tree_policy/growth/rule_step.cuh"
+#include "espalier/cuda/tree_policy/growth/rule_levels.cuh"
 #include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/fixed.hpp"
 
@@ -50,40 +44,27 @@ class fixed {
  public:
   static constexpr regime sampling = regime::deterministic;
 
-  explicit fixed(fixed_options options = {}) : options_(require_options(options)), rules_({options}) {
-    require_option("budget on the device", options.budget, 2, detail::level_draws);
-    for (std::int32_t depth = 0; depth < options.depth; ++depth)
-      widest_ = width(depth) > widest_ ? width(depth) : widest_;
+  explicit fixed(fixed_options options = {})
+      : options_(require_options(options)),
+        rules_({options}),
+        levels_({.n_levels = options.depth,
+                 .root_breadth = options.breadth,
+                 .breadth = options.breadth,
+                 .budget = options.budget}) {
     reserve(1);
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
 
   void reserve(std::int32_t max_texts) {
-    const auto texts = static_cast<std::size_t>(max_texts);
     rules_.reserve(max_texts);
-    asked_ = device_array<node_id>(texts * static_cast<std::size_t>(widest_));
-    tokens_ = device_array<token_id>(asked_.size() * static_cast<std::size_t>(options_.breadth));
-    probabilities_ = device_array<float>(tokens_.size());
-    log_probs_ = device_array<float>(tokens_.size());
+    levels_.reserve(max_texts);
   }
 
-  node_list begin(const text_batch&, cudaStream_t) {
-    depth_ = 0;
-    return wanted();
-  }
+  node_list begin(const text_batch&, cudaStream_t) { return levels_.begin(); }
 
   node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
-    const child_lists best{.tokens = tokens_.data(),
-                           .probabilities = probabilities_.data(),
-                           .log_probs = log_probs_.data(),
-                           .k = options_.breadth};
-    const node_list asked = wanted();
-    top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
-    ++depth_;
-    detail::launch_level(texts, detail::rule_step<detail::fixed_rule>{best, rules_.data(), asked.n}, asked,
-                         {asked_.data(), wanted().n, widest_}, stream);
-    return wanted();
+    return levels_.take(texts, rows, rules_.data(), stream);
   }
 
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
@@ -107,26 +88,9 @@ class fixed {
   }
 
  private:
-  node_list wanted() const {
-    if (depth_ == 0) return {root_.data(), 1, 0};
-    return {asked_.data(), width(depth_), widest_};
-  }
-
-  // Nodes of this depth that may be asked about.
-  std::int32_t width(std::int32_t depth) const {
-    if (depth >= options_.depth) return 0;
-    return detail::level_width(depth, depth, options_.breadth, options_.budget);
-  }
-
   fixed_options options_;
-  std::int32_t widest_ = 1;  // nodes asked about at once
-  std::int32_t depth_ = 0;
-  device_array<node_id> root_{std::span(&root_node, 1)};
   detail::values_by_place<detail::fixed_rule> rules_;
-  device_array<node_id> asked_;    // [texts][widest]
-  device_array<token_id> tokens_;  // [texts][nodes asked about][breadth]
-  device_array<float> probabilities_;
-  device_array<float> log_probs_;
+  detail::rule_levels levels_;
 };
 
 }  // namespace espalier::cuda

@@ -22,16 +22,6 @@ namespace espalier::cuda::detail {
 inline constexpr std::int32_t level_threads = 512;              // nodes that a level asks about at most
 inline constexpr std::int32_t level_draws = 2 * level_threads;  // draws from them at most
 
-// Nodes of this depth that such a tree may ask about, where those of `n_broad` levels above it have `breadth` children
-// at most, and of all others one. The levels above have one node at least, and each node asked about adds one.
-inline std::int32_t level_width(std::int32_t depth, std::int32_t n_broad, std::int32_t breadth, std::int32_t budget) {
-  const std::int32_t most = (budget - depth + 1) / 2;
-  std::int32_t n = 1;
-  for (std::int32_t i = 0; i < n_broad && n < most; ++i)
-    n *= breadth;
-  return n < most ? n : most;
-}
-
 struct level_memory {
   cub::BlockScan<std::int32_t, level_threads>::TempStorage scan;
   std::uint32_t place[level_draws];  // of each draw: the entry that it is from, and its number there in the lower half

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/tree_policy/growth/grow_level.cuh"
+
+namespace espalier::cuda::detail {
+
+// The nodes that trees are grown from level after level: the root, then those that grow_level lists, in the memory of
+// the device.
+class asked_levels {
+ public:
+  // Of each level, how many may be asked about; 1 of the first. The level before the first 0 is the last one.
+  explicit asked_levels(std::vector<std::int32_t> widths)
+      : widths_(std::move(widths)), widest_(*std::max_element(widths_.begin(), widths_.end())) {}
+
+  // Of one level at most.
+  std::int32_t widest() const { return widest_; }
+
+  void reserve(std::int32_t max_texts) {
+    asked_ = device_array<node_id>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(widest_));
+  }
+
+  node_list begin() {
+    level_ = 0;
+    return wanted();
+  }
+
+  // Enqueues what appends a step's draws from the nodes that are wanted now. Gives those that are wanted next.
+  template <class StepT>
+  node_list grow(const text_batch& texts, const StepT& step, cudaStream_t stream) {
+    const node_list asked = wanted();
+    ++level_;
+    launch_level(texts, step, asked, {asked_.data(), wanted().n, widest_}, stream);
+    return wanted();
+  }
+
+  bool at_root() const { return level_ == 0; }
+  node_list wanted() const {
+    if (at_root()) return {root_.data(), widths_[0], 0};
+    return {asked_.data(), level_ < widths_.size() ? widths_[level_] : 0, widest_};
+  }
+
+ private:
+  std::vector<std::int32_t> widths_;
+  std::int32_t widest_;
+  std::size_t level_ = 0;
+  device_array<node_id> root_{std::span(&root_node, 1)};
+  device_array<node_id> asked_;  // [texts][widest]
+};
+
+}  // namespace espalier::cuda::detail

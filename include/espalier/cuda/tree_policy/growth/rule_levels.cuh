@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "espalier/core/option.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/top_children.cuh"
+#include "espalier/cuda/tree_policy/growth/asked_levels.cuh"
+#include "espalier/cuda/tree_policy/growth/grow_level.cuh"
+#include "espalier/cuda/tree_policy/growth/rule_step.cuh"
+
+namespace espalier::cuda::detail {
+
+// The most that the rule of any text allows: launches are made for it.
+struct rule_limits {
+  std::int32_t n_levels;      // of nodes that have children
+  std::int32_t root_breadth;  // children of the root
+  std::int32_t breadth;       // children of any other node
+  std::int32_t budget;        // drafted tokens
+};
+
+// Trees that grow level after level by a rule of each text, see rule_step: whom to ask about, and lists of what is
+// found.
+//
+// Errors      option_error for a budget of more nodes than a block has room for
+class rule_levels {
+ public:
+  explicit rule_levels(const rule_limits& limits) : limits_(limits), levels_(widths(limits)) {
+    require_option("budget on the device", limits.budget, 2, level_draws);
+  }
+
+  void reserve(std::int32_t max_texts) {
+    levels_.reserve(max_texts);
+    tokens_ = device_array<token_id>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(levels_.widest()) *
+                                     static_cast<std::size_t>((std::max)(limits_.root_breadth, limits_.breadth)));
+    probabilities_ = device_array<float>(tokens_.size());
+    log_probs_ = device_array<float>(tokens_.size());
+  }
+
+  node_list begin() { return levels_.begin(); }
+
+  // As TreePolicy's. Shapes: rules [places]
+  template <class RuleT>
+  node_list take(const text_batch& texts, const text_rows& rows, const RuleT* rules, cudaStream_t stream) {
+    const node_list asked = levels_.wanted();
+    const child_lists best{.tokens = tokens_.data(),
+                           .probabilities = probabilities_.data(),
+                           .log_probs = log_probs_.data(),
+                           .k = levels_.at_root() ? limits_.root_breadth : limits_.breadth};
+    top_children(rows.rows.vocab).find(texts, rows, asked, best, stream);
+    return levels_.grow(texts, rule_step<RuleT>{best, rules, asked.n}, stream);
+  }
+
+ private:
+  // Nodes of each level that may be asked about. The levels above have one node at least, and each node asked about
+  // adds one.
+  static std::vector<std::int32_t> widths(const rule_limits& limits) {
+    std::vector<std::int32_t> all;
+    std::int32_t n = 1;  // where all nodes have all their children
+    for (std::int32_t depth = 0; depth < limits.n_levels; ++depth) {
+      const std::int32_t most = (limits.budget - depth + 1) / 2;
+      all.push_back((std::min)(n, most));
+      if (n < most) n *= depth == 0 ? limits.root_breadth : limits.breadth;
+    }
+    return all;
+  }
+
+  rule_limits limits_;
+  asked_levels levels_;
+  device_array<token_id> tokens_;  // [texts][nodes asked about][breadth]
+  device_array<float> probabilities_;
+  device_array<float> log_probs_;
+};
+
+}  // namespace espalier::cuda::detail
