@@ -498,6 +498,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/growth/asked_levels.cuh
   include/espalier/cuda/tree_policy/growth/best_of_list.cuh
   include/espalier/cuda/tree_policy/growth/draw_queue.cuh
+  include/espalier/cuda/tree_policy/growth/drawn_children.cuh
   include/espalier/cuda/tree_policy/growth/grow_level.cuh
   include/espalier/cuda/tree_policy/growth/rebuild_tree.cuh
   include/espalier/cuda/tree_policy/growth/rule_levels.cuh

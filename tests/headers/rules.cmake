@@ -244,6 +244,7 @@ set(tested_elsewhere
   "cuda/tree_policy/fixed.cu: cuda/tree_policy/growth/asked_levels.cuh cuda/tree_policy/growth/rule_levels.cuh
     cuda/tree_policy/growth/rule_step.cuh cuda/tree_policy/growth/values_by_place.cuh"
   "cuda/tree_policy/growth/append_draws.cu: cuda/tree_policy/growth/grow_level.cuh"
+  "cuda/tree_policy/sequoia.cu: cuda/tree_policy/growth/drawn_children.cuh"
   "gpu/linked_one.cu: cuda.cuh"
 )
 

@@ -41,7 +41,7 @@ struct counted_step {
 
   __device__ std::int32_t budget() const { return most; }
   __device__ std::int32_t n_draws(std::int32_t entry, node_id) const { return counts[entry]; }
-  __device__ bool expands(const tree_writer&, node_id node, std::ptrdiff_t) const { return node % 3 != 0; }
+  __device__ bool enter(const tree_writer&, node_id node, std::ptrdiff_t) const { return node % 3 != 0; }
   __device__ void ask(node_id node, std::ptrdiff_t at) const { children.probabilities[at] = static_cast<float>(node); }
 };
 

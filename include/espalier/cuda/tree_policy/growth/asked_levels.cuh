@@ -22,6 +22,7 @@ namespace espalier::cuda::detail {
 // the device.
 class asked_levels {
  public:
+  asked_levels() = default;
   // Of each level, how many may be asked about; 1 of the first. The level before the first 0 is the last one.
   explicit asked_levels(std::vector<std::int32_t> widths)
       : widths_(std::move(widths)), widest_(*std::max_element(widths_.begin(), widths_.end())) {}
@@ -55,7 +56,7 @@ class asked_levels {
 
  private:
   std::vector<std::int32_t> widths_;
-  std::int32_t widest_;
+  std::int32_t widest_ = 0;
   std::size_t level_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
   device_array<node_id> asked_;  // [texts][widest]

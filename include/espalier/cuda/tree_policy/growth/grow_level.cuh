@@ -42,7 +42,7 @@ struct next_level {
 //   children                  child_lists of the nodes of the list
 //   budget()                  draws of the tree at most
 //   n_draws(entry, u)         how many of its list node u gets
-//   expands(tree, node, at)   whether a new node, entry `at` of the lists, may be asked about
+//   enter(tree, node, at)     a new node, entry `at` of the lists, is in the tree; gives whether it may be asked about
 //   ask(node, at)             it is
 template <class StepT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
@@ -87,7 +87,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
   const std::int32_t n_words = (added + 31) / 32;
   for (std::int32_t word = warp; word < n_words; word += level_threads / 32) {
     const std::int32_t i = word * 32 + lane;
-    const unsigned kept = __ballot_sync(all_lanes, i < added && step.expands(tree, size.n_nodes + i, place(i)));
+    const unsigned kept = __ballot_sync(all_lanes, i < added && step.enter(tree, size.n_nodes + i, place(i)));
     if (lane == 0) memory.kept[word] = kept;
   }
   __syncthreads();

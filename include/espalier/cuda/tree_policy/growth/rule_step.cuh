@@ -46,7 +46,7 @@ struct rule_step {
     return n;
   }
   __device__ std::int32_t budget() const { return rule->budget(); }
-  __device__ bool expands(const tree_writer& tree, node_id node, std::ptrdiff_t) const {
+  __device__ bool enter(const tree_writer& tree, node_id node, std::ptrdiff_t) const {
     return rule->expands(tree.depth[node], tree.path_log_prob[node]);
   }
   __device__ void ask(node_id, std::ptrdiff_t) const {}
