@@ -267,10 +267,10 @@ TEST_CASE("A round has as many rows as pay") {
   const auto beside = [&](std::int32_t n_texts) {
     cost_model with_context = costs(0.01);
     with_context.draft_pass = cost_curve::of_grid({1, 2}, {0, 10}, {0.01, 0.21, 0.01, 0.21});
-    device::detail::round_size size(with_context, 20, 1 << 20);
-    size.draft_as(asked);
-    size.observe(4, outcomes);
-    return size.choose(8, n_texts, 10, 0);
+    device::detail::round_size shared(with_context, 20, 1 << 20);
+    shared.draft_as(asked);
+    shared.observe(4, outcomes);
+    return shared.choose(8, n_texts, 10, 0);
   };
   CHECK(beside(1) == 16);
   CHECK(beside(8) == 8);

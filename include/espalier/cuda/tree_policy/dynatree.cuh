@@ -38,7 +38,7 @@ ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, R
 //!
 //! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about (max_breadth
 //!             to the power of its depth, half of the budget at most), padding included; a launch that reads the rows
-//!             that are there; a launch of one block. No allocation after construction, no synchronisation
+//!             that are there; a launch of one block. No allocation after reserve, no synchronisation
 //! Law         that of espalier::dynatree
 //! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
 //! Source      as espalier::dynatree

@@ -31,7 +31,7 @@ namespace espalier::cuda {
 //!             to all of the budget; the others are padding, which a captured graph runs all the same: a pass of the
 //!             draft that nobody needs costs what any pass does. Where that matters, dyspec_threshold has one pass a
 //!             level. A draw is one or two passes over a row by a cluster, and a look at all nodes for the next. No
-//!             allocation after construction, no synchronisation
+//!             allocation after reserve, no synchronisation
 //! Law         that of espalier::dyspec_greedy
 //! Errors      option_error for options out of range
 //! Source      as espalier::dyspec_greedy. A queue with a place for each node serves as its heap: the same order

@@ -99,7 +99,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 //! Complexity  for each of max_depth levels: a draft pass with as many rows as the level may ask about (1 / threshold,
 //!             half of the budget at most), padding included; a launch in which a cluster draws from each row; a launch
 //!             of one block. Filling is one launch more, in which one cluster makes draw after draw. No allocation
-//!             after construction, no synchronisation
+//!             after reserve, no synchronisation
 //! Law         that of espalier::dyspec_threshold
 //! Errors      option_error for options out of range
 //! Source      as espalier::dyspec_threshold

@@ -37,7 +37,7 @@ struct fixed_rule {
 //!
 //! Complexity  for each of D levels: a draft pass with as many rows as the level may ask about (B to the power of its
 //!             depth, half of the budget at most), padding included; a launch that reads the rows that are there; a
-//!             launch of one block. No allocation after construction, no synchronisation
+//!             launch of one block. No allocation after reserve, no synchronisation
 //! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
 //! Source      as espalier::fixed
 class fixed {
