@@ -26,7 +26,7 @@ namespace espalier {
 //!             batch-invariant. A draft that fails beside the target has not been; what fails for good fails in its own
 //!             round
 //! Pre         draft and target share no model object, store or team of threads; the drafter is asked by this decoder
-//!             alone
+//!             alone. The C++ library has threads
 template <StepDrafter DrafterT>
 class ahead : public DrafterT {
  public:

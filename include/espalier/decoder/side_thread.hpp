@@ -4,6 +4,10 @@
 #include <atomic>
 #include <thread>
 
+#if !defined(__cpp_lib_atomic_wait)
+#error "ahead.hpp needs threads, and this C++ library has none"
+#endif
+
 namespace espalier::detail {
 
 // A thread that runs one task at a time, beside the one that gives it.
