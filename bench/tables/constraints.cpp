@@ -124,8 +124,7 @@ bool satisfies(const json& value, const json& schema) {
   return type == value.type_name();
 }
 
-// Tells the seconds that are spent in masks. Prescribes runs, or keeps that to itself.
-template <bool Prescribes>
+// Tells the seconds that are spent in masks.
 class timed_constraint {
  public:
   timed_constraint(espalier::token_automaton schema, double* seconds)
@@ -140,14 +139,21 @@ class timed_constraint {
     *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   bool allows(std::span<const token_id> path, token_id token) { return constrained_.allows(path, token); }
-  std::optional<token_id> only(std::span<const token_id> path) requires Prescribes { return constrained_.only(path); }
-  std::optional<token_id> prescribed(std::span<const token_id> path) requires Prescribes {
-    return constrained_.prescribed(path);
-  }
+
+ protected:
+  espalier::constrained<espalier::token_automaton> constrained_;
 
  private:
-  espalier::constrained<espalier::token_automaton> constrained_;
   double* seconds_;
+};
+
+// And prescribes runs.
+class prescribing_constraint : public timed_constraint {
+ public:
+  using timed_constraint::timed_constraint;
+
+  std::optional<token_id> only(std::span<const token_id> path) { return constrained_.only(path); }
+  std::optional<token_id> prescribed(std::span<const token_id> path) { return constrained_.prescribed(path); }
 };
 
 struct tally {
@@ -162,11 +168,11 @@ struct tally {
   }
 };
 
-template <bool Prescribes = true, class DrafterT, class PolicyT>
+template <class ConstraintT = prescribing_constraint, class DrafterT, class PolicyT>
 std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, PolicyT policy, const arguments& a,
                             const espalier::token_automaton& schema, const std::vector<token_id>& prompt, tally& t) {
   double in_masks = 0;
-  timed_constraint<Prescribes> process(schema, &in_masks);
+  ConstraintT process(schema, &in_masks);
   espalier::recurrent_kv& kv = models.target_cache(espalier::commit_mode::compact);
   auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target, {}, process);
   decode.begin(prompt, {.max_tokens = a.tokens, .tokens = models.text.ends_of_text()});
@@ -199,7 +205,7 @@ int run(const arguments& a) {
     // Each with an automaton of its own, which has no mask yet.
     const auto expected = write(models, espalier::no_drafter(), espalier::plain(), a, automaton(), prompt, plainly);
     const espalier::chain runs({.length = 6});
-    const auto copied = write<false>(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, found);
+    const auto copied = write<timed_constraint>(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, found);
     const auto led = write(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, prescribed);
     espalier::autoregressive drafter(models.draft_model(), models.draft_cache(espalier::commit_mode::compact));
     const auto text = write(models, drafter, espalier::dynatree(), a, automaton(), prompt, speculating);
