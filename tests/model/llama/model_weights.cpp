@@ -38,6 +38,24 @@ float half_value(std::uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
+// A file that counts what is read of it.
+class counted_source : public tensor_source {
+ public:
+  explicit counted_source(tensor_source& file) : file_(file) {}
+
+  std::size_t bytes = 0;
+
+  const std::string& where() const override { return file_.where(); }
+  const tensor_entry* find(const std::string& name) const override { return file_.find(name); }
+  void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) override {
+    bytes += n;
+    file_.read(entry, first, to, n);
+  }
+
+ private:
+  tensor_source& file_;
+};
+
 }  // namespace
 
 TEST_CASE("every half-precision number widens exactly") {
@@ -84,6 +102,32 @@ TEST_CASE("a matrix larger than the buffer is read whole") {
     row.decode(&found[found.size() - 1000]);
   });
   CHECK(found == values);
+}
+
+TEST_CASE("of a matrix the wanted part is read, and whole pages of the rest are not") {
+  for (const int columns : {600, 3000}) {
+    model_writer::file_text file;
+    std::vector<float> values(static_cast<std::size_t>(20 * columns)), expected;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i);
+    file.add("w", {20, static_cast<std::uint64_t>(columns)}, values);
+    for (const int row : {0, 1, 2, 7, 19})
+      expected.insert(expected.end(), values.begin() + row * columns + 96, values.begin() + row * columns + 512);
+    auto opened = model_writer::open(file.text());
+    counted_source counted(opened);
+    std::vector<float> found;
+    const auto visit = [&](int, const weight_row& row) {
+      REQUIRE(row.n == 416);
+      found.resize(found.size() + 416);
+      row.decode(&found[found.size() - 416]);
+    };
+    const auto wanted = [](int row) { return row < 3 || row == 7 || row == 19; };
+    detail::tensor_reader(counted).matrix("w", 20, columns, visit, wanted, [](weight_type) {
+      return detail::column_range{96, 512};
+    });
+    CHECK(found == expected);
+    CHECK(counted.bytes == sizeof(float) * 5 * (columns == 600 ? 600 : 416));
+  }
 }
 
 TEST_CASE("a matrix without rows, or without columns, is read as that") {

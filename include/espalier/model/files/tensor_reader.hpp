@@ -16,22 +16,27 @@
 
 namespace espalier::detail {
 
+// Columns begin to end - 1 of a matrix.
+struct column_range {
+  int begin = 0, end = 0;
+
+  int size() const { return end - begin; }
+};
+
 // Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. Where it
 // only checks, it reads nothing and calls nobody, but finds the same faults.
 class tensor_reader {
-  struct every_row {
-    bool operator()(int) const { return true; }
-  };
-
  public:
   // `maker` is what fixes the shapes, in messages.
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, weight_row) for each row in order that is wanted(row), reads no other, and gives the type that all
-  // of them have. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
-  template <class VisitT, class WantedT = every_row>
-  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted = {}) {
+  // Calls visit(row, weight_row) for each row in order that is wanted(row), with the columns part(type), whole blocks
+  // of the type, and gives the type that all rows have. No other row is read, and no other columns where they are a
+  // page of the file or more. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
+  template <class VisitT, class WantedT, class PartT>
+  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
+                     const PartT& part) {
     const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
     const weight_type type = *type_of(entry);
     const bool scaled = type == weight_type::i8_rows;
@@ -40,13 +45,17 @@ class tensor_reader {
     scales_.resize(scaled ? static_cast<std::size_t>(rows) : 0);
     if (scaled) vector(name + "_scale", rows, scales_.data());
     each_row(
-        entry, type, rows, columns,
+        entry, type, rows, columns, part(type),
         [&](int row, weight_row weights) {
           if (scaled) weights.scale = scales_[static_cast<std::size_t>(row)];
           visit(row, static_cast<const weight_row&>(weights));
         },
         wanted);
     return type;
+  }
+  template <class VisitT>
+  weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
+    return matrix(name, rows, columns, visit, every_row, [&](weight_type) { return column_range{0, columns}; });
   }
 
   // Calls visit(values [n]).
@@ -65,11 +74,12 @@ class tensor_reader {
     for (const std::uint64_t extent : shape)
       count *= extent;
     const int n = static_cast<int>(count);
-    each_row(entry, type, 1, n, [&](int, const weight_row& row) {
+    const auto decode = [&](int, const weight_row& row) {
       values_.resize(static_cast<std::size_t>(n));
       row.decode(values_.data());
       visit(static_cast<const float*>(values_.data()));
-    });
+    };
+    each_row(entry, type, 1, n, {0, n}, decode, every_row);
   }
 
   void vector(const std::string& name, int n, float* to) {
@@ -77,6 +87,8 @@ class tensor_reader {
   }
 
  private:
+  static constexpr auto every_row = [](int) { return true; };
+
   const tensor_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) const {
     const tensor_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
@@ -107,22 +119,26 @@ class tensor_reader {
     return text + "]";
   }
 
-  template <class VisitT, class WantedT = every_row>
-  void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, VisitT&& visit,
-                const WantedT& wanted = {}) {
-    constexpr std::size_t buffer_bytes = 1U << 17;
-    const std::size_t bytes = row_bytes(type, columns);
+  template <class VisitT, class WantedT>
+  void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, column_range part, VisitT&& visit,
+                const WantedT& wanted) {
+    constexpr std::size_t buffer_bytes = 1U << 17, page = 1U << 12;
+    const std::size_t row_size = row_bytes(type, columns), part_size = row_bytes(type, part.size());
+    const std::size_t before = row_bytes(type, part.begin);
+    const bool only_part = row_size - part_size >= page;
+    const std::size_t bytes = only_part ? part_size : row_size;
     const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / std::max<std::size_t>(1, bytes)));
     for (int first = 0, many = 0; first < rows; first += (std::max)(many, 1)) {
       many = 0;
-      while (many < at_once && first + many < rows && wanted(first + many))
+      while (many < (only_part ? 1 : at_once) && first + many < rows && wanted(first + many))
         ++many;
       if (many == 0) continue;
       bytes_.resize(static_cast<std::size_t>(many) * bytes);
-      file_.read(entry, static_cast<std::uint64_t>(first) * bytes, bytes_.data(), bytes_.size());
+      const std::uint64_t from = static_cast<std::uint64_t>(first) * row_size + (only_part ? before : 0);
+      file_.read(entry, from, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {
-        visit(first + i,
-              weight_row{type, std::span(bytes_).subspan(static_cast<std::size_t>(i) * bytes, bytes), columns});
+        const std::size_t at = static_cast<std::size_t>(i) * bytes + (only_part ? 0 : before);
+        visit(first + i, weight_row{type, std::span(bytes_).subspan(at, part_size), part.size()});
       }
     }
   }

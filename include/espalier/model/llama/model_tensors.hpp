@@ -133,6 +133,7 @@ float* bias_at(WeightsT& weights, part_place place) {
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
 //   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending runs
 //   wants(place, row)                      optional: whether row `row` of a matrix is to be read
+//   inputs(place, type)                    optional: which columns of its rows set_row gets, whole blocks of the type
 //   set_vector(place, values, n)           the scale of a norm, or what a recurrent layer has beside matrices
 //   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
 // Whatever the file does, the two rows that turn together are head_dim / 2 apart, and scales of norms are whole.
@@ -256,9 +257,13 @@ class model_tensors {
       if constexpr (requires { weights_.wants(place, row); }) return weights_.wants(place, first + order(row));
       return true;
     };
+    const auto part = [&](weight_type type) {
+      if constexpr (requires { weights_.inputs(place, type); }) return weights_.inputs(place, type);
+      return column_range{0, columns};
+    };
     const weight_type type = tensors_.matrix(
         name + ".weight", rows, columns,
-        [&](int row, const weight_row& weights) { weights_.set_row(place, first + order(row), weights); }, wanted);
+        [&](int row, const weight_row& weights) { weights_.set_row(place, first + order(row), weights); }, wanted, part);
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+
+#include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/files/weight_type.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
@@ -24,6 +28,14 @@ class rank_rows {
   int inputs_in_file(part_place place) const {
     if (place.part == model_part::down) return config_.intermediate_size;
     return place.part == model_part::attention_out ? config_.query_size() : config_.hidden_size;
+  }
+  // The inputs that are read of a row of a cut matrix: whole blocks, of 32 at least, since rows are rounded by such.
+  column_range inputs_to_read(part_place place, weight_type type) const {
+    const int all = inputs_in_file(place), block = (std::max)(32, block_weights(type));
+    if (!is_cut(place)) return {0, all};
+    const rank_part::range own = inputs_of(place);
+    if (own.size() == 0) return {};
+    return {own.begin / block * block, (std::min)(all, (own.end + block - 1) / block * block)};
   }
 
   // Where the rank has an output of a matrix, or its bias; -1 where it has not.

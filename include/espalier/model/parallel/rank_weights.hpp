@@ -27,8 +27,9 @@ namespace espalier {
 //! A rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs of its part, or,
 //! with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
 //!
-//! Complexity  load reads the rank's rows of each matrix and no others; of a matrix that is divided by inputs it reads
-//!             all rows and keeps a part. A part of a quantised row that does not end with a block is held as floats
+//! Complexity  load reads the rank's rows of each matrix and no others; of a matrix that is divided by inputs, of each
+//!             row the blocks of the rank's inputs, or all where the others are less than a page of the file. A part of
+//!             a quantised row that does not end with a block is held as floats
 //! Errors      as model_weights
 class rank_weights {
   static_assert(rank_part::granule % weight_matrix::granule == 0, "a rank's outputs are whole granules of a matrix");
@@ -50,13 +51,13 @@ class rank_weights {
     weights.own.block = detail::float_block(weights.own.block.used(), true);
     weights.place(config, part);
     detail::model_tensors(config, file, to, false).read();
-    weights.rows_read_ = to.rows_read;
+    weights.weights_taken_ = to.weights_taken;
     return weights;
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Rows of matrices that load took from the file.
-  std::int64_t rows_read() const { return rows_read_; }
+  //! Weights of matrices that load took from the file.
+  std::int64_t weights_taken() const { return weights_taken_; }
 
  private:
   void shape(const model_config& c, const rank_part& part, rank_split split) {
@@ -111,9 +112,12 @@ class rank_weights {
     weight_storage storage;
     rounded_row round;
     std::vector<float> values;
-    std::int64_t rows_read;
+    std::int64_t weights_taken;
 
     bool wants(detail::part_place place, int row) const { return rows.own_row(place, row) >= 0; }
+    detail::column_range inputs(detail::part_place place, weight_type type) const {
+      return rows.inputs_to_read(place, type);
+    }
 
     template <class UseT>
     void at(detail::part_place place, UseT&& use) {
@@ -140,25 +144,23 @@ class rank_weights {
       });
     }
     void set_row(detail::part_place place, int row, const weight_row& values_in_file) {
-      ++rows_read;
-      const weight_type type = held_type(values_in_file.type, values_in_file.n, storage);
-      const weight_row whole = type == values_in_file.type ? values_in_file : round(values_in_file, type);
-      const int own = rows.own_row(place, row);
-      at(place, [&](auto& to) { to.set_row(own, rows.is_cut(place) ? cut(place, whole) : whole); });
+      weights_taken += values_in_file.n;
+      const weight_type type = held_type(values_in_file.type, rows.inputs_in_file(place), storage);
+      const weight_row read = type == values_in_file.type ? values_in_file : round(values_in_file, type);
+      const int own = rows.own_row(place, row), first = inputs(place, values_in_file.type).begin;
+      at(place, [&](auto& to) { to.set_row(own, rows.is_cut(place) ? cut(place, read, first) : read); });
     }
-    weight_row cut(detail::part_place place, const weight_row& whole) {
-      const rank_part::range inputs = rows.inputs_of(place);
-      if (type_of(place, whole.type) == whole.type) {
-        const std::size_t first = row_bytes(whole.type, inputs.begin);
-        return {whole.type, whole.bytes.subspan(first, row_bytes(whole.type, inputs.end) - first), inputs.size(),
-                whole.scale};
+    // The rank's inputs of a row that begins with input `first`.
+    weight_row cut(detail::part_place place, const weight_row& row, int first) {
+      const rank_part::range own = rows.inputs_of(place);
+      if (own.size() == 0) return {type_of(place, row.type), {}, 0, row.scale};
+      if (type_of(place, row.type) == row.type) {
+        const std::size_t begin = row_bytes(row.type, own.begin - first), end = row_bytes(row.type, own.end - first);
+        return {row.type, row.bytes.subspan(begin, end - begin), own.size(), row.scale};
       }
-      values.resize(static_cast<std::size_t>(whole.n));
-      whole.decode(values.data());
-      const auto part_of = std::as_bytes(std::span(values))
-                               .subspan(static_cast<std::size_t>(inputs.begin) * sizeof(float),
-                                        static_cast<std::size_t>(inputs.size()) * sizeof(float));
-      return {weight_type::f32, part_of, inputs.size()};
+      values.resize(static_cast<std::size_t>(row.n));
+      row.decode(values.data());
+      return weight_row::of(values.data() + (own.begin - first), own.size());
     }
     void set_vector(detail::part_place place, const float* from, int n) {
       std::copy_n(from, n, detail::scale_at(weights, place));
@@ -177,7 +179,7 @@ class rank_weights {
     }
   };
 
-  std::int64_t rows_read_ = 0;
+  std::int64_t weights_taken_ = 0;
 };
 
 }  // namespace espalier

@@ -40,13 +40,13 @@ class rank_weights {
     weights.own = model_weights<NumberT>::of_shape(config, widths(config, part, split));
     espalier::detail::model_tensors(config, file, to, false).read();
     to.upload.flush();
-    weights.rows_read_ = to.rows_read;
+    weights.weights_taken_ = to.weights_taken;
     return weights;
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Rows of matrices that load took from the file.
-  std::int64_t rows_read() const { return rows_read_; }
+  //! Weights of matrices that load took from the file.
+  std::int64_t weights_taken() const { return weights_taken_; }
 
  private:
   static detail::weight_widths widths(const model_config& c, const rank_part& part, rank_split split) {
@@ -66,19 +66,22 @@ class rank_weights {
     espalier::detail::rank_rows rows;
     detail::row_upload<NumberT> upload;
     std::vector<float> floats;
-    std::int64_t rows_read;
+    std::int64_t weights_taken;
 
     bool wants(espalier::detail::part_place place, int row) const { return rows.own_row(place, row) >= 0; }
+    espalier::detail::column_range inputs(espalier::detail::part_place place, weight_type type) const {
+      return rows.inputs_to_read(place, type);
+    }
     void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
     void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
-      ++rows_read;
+      weights_taken += values.n;
       const linear_type& part = espalier::detail::linear_at(weights, place);
       NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
-      floats.resize(static_cast<std::size_t>(rows.inputs_in_file(place)));
+      floats.resize(static_cast<std::size_t>(values.n));
       values.decode(floats.data());
-      const auto inputs = static_cast<std::size_t>(part.inputs);
-      const int first = rows.is_cut(place) ? rows.inputs_of(place).begin : 0;
-      upload.add(matrix + static_cast<std::size_t>(rows.own_row(place, row)) * inputs, floats.data() + first, inputs);
+      const auto n = static_cast<std::size_t>(part.inputs);
+      const int first = rows.is_cut(place) && n > 0 ? rows.inputs_of(place).begin - inputs(place, values.type).begin : 0;
+      upload.add(matrix + static_cast<std::size_t>(rows.own_row(place, row)) * n, floats.data() + first, n);
     }
     void set_vector(espalier::detail::part_place place, const float* values, int n) {
       detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
@@ -100,7 +103,7 @@ class rank_weights {
     }
   };
 
-  std::int64_t rows_read_ = 0;
+  std::int64_t weights_taken_ = 0;
 };
 
 }  // namespace espalier::cuda
