@@ -263,7 +263,8 @@ class model_tensors {
     };
     const weight_type type = tensors_.matrix(
         name + ".weight", rows, columns,
-        [&](int row, const weight_row& weights) { weights_.set_row(place, first + order(row), weights); }, wanted, part);
+        [&](int row, const weight_row& weights) { weights_.set_row(place, first + order(row), weights); }, wanted,
+        part);
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 

@@ -80,7 +80,8 @@ class rank_weights {
       floats.resize(static_cast<std::size_t>(values.n));
       values.decode(floats.data());
       const auto n = static_cast<std::size_t>(part.inputs);
-      const int first = rows.is_cut(place) && n > 0 ? rows.inputs_of(place).begin - inputs(place, values.type).begin : 0;
+      const int first =
+          rows.is_cut(place) && n > 0 ? rows.inputs_of(place).begin - inputs(place, values.type).begin : 0;
       upload.add(matrix + static_cast<std::size_t>(rows.own_row(place, row)) * n, floats.data() + first, n);
     }
     void set_vector(espalier::detail::part_place place, const float* values, int n) {
