@@ -32,8 +32,8 @@ class tensor_reader {
       : file_(file), only_check_(only_check), maker_(maker) {}
 
   // Calls visit(row, weight_row) for each row in order that is wanted(row), with the columns part(type), whole blocks
-  // of the type, and gives the type that all rows have. No other row is read, and no other columns where they are a
-  // page of the file or more. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
+  // of the type, and gives the type that all rows have. No other row is read, and no other columns where they are
+  // 16 KiB of a row or more. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
   template <class VisitT, class WantedT, class PartT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
                      const PartT& part) {
@@ -122,10 +122,11 @@ class tensor_reader {
   template <class VisitT, class WantedT>
   void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, column_range part, VisitT&& visit,
                 const WantedT& wanted) {
-    constexpr std::size_t buffer_bytes = 1U << 17, page = 1U << 12;
+    // A call for each row fills the stream's buffer of 8 KiB, so less is not worth leaving out.
+    constexpr std::size_t buffer_bytes = 1U << 17, least_gap = 1U << 14;
     const std::size_t row_size = row_bytes(type, columns), part_size = row_bytes(type, part.size());
     const std::size_t before = row_bytes(type, part.begin);
-    const bool only_part = row_size - part_size >= page;
+    const bool only_part = row_size - part_size >= least_gap;
     const std::size_t bytes = only_part ? part_size : row_size;
     const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / std::max<std::size_t>(1, bytes)));
     for (int first = 0, many = 0; first < rows; first += (std::max)(many, 1)) {

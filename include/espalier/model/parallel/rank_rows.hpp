@@ -29,7 +29,8 @@ class rank_rows {
     if (place.part == model_part::down) return config_.intermediate_size;
     return place.part == model_part::attention_out ? config_.query_size() : config_.hidden_size;
   }
-  // The inputs that are read of a row of a cut matrix: whole blocks, of 32 at least, since rows are rounded by such.
+  // The inputs that a loader gets of a row: all, or of a cut matrix the rank's, widened to whole blocks, of 32 at
+  // least, since rows are rounded by such.
   column_range inputs_to_read(part_place place, weight_type type) const {
     const int all = inputs_in_file(place), block = (std::max)(32, block_weights(type));
     if (!is_cut(place)) return {0, all};

@@ -27,9 +27,9 @@ namespace espalier {
 //! A rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs of its part, or,
 //! with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
 //!
-//! Complexity  load reads the rank's rows of each matrix and no others; of a matrix that is divided by inputs, of each
-//!             row the blocks of the rank's inputs, or all where the others are less than a page of the file. A part of
-//!             a quantised row that does not end with a block is held as floats
+//! Complexity  load reads of each matrix the rank's rows alone; of a matrix that is divided by inputs, of every row the
+//!             blocks, of 32 inputs at least, that hold the rank's, or the whole row where that leaves out less than 16
+//!             KiB. A part that does not begin and end with a block of the type it would be held in is held as floats
 //! Errors      as model_weights
 class rank_weights {
   static_assert(rank_part::granule % weight_matrix::granule == 0, "a rank's outputs are whole granules of a matrix");
@@ -56,7 +56,7 @@ class rank_weights {
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Weights of matrices that load took from the file.
+  //! Weights of matrices that load took from the file; those of a block that ranks share are counted by each.
   std::int64_t weights_taken() const { return weights_taken_; }
 
  private:

@@ -45,7 +45,7 @@ class rank_weights {
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Weights of matrices that load took from the file.
+  //! Weights of matrices that load took from the file; those of a block that ranks share are counted by each.
   std::int64_t weights_taken() const { return weights_taken_; }
 
  private:
