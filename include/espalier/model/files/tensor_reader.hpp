@@ -126,17 +126,17 @@ class tensor_reader {
     constexpr std::size_t buffer_bytes = 1U << 17, least_gap = 1U << 14;
     const std::size_t row_size = row_bytes(type, columns), part_size = row_bytes(type, part.size());
     const std::size_t before = row_bytes(type, part.begin);
-    const bool only_part = row_size - part_size >= least_gap;
+    const bool only_part = part_size == 0 || row_size - part_size >= least_gap;
     const std::size_t bytes = only_part ? part_size : row_size;
-    const int at_once = static_cast<int>(std::max<std::size_t>(1, buffer_bytes / std::max<std::size_t>(1, bytes)));
+    const int at_once = only_part ? 1 : static_cast<int>(std::max<std::size_t>(1, buffer_bytes / bytes));
     for (int first = 0, many = 0; first < rows; first += (std::max)(many, 1)) {
       many = 0;
-      while (many < (only_part ? 1 : at_once) && first + many < rows && wanted(first + many))
+      while (many < at_once && first + many < rows && wanted(first + many))
         ++many;
       if (many == 0) continue;
       bytes_.resize(static_cast<std::size_t>(many) * bytes);
       const std::uint64_t from = static_cast<std::uint64_t>(first) * row_size + (only_part ? before : 0);
-      file_.read(entry, from, bytes_.data(), bytes_.size());
+      if (bytes > 0) file_.read(entry, from, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {
         const std::size_t at = static_cast<std::size_t>(i) * bytes + (only_part ? 0 : before);
         visit(first + i, weight_row{type, std::span(bytes_).subspan(at, part_size), part.size()});
