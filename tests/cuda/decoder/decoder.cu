@@ -89,7 +89,7 @@ TEST_CASE("Host and device write the same text over padded vocabularies and gram
     INFO(policy.name << " with " << verifier.name);
     setting s;
     s.vocab = 45;
-    s.stop.max_tokens = 25;
+    s.stop.max_tokens = 15;
     s.options.text.seed = static_cast<std::uint64_t>(pairs++);
     s.target_law.n_tokens = 37;
     s.target_law.is_masked = true;

@@ -28,7 +28,7 @@ struct setting {
   std::int32_t context = 150;
   std::int32_t draft_context = 150;
   std::vector<token_id> prompt{3, 1, 4, 1, 5};
-  stop_conditions stop{.max_tokens = 50};
+  stop_conditions stop{.max_tokens = 24};
   decoder_options options{.text = {.seed = 0}};
   sampling_options draft{.temperature = 1};
   text_model target_law = target_model;
