@@ -206,12 +206,10 @@ class scheduler {
   }
   std::size_t draw(std::size_t n) { return static_cast<std::size_t>((next() >> 32) * n >> 32); }
 
-  // Those who come next are drawn two switches before, so that their stacks are in the cache by then.
+  // Who comes next is drawn a switch before: by then its stack is in the cache. Pre: there is one.
   thread& take() {
-    thread* t = next_;
-    next_ = draw_thread();
-    if (t == nullptr) t = std::exchange(next_, draw_thread());
-    return *t;
+    if (next_ == nullptr) next_ = draw_thread();
+    return *std::exchange(next_, draw_thread());
   }
 
   thread* draw_thread() {
