@@ -150,7 +150,7 @@ class Scene:
         os.makedirs(os.path.join(self.folder, "bin"))
         own = os.path.join(self.folder, "bin", "stand_in")
         with open(own, "w") as file:
-            file.write(f"#!{sys.executable}\n{STAND_IN}")
+            file.write(f"#!{sys.executable} -IS\n{STAND_IN}")  # starts in half the time
         os.chmod(own, os.stat(own).st_mode | stat.S_IXUSR)
         for name in ("nvidia-smi", "nvcc", "cmake", "ctest", "compute-sanitizer"):
             os.symlink(own, os.path.join(self.folder, "bin", name))
