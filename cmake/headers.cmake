@@ -156,6 +156,7 @@ set(espalier_core_headers
   include/espalier/verifier/greedy.hpp
   include/espalier/verifier/khisti.hpp
   include/espalier/verifier/khisti/pair_select.hpp
+  include/espalier/verifier/khisti/pair_select_view.hpp
   include/espalier/verifier/khisti/window_flow.hpp
   include/espalier/verifier/naive.hpp
   include/espalier/verifier/naive_tree.hpp
@@ -513,6 +514,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/verifier/verify/first_path.cuh
   include/espalier/cuda/verifier/verify/near_tree.cuh
   include/espalier/cuda/verifier/verify/row_laws.cuh
+  include/espalier/cuda/verifier/verify/stage_memory.cuh
   include/espalier/cuda/verifier/verify/team_rows.cuh
   include/espalier/cuda/backend/callable.cuh
   include/espalier/cuda/backend/on_host.cuh

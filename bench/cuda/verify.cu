@@ -24,6 +24,7 @@
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/khisti.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -180,13 +181,14 @@ void measure(bench::bench_run& run) {
   verified<naive_tree> by_naive_tree("naive_tree", paths, vocab, 1);
   verified<spectr> by_spectr("spectr", paths, vocab, 1);
   verified<specinfer> by_specinfer("specinfer", paths, vocab, 1);
+  verified<khisti> by_khisti("khisti", paths, vocab, 1);
   verified<block_verification> by_block("block_verification", single, vocab, 1);
   verified<traversal> by_traversal("traversal", paths, vocab, 1);
   verified<residual_walk> by_walk("residual_walk", distinct, vocab, 1);
   auto race = run.race();
   const auto each = [&](const auto& work) {
     work(by_greedy), work(by_target), work(by_naive), work(by_naive_tree), work(by_spectr), work(by_specinfer);
-    work(by_block), work(by_traversal), work(by_walk);
+    work(by_khisti), work(by_block), work(by_traversal), work(by_walk);
   };
   masked_rows masks(distinct, vocab);
   each([&](auto& one) { one.enter(race); });

@@ -105,7 +105,7 @@ written_text write_on_device(const text_task& work) {
   bool found = false;
   const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
     using policy_type = typename PartT::type;
-    if constexpr (cuda::has_device_policy<policy_type> && cuda::runs_on_device<typename VerifierT::type>) {
+    if constexpr (cuda::has_device_policy<policy_type>) {
       auto grown = cuda::make_on_device(policy);
       device_models& models =
           models_of(work.arguments.models.resolved(), (std::max)(cuda::most_asked<model_drafter>(grown) + 1, 64));

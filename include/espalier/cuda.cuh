@@ -138,4 +138,5 @@
 #include "espalier/cuda/verifier/verify/first_path.cuh"
 #include "espalier/cuda/verifier/verify/near_tree.cuh"
 #include "espalier/cuda/verifier/verify/row_laws.cuh"
+#include "espalier/cuda/verifier/verify/stage_memory.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"

@@ -217,6 +217,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/khisti.hpp"
 #include "espalier/verifier/khisti/pair_select.hpp"
+#include "espalier/verifier/khisti/pair_select_view.hpp"
 #include "espalier/verifier/khisti/window_flow.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"

@@ -175,6 +175,34 @@ struct landing {
 // The team of one thread: it does everything itself. A team of many threads has the same members; its threads share the
 // work, and each of them gets the same result.
 struct alone {
+  // Which thread this is, and of how many.
+  ESPALIER_HOST_DEVICE static constexpr std::size_t rank() { return 0; }
+  ESPALIER_HOST_DEVICE static constexpr std::size_t size() { return 1; }
+
+  // Waits for all: each sees what the others wrote before.
+  ESPALIER_HOST_DEVICE static constexpr void sync() {}
+
+  // Calls f(i) for 0 <= i < n. Of many threads, thread r has r, r + size(), ..
+  template <class FunctionT>
+  ESPALIER_HOST_DEVICE void each(std::size_t n, const FunctionT& f) const {
+    std::size_t i = 0;
+    for (; i + mass_lanes <= n; i += mass_lanes) {
+      for (std::size_t l = 0; l < mass_lanes; ++l)
+        f(i + l);
+    }
+    for (; i < n; ++i)
+      f(i);
+  }
+
+  // Combines one value of each thread, in any order.
+  template <class ValueT, class CombineT>
+  ESPALIER_HOST_DEVICE ValueT reduce(ValueT value, const CombineT&) const {
+    return value;
+  }
+
+  // Adds to a sum that all threads add to. Whole numbers, so that the order is of no account.
+  ESPALIER_HOST_DEVICE void add(unsigned long long& sum, unsigned long long x) const { sum += x; }
+
   // The sums of terms 0 .. n - 1.
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> sums_of(std::size_t n, const TermsT&... terms) const {

@@ -50,10 +50,6 @@ using device_policy = typename decltype(detail::device_form(std::type_identity<P
 template <class PolicyT>
 inline constexpr bool has_device_policy = !std::is_void_v<device_policy<PolicyT>>;
 
-//! Whether a verifier runs on the device: all but khisti, whose maximum flow is the host's.
-template <class VerifierT>
-inline constexpr bool runs_on_device = !std::is_same_v<VerifierT, khisti>;
-
 //! Makes the device's form of a known part, with the part's options.
 //!
 //! Errors      option_error of the part

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <tuple>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/core/weights.hpp"
 #include "espalier/verifier/khisti/pair_select.hpp"
+#include "espalier/verifier/khisti/pair_select_view.hpp"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -41,6 +44,10 @@ class khisti {
  public:
   static constexpr regime lossless = regime::iid | regime::single_path;
 
+  //! Where it keeps distributions, for rows of this number type.
+  template <class NumberT>
+  using stage_memory = detail::pair_select_memory<NumberT>;
+
   explicit khisti(khisti_options options = {}) : options_(require_options(options)) {}
 
   void reserve(std::int32_t, std::int32_t vocab) {
@@ -50,33 +57,47 @@ class khisti {
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
+    return detail::walk_rows(tree, draft, target, chance, [&](node_id u, auto p, auto q) {
+      using number = detail::term_type<decltype(q)>;
+      const auto memory = std::get<detail::pair_select<number>>(stages_).memory(p.size());
+      return choose(tree, u, p, q, chance, options_, memory);
+    });
+  }
+
+  //! The same, with memory of one's own.
+  template <class DraftRowsT, class TargetRowsT, class ChanceT, class NumberT>
+  ESPALIER_HOST_DEVICE static verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
+                                             ChanceT& chance, const khisti_options& options,
+                                             const detail::pair_select_memory<NumberT>& memory) {
     return detail::walk_rows(tree, draft, target, chance,
-                             [&](node_id u, auto p, auto q) { return choose(tree, u, p.span(), q.span(), chance); });
+                             [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance, options, memory); });
   }
 
   const khisti_options& options() const { return options_; }
 
  private:
-  template <class NumberT, class ChanceT>
-  token_id choose(tree_view tree, node_id u, std::span<const NumberT> p, std::span<const NumberT> q, ChanceT& chance) {
-    auto& stage = std::get<detail::pair_select<NumberT>>(stages_);
+  template <class TargetRowT, class DraftRowT, class ChanceT, class NumberT>
+  ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
+                                              ChanceT& chance, const khisti_options& options,
+                                              const detail::pair_select_memory<NumberT>& memory) {
+    detail::pair_select_view stage(memory);
     auto draw = tree.draws(u).begin();
     std::size_t winner = detail::drawn_token(tree, *draw, q);
-    std::span<const NumberT> of_winner = q;
+    DraftRowT of_winner = q;
     std::int32_t turn = 0;
     while (++draw != tree.draws(u).end()) {
       const std::size_t next = detail::drawn_token(tree, *draw, q);
-      of_winner = stage.solve(p, of_winner, q, options_.window);
+      of_winner = DraftRowT(stage.solve(p, of_winner, q, options.window, turn), q.size(), q.team());
       if (next != winner) {
         const auto shares = stage.shares(winner, next);
         if (!chance.accept(shares.x, shares.x + shares.y, {u, turn, purpose::select})) winner = next;
       }
       ++turn;
     }
-    const double pw = static_cast<double>(p[winner]);
+    const auto pw = static_cast<double>(p[winner]);
     if (chance.accept(pw, static_cast<double>(of_winner[winner]), {u, 0, purpose::accept}))
       return static_cast<token_id>(winner);
-    return detail::pick_left(residual<NumberT>(p, of_winner).after(1), p, u, chance);
+    return detail::pick_left(residual(p, of_winner).after(1), p, u, chance);
   }
 
   khisti_options options_;

@@ -83,8 +83,7 @@ template <class FunctionT>
 void for_each_device_pair(const FunctionT& f) {
   for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
     using policy_type = typename PolicyT::type;
-    if constexpr (espalier::cuda::has_device_policy<policy_type> &&
-                  espalier::cuda::runs_on_device<typename VerifierT::type>) {
+    if constexpr (espalier::cuda::has_device_policy<policy_type>) {
       if constexpr (!drafts<policy_type> ||
                     espalier::cuda::TreePolicy<espalier::cuda::device_policy<policy_type>, device_model_drafter>) {
         PolicyT small = policy;

@@ -20,6 +20,7 @@
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/khisti.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -160,8 +161,8 @@ void compare_all(const scene& of, regime how, sampling_options sampling, std::ui
                                                       : void())),
      ...);
   };
-  each(target_only(), naive(), naive_tree(), spectr(), specinfer(), espalier::block_verification(), traversal(),
-       traversal_without_replacement(), residual_walk());
+  each(target_only(), naive(), naive_tree(), spectr(), specinfer(), khisti(), espalier::block_verification(),
+       traversal(), traversal_without_replacement(), residual_walk());
   compare(sides, greedy(), {}, round, tuning, n);
 }
 
@@ -191,6 +192,55 @@ TEST_CASE("verifiers on the device give the host's verdicts") {
   CHECK(n.accepted < 12 * n.verdicts);
 }
 
+TEST_CASE("khisti's winners on the device are the host's, whatever the window") {
+  counts n;
+  std::uint32_t seed = 500;
+  for (const std::int32_t vocab : {2, 40, 1024, 1025, 3000}) {
+    for (const std::int32_t window : {0, 1, 5, 15}) {
+      for (const auto& tuning : tunings()) {
+        INFO("seed " << seed << ", vocabulary " << vocab << ", window " << window << ", " << tuning.walk.blocks
+                     << " blocks");
+        // Few children with many draws each: several stages a node, and equal draws among them.
+        const scene of({.vocab = vocab,
+                        .draws = 16,
+                        .lean = 0.1,
+                        .unlike = seed % 2 == 0 ? 0.2F : 2.0F,
+                        .zeros = seed % 3 == 0 ? vocab / 2 : 0,
+                        .holes = seed % 5 == 0 ? vocab / 2 : 0},
+                       seed);
+        const both_sides<float> sides(of);
+        for (const float temperature : {0.4F, 1.0F, 3.0F})
+          compare(sides, khisti({.window = window}), {.temperature = temperature}, seed, tuning, n);
+        ++seed;
+      }
+    }
+  }
+  CHECK(n.accepted > n.verdicts / 4);
+}
+
+TEST_CASE("khisti ranks equal keys as on the host, whoever sums up") {
+  counts n;
+  std::uint32_t seed = 600;
+  for (const std::int32_t vocab : {300, 2000, 20000}) {
+    for (const auto& tuning : tunings()) {
+      scene of({.vocab = vocab, .draws = 12, .lean = 0.1, .unlike = 0}, seed);
+      // Four values, so that most ranks have many tokens, and windows end among equals.
+      for (std::size_t i = 0; i < of.logits.size(); ++i)
+        of.logits[i] = static_cast<float>(i * 7919 % 4);
+      for (std::int32_t u = 0; u <= 12; ++u) {
+        const std::size_t n_row = static_cast<std::size_t>(vocab);
+        espalier::softmax(std::span<const float>(of.logits).subspan(of.size(u), n_row), 1.0F,
+                          std::span(of.draft).subspan(of.size(u), n_row), u);
+      }
+      const both_sides<float> sides(of);
+      for (const std::uint32_t round : {0U, 1U, 2U, 3U})
+        compare(sides, khisti({.window = 7}), {.temperature = round % 2 == 0 ? 1.0F : 0.5F}, round, tuning, n);
+      ++seed;
+    }
+  }
+  CHECK(n.verdicts > 0);
+}
+
 TEST_CASE("verifiers on the device read halves, and sample as they are told") {
   counts n;
   for (std::uint32_t seed = 100; seed < 106; ++seed) {
@@ -201,6 +251,7 @@ TEST_CASE("verifiers on the device read halves, and sample as they are told") {
     compare(halves, greedy(), {}, seed, tuning, n);
     const both_sides<__nv_bfloat16> short_floats(of);
     compare(short_floats, specinfer(), {.temperature = 1.3F, .min_p = 0.02F}, seed, tuning, n);
+    compare(short_floats, khisti({.window = 3}), {.temperature = 1.3F, .top_k = 50}, seed, tuning, n);
     compare(short_floats, greedy(), {}, seed, tuning, n);
     compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_k = 20}, seed, tuning, n);
     compare_all<float>(of, regime::iid, {.temperature = 1.0F, .top_p = 0.8F}, seed, tuning, n);
@@ -275,6 +326,7 @@ TEST_CASE("logits that no token may be drawn from are a fault where their row wa
       refuse(espalier::block_verification(), {.temperature = 1.0F});
       refuse(traversal(), {.temperature = 1.0F, .top_k = 5});
       refuse(residual_walk(), {.temperature = 1.0F, .top_p = 0.5F});
+      refuse(khisti(), {.temperature = 1.0F});
       refuse(greedy(), {});
     }
   }

@@ -137,7 +137,7 @@ __device__ espalier::detail::landing land_in_warp(double r, double before, const
 //! memory of its blocks.
 //!
 //! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers;
-//!             groups_of, land and once: one barrier of the block
+//!             groups_of, land and once: one barrier of the block; each and add: none
 //! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
 class team {
  public:
@@ -221,6 +221,16 @@ class team {
     static_assert(sizeof...(TermsT) <= 2);
     return add_up(espalier::detail::parting(n), next_->in_team++ % 2, f...);
   }
+
+  //! Calls f(i) for 0 <= i < n: thread r for r, r + size(), ..
+  template <class FunctionT>
+  __device__ void each(std::size_t n, const FunctionT& f) const {
+    for (std::size_t i = rank(); i < n; i += size())
+      f(i);
+  }
+
+  //! Adds to a sum that all threads add to, in memory that all of them see.
+  __device__ void add(unsigned long long& sum, unsigned long long x) const { atomicAdd(&sum, x); }
 
   //! Combines one value of each thread, of 4 or 8 bytes: by max, min, sums of integers, or what else does not depend on
   //! order.

@@ -27,6 +27,7 @@
 #include "espalier/cuda/verifier/verify/first_path.cuh"
 #include "espalier/cuda/verifier/verify/near_tree.cuh"
 #include "espalier/cuda/verifier/verify/row_laws.cuh"
+#include "espalier/cuda/verifier/verify/stage_memory.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
 
@@ -59,16 +60,39 @@ concept JudgesPath = requires(double x) {
   { VerifierT::probability(x, x) } -> std::same_as<double>;
 };
 
-// A verifier as a kernel gets it: itself, or what it keeps in, one path after the other for each block of the team.
+// Verifiers that keep distributions of their own: khisti.
+template <class VerifierT>
+concept KeepsStages = requires {
+  typename VerifierT::template stage_memory<float>;
+};
+
+// A verifier as a kernel gets it: itself, or with what it keeps in.
 template <class VerifierT>
 struct verifier_argument {
+  static_assert(std::is_trivially_copyable_v<VerifierT>,
+                "this verifier does not run on the device: it keeps memory of the host");
   using type = VerifierT;
-  using kept = char;
+  struct memory {};
+
+  static type of(const VerifierT& verifier, const memory&) { return verifier; }
 };
+// One path after the other for each block of the team.
 template <KeepsPath VerifierT>
 struct verifier_argument<VerifierT> {
   using type = typename VerifierT::memory*;
-  using kept = typename VerifierT::memory;
+  using memory = device_array<typename VerifierT::memory>;
+
+  static type of(const VerifierT&, const memory& kept) { return kept.data(); }
+};
+template <KeepsStages VerifierT>
+struct verifier_argument<VerifierT> {
+  struct type {
+    std::remove_cvref_t<decltype(std::declval<VerifierT>().options())> options;
+    stage_memory_view kept;
+  };
+  using memory = stage_memory;
+
+  static type of(const VerifierT& verifier, const memory& kept) { return {verifier.options(), kept.view()}; }
 };
 
 template <class VerifierT, class LogitT>
@@ -92,15 +116,19 @@ ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
   *to = options;
 }
 
-// What is known of the first path, and what a verifier keeps of each node, where it fits.
+// What is known of the first path, and what a verifier keeps of each node, where it fits, or of a stage.
 template <class VerifierT>
-struct path_in_shared_memory {};
+struct kept_in_shared_memory {};
 template <JudgesPath VerifierT>
-struct path_in_shared_memory<VerifierT> {
+struct kept_in_shared_memory<VerifierT> {
   near_path::memory known;
 };
+template <KeepsStages VerifierT>
+struct kept_in_shared_memory<VerifierT> {
+  espalier::detail::pair_window window;
+};
 template <KeepsPath VerifierT>
-struct path_in_shared_memory<VerifierT> {
+struct kept_in_shared_memory<VerifierT> {
   static constexpr std::int32_t most_nodes = 256;
 
   near_path::memory known;
@@ -111,7 +139,7 @@ template <class VerifierT, class LogitT>
 struct alignas(16) verify_memory {
   team::memory who;
   typename team_target_rows<LogitT>::memory rows;
-  [[no_unique_address]] path_in_shared_memory<VerifierT> path;
+  [[no_unique_address]] kept_in_shared_memory<VerifierT> own;
 };
 
 // Where the tree lies in the shared memory, after the sampler's.
@@ -159,21 +187,24 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
   if constexpr (KeepsPath<VerifierT> || JudgesPath<VerifierT>) {
     length = own_path.size->length;
     add_up_first_rests(own_path, length, who);
-    path = near_path::copied(own_path, length, memory.path.known);
+    path = near_path::copied(own_path, length, memory.own.known);
   }
   team_target_rows<LogitT> target(memory.rows, tree, logits.logits, logits.row_of_node,
                                   in.texts.first_sequence + here.place, in.ahead.of(here.place), path, sampler, who,
                                   found);
   if constexpr (KeepsPath<VerifierT>) {
-    const bool is_near = in.max_nodes <= memory.path.most_nodes;
+    const bool is_near = in.max_nodes <= memory.own.most_nodes;
     const std::int64_t block = static_cast<std::int64_t>(here.place) * who.blocks() + who.block();
     const auto far = in.verifier + block * in.max_nodes;
-    decided = VerifierT::verify(tree, draft, target, chance, is_near ? memory.path.kept : far);
+    decided = VerifierT::verify(tree, draft, target, chance, is_near ? memory.own.kept : far);
   } else if constexpr (JudgesPath<VerifierT>) {
     const std::int32_t refused = own_path.size->refused;
     if (refused >= 0) (void)target.row(own_path.entry[refused].node);
     const path_entry& last = own_path.entry[last_that_passes<VerifierT>(own_path, length, who, chance)];
     if (refused < 0) decided = VerifierT::conclude(tree, draft, target, chance, last.node, last.weight);
+  } else if constexpr (KeepsStages<VerifierT>) {
+    decided = VerifierT::verify(tree, draft, target, chance, in.verifier.options,
+                                in.verifier.kept.of(here.place, memory.own.window));
   } else {
     VerifierT verifier = in.verifier;
     decided = verifier.verify(tree, draft, target, chance);
@@ -185,13 +216,14 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 
 }  // namespace detail
 
-//! Verifies the draft trees of texts on the device: any of the host's verifiers but khisti, run by one team of threads
-//! for each text.
+//! Verifies the draft trees of texts on the device: any of the host's verifiers, run by one team of threads for each
+//! text.
 //!
 //! What does not depend on random numbers the whole device works out before: how the target's rows follow from the
 //! logits, for the first nodes of the tree; and, for verifiers that go through the tree bottom up or test a path as a
 //! whole, what is left of the target where a node of the first path is rejected. All else the team works out when it is
-//! first asked for. No row of the target and no residual is ever stored.
+//! first asked for. No row of the target and no residual is ever stored; khisti stores two distributions of winners for
+//! each text.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
@@ -205,9 +237,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 //!             nothing
 template <class VerifierT, class LogitT>
 class verification {
-  static_assert(detail::KeepsPath<VerifierT> || std::is_trivially_copyable_v<VerifierT>,
-                "this verifier does not run on the device: it keeps memory of the host, as khisti does");
-  using path_type = typename detail::verifier_argument<VerifierT>::kept;
+  using argument = detail::verifier_argument<VerifierT>;
   static constexpr bool uses_path = detail::KeepsPath<VerifierT> || detail::JudgesPath<VerifierT>;
 
  public:
@@ -233,7 +263,8 @@ class verification {
       path_ = detail::first_path(max_nodes, vocab, max_texts);
     }
     if constexpr (detail::KeepsPath<VerifierT>)
-      kept_ = device_array<path_type>(texts * static_cast<std::size_t>(max_nodes) * tuning.walk.blocks);
+      kept_ = typename argument::memory(texts * static_cast<std::size_t>(max_nodes) * tuning.walk.blocks);
+    if constexpr (detail::KeepsStages<VerifierT>) kept_ = typename argument::memory(vocab, max_texts);
   }
 
   //! How the text in this place is sampled, from the next run on.
@@ -268,8 +299,8 @@ class verification {
     }
     launch("verify_trees", detail::verify_trees<VerifierT, LogitT>,
            tuning_.walk.shape(1, shared_bytes(walk_layout_, max_nodes_), texts.n), stream,
-           {argument(), texts, draft, rows, samplings_.data(), walk_layout_, ahead, path, max_nodes_, decisions_.data(),
-            found});
+           {argument::of(verifier_, kept_), texts, draft, rows, samplings_.data(), walk_layout_, ahead, path,
+            max_nodes_, decisions_.data(), found});
   }
 
   //! [places], on the device: what the last run decided.
@@ -292,14 +323,6 @@ class verification {
     return tuning;
   }
 
-  auto argument() const {
-    if constexpr (detail::KeepsPath<VerifierT>) {
-      return kept_.data();
-    } else {
-      return verifier_;
-    }
-  }
-
   static team_sampler_layout layout_of(std::int32_t vocab, unsigned blocks) {
     if constexpr (ArgmaxVerifier<VerifierT>) return team_sampler_layout::of({}, vocab, blocks);
     return team_sampler_layout::of_any(vocab, blocks);
@@ -315,7 +338,7 @@ class verification {
   device_array<row_law> laws_;
   device_array<double> first_ratio_;
   detail::first_path path_;
-  device_array<path_type> kept_;
+  [[no_unique_address]] typename argument::memory kept_;
   device_array<verdict> decisions_;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
+
+#include "espalier/config.hpp"
 
 //! Which token of a pair is selected how often, inside the window of a stage of Khisti's tournament.
 namespace espalier::detail {
@@ -16,25 +16,29 @@ class window_flow {
  public:
   static constexpr std::size_t max_size = 15;
 
-  void resize(std::size_t size) {
+  ESPALIER_HOST_DEVICE void resize(std::size_t size) {
     size_ = size;
-    share_ = {};
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t j = 0; j < size; ++j)
+        share_[i][j] = 0;
+    }
   }
+  ESPALIER_HOST_DEVICE std::size_t size() const { return size_; }
   // The mass of the pair {i, j}, all of which belongs to i at first.
-  void set_pair(std::size_t i, std::size_t j, double mass) { share_[i][j] = mass; }
+  ESPALIER_HOST_DEVICE void set_pair(std::size_t i, std::size_t j, double mass) { share_[i][j] = mass; }
   // The mass that token i has at first, its pairs included, and the mass that the target wants.
-  void set_mass(std::size_t i, double mass, double wanted) {
+  ESPALIER_HOST_DEVICE void set_mass(std::size_t i, double mass, double wanted) {
     surplus_[i] = mass - wanted;
     wanted_[i] = wanted;
   }
 
   // How much of the mass of the pair {i, j} belongs to i.
-  double share(std::size_t i, std::size_t j) const { return share_[i][j]; }
+  ESPALIER_HOST_DEVICE double share(std::size_t i, std::size_t j) const { return share_[i][j]; }
   // The mass that token i has.
-  double mass(std::size_t i) const { return surplus_[i] + wanted_[i]; }
+  ESPALIER_HOST_DEVICE double mass(std::size_t i) const { return surplus_[i] + wanted_[i]; }
 
   // Moves all that can be moved, each time along a shortest path.
-  void balance() {
+  ESPALIER_HOST_DEVICE void balance() {
     while (find_path())
       move_along_path();
   }
@@ -43,9 +47,11 @@ class window_flow {
   static constexpr std::size_t unseen = max_size;
   static constexpr std::size_t source = max_size + 1;
 
+  ESPALIER_HOST_DEVICE static double least(double x, double y) { return y < x ? y : x; }
+
   // A shortest path from a token with a surplus to one that wants more; breadth first.
-  bool find_path() {
-    std::array<std::size_t, max_size> queue;
+  ESPALIER_HOST_DEVICE bool find_path() {
+    std::size_t queue[max_size];
     std::size_t end = 0;
     for (std::size_t i = 0; i < size_; ++i) {
       from_[i] = surplus_[i] > 0 ? source : unseen;
@@ -66,12 +72,12 @@ class window_flow {
     return false;
   }
 
-  void move_along_path() {
+  ESPALIER_HOST_DEVICE void move_along_path() {
     double moved = -surplus_[goal_];
     std::size_t first = goal_;
     for (; from_[first] != source; first = from_[first])
-      moved = (std::min)(moved, share_[from_[first]][first]);
-    moved = (std::min)(moved, surplus_[first]);
+      moved = least(moved, share_[from_[first]][first]);
+    moved = least(moved, surplus_[first]);
     for (std::size_t j = goal_; j != first; j = from_[j]) {
       share_[from_[j]][j] -= moved;
       share_[j][from_[j]] += moved;
@@ -80,12 +86,12 @@ class window_flow {
     surplus_[goal_] += moved;
   }
 
-  std::size_t size_ = 0;
-  std::array<std::array<double, max_size>, max_size> share_{};
-  std::array<double, max_size> surplus_{};
-  std::array<double, max_size> wanted_{};
-  std::array<std::size_t, max_size> from_{};
-  std::size_t goal_ = 0;
+  std::size_t size_;
+  double share_[max_size][max_size];
+  double surplus_[max_size];
+  double wanted_[max_size];
+  std::size_t from_[max_size];
+  std::size_t goal_;
 };
 
 }  // namespace espalier::detail

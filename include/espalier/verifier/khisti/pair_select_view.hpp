@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "espalier/config.hpp"
+#include "espalier/core/sums.hpp"
+#include "espalier/verifier/khisti/window_flow.hpp"
+
+//! One stage of Khisti's tournament, over memory of whoever runs it: one thread, or a team.
+namespace espalier::detail {
+
+// Sums of two distributions over the same tokens, in steps of 2^-60: whole numbers, which many threads add up as one
+// does.
+struct pair_masses {
+  unsigned long long a = 0;
+  unsigned long long b = 0;
+
+  template <class NumberT>
+  ESPALIER_HOST_DEVICE static unsigned long long steps(NumberT x) {
+    return static_cast<unsigned long long>(static_cast<long long>(static_cast<double>(x) * 0x1p60));
+  }
+  ESPALIER_HOST_DEVICE static double wide(unsigned long long steps) {
+    return static_cast<double>(static_cast<long long>(steps)) * 0x1p-60;
+  }
+  ESPALIER_HOST_DEVICE pair_masses& operator+=(const pair_masses& other) {
+    a += other.a;
+    b += other.b;
+    return *this;
+  }
+};
+
+// What a stage keeps of each rank.
+template <class NumberT, std::size_t ExactVocab>
+struct pair_ranks {
+  static constexpr std::int32_t mantissa_bits = 4;
+  static constexpr std::size_t rounded = window_flow::max_size + (std::size_t{64} << mantissa_bits);
+  static constexpr std::size_t most = rounded > ExactVocab ? rounded : ExactVocab;
+  static constexpr std::size_t chunk = 32;  // ranks that one thread adds up
+
+  struct factors {
+    NumberT a, b;
+  };
+
+  double key[ExactVocab];  // of each token, where tokens are sorted
+  pair_masses same[most];  // of the tokens of the rank
+  pair_masses of_chunk[(most + chunk - 1) / chunk];
+  factors times[most];  // of a and b, in the distribution of the selected token
+};
+
+// In which proportion a pair {x, y} selects x and y.
+struct pair_shares {
+  double x, y;
+};
+
+// The window of a stage, best token first.
+struct pair_window {
+  std::uint32_t token[window_flow::max_size];
+  window_flow flow;
+
+  // Of the tokens of ranks i and j.
+  ESPALIER_HOST_DEVICE pair_shares shares(std::size_t i, std::size_t j) const {
+    if (i < flow.size() && j < flow.size()) return {flow.share(i, j), flow.share(j, i)};
+    return {i <= j ? 1.0 : 0.0, j <= i ? 1.0 : 0.0};
+  }
+};
+
+// Where a stage keeps what. A team has it in memory that all its threads see, but for the window: each of its blocks
+// has one of its own, of the same contents.
+template <class NumberT, std::size_t ExactVocab = 1024>
+struct pair_select_memory {
+  NumberT* distribution[2];  // [vocab] each: of the selected token, after one stage and after the next
+  std::uint16_t* rank;       // [vocab]; smaller is better
+  std::uint32_t* large;      // [vocab]: the tokens that are not small, of each thread by itself, by id
+  pair_ranks<NumberT, ExactVocab>* ranks;
+  pair_window* window;
+};
+
+// Selects one of two tokens that were drawn independently, one from the distribution a and one from b. The choice is
+// made so that the distribution of the selected token comes as close to p as it can.
+//
+// Tokens are ranked by p - a b, the best first, ties by id. Of a pair the better token is selected. Only the best
+// tokens, the window, share a pair of theirs by parts that a maximum flow finds, so that they cover as much of p as
+// possible. The ranks and the shares decide how much of p is covered. The distribution of the selected token is known
+// exactly whatever they are, and with that the verifier is lossless.
+//
+// So they may be rough where that is quicker. Up to ExactVocab tokens are sorted. More are ranked by the leading bits
+// of their keys: keys nearer to 0 than some four times the average probability count as 0, and tokens of equal rank
+// share a pair evenly. Either way the distribution of the selected token, outside the window, is
+//
+//     a (worse_b + same_b / 2) + b (worse_a + same_a / 2)
+//
+// where worse_a and same_a are the sums of a over the tokens of worse rank and of the same rank.
+template <class NumberT, std::size_t ExactVocab = 1024>
+class pair_select_view {
+  using ranks = pair_ranks<NumberT, ExactVocab>;
+
+ public:
+  using memory = pair_select_memory<NumberT, ExactVocab>;
+
+  ESPALIER_HOST_DEVICE explicit pair_select_view(const memory& kept) : kept_(kept) {}
+
+  // Writes the distribution of the selected token where the memory has room for that of an odd turn, or of an even one.
+  // The team is that of b; all its threads call this and see what it writes.
+  //
+  // Complexity  one pass over p, a and b that writes the ranks, one over a and b, and one over these and the ranks that
+  //             writes the distribution. Of a team, 8 barriers and one for each token of the window
+  // Pre         a is not where it is written
+  template <class TargetRowT, class RowT>
+  ESPALIER_HOST_DEVICE const NumberT* solve(const TargetRowT& p, const RowT& a, const RowT& b, std::int32_t window,
+                                            std::int32_t turn) {
+    const auto who = b.team();
+    const bool is_sorted = p.size() <= ExactVocab;
+    sums<2> whole;
+    if (is_sorted) {
+      rank_exactly(who, p, a, b);
+    } else {
+      whole = who.sums_of(p.size(), a, b);  // and nobody still reads the ranks of the stage before
+      rank_by_leading_bits(who, p, a, b);
+    }
+    collect_large(who, p.size());
+    const std::size_t n_window = take_window(who, static_cast<std::size_t>(window));
+    who.sync();
+    weigh_ranks(who, a, b, is_sorted ? nullptr : &whole);
+    who.once([&] { share_window(p, a, b, n_window); });
+    NumberT* const out = kept_.distribution[turn % 2];
+    write_distribution(who, a, b, is_sorted, out);
+    who.sync();
+    for (std::size_t w = who.rank(); w < n_window; w += who.size())
+      out[kept_.window->token[w]] = static_cast<NumberT>(kept_.window->flow.mass(w));
+    who.sync();
+    return out;
+  }
+
+  // Of tokens x and y. Pre: solve() was called, over this memory.
+  ESPALIER_HOST_DEVICE pair_shares shares(std::size_t x, std::size_t y) const {
+    return kept_.window->shares(kept_.rank[x], kept_.rank[y]);
+  }
+
+ private:
+  // A token's rank is its place among the sorted.
+  ESPALIER_EXEC_CHECK_DISABLE
+  template <class TeamT, class TargetRowT, class RowT>
+  ESPALIER_HOST_DEVICE void rank_exactly(const TeamT& who, const TargetRowT& p, const RowT& a, const RowT& b) {
+    const std::size_t n = p.size();
+    double* const key = kept_.ranks->key;
+    const auto is_before = [key](std::size_t i, std::size_t j) {
+      return key[i] > key[j] || (key[i] == key[j] && i < j);
+    };
+    who.each(n, [&](std::size_t i) {
+      key[i] = static_cast<double>(p[i]) - static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    });
+    who.sync();
+    if constexpr (std::same_as<TeamT, alone>) {
+      for (std::size_t i = 0; i < n; ++i)
+        kept_.large[i] = static_cast<std::uint32_t>(i);
+      std::sort(kept_.large, kept_.large + n, is_before);
+      for (std::size_t i = 0; i < n; ++i)
+        kept_.rank[kept_.large[i]] = static_cast<std::uint16_t>(i);
+    } else {
+      who.each(n, [&](std::size_t i) {
+        std::size_t n_before = 0;
+        for (std::size_t j = 0; j < n; ++j)
+          n_before += is_before(j, i) ? 1 : 0;
+        kept_.rank[i] = static_cast<std::uint16_t>(n_before);
+      });
+    }
+    n_ranks_ = small_rank_ = n;
+  }
+
+  // Ranks 0 to max_size - 1 are kept free for the window. After them come, by their leading bits: keys above 0, the
+  // largest first; then all small keys, with one rank; then keys below 0, the most negative last.
+  template <class TeamT, class TargetRowT, class RowT>
+  ESPALIER_HOST_DEVICE void rank_by_leading_bits(const TeamT& who, const TargetRowT& p, const RowT& a, const RowT& b) {
+    constexpr std::int32_t mantissa_bits = ranks::mantissa_bits;
+    std::int32_t exponents = -2;
+    for (std::size_t n = p.size(); n > 0 && exponents < 28; n /= 2)
+      ++exponents;
+    const std::int32_t codes = exponents << mantissa_bits;
+    const std::int32_t smallest = (128 - exponents) << mantissa_bits;  // of the bits of a large key that count
+    const std::int32_t small_rank = static_cast<std::int32_t>(window_flow::max_size) + codes;
+    std::uint16_t* const ranked = kept_.rank;
+    who.each(p.size(), [&](std::size_t i) {
+      const auto key = static_cast<float>(p[i] - a[i] * b[i]);
+      const auto magnitude = static_cast<std::int32_t>(__builtin_bit_cast(std::uint32_t, key) & 0x7fffffffU);
+      const std::int32_t above = (magnitude >> (23 - mantissa_bits)) - smallest + 1;
+      const std::int32_t code = above < 0 ? 0 : above > codes ? codes : above;
+      ranked[i] = static_cast<std::uint16_t>(key > 0 ? small_rank - code : small_rank + code);
+    });
+    small_rank_ = static_cast<std::size_t>(small_rank);
+    n_ranks_ = small_rank_ + static_cast<std::size_t>(codes) + 1;
+  }
+
+  // Collects the tokens that do not have the rank of small keys, by id. They are few: most stretches of the row have
+  // none. And empties the sums of the ranks.
+  template <class TeamT>
+  ESPALIER_HOST_DEVICE void collect_large(const TeamT& who, std::size_t vocab) {
+    constexpr std::size_t stretch = std::same_as<TeamT, alone> ? 32 : 1;
+    const auto passed_over = static_cast<std::uint16_t>(small_rank_);
+    const std::uint16_t* const rank = kept_.rank;
+    n_large_ = 0;
+    for (std::size_t begin = who.rank() * stretch; begin < vocab; begin += who.size() * stretch) {
+      const std::size_t end = vocab - begin < stretch ? vocab : begin + stretch;
+      std::uint16_t other = 0;
+      for (std::size_t i = begin; i < end; ++i)
+        other = static_cast<std::uint16_t>(other | (rank[i] ^ passed_over));
+      for (std::size_t i = other != 0 ? begin : end; i < end; ++i) {
+        kept_.large[n_large_ * who.size() + who.rank()] = static_cast<std::uint32_t>(i);
+        n_large_ += rank[i] != passed_over ? 1 : 0;
+      }
+    }
+    who.each(n_ranks_, [&](std::size_t rank_of) { kept_.ranks->same[rank_of] = {}; });
+  }
+
+  // Calls f for each of the large tokens of this thread.
+  template <class TeamT, class FunctionT>
+  ESPALIER_HOST_DEVICE void each_large(const TeamT& who, const FunctionT& f) const {
+    for (std::size_t k = 0; k < n_large_; ++k)
+      f(kept_.large[k * who.size() + who.rank()]);
+  }
+
+  // Finds the best tokens with keys above the small ones, at most `size`, and gives them the ranks 0, 1, ... Each
+  // thread finds its own; then the best of all threads is taken again and again.
+  template <class TeamT>
+  ESPALIER_HOST_DEVICE std::size_t take_window(const TeamT& who, std::size_t size) {
+    using number = unsigned long long;  // a rank, and below it an id
+    constexpr number none = ~number{0};
+    number own[window_flow::max_size] = {};
+    std::size_t n_own = 0;
+    number last = size > 0 ? number{small_rank_} << 32 : 0;
+    each_large(who, [&](std::uint32_t i) {
+      const number token = number{kept_.rank[i]} << 32 | i;
+      if (token >= last) return;
+      std::size_t at = n_own < size ? n_own++ : size - 1;
+      for (; at > 0 && own[at - 1] > token; --at)
+        own[at] = own[at - 1];
+      own[at] = token;
+      if (n_own == size) last = own[size - 1];
+    });
+    std::size_t n = 0, next = 0;
+    for (; n < size; ++n) {
+      const number mine = next < n_own ? own[next] : none;
+      const number best = who.reduce(mine, [](number x, number y) { return y < x ? y : x; });
+      if (best == none) break;
+      const auto token = static_cast<std::uint32_t>(best);
+      who.once([&] { kept_.window->token[n] = token; });
+      if (mine != best) continue;
+      kept_.rank[token] = static_cast<std::uint16_t>(n);
+      ++next;
+    }
+    return n;
+  }
+
+  // For each rank, the factors of a and of b in the distribution of the selected token: worse_b + same_b / 2, worse_a +
+  // same_a / 2. `whole`: the sums of a and b, where there are small tokens.
+  template <class TeamT, class RowT>
+  ESPALIER_HOST_DEVICE void weigh_ranks(const TeamT& who, const RowT& a, const RowT& b, const sums<2>* whole) {
+    constexpr std::size_t chunk = ranks::chunk;
+    ranks& of = *kept_.ranks;
+    each_large(who, [&](std::uint32_t i) {
+      pair_masses& same = of.same[kept_.rank[i]];
+      who.add(same.a, pair_masses::steps(a[i]));
+      who.add(same.b, pair_masses::steps(b[i]));
+    });
+    who.sync();
+    const std::size_t n_chunks = (n_ranks_ + chunk - 1) / chunk;
+    const auto end_of = [&](std::size_t c) { return n_ranks_ - c * chunk < chunk ? n_ranks_ : (c + 1) * chunk; };
+    for (std::size_t c = who.rank(); c < n_chunks; c += who.size()) {
+      pair_masses all;
+      for (std::size_t rank = c * chunk; rank < end_of(c); ++rank)
+        all += of.same[rank];
+      of.of_chunk[c] = all;
+    }
+    who.sync();
+    for (std::size_t c = who.rank(); c < n_chunks; c += who.size()) {
+      pair_masses large, worse, small;
+      for (std::size_t k = 0; k < n_chunks; ++k) {
+        large += of.of_chunk[k];
+        if (k > c) worse += of.of_chunk[k];
+      }
+      if (whole != nullptr) small = {steps_left(whole->of[0], large.a), steps_left(whole->of[1], large.b)};
+      if (small_rank_ >= end_of(c)) worse += small;
+      for (std::size_t rank = end_of(c); rank-- > c * chunk;) {
+        const pair_masses same = rank == small_rank_ ? small : of.same[rank];
+        of.times[rank] = {static_cast<NumberT>(pair_masses::wide(2 * worse.b + same.b) / 2),
+                          static_cast<NumberT>(pair_masses::wide(2 * worse.a + same.a) / 2)};
+        worse += same;
+      }
+    }
+    who.sync();
+  }
+
+  ESPALIER_HOST_DEVICE static unsigned long long steps_left(double whole, unsigned long long large) {
+    const double left = whole - pair_masses::wide(large);
+    return left > 0 ? pair_masses::steps(left) : 0;
+  }
+
+  template <class TargetRowT, class RowT>
+  ESPALIER_HOST_DEVICE void share_window(const TargetRowT& p, const RowT& a, const RowT& b, std::size_t n) {
+    pair_window& window = *kept_.window;
+    const auto mass = [&](std::size_t i, std::size_t j) {
+      return static_cast<double>(a[window.token[i]]) * static_cast<double>(b[window.token[j]]);
+    };
+    window.flow.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t t = window.token[i];
+      const auto times = kept_.ranks->times[i];
+      window.flow.set_mass(i,
+                           static_cast<double>(a[t]) * static_cast<double>(times.a) +
+                               static_cast<double>(b[t]) * static_cast<double>(times.b),
+                           static_cast<double>(p[t]));
+      for (std::size_t j = i + 1; j < n; ++j)
+        window.flow.set_pair(i, j, mass(i, j) + mass(j, i));
+    }
+    window.flow.balance();
+  }
+
+  // That of tokens in the window is still to be put right.
+  template <class TeamT, class RowT>
+  ESPALIER_HOST_DEVICE void write_distribution(const TeamT& who, const RowT& a, const RowT& b, bool is_sorted,
+                                               NumberT* out) const {
+    if (!is_sorted) {
+      const auto times = kept_.ranks->times[small_rank_];
+      who.each(a.size(), [&](std::size_t i) { out[i] = a[i] * times.a + b[i] * times.b; });
+    }
+    each_large(who, [&](std::uint32_t i) {
+      const auto times = kept_.ranks->times[kept_.rank[i]];
+      out[i] = a[i] * times.a + b[i] * times.b;
+    });
+  }
+
+  memory kept_;
+  std::size_t n_ranks_ = 0;
+  std::size_t small_rank_ = 0;
+  std::size_t n_large_ = 0;  // of this thread
+};
+
+}  // namespace espalier::detail
