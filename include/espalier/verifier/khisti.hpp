@@ -57,25 +57,33 @@ class khisti {
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) {
-    return detail::walk_rows(tree, draft, target, chance, [&](node_id u, auto p, auto q) {
-      using number = detail::term_type<decltype(q)>;
-      const auto memory = std::get<detail::pair_select<number>>(stages_).memory(p.size());
-      return choose(tree, u, p, q, chance, options_, memory);
-    });
+    using number = detail::term_type<decltype(detail::known_row(draft, root_node))>;
+    return verify(tree, draft, target, chance, options_, std::get<detail::pair_select<number>>(stages_));
   }
 
-  //! The same, with memory of one's own.
-  template <class DraftRowsT, class TargetRowsT, class ChanceT, class NumberT>
+  //! The same, with memory of one's own: a stage_memory.
+  template <class DraftRowsT, class TargetRowsT, class ChanceT, class StagesT>
   ESPALIER_HOST_DEVICE static verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
-                                             ChanceT& chance, const khisti_options& options,
-                                             const detail::pair_select_memory<NumberT>& memory) {
-    return detail::walk_rows(tree, draft, target, chance,
-                             [&](node_id u, auto p, auto q) { return choose(tree, u, p, q, chance, options, memory); });
+                                             ChanceT& chance, const khisti_options& options, StagesT&& stages) {
+    return detail::walk_rows(tree, draft, target, chance, [&](node_id u, auto p, auto q) {
+      return choose(tree, u, p, q, chance, options, memory_of(stages, p.size()));
+    });
   }
 
   const khisti_options& options() const { return options_; }
 
  private:
+  // A list grows to what a row needs; memory of others is as large as it is.
+  ESPALIER_EXEC_CHECK_DISABLE
+  template <class StagesT>
+  ESPALIER_HOST_DEVICE static auto memory_of(StagesT& stages, std::size_t vocab) {
+    if constexpr (requires { stages.memory(vocab); }) {
+      return stages.memory(vocab);
+    } else {
+      return stages;
+    }
+  }
+
   template <class TargetRowT, class DraftRowT, class ChanceT, class NumberT>
   ESPALIER_HOST_DEVICE static token_id choose(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance, const khisti_options& options,

@@ -74,7 +74,7 @@ template <class NumberT, std::size_t ExactVocab = 1024>
 struct pair_select_memory {
   NumberT* distribution[2];  // [vocab] each: of the selected token, after one stage and after the next
   std::uint16_t* rank;       // [vocab]; smaller is better
-  std::uint32_t* large;      // [vocab]: the tokens that are not small, of each thread by itself, by id
+  std::uint32_t* large;      // [vocab]: the tokens that are not small, of each thread by itself
   pair_ranks<NumberT, ExactVocab>* ranks;
   pair_window* window;
 };
@@ -114,14 +114,16 @@ class pair_select_view {
                                             std::int32_t turn) {
     const auto who = b.team();
     const bool is_sorted = p.size() <= ExactVocab;
+    n_large_ = 0;
     sums<2> whole;
     if (is_sorted) {
       rank_exactly(who, p, a, b);
     } else {
       whole = who.sums_of(p.size(), a, b);  // and nobody still reads the ranks of the stage before
       rank_by_leading_bits(who, p, a, b);
+      collect_large(who, p.size());
     }
-    collect_large(who, p.size());
+    who.each(n_ranks_, [&](std::size_t rank) { kept_.ranks->same[rank] = {}; });
     const std::size_t n_window = take_window(who, static_cast<std::size_t>(window));
     who.sync();
     weigh_ranks(who, a, b, is_sorted ? nullptr : &whole);
@@ -141,7 +143,7 @@ class pair_select_view {
   }
 
  private:
-  // A token's rank is its place among the sorted.
+  // A token's rank is its place among the sorted. All are large.
   ESPALIER_EXEC_CHECK_DISABLE
   template <class TeamT, class TargetRowT, class RowT>
   ESPALIER_HOST_DEVICE void rank_exactly(const TeamT& who, const TargetRowT& p, const RowT& a, const RowT& b) {
@@ -160,12 +162,15 @@ class pair_select_view {
       std::sort(kept_.large, kept_.large + n, is_before);
       for (std::size_t i = 0; i < n; ++i)
         kept_.rank[kept_.large[i]] = static_cast<std::uint16_t>(i);
+      n_large_ = n;
     } else {
       who.each(n, [&](std::size_t i) {
         std::size_t n_before = 0;
         for (std::size_t j = 0; j < n; ++j)
           n_before += is_before(j, i) ? 1 : 0;
         kept_.rank[i] = static_cast<std::uint16_t>(n_before);
+        kept_.large[i] = static_cast<std::uint32_t>(i);
+        ++n_large_;
       });
     }
     n_ranks_ = small_rank_ = n;
@@ -195,13 +200,12 @@ class pair_select_view {
   }
 
   // Collects the tokens that do not have the rank of small keys, by id. They are few: most stretches of the row have
-  // none. And empties the sums of the ranks.
+  // none.
   template <class TeamT>
   ESPALIER_HOST_DEVICE void collect_large(const TeamT& who, std::size_t vocab) {
     constexpr std::size_t stretch = std::same_as<TeamT, alone> ? 32 : 1;
     const auto passed_over = static_cast<std::uint16_t>(small_rank_);
     const std::uint16_t* const rank = kept_.rank;
-    n_large_ = 0;
     for (std::size_t begin = who.rank() * stretch; begin < vocab; begin += who.size() * stretch) {
       const std::size_t end = vocab - begin < stretch ? vocab : begin + stretch;
       std::uint16_t other = 0;
@@ -212,7 +216,6 @@ class pair_select_view {
         n_large_ += rank[i] != passed_over ? 1 : 0;
       }
     }
-    who.each(n_ranks_, [&](std::size_t rank_of) { kept_.ranks->same[rank_of] = {}; });
   }
 
   // Calls f for each of the large tokens of this thread.
