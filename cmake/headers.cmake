@@ -479,6 +479,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/drafter/autoregressive.cuh
   include/espalier/cuda/drafter/autoregressive/draft_batch.cuh
   include/espalier/cuda/drafter/block_diffusion.cuh
+  include/espalier/cuda/drafter/joint.cuh
   include/espalier/cuda/drafter/no_drafter.cuh
   include/espalier/cuda/drafter/prompt_lookup.cuh
   include/espalier/cuda/tree_policy/adaptive_chain.cuh
@@ -486,6 +487,8 @@ set(espalier_cuda_headers
   include/espalier/cuda/tree_policy/best_first/prefix_levels.cuh
   include/espalier/cuda/tree_policy/best_first/prefix_lists.cuh
   include/espalier/cuda/tree_policy/best_first/step_prefixes.cuh
+  include/espalier/cuda/tree_policy/cascade.cuh
+  include/espalier/cuda/tree_policy/cascade/merge_part.cuh
   include/espalier/cuda/tree_policy/chain.cuh
   include/espalier/cuda/tree_policy/delayed.cuh
   include/espalier/cuda/tree_policy/dynatree.cuh
@@ -524,6 +527,7 @@ set(espalier_cuda_headers
   include/espalier/cuda/decoder/decoder.cuh
   include/espalier/cuda/decoder/grow.cuh
   include/espalier/cuda/decoder/lane_table.cuh
+  include/espalier/cuda/decoder/learnt_words.cuh
   include/espalier/cuda/decoder/prompt_rows.cuh
   include/espalier/cuda/decoder/round_arrival.cuh
   include/espalier/cuda/decoder/round_graphs.cuh

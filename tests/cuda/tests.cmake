@@ -17,10 +17,12 @@ espalier_cuda_sources(sampling
   sampling/top_children.cu
   sampling/top_tokens.cu)
 espalier_cuda_sources(tree_policy
+  drafter/joint.cu
   drafter/prompt_lookup.cu
   registry.cu
   tree_policy/adaptive_chain.cu
   tree_policy/best_first.cu
+  tree_policy/cascade.cu
   tree_policy/chain.cu
   tree_policy/delayed.cu
   tree_policy/dynatree.cu
@@ -37,7 +39,7 @@ espalier_cuda_sources(llama backend/callable.cu backend/on_host.cu model/llama/h
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(parallel model/parallel/parallel_backend.cu)
 espalier_cuda_sources(nccl model/parallel/nccl_communicator.cu)
-espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/decoder.cu decoder/shared_rows.cu
+espalier_cuda_sources(decoder decoder/batch_decoder.cu decoder/cascade.cu decoder/decoder.cu decoder/shared_rows.cu
   decoder/text_processors.cu)
 espalier_cuda_sources(verifier verifier/verify.cu)
 

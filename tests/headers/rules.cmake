@@ -212,7 +212,7 @@ set(tested_elsewhere
     cuda/decoder/take_round.cuh cuda/decoder/text_place.cuh
     cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
     cuda/drafter/autoregressive/draft_batch.cuh cuda/drafter/no_drafter.cuh"
-  "cuda/decoder/shared_rows.cu: cuda/core/moved_nodes.cuh cuda/decoder/round_size.cuh"
+  "cuda/decoder/shared_rows.cu: cuda/core/moved_nodes.cuh cuda/decoder/learnt_words.cuh cuda/decoder/round_size.cuh"
   "cuda/decoder/text_processors.cu: cuda/concepts/processor.cuh cuda/core/row_changes.cuh"
   "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
     cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"

@@ -27,6 +27,7 @@ struct text_model {
   float sharpness = 6.0F;           // largest logit less the smallest
   std::int32_t n_tokens = 1 << 30;  // what a vocabulary has beyond these is padding
   bool is_masked = false;           // a grammar forbids half of the tokens after each text
+  bool is_markov = false;           // the last token alone counts: what is most probable repeats before long
 
   static ESPALIER_HOST_DEVICE std::uint32_t mixed(std::uint32_t x) {
     x = (x ^ (x >> 16)) * 0x7FEB352DU;
@@ -35,6 +36,9 @@ struct text_model {
   }
   static ESPALIER_HOST_DEVICE std::uint32_t extended(std::uint32_t text, espalier::token_id token) {
     return mixed(text * 31U + static_cast<std::uint32_t>(token) + 1U);
+  }
+  ESPALIER_HOST_DEVICE std::uint32_t read(std::uint32_t text, espalier::token_id token) const {
+    return extended(is_markov ? 17 : text, token);
   }
   static ESPALIER_HOST_DEVICE float unit(std::uint32_t x) {
     return static_cast<float>(mixed(x) >> 8) * (1.0F / 16777216.0F);
@@ -52,7 +56,7 @@ struct text_model {
   void operator()(std::span<const espalier::token_id> text, std::span<float> logits) const {
     std::uint32_t state = 17;
     for (const espalier::token_id token : text)
-      state = extended(state, token);
+      state = read(state, token);
     for (std::size_t t = 0; t < logits.size(); ++t)
       logits[t] = logit(state, static_cast<espalier::token_id>(t));
   }
@@ -81,7 +85,7 @@ ESPALIER_KERNEL void read_text(text_model model, espalier::cuda::forward_batch_v
   const auto read = [&](std::int32_t slot) {
     const float token = *kv.key(0, s.sequence, slot);
     if (token != -*kv.value(0, s.sequence, slot)) state = 0;
-    state = text_model::extended(state, static_cast<espalier::token_id>(token));
+    state = model.read(state, static_cast<espalier::token_id>(token));
   };
   for (std::int32_t i = 0; i < s.prefix; ++i)
     read(i);

@@ -4,8 +4,11 @@
 #include <cuda_runtime.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/cuda/core/block_rows.cuh"
@@ -96,24 +99,50 @@ concept SequenceDrafter = Drafter<DrafterT> &&
 //! espalier::ReleasingDrafter on the device: release(place) gives up what it keeps of the text in this place.
 //!
 //! Models
-//!   autoregressive
+//!   autoregressive, joint
 template <class DrafterT>
 concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t place) {
   drafter.release(place);
 };
 
-//! A StepDrafter whose trees may be cut or built anew once they have grown: renumber(texts, moved, stream), after the
-//! round's last propose; rows() and commit go by the new numbers from then on. May be called twice.
+//! espalier::JointDrafter on the device: several drafters of the same texts, of which a JointPolicy names the one to
+//! ask.
+//!
+//! Minimal definition, besides Drafter
+//!   static size() -> std::size_t   how many
+//!   get<Index>() -> drafter&       each an AskableDrafter
+//! Models
+//!   joint
+template <class DrafterT>
+concept JointDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
+  requires(DrafterT::size() > 0);
+  drafter.template get<0>();
+};
+
+//! A StepDrafter, or a joint of such and others, whose trees may be cut or built anew once they have grown:
+//! renumber(texts, moved, stream), after the round's last propose; rows() and commit go by the new numbers from then
+//! on. May be called twice.
+//!
+//! Models
+//!   autoregressive, joint
+template <class DrafterT>
+concept RenumberingDrafter = (StepDrafter<DrafterT> ||
+                              JointDrafter<DrafterT>)&&requires(DrafterT& drafter, const text_batch& texts,
+                                                                moved_nodes moved, cudaStream_t stream) {
+  drafter.renumber(texts, moved, stream);
+};
+
+//! A drafter that keeps rows of its own of each text: catch_up(n), before reserve, says that rounds may accept up to n
+//! tokens which it was not asked about, since others draft beside it.
 //!
 //! Models
 //!   autoregressive
 template <class DrafterT>
-concept RenumberingDrafter = StepDrafter<DrafterT> &&
-    requires(DrafterT& drafter, const text_batch& texts, moved_nodes moved, cudaStream_t stream) {
-  drafter.renumber(texts, moved, stream);
+concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
+  drafter.catch_up(n);
 };
 
-//! A drafter of one of the kinds that can be asked: no_drafter cannot.
+//! A drafter of one of the kinds that can be asked: no_drafter cannot, and a joint only through its parts.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
@@ -143,7 +172,7 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //!   read(backend, chunks, n_chunks, n_rows, stream)   in a round whose pass has read prompts, too: chunks [n_chunks]
 //!                                     on the device, n_rows rows in all at most
 //! Models
-//!   block_diffusion
+//!   block_diffusion, joint
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,
@@ -152,5 +181,38 @@ concept FeatureDrafter = Drafter<DrafterT> &&
   drafter.read(backend, texts, path, lanes, stream);
   drafter.read(backend, chunks, n, n, stream);
 };
+
+namespace detail {
+
+template <class DrafterT, std::size_t Index>
+using part_of = std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>;
+
+// Calls f with each drafter of a joint, or with the drafter itself.
+template <class DrafterT, class FunctionT>
+void each_drafter(DrafterT& drafter, const FunctionT& f) {
+  if constexpr (JointDrafter<DrafterT>) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      (f(drafter.template get<Index>()), ...);
+    }
+    (std::make_index_sequence<DrafterT::size()>());
+  } else {
+    f(drafter);
+  }
+}
+
+// Whether there is a StepDrafter among them: it keeps something of each node, and follows texts round by round.
+template <class DrafterT>
+constexpr bool asks_by_steps() {
+  if constexpr (JointDrafter<DrafterT>) {
+    return []<std::size_t... Index>(std::index_sequence<Index...>) {
+      return (StepDrafter<part_of<DrafterT, Index>> || ...);
+    }
+    (std::make_index_sequence<DrafterT::size()>());
+  } else {
+    return StepDrafter<DrafterT>;
+  }
+}
+
+}  // namespace detail
 
 }  // namespace espalier::cuda

@@ -3,11 +3,16 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -33,6 +38,27 @@ concept RebuildingPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::
   { fixed.was() } -> std::same_as<moved_nodes>;
 };
 
+//! espalier::JointPolicy on the device: it grows from the drafters of a joint, one after the other.
+//!
+//! Minimal definition, besides TreePolicy
+//!   static size() -> std::size_t   drafters
+//!   policy<Index>() -> policy&     the one that grows over this drafter: each is reserved for, and keeps what it has
+//!                                  learnt
+//!   limit_parts(capacities)        before begin(): tokens that each of the drafters can hold, [size()]
+//!   part() -> std::size_t          the drafter that is asked about what is wanted
+//!   take(texts, joint_answer<Index, ...>, stream)
+//!   was(part) -> moved_nodes       as RebuildingPolicy's, for each drafter
+//! Models
+//!   cascade
+template <class PolicyT>
+concept JointPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> capacities) {
+  { PolicyT::size() } -> std::convertible_to<std::size_t>;
+  policy.template policy<0>();
+  policy.limit_parts(capacities);
+  { fixed.part() } -> std::convertible_to<std::size_t>;
+  { fixed.was(std::size_t{}) } -> std::same_as<moved_nodes>;
+};
+
 namespace detail {
 
 template <class PolicyT, class DrafterT>
@@ -51,6 +77,76 @@ auto answer_of(DrafterT& drafter) {
   }
 }
 
+template <class PolicyT, class AnswerT>
+concept TakesAnswer = requires(PolicyT& policy, const text_batch& texts, AnswerT answer, cudaStream_t stream) {
+  { policy.take(texts, answer, stream) } -> std::same_as<node_list>;
+};
+
+template <class PolicyT, class DrafterT>
+constexpr bool takes_each_part() {
+  if constexpr (JointPolicy<PolicyT>) {
+    if constexpr (PolicyT::size() == DrafterT::size()) {
+      return []<std::size_t... Index>(std::index_sequence<Index...>) {
+        return (
+            TakesAnswer<PolicyT, joint_answer<Index, decltype(answer_of(std::declval<part_of<DrafterT, Index>&>()))>> &&
+            ...);
+      }
+      (std::make_index_sequence<DrafterT::size()>());
+    }
+  }
+  return false;
+}
+
+template <class PolicyT, class DrafterT>
+constexpr bool takes_answers() {
+  if constexpr (JointDrafter<DrafterT>) {
+    return takes_each_part<PolicyT, DrafterT>();
+  } else {
+    return TakesAnswer<PolicyT, decltype(answer_of(std::declval<DrafterT&>()))>;
+  }
+}
+
+template <class PolicyT, class DrafterT>
+concept Takes = takes_answers<PolicyT, DrafterT>();
+
+// Calls f with each policy of a joint one, or with the policy itself.
+template <class PolicyT, class FunctionT>
+void each_policy(PolicyT& policy, const FunctionT& f) {
+  if constexpr (JointPolicy<std::remove_const_t<PolicyT>>) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      (f(policy.template policy<Index>()), ...);
+    }
+    (std::make_index_sequence<PolicyT::size()>());
+  } else {
+    f(policy);
+  }
+}
+
+template <class PolicyT>
+constexpr std::size_t n_policies() {
+  if constexpr (JointPolicy<PolicyT>) return PolicyT::size();
+  return 1;
+}
+
+// Of the trees of a policy: it may say it, else no node is deeper than there are nodes.
+template <class PolicyT>
+std::int32_t max_depth(const PolicyT& policy) {
+  if constexpr (requires { policy.max_depth(); }) {
+    return (std::min)(policy.max_depth(), policy.max_nodes());
+  } else {
+    return policy.max_nodes();
+  }
+}
+
+// Calls f.operator()<part>(policy) with each policy of a joint one.
+template <class DrafterT, class PolicyT, class FunctionT>
+void each_part(PolicyT& policy, const FunctionT& f) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    (f.template operator()<part_of<DrafterT, Index>>(policy.template policy<Index>()), ...);
+  }
+  (std::make_index_sequence<DrafterT::size()>());
+}
+
 }  // namespace detail
 
 //! espalier::TreePolicy on the device: the same steps, for all texts of a round at once, each a fixed series of
@@ -63,41 +159,73 @@ auto answer_of(DrafterT& drafter) {
 //!                                      nothing
 //!   take(texts, answer, stream) -> node_list   enqueues what appends to the trees, and gives the nodes to ask about
 //!                                      next; a list of 0 once the trees are this round's. The answer is text_rows,
-//!                                      block_rows or text_runs
+//!                                      block_rows or text_runs; of a joint see JointPolicy
 //!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
 //!                                      nothing was
+//! Optional
+//!   max_depth() -> int                 of its trees: in a cascade, the other drafters are made for as many tokens that
+//!                                      they were not asked about, else for max_nodes()
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
 //!   asked is no_node. The root is asked about in a full tree, too. Nothing synchronises or allocates
 //! Models
 //!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, eagle2, fixed,
-//!   dynatree, dyspec_greedy, dyspec_threshold, sequoia
+//!   dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
-    detail::Follows<DrafterT, PolicyT> && requires(PolicyT& policy, const text_batch& texts, DrafterT& drafter,
-                                                   const verdict* decisions, std::int32_t n, cudaStream_t stream) {
+    detail::Follows<DrafterT, PolicyT> && detail::Takes<PolicyT, DrafterT> &&
+    requires(PolicyT& policy, const text_batch& texts, const verdict* decisions, std::int32_t n, cudaStream_t stream) {
   policy.reserve(n);
   { policy.begin(texts, stream) } -> std::same_as<node_list>;
-  { policy.take(texts, detail::answer_of(drafter), stream) } -> std::same_as<node_list>;
   policy.observe(texts, decisions, stream);
 };
 
 //! Drafted tokens that a policy's tree may hold at any time, where it grows from this drafter.
 template <class DrafterT, class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
-  if constexpr (detail::Rebuilds<PolicyT, DrafterT>) return policy.max_asked();
-  return policy.max_nodes();
+  if constexpr (JointDrafter<DrafterT>) {
+    std::int32_t most = policy.max_nodes();
+    detail::each_part<DrafterT>(
+        policy, [&]<class PartT>(const auto& one) { most = (std::max)(most, cuda::most_asked<PartT>(one)); });
+    return most;
+  } else if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
+    return policy.max_asked();
+  } else {
+    return policy.max_nodes();
+  }
 }
 
 //! Reserves what the policy needs to grow trees of so many texts from this drafter.
 template <class DrafterT, class PolicyT>
 void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
-  if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
+  if constexpr (JointDrafter<DrafterT>) {
+    detail::each_part<DrafterT>(policy, [&]<class PartT>(auto& one) { cuda::reserve_trees<PartT>(one, max_texts); });
+    if (max_texts > 1) policy.reserve(max_texts);
+  } else if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
     policy.reserve_asked(max_texts);
   } else if (max_texts > 1) {
     policy.reserve(max_texts);
   }
+}
+
+//! Has a drafter make room for what the policy may ask it about in rounds of so many texts. Of a joint, each drafter is
+//! told how many tokens others may bring in: a path of the merged tree is a path of one policy's.
+template <class PolicyT, class DrafterT>
+void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
+  if constexpr (JointDrafter<DrafterT>) {
+    std::vector<std::int32_t> depths;
+    detail::each_policy(policy, [&](const auto& one) { depths.push_back(detail::max_depth(one)); });
+    std::size_t part = 0;
+    detail::each_drafter(drafter, [&]<class PartT>(PartT& one) {
+      std::int32_t most = 0;
+      for (std::size_t other = 0; other < depths.size(); ++other)
+        most = other == part ? most : (std::max)(most, depths[other]);
+      if constexpr (CatchingUpDrafter<PartT>) one.catch_up(most);
+      ++part;
+    });
+  }
+  drafter.reserve(most_asked<DrafterT>(policy), max_texts, found);
 }
 
 //! espalier::ResettingPolicy on the device: reset(place, stream) forgets what was learnt from the last text that had

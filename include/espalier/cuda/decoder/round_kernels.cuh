@@ -106,27 +106,4 @@ ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault*
   outcomes[here.lane].ends = ends;
 }
 
-// What is learnt of texts: on the device by place, and where it is kept for the host, `words` of each place.
-struct learnt_words {
-  const std::int32_t* policy;  // [places][policy_words]
-  std::int32_t policy_words;
-  const std::int32_t* gains;  // [places][gains_words]
-  std::int32_t gains_words;
-  std::int32_t* kept;  // [places][policy_words + gains_words]
-};
-
-// One block a lane.
-template <class WordsT>
-ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
-  const text_in_batch here = texts.here();
-  if (here.place < 0) return;
-  const auto step = static_cast<std::int32_t>(blockDim.x);
-  std::int32_t* const to =
-      learnt.kept + static_cast<std::ptrdiff_t>(here.place) * (learnt.policy_words + learnt.gains_words);
-  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < learnt.policy_words; i += step)
-    to[i] = learnt.policy[static_cast<std::ptrdiff_t>(here.place) * learnt.policy_words + i];
-  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < learnt.gains_words; i += step)
-    to[learnt.policy_words + i] = learnt.gains[static_cast<std::ptrdiff_t>(here.place) * learnt.gains_words + i];
-}
-
 }  // namespace espalier::cuda::detail

@@ -36,6 +36,7 @@
 #include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/lane_table.cuh"
+#include "espalier/cuda/decoder/learnt_words.cuh"
 #include "espalier/cuda/decoder/prompt_rows.cuh"
 #include "espalier/cuda/decoder/round_arrival.cuh"
 #include "espalier/cuda/decoder/round_graphs.cuh"
@@ -80,11 +81,11 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   static constexpr bool has_processor = espalier::detail::processes<ProcessorT>;
   static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
   // Where trees are cut after they have grown, a drafter that keeps something of each node must know.
-  static constexpr bool can_share = is_drawn || !StepDrafter<drafter_type> || RenumberingDrafter<drafter_type>;
+  static constexpr bool can_share = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
 
  public:
   // Whether rounds that do not draft leave the drafter behind the text.
-  static constexpr bool draft_falls_behind = StepDrafter<drafter_type>;
+  static constexpr bool draft_falls_behind = asks_by_steps<drafter_type>();
 
   using arrival = round_arrival;
   using processor_type = ProcessorT;
@@ -112,7 +113,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     reserve_trees<drafter_type>(policy_, shape_.max_texts);
     // Lists are as long in a short context.
-    drafter_.reserve(most_asked<drafter_type>(policy_), shape_.max_texts, found_.data());
+    reserve_draft(drafter_, policy_, shape_.max_texts, found_.data());
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
       outcomes_.fill_bytes(0, stream_.get());
@@ -189,16 +190,10 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   // The same, or what was learnt of a text elsewhere, as learnt_at() gave it, or learnt_with().
   void learn(std::int32_t place, std::span<const std::byte> learnt) {
     forget(place);
-    const auto n_bytes = static_cast<std::size_t>(policy_words()) * sizeof(std::int32_t);
-    const auto put = [&](void* to, std::span<const std::byte> from) {
-      if (from.empty()) return;
-      require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()), "cudaMemcpyAsync");
-    };
-    if constexpr (LearningPolicy<TreePolicyT>) {
-      const auto first = static_cast<std::size_t>(place) * n_bytes;
-      if (!learnt.empty()) put(policy_.learnt() + first, learnt.first(n_bytes));
-    }
-    if (shared_ && learnt.size() > n_bytes) put(shared_->gains().data() + place, learnt.subspan(n_bytes));
+    if (learnt.empty()) return;
+    const auto n_bytes = static_cast<std::size_t>(learnt_words_of(policy_)) * sizeof(std::int32_t);
+    put_learnt(policy_, place, learnt.first(n_bytes), stream_.get());
+    if (shared_) put_bytes(shared_->gains().data() + place, learnt.subspan(n_bytes), stream_.get());
   }
   // What a text begins with whose policy has options of its own.
   template <class OptionsT>
@@ -266,27 +261,17 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return can_share && shape_.share_rows && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
   }
   // 32-bit words that are learnt of a text.
-  std::int32_t policy_words() const {
-    if constexpr (LearningPolicy<TreePolicyT>)
-      return static_cast<std::int32_t>(policy_.learnt_bytes() / sizeof(std::int32_t));
-    return 0;
-  }
   static constexpr std::int32_t gains_words = sizeof(text_gains) / sizeof(std::int32_t);
   std::int32_t learnt_words() const {
-    return shape_.keeps_learnt ? policy_words() + (may_be_short() ? gains_words : 0) : 0;
+    return shape_.keeps_learnt ? learnt_words_of(policy_) + (may_be_short() ? gains_words : 0) : 0;
   }
 
   // What is learnt of the texts goes to the host with their trees.
   void keep(const text_batch& texts) {
     const auto trees = static_cast<std::size_t>(texts.tree_words) * static_cast<std::size_t>(shape_.max_texts);
-    detail::learnt_words all{nullptr, policy_words(), nullptr, 0, tree_.words().data() + trees};
-    if constexpr (LearningPolicy<TreePolicyT>) all.policy = reinterpret_cast<const std::int32_t*>(policy_.learnt());
-    if (shared_) {
-      all.gains = reinterpret_cast<const std::int32_t*>(shared_->gains().data());
-      all.gains_words = gains_words;
-    }
-    launch("keep_learnt", keep_learnt<detail::learnt_words>, {.grid = texts.lanes(), .threads = 64}, stream_.get(),
-           texts, all);
+    learnt_part gains;
+    if (shared_) gains = {reinterpret_cast<const std::int32_t*>(shared_->gains().data()), gains_words};
+    keep_learnt_of(texts, policy_, gains, tree_.words().data() + trees, stream_.get());
   }
 
   // Whether so many rows are not enough for all trees.
@@ -315,10 +300,15 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     const std::int32_t limit = n_rows <= max_nodes_ && (is_drawn || !shares) ? n_rows - 1 : tree_.capacity();
     launch("open_round", open_round<>, {.grid = texts.lanes()}, s, texts, limit,
            (std::min)(context_, drafter_.capacity()));
-    if constexpr (has_processor && ProcessingDrafter<drafter_type>) {
-      using draft_number = typename drafter_type::number;
-      drafter_.process_rows(shape.processes ? processors_.template of_draft<draft_number>(found_.data())
+    if constexpr (has_processor) {
+      fault* const found = found_.data();
+      each_drafter(drafter_, [&]<class PartT>(PartT& part) {
+        if constexpr (ProcessingDrafter<PartT>) {
+          using draft_number = typename PartT::number;
+          part.process_rows(shape.processes ? processors_.template of_draft<draft_number>(found)
                                             : row_processor<draft_number>());
+        }
+      });
     }
     if (drafts) draft(texts, shape.n_rows, shares, cuts);
     forward_batch_view batch = compiler_.compile(texts, n_rows, s, shares && cuts ? shape.n_rows : 0);

@@ -35,7 +35,8 @@ namespace espalier::cuda {
 //!
 //! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included, over two
-//!             rows for the root: the text's last two tokens. No synchronisation, no allocation
+//!             rows for the root: the text's last two tokens; in a joint the text's last tokens, as many as another
+//!             drafter may have brought in, and one. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
 //! Errors      option_error where the model takes fewer rows than rounds of all texts may ask about, or the store has
 //!             fewer sequences than there are texts; faults of the draft's logits
@@ -62,11 +63,15 @@ class autoregressive {
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return (std::min)(backend_.max_positions(), kv_.capacity()); }
 
+  //! Rounds may accept so many tokens that it was not asked about. Before reserve.
+  void catch_up(std::int32_t n_tokens) { n_pending_ = (std::max)(n_tokens + 1, 2); }
+
   void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
-    require_option("max_rows of the draft model", backend_.max_rows(), max_texts * (std::max)(max_nodes, 2), 1 << 30);
+    require_option("max_rows of the draft model", backend_.max_rows(), max_texts * (std::max)(max_nodes, n_pending_),
+                   1 << 30);
     require_option("sequences of the draft's cache", kv_.n_sequences(), sequence_ + max_texts, 1 << 30);
     found_ = found;
-    batch_ = draft_batch(max_nodes, max_texts, sequence_, capacity());
+    batch_ = draft_batch(max_nodes, max_texts, sequence_, capacity(), n_pending_);
     n_nodes_ = max_nodes + 1;
     row_of_ = device_array<std::int32_t>(static_cast<std::size_t>(n_nodes_) * static_cast<std::size_t>(max_texts));
     rows_ = device_array<float>(row_of_.size() * static_cast<std::size_t>(vocab_size()));
@@ -77,9 +82,9 @@ class autoregressive {
              cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
-    // The last two tokens are forwarded with each round's root; the row of the last known token may be missing.
+    // The last tokens are forwarded with each round's root; the rows of as many known ones but one may be missing.
     const std::int32_t last = (std::max)(0, (std::min)(static_cast<std::int32_t>(context.size()), capacity()) - 2);
-    std::int32_t first = (std::min)((std::max)(0, n_known - 1), last);
+    std::int32_t first = (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
@@ -143,7 +148,8 @@ class autoregressive {
   device_array<float> rows_;
   device_array<std::int32_t> row_of_;
   std::int32_t n_nodes_ = 0;
-  bool is_open_ = false;  // whether nodes were asked about in the round that is being enqueued
+  std::int32_t n_pending_ = 2;  // tokens that its cache may lack when a round begins
+  bool is_open_ = false;        // whether nodes were asked about in the round that is being enqueued
 };
 
 template <class BackendT, class KVStoreT>

@@ -39,10 +39,10 @@ struct adaptive_length {
 // One thread a lane: the most probable token after the node asked about, which is asked about next unless it is the
 // last one.
 //
-// Shapes: tokens, probabilities, log_probs, by_place, next [places]
+// Shapes: tokens, probabilities, log_probs, by_place, drafted, next [places]
 template <class LengthT>
 ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_lists best, const LengthT* by_place,
-                                       node_id* next) {
+                                       std::int32_t* drafted, node_id* next) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const LengthT own = by_place[here.place];
@@ -51,25 +51,32 @@ ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_
     const float log_prob = best.log_probs[here.place];
     u = log_prob >= -FLT_MAX ? here.tree.append(u, best.tokens[here.place], log_prob) : no_node;
   }
+  drafted[here.place] = here.tree.size->n_nodes - 1;
   const bool goes_on = u != no_node && !here.tree.full() && here.tree.depth[u] < own.length &&
                        static_cast<double>(best.probabilities[here.place]) >= own.options.confidence;
   next[here.place] = goes_on ? u : no_node;
 }
 
-// One thread a lane. Shapes: by_place [places]
+// One thread a lane. Shapes: by_place, drafted [places]
 template <class LengthT>
-ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place) {
+ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place,
+                                           std::int32_t* drafted) {
   const text_in_batch here = texts.here();
-  if (here.place >= 0) append_run(here, runs, by_place[here.place].length);
+  if (here.place < 0) return;
+  append_run(here, runs, by_place[here.place].length);
+  drafted[here.place] = here.tree.size->n_nodes - 1;
 }
 
-// One thread a lane. Shapes: decisions, by_place [places]
+// One thread a lane. The tree may have been cut since, and may have more nodes of other policies of a cascade. Shapes:
+// decisions, by_place, all_drafted [places]
 template <class LengthT>
-ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, LengthT* by_place) {
+ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, LengthT* by_place,
+                                    const std::int32_t* all_drafted) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const verdict decision = decisions[here.place];
-  const std::int32_t drafted = here.tree.size->n_nodes - 1;
+  const std::int32_t there = here.tree.size->n_nodes - 1, own_drafted = all_drafted[here.place];
+  const std::int32_t drafted = own_drafted < there ? own_drafted : there;
   if (decision.token < 0 || drafted == 0) return;
   LengthT& own = by_place[here.place];
   own.length = own.options.next_length(own.length, here.tree.depth[decision.accepted] >= drafted);
@@ -104,6 +111,7 @@ class adaptive_chain {
     tokens_ = device_array<token_id>(texts);
     probabilities_ = device_array<float>(texts);
     log_probs_ = device_array<float>(texts);
+    drafted_ = device_array<std::int32_t>(texts);
     by_place_.reserve(max_texts);
   }
 
@@ -117,20 +125,20 @@ class adaptive_chain {
         .tokens = tokens_.data(), .probabilities = probabilities_.data(), .log_probs = log_probs_.data(), .k = 1};
     top_children(rows.rows.vocab).find(texts, rows, wanted(), best, stream);
     launch("append_while_sure", detail::append_while_sure<detail::adaptive_length>, {.grid = texts.lanes()}, stream,
-           texts, wanted(), best, by_place_.data(), last_.data());
+           texts, wanted(), best, by_place_.data(), drafted_.data(), last_.data());
     ++step_;
     return wanted();
   }
 
   node_list take(const text_batch& texts, const text_runs& runs, cudaStream_t stream) const {
     launch("append_runs_of_length", detail::append_runs_of_length<detail::adaptive_length>, {.grid = texts.lanes()},
-           stream, texts, runs, by_place_.data());
+           stream, texts, runs, by_place_.data(), drafted_.data());
     return {};
   }
 
   void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
     launch("observe_length", detail::observe_length<detail::adaptive_length>, {.grid = texts.lanes()}, stream, texts,
-           decisions, by_place_.data());
+           decisions, by_place_.data(), drafted_.data());
   }
 
   //! A text begins with the policy's own options, and their length.
@@ -164,6 +172,7 @@ class adaptive_chain {
   device_array<token_id> tokens_;  // [texts]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
+  device_array<std::int32_t> drafted_;  // [texts] in this round
   detail::values_by_place<detail::adaptive_length> by_place_;
 };
 

@@ -133,6 +133,7 @@ class best_first {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_depth() const { return options_.max_depth; }
   std::int32_t max_asked() const { return options_.max_asked(); }
   moved_nodes was() const { return {was_.data(), options_.budget + 1}; }
 

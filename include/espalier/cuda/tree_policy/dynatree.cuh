@@ -57,6 +57,7 @@ class dynatree {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_depth() const { return options_.max_depth + 1; }
 
   void reserve(std::int32_t max_texts) {
     rules_.reserve(max_texts);

@@ -150,6 +150,7 @@ class eagle2 {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_depth() const { return options_.depth + 1; }
   std::int32_t max_asked() const { return options_.max_asked(); }
   moved_nodes was() const { return {was_.data(), options_.budget + 1}; }
 

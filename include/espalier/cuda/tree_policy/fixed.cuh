@@ -55,6 +55,7 @@ class fixed {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_depth() const { return options_.depth; }
 
   void reserve(std::int32_t max_texts) {
     rules_.reserve(max_texts);

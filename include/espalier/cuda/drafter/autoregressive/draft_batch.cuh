@@ -26,11 +26,12 @@ namespace espalier::cuda {
 namespace detail {
 
 // The draft model's round in the memory of the device. Scratch rows begin where the draft cache is sure to end: `base`,
-// two tokens before the text's end. These two are forwarded anew each round: the first of them was, if not as the last
-// accepted node, and then the same numbers are written again.
+// so many tokens before the text's end as may be missing. These are forwarded anew each round: where one of them was
+// there, the same numbers are written again. Beside the pending token that is the last accepted node, which nobody may
+// have been asked about; or as many as another drafter may have brought in.
 struct draft_columns {
   std::int32_t base;       // committed rows of the draft's cache
-  std::int32_t n_pending;  // 2, or 1 for a text of one token
+  std::int32_t n_pending;  // those that may be missing, or all of a shorter text
   std::int32_t n_columns;  // scratch rows so far
 };
 
@@ -54,6 +55,7 @@ struct draft_memory {
   node_id* asked;
   std::int32_t max_rows;   // of a lane
   std::int32_t max_nodes;  // root included
+  std::int32_t n_pending;  // tokens that the draft's cache may lack when a round begins
   std::int32_t most_kept;
   std::int32_t capacity;  // tokens that the draft's cache can hold
 };
@@ -101,29 +103,32 @@ __device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::
   if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
 }
 
-// One block a lane. Its rows 0 and 1: the last two tokens of the text; an empty lane where it is longer than the draft
-// can read.
+// One block a lane. Its rows: the last tokens of the text, n_pending of them; an empty lane where it is longer than the
+// draft can read.
 template <class UnusedT = void>
 ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   const text_in_batch here = texts.here();
-  if (here.place < 0) return pad_lane(to, here.lane, 2);
-  const draft_lane lane{to, here, 2};
-  for (auto u = static_cast<std::int32_t>(threadIdx.x); u < to.max_nodes; u += static_cast<std::int32_t>(blockDim.x))
+  const std::int32_t n_rows = to.n_pending;
+  if (here.place < 0) return pad_lane(to, here.lane, n_rows);
+  const draft_lane lane{to, here, n_rows};
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  for (std::int32_t u = thread; u < to.max_nodes; u += threads)
     lane.column_of()[u] = -1;
   __syncthreads();
-  if (threadIdx.x != 0) return;
   const std::int32_t size = here.text.state->size;
-  const std::int32_t n = size > to.capacity ? 0 : (size < 2 ? size : 2);
+  const std::int32_t n = size > to.capacity ? 0 : (size < n_rows ? size : n_rows);
   const std::int32_t base = n > 0 ? size - n : 0;
+  for (std::int32_t i = thread; i < n_rows - n; i += threads)
+    pad_row(to, lane.row(i));
+  for (std::int32_t i = thread; i < n; i += threads) {
+    const mask_row mask = lane.place(n_rows - n + i, here.text.tokens[base + i], base + i, base, i);
+    for (std::int32_t above = 0; above < i; ++above)
+      mask.set(above);
+  }
+  if (thread != 0) return;
   to.columns[here.place] = {base, n, n};
   lane.open(texts.first_sequence + here.place, base);
   lane.asked()[0] = n > 0 ? root_node : no_node;
-  for (std::int32_t i = 0; i < 2 - n; ++i)
-    pad_row(to, lane.row(i));
-  for (std::int32_t i = 0; i < n; ++i) {
-    const mask_row mask = lane.place(2 - n + i, here.text.tokens[base + i], base + i, base, i);
-    if (i > 0) mask.set(0);
-  }
   lane.column_of()[root_node] = n - 1;
 }
 
@@ -157,8 +162,9 @@ ESPALIER_KERNEL void draft_level(draft_memory to, text_batch texts, node_list no
       const std::int32_t column = next + before;
       lane.column_of()[u] = column;
       const mask_row mask = lane.place(i, here.tree.token[u], root_position + here.tree.depth[u], columns.base, column);
-      mask.set(0);
-      for (node_id above = here.tree.parent[u]; above != no_node; above = here.tree.parent[above])
+      for (std::int32_t pending = 0; pending < columns.n_pending; ++pending)
+        mask.set(pending);
+      for (node_id above = here.tree.parent[u]; above > root_node; above = here.tree.parent[above])
         mask.set(lane.column_of()[above]);
     } else if (i < nodes.n) {
       pad_row(to, lane.row(i));
@@ -228,9 +234,15 @@ class draft_batch {
   draft_batch() = default;
 
   //! Batches of trees of this many nodes, root not counted, of so many texts, whose sequences in the store begin with
-  //! `sequence` and can hold `capacity` tokens.
-  draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity)
-      : max_nodes_(max_nodes), sequence_(sequence), capacity_(capacity), words_(mask_words(max_nodes + 2)) {
+  //! `sequence` and can hold `capacity` tokens; of each, the store may lack the last n_pending tokens when a round
+  //! begins.
+  draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
+              std::int32_t n_pending = 2)
+      : max_nodes_(max_nodes),
+        n_pending_(n_pending),
+        sequence_(sequence),
+        capacity_(capacity),
+        words_(mask_words(max_nodes + n_pending)) {
     const auto texts = static_cast<std::size_t>(max_texts);
     const std::size_t rows = texts * static_cast<std::size_t>(max_rows());
     tokens_ = device_array<token_id>(rows);
@@ -248,15 +260,15 @@ class draft_batch {
     n_kept_ = device_array<std::int32_t>(texts);
     std::vector<std::int32_t> last(texts);
     for (std::size_t i = 0; i < texts; ++i)
-      last[i] = static_cast<std::int32_t>(2 * i + 1);
+      last[i] = static_cast<std::int32_t>(i + 1) * n_pending - 1;
     outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
   }
 
-  //! The round begins: two rows for each lane, of which the second is the root's and alone gives logits.
+  //! The round begins: n_pending rows for each lane, of which the last is the root's and alone gives logits.
   forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
     launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
            texts.in_sequences_from(sequence_));
-    forward_batch_view batch = view(texts, 2);
+    forward_batch_view batch = view(texts, n_pending_);
     batch.n_outputs = texts.n;
     batch.outputs = outputs_.data();
     return batch;
@@ -290,8 +302,8 @@ class draft_batch {
   node_list asked(std::int32_t n) const { return {asked_.data(), n, max_rows()}; }
 
  private:
-  std::int32_t max_rows() const { return max_nodes_ < 2 ? 2 : max_nodes_; }
-  std::int32_t most_kept() const { return max_nodes_ + 2; }
+  std::int32_t max_rows() const { return max_nodes_ < n_pending_ ? n_pending_ : max_nodes_; }
+  std::int32_t most_kept() const { return max_nodes_ + n_pending_; }
 
   detail::draft_memory memory() const {
     return {.tokens = tokens_.data(),
@@ -309,6 +321,7 @@ class draft_batch {
             .asked = asked_.data(),
             .max_rows = max_rows(),
             .max_nodes = max_nodes_ + 1,
+            .n_pending = n_pending_,
             .most_kept = most_kept(),
             .capacity = capacity_};
   }
@@ -329,6 +342,7 @@ class draft_batch {
   }
 
   std::int32_t max_nodes_ = 0;
+  std::int32_t n_pending_ = 2;
   std::int32_t sequence_ = 0;
   std::int32_t capacity_ = 0;
   std::int32_t words_ = 0;
@@ -345,7 +359,7 @@ class draft_batch {
   device_array<std::int32_t> kept_;
   device_array<std::int32_t> base_;
   device_array<std::int32_t> n_kept_;
-  device_array<std::int32_t> outputs_;  // [texts] the second row of each lane
+  device_array<std::int32_t> outputs_;  // [texts] the last row of each lane
 };
 
 }  // namespace espalier::cuda

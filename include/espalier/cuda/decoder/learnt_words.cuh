@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/cuda/concepts/tree_policy.cuh"
+#include "espalier/cuda/core/error.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+
+//! How what is learnt of texts comes to the host, and back: that of a policy, of each policy of a cascade one after the
+//! other, and of the rounds.
+namespace espalier::cuda::detail {
+
+// A part of what is learnt of texts. Shapes: from [places][n]
+struct learnt_part {
+  const std::int32_t* from = nullptr;
+  std::int32_t n = 0;
+};
+
+// What is learnt of texts: on the device by place, and where it is kept for the host, one part after the other.
+template <std::size_t N>
+struct learnt_words {
+  learnt_part parts[N];
+  std::int32_t* kept;  // [places][n]
+  std::int32_t n;      // of all parts
+};
+
+// One block a lane.
+template <class WordsT>
+ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  std::int32_t* to = learnt.kept + static_cast<std::ptrdiff_t>(here.place) * learnt.n;
+  for (const learnt_part& part : learnt.parts) {
+    const std::int32_t* const from = part.from + static_cast<std::ptrdiff_t>(here.place) * part.n;
+    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < part.n; i += static_cast<std::int32_t>(blockDim.x))
+      to[i] = from[i];
+    to += part.n;
+  }
+}
+
+// To the device, in the stream's order; the host's memory may go at once.
+inline void put_bytes(void* to, std::span<const std::byte> from, cudaStream_t stream) {
+  if (from.empty()) return;
+  require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+}
+
+// 32-bit words that a policy learns of a text.
+template <class PolicyT>
+std::int32_t learnt_words_of(const PolicyT& policy) {
+  std::size_t n = 0;
+  each_policy(policy, [&]<class OneT>(const OneT& one) {
+    if constexpr (LearningPolicy<OneT>) n += one.learnt_bytes();
+  });
+  return static_cast<std::int32_t>(n / sizeof(std::int32_t));
+}
+
+// What was learnt of a text elsewhere is that of this place. Pre: as many bytes as a policy learns
+template <class PolicyT>
+void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::byte> learnt, cudaStream_t stream) {
+  each_policy(policy, [&]<class OneT>(const OneT& one) {
+    if constexpr (LearningPolicy<OneT>) {
+      const std::size_t n = one.learnt_bytes();
+      put_bytes(one.learnt() + static_cast<std::size_t>(place) * n, learnt.first(n), stream);
+      learnt = learnt.subspan(n);
+    }
+  });
+}
+
+// Of a policy, and of the rounds: gains [places][gains.n], nothing where its n is 0. Shapes: kept [places][all words]
+template <class PolicyT>
+void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part gains, std::int32_t* kept,
+                    cudaStream_t stream) {
+  using words = learnt_words<n_policies<PolicyT>() + 1>;
+  words all{{}, kept, learnt_words_of(policy) + gains.n};
+  learnt_part* next = all.parts;
+  each_policy(policy, [&]<class OneT>(const OneT& one) {
+    if constexpr (LearningPolicy<OneT>) {
+      *next++ = {reinterpret_cast<const std::int32_t*>(one.learnt()),
+                 static_cast<std::int32_t>(one.learnt_bytes() / sizeof(std::int32_t))};
+    }
+  });
+  *next = gains;
+  launch("keep_learnt", keep_learnt<words>, {.grid = texts.lanes(), .threads = 64}, stream, texts, all);
+}
+
+}  // namespace espalier::cuda::detail

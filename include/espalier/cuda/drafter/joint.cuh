@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/concepts/backend.cuh"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/moved_nodes.cuh"
+#include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
+#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+
+namespace espalier::cuda {
+
+//! espalier::joint on the device: several drafters of the same texts, for a policy that asks one after the other. See
+//! cascade.
+//!
+//! Drafters are kept by reference when given as lvalues, by value otherwise. Each draft model needs a cache of its own,
+//! or sequences of its own in one.
+//!
+//!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
+//!
+//! Complexity  that of the drafters; each is made for as many nodes as a merged tree may have
+//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own drafts
+//!             nothing while the others go on
+//! Errors      input_error for vocabularies of different size; those of the drafters
+template <class... DraftersT>
+class joint {
+  static_assert((AskableDrafter<std::remove_reference_t<DraftersT>> && ...),
+                "each part of a joint must be a drafter on the device that can be asked: cuda::StepDrafter, "
+                "cuda::BlockDrafter or cuda::SequenceDrafter. Drafters of the host cannot be: a round does not wait "
+                "for the host");
+
+ public:
+  explicit joint(DraftersT&&... drafters) : drafters_(std::forward<DraftersT>(drafters)...) {
+    std::int32_t known = 0;
+    each([&]<class DrafterT>(const DrafterT& drafter) {
+      if constexpr (VocabularyDrafter<DrafterT>) {
+        const std::int32_t vocab = drafter.vocab_size();
+        if (known != 0 && vocab != known) {
+          raise<input_error>("one drafter of the joint has ", known, " tokens and another ", vocab,
+                             "; they must share one vocabulary.");
+        }
+        known = vocab;
+      }
+    });
+  }
+
+  static constexpr std::size_t size() { return sizeof...(DraftersT); }
+
+  template <std::size_t Index>
+  auto& get() {
+    return std::get<Index>(drafters_);
+  }
+
+  std::int32_t capacity() const {
+    std::int32_t largest = 0;
+    each([&](const auto& drafter) { largest = std::max<std::int32_t>(largest, drafter.capacity()); });
+    return largest;
+  }
+
+  //! Of those that have probabilities.
+  std::int32_t vocab_size() const requires(VocabularyDrafter<std::remove_reference_t<DraftersT>> || ...) {
+    std::int32_t vocab = 0;
+    each([&]<class DrafterT>(const DrafterT& drafter) {
+      if constexpr (VocabularyDrafter<DrafterT>) vocab = drafter.vocab_size();
+    });
+    return vocab;
+  }
+
+  void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
+    each([&](auto& drafter) { drafter.reserve(max_nodes, max_texts, found); });
+  }
+
+  void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
+             cudaStream_t stream) {
+    each([&](auto& drafter) { drafter.begin(place, text, context, n_known, stream); });
+  }
+
+  void ensure(std::int32_t place, std::int32_t n, cudaStream_t stream) {
+    each([&](auto& drafter) { drafter.ensure(place, n, stream); });
+  }
+
+  void commit(const text_batch& texts, path_view path, cudaStream_t stream) {
+    each([&](auto& drafter) { drafter.commit(texts, path, stream); });
+  }
+
+  //! Of those that are asked node by node.
+  void renumber(const text_batch& texts, moved_nodes moved,
+                cudaStream_t stream) requires((!StepDrafter<std::remove_reference_t<DraftersT>> ||
+                                               RenumberingDrafter<std::remove_reference_t<DraftersT>>)&&...) {
+    each([&]<class DrafterT>(DrafterT& drafter) {
+      if constexpr (RenumberingDrafter<DrafterT>) drafter.renumber(texts, moved, stream);
+    });
+  }
+
+  void release(std::int32_t place) requires(ReleasingDrafter<std::remove_reference_t<DraftersT>> || ...) {
+    each([&]<class DrafterT>(DrafterT& drafter) {
+      if constexpr (ReleasingDrafter<DrafterT>) drafter.release(place);
+    });
+  }
+
+  //! What one of the models of the host has thrown since the last call: that of the first one that has.
+  void raise_failure() requires(FailingBackend<std::remove_reference_t<DraftersT>> || ...) {
+    std::exception_ptr first;
+    each([&]<class DrafterT>(DrafterT& drafter) {
+      if constexpr (FailingBackend<DrafterT>) {
+        try {
+          drafter.raise_failure();
+        } catch (...) {
+          if (!first) first = std::current_exception();
+        }
+      }
+    });
+    if (first) std::rethrow_exception(first);
+  }
+
+  //! As FeatureDrafter's, to those that read hidden states.
+  template <class BackendT>
+  void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n,
+            cudaStream_t stream) requires(FeatureDrafter<std::remove_reference_t<DraftersT>, BackendT> || ...) {
+    read_each(backend, [&](auto& drafter) { drafter.read(backend, place, first, n, stream); });
+  }
+  template <class BackendT>
+  void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
+            cudaStream_t stream) requires(FeatureDrafter<std::remove_reference_t<DraftersT>, BackendT> || ...) {
+    read_each(backend, [&](auto& drafter) { drafter.read(backend, texts, path, lanes, stream); });
+  }
+  template <class BackendT>
+  void read(const BackendT& backend, const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t n_rows,
+            cudaStream_t stream) requires(FeatureDrafter<std::remove_reference_t<DraftersT>, BackendT> || ...) {
+    read_each(backend, [&](auto& drafter) { drafter.read(backend, chunks, n_chunks, n_rows, stream); });
+  }
+
+ private:
+  template <class BackendT, class FunctionT>
+  void read_each(const BackendT&, const FunctionT& read) {
+    each([&]<class DrafterT>(DrafterT& drafter) {
+      if constexpr (FeatureDrafter<DrafterT, BackendT>) read(drafter);
+    });
+  }
+
+  template <class FunctionT>
+  void each(const FunctionT& function) {
+    std::apply([&](auto&... drafters) { (function(drafters), ...); }, drafters_);
+  }
+  template <class FunctionT>
+  void each(const FunctionT& function) const {
+    std::apply([&](const auto&... drafters) { (function(drafters), ...); }, drafters_);
+  }
+
+  std::tuple<DraftersT...> drafters_;
+};
+
+template <class... DraftersT>
+joint(DraftersT&&...) -> joint<DraftersT...>;
+
+}  // namespace espalier::cuda
