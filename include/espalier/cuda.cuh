@@ -24,6 +24,7 @@
 #include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/matrix_descriptor.cuh"
 #include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"

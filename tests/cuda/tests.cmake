@@ -6,7 +6,7 @@ macro(espalier_cuda_sources name)
   list(TRANSFORM espalier_cuda_test_${name} PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
 endmacro()
 
-espalier_cuda_sources(core core/arrays.cu core/block_barrier.cu core/read_ahead.cu)
+espalier_cuda_sources(core core/arrays.cu core/block_barrier.cu core/read_ahead.cu core/warpgroup_products.cu)
 espalier_cuda_sources(team core/sum_before.cu core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store/stores.cu)

@@ -24,6 +24,8 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "espalier/cuda/core/matrix_descriptor.cuh"
+#include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 
 // The emulated device itself: what the tests of kernels take for granted.
@@ -275,6 +277,101 @@ TEST_CASE("faults of synchronisation end the program with a sentence") {
     (void)launch({1, 32}, poll_for_ever, flag.data);
   });
   CHECK(mentions(polled, "polling in vain"));
+}
+
+// ---- warpgroups
+
+namespace ptx = espalier::cuda::ptx;
+
+// Which 16 bytes of shared memory a descriptor's chunks are, in order: [line][chunk].
+__global__ void read_chunks(std::uint64_t layout, bool transposed, unsigned lines, unsigned chunks, int* out) {
+  unsigned char* memory = shared_memory();
+  memory += -ptx::address_of(memory) & 1023U;
+  auto* const numbers = reinterpret_cast<std::uint16_t*>(memory);
+  for (unsigned i = 0; i < 8 * 1024; ++i)
+    numbers[i] = static_cast<std::uint16_t>(i / 8);
+  const espalier::cuda::matrix_descriptor matrix{layout | (ptx::address_of(memory) & 0x3FFFFU) >> 4};
+  for (unsigned line = 0; line < lines; ++line) {
+    for (unsigned chunk = 0; chunk < chunks; ++chunk) {
+      std::uint16_t got[8];
+      ptx::emulated::read_chunk(matrix, transposed, line, chunk, got);
+      out[line * chunks + chunk] = got[0];
+    }
+  }
+}
+
+std::vector<int> chunks_of(std::uint64_t mode, std::uint64_t leading, std::uint64_t stride, bool transposed,
+                           unsigned lines, unsigned chunks) {
+  array<int> out(std::vector<int>(lines * chunks));
+  const std::uint64_t layout = mode << 62 | leading / 16 << 16 | stride / 16 << 32;
+  (void)launch({1, 1, 1024 + 16 * 1024}, read_chunks, layout, transposed, lines, chunks, out.data);
+  return out.host();
+}
+
+TEST_CASE("matrices of warpgroups lie where their descriptors say") {
+  // No swizzle: eight lines of one chunk are 128 bytes; K-major the next chunk is one leading offset away, and the next
+  // eight lines one stride; MN-major it is the other way round.
+  const auto plain = chunks_of(0, 128, 512, false, 16, 2), plain_across = chunks_of(0, 128, 512, true, 16, 8);
+  CHECK(plain[0] == 0);
+  CHECK(plain[1] == 8);
+  CHECK(plain[2 * 7] == 7);
+  CHECK(plain[2 * 9 + 1] == 32 + 8 + 1);
+  CHECK(plain_across[1] == 32);
+  CHECK(plain_across[8 * 9 + 3] == 8 + 1 + 3 * 32);
+  // Swizzles of 32, 64 and 128 bytes: lines are that wide, and chunks change places with the lines' pattern.
+  for (const std::uint64_t mode : {1U, 2U, 3U}) {
+    const int width = 16 >> mode;
+    const auto lines = chunks_of(mode, 16, 1024, false, 16, 2);
+    const auto across = chunks_of(mode, 4096, 1024, true, 16, 8);
+    for (int line = 0; line < 16; ++line) {
+      const int first = line / 8 * 64 + line % 8 * width, pattern = first / 8 % width;
+      for (int chunk = 0; chunk < 2; ++chunk)
+        CHECK(lines[static_cast<std::size_t>(2 * line + chunk)] == first + (chunk ^ pattern));
+      for (int chunk = 0; chunk < 8; ++chunk) {
+        CHECK(across[static_cast<std::size_t>(8 * line + chunk)] ==
+              chunk / width * 256 + first + (chunk % width ^ pattern));
+      }
+    }
+  }
+}
+
+enum class slip { none, unshown, unfenced, uncommitted, parted, short_arrivals };
+
+__global__ void multiply_once(slip how, const std::uint16_t* zeros) {
+  unsigned char* memory = shared_memory();
+  memory += -ptx::address_of(memory) & 1023U;
+  const ptx::shared_address counter = ptx::address_of(memory + 8192);
+  for (unsigned i = threadIdx.x; i < 512; i += 128)
+    ptx::copy_async_16(ptx::address_of(memory + 16 * i), zeros + 8 * i, true);
+  ptx::copy_async_commit();
+  ptx::copy_async_wait<0>();
+  if (how != slip::unshown || threadIdx.x != 72) ptx::show_to_products();
+  if (threadIdx.x == 0) ptx::begin_arrivals(counter, how == slip::short_arrivals ? 129 : 128);
+  __syncthreads();
+  ptx::arrive(counter);
+  ptx::await_arrivals(counter, 0);
+  const auto matrix = espalier::cuda::matrix_descriptor::at(ptx::address_of(memory));
+  float sum[8][4];
+  if (how != slip::unfenced) ptx::products_begin();
+  ptx::start_product<__half>(sum, matrix, matrix.moved(how == slip::parted && threadIdx.x == 77 ? 32 : 0), false);
+  if (how != slip::uncommitted) ptx::products_commit();
+  ptx::products_wait();
+  if (sum[0][0] != 0.0F) __trap();
+}
+
+TEST_CASE("faults of warpgroups end the program with a sentence") {
+  const auto words = [](slip how) {
+    return last_words([how] {
+      array<std::uint16_t> zeros(std::vector<std::uint16_t>(4096));
+      (void)launch({1, 128, 1024 + 8192 + 8}, multiply_once, how, zeros.data);
+    });
+  };
+  CHECK(words(slip::none).empty());
+  CHECK(mentions(words(slip::unshown), "not shown to it by fence.proxy.async"));
+  CHECK(mentions(words(slip::unfenced), "without a wgmma.fence"));
+  CHECK(mentions(words(slip::uncommitted), "before wgmma.commit_group"));
+  CHECK(mentions(words(slip::parted), "different products"));
+  CHECK(mentions(words(slip::short_arrivals), "waits in mbarrier.try_wait"));
 }
 
 // ---- warps

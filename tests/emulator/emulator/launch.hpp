@@ -15,6 +15,7 @@ enum cudaFuncAttribute {
 };
 struct cudaFuncAttributes {
   int ptxVersion;
+  int maxThreadsPerBlock;
 };
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeCooperative = 2,
@@ -125,6 +126,7 @@ template <class T>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T*) {
   return call(__func__, allowed, [&](auto&) {
     attributes->ptxVersion = 10 * emulator::device().major + emulator::device().minor;
+    attributes->maxThreadsPerBlock = emulator::device().maxThreadsPerBlock;
     return cudaSuccess;
   });
 }

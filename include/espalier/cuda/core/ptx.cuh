@@ -2,8 +2,9 @@
 #pragma once
 
 //! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
-//! beside the computation, and what blocks and kernels tell each other by. Compute capability 8.0 and later. All lanes
-//! of a warp call the products and fragment loads together.
+//! beside the computation, and what threads, blocks and kernels tell each other by. Compute capability 8.0 and later,
+//! but for the products of warpgroups. All lanes of a warp call the products and fragment loads together. Sections are
+//! those of the PTX ISA 9.0.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,6 +12,8 @@
 
 #include <cstdint>
 #include <type_traits>
+
+#include "espalier/cuda/core/matrix_descriptor.cuh"
 
 namespace espalier::cuda::ptx {
 
@@ -143,6 +146,149 @@ __device__ inline void ask_for(const void* memory, std::uint32_t bytes) {
 #else
   (void)memory, (void)bytes;
 #endif
+}
+
+//! Whether this code is compiled for sm_90a, with the instructions that compute capability 9.0 alone has; on the host
+//! false. What follows is for code that asks for it.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool has_warpgroup_products = true;
+#else
+inline constexpr bool has_warpgroup_products = false;
+#endif
+
+//! Waits for `threads` threads of the block that name the same barrier, 1 to 15, whole warps.
+__device__ inline void await_threads(std::uint32_t barrier, std::uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+//! Makes a counter in shared memory for so many arrivals a phase (9.7.13.15, mbarrier). A barrier of the block then
+//! shows it to others.
+//!
+//! Pre         `counter` is a multiple of 8; 1 <= arrivals
+__device__ inline void begin_arrivals(shared_address counter, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(counter), "r"(arrivals) : "memory");
+}
+
+//! Arrives, after all that this thread has read and written; the last arrival ends the phase.
+__device__ inline void arrive(shared_address counter) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(counter) : "memory");
+}
+
+//! Waits until the phase of this parity has ended: phases count 0, 1, 0, ... and before the first one has ended, that
+//! of parity 1 has.
+__device__ inline void await_arrivals(shared_address counter, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ended;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared.b64 ended, [%0], %1;\n"
+      "@ended bra done;\n"
+      "bra again;\n"
+      "done:\n"
+      "}" ::"r"(counter),
+      "r"(parity)
+      : "memory");
+}
+
+//! What this thread has written to shared memory so far, copies that it has waited for included, is there for products
+//! of warpgroups, once it has told their threads (9.7.13.4, membar: proxies).
+__device__ inline void show_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+//! Before the first product of a warpgroup that follows other uses of the registers it reads and adds to.
+__device__ inline void products_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+//! Ends a group of products that were started.
+__device__ inline void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+//! Waits until all groups of products have ended: until then nothing else touches their registers and matrices.
+__device__ inline void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+//! Lets the threads of a warpgroup, all of which call it, have n registers each: more, or fewer so that others may have
+//! more. A multiple of 8.
+template <int n>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+}
+template <int n>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+}
+
+//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, a row of which is 16 terms: the sum
+//! becomes, or has added to it, their product (9.7.15.5.2, wgmma.mma_async). A warpgroup, four warps, together.
+//!
+//! Shapes      of lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j]: rows g, g, g + 8, g + 8, columns
+//!             8 j + t, t + 1, t, t + 1
+template <class NumberT>
+__device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, matrix_descriptor b, bool adds) {
+  if constexpr (std::is_same_v<NumberT, __half>) {
+    asm volatile(
+        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, "
+        "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
+        "%26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0; }"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
+          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
+          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
+          "+f"(sum[7][2]), "+f"(sum[7][3])
+        : "l"(a.bits), "l"(b.bits), "r"(adds ? 1 : 0));
+  } else {
+    static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "The tensor cores take half or bfloat16 numbers here.");
+    asm volatile(
+        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, "
+        "%2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0; }"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
+          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
+          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
+          "+f"(sum[7][2]), "+f"(sum[7][3])
+        : "l"(a.bits), "l"(b.bits), "r"(adds ? 1 : 0));
+  }
+}
+
+//! Starts to add the product of a 64 x 16 matrix in registers and a 16 x 64 matrix in shared memory, a row of which is
+//! one of the terms (transposed).
+//!
+//! Shapes      sum: as above; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8
+template <class NumberT>
+__device__ inline void start_product(float (*sum)[4], const std::uint32_t (&a)[4], matrix_descriptor b) {
+  if constexpr (std::is_same_v<NumberT, __half>) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
+        "%34, %35}, %36, 1, 1, 1, 1;"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
+          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
+          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
+          "+f"(sum[7][2]), "+f"(sum[7][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+  } else {
+    static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "The tensor cores take half or bfloat16 numbers here.");
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
+        "%34, %35}, %36, 1, 1, 1, 1;"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
+          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
+          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
+          "+f"(sum[7][2]), "+f"(sum[7][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+  }
 }
 
 }  // namespace espalier::cuda::ptx

@@ -16,6 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "espalier/cuda/core/matrix_descriptor.cuh"
+
 namespace espalier::cuda::ptx {
 
 using shared_address = std::uintptr_t;
@@ -25,6 +27,28 @@ inline shared_address address_of(const void* in_shared_memory) {
 }
 
 namespace emulated {
+
+//! What products of warpgroups read goes by another way (the async proxy, PTX ISA 9.0, 8.6): 16 bytes that a thread has
+//! copied are there for them once it has called show_to_products().
+struct shown_bytes {
+  struct mark {
+    const void* thread;
+    unsigned shown;
+  };
+  std::unordered_map<shared_address, mark> last_copy;     // of 16 bytes
+  std::unordered_map<const void*, unsigned> shown_times;  // by thread
+
+  void copied(shared_address to) {
+    const void* const thread = &::emulator::detail::self();
+    last_copy[to] = {thread, shown_times[thread]};
+  }
+  void require_shown(shared_address at) {
+    const auto copy = last_copy.find(at);
+    if (copy != last_copy.end() && shown_times[copy->second.thread] == copy->second.shown)
+      ::emulator::detail::stop("wgmma reads what was copied and not shown to it by fence.proxy.async");
+  }
+};
+inline shown_bytes shown;
 
 //! A copy that has not reached shared memory yet.
 struct copy {
@@ -39,6 +63,7 @@ struct copy {
     } else {
       std::memset(reinterpret_cast<void*>(to), 0, bytes);
     }
+    if (bytes == 16) shown.copied(to);
   }
 };
 
@@ -199,6 +224,232 @@ inline void ask_for(const void* memory, std::uint32_t bytes) {
     ::emulator::detail::stop("%u bytes are asked for that are not aligned", bytes);
   const volatile auto* const at = static_cast<const volatile unsigned char*>(memory);
   (void)at[0], (void)at[bytes - 1];
+}
+
+inline constexpr bool has_warpgroup_products = true;
+
+namespace emulated {
+
+//! The barrier of so many threads of the running block, by a number.
+inline ::emulator::detail::barrier& barrier_of(std::uint32_t number, unsigned threads) {
+  static std::unordered_map<const void*, std::unordered_map<std::uint32_t, ::emulator::detail::barrier>> of_block;
+  auto& barrier = of_block[::emulator::detail::self().home][number];
+  if (barrier.arrived != 0 && barrier.expected != threads)
+    ::emulator::detail::stop("threads wait at barrier %u for %u and for %u threads", number, barrier.expected, threads);
+  barrier.expected = threads;
+  return barrier;
+}
+
+//! mbarrier: what lies in the 8 bytes, and who waits for it.
+struct arrivals {
+  std::uint16_t expected, missing;
+  std::uint32_t phase;
+};
+inline std::vector<::emulator::detail::thread*>& waiting_for(shared_address counter) {
+  static std::unordered_map<shared_address, std::vector<::emulator::detail::thread*>> of_counter;
+  return of_counter[counter];
+}
+inline arrivals& at(shared_address counter) {
+  if (counter % 8 != 0) ::emulator::detail::stop("an mbarrier is not aligned to 8 bytes");
+  return *reinterpret_cast<arrivals*>(counter);
+}
+
+//! A product that a thread has started.
+struct product {
+  float (*sum)[4];
+  matrix_descriptor a, b;
+  const std::uint32_t* fragment;  // nullptr: a is in shared memory
+  bool adds;
+  void (*run)(product* const (&of)[128]);
+};
+
+//! The products of one thread: of open and of committed groups.
+struct products {
+  std::vector<product> open, committed;
+  bool begun = false;
+};
+
+inline products& my_products() {
+  static std::unordered_map<const void*, products> of_thread;
+  return of_thread[&::emulator::detail::self()];
+}
+
+inline void start(const product& what) {
+  products& mine = my_products();
+  if (!mine.begun) ::emulator::detail::stop("wgmma without a wgmma.fence before it");
+  mine.open.push_back(what);
+}
+
+//! Eight numbers of 16 bits where a descriptor says that chunk `chunk` of line `line` lies. A line is a row or column
+//! of terms (K-major), or the numbers of all rows or columns for one term (transposed, MN-major). By PTX ISA 9.0,
+//! 9.7.15.5.1.2, canonical layouts: lines in units of 8, chunks in units of the swizzle's width.
+inline void read_chunk(matrix_descriptor matrix, bool transposed, unsigned line, unsigned chunk,
+                       std::uint16_t (&to)[8]) {
+  const auto field = [&](unsigned first) { return (matrix.bits >> first & 0x3FFFU) << 4; };
+  const auto mode = static_cast<unsigned>(matrix.bits >> 62);
+  if ((matrix.bits >> 49 & 7U) != 0) ::emulator::detail::stop("a matrix has a base offset, which is not emulated");
+  const std::uintptr_t leading = field(16), stride = field(32);
+  const unsigned width = mode == 0 ? 1 : 16U >> mode;  // chunks: modes 1, 2, 3 are 128, 64, 32 bytes
+  std::uintptr_t offset = line % 8 * 16 * width;
+  if (mode == 0) {
+    offset += transposed ? line / 8 * leading + chunk * stride : line / 8 * stride + chunk * leading;
+  } else if (transposed) {
+    offset += line / 8 * stride + chunk / width * leading + chunk % width * 16;
+  } else {
+    offset += line / 8 * stride + chunk * 16;
+  }
+  // The start's bits beyond the 18 that there are: those of the block's memory.
+  const auto memory = reinterpret_cast<std::uintptr_t>(emulator_shared_memory());
+  std::uintptr_t address = memory + ((field(0) - memory) & 0x3FFFFU) + offset;
+  address ^= (address >> 7 & (width - 1)) << 4;
+  shown.require_shown(address);
+  std::memcpy(to, reinterpret_cast<const void*>(address), 16);
+}
+
+//! to[i][k]: term k of row or column i, of 64 by 16.
+template <class NumberT>
+void read_matrix(matrix_descriptor matrix, bool transposed, float (&to)[64][16]) {
+  for (unsigned line = 0; line < (transposed ? 16U : 64U); ++line) {
+    for (unsigned chunk = 0; chunk < (transposed ? 8U : 2U); ++chunk) {
+      std::uint16_t numbers[8];
+      read_chunk(matrix, transposed, line, chunk, numbers);
+      for (unsigned e = 0; e < 8; ++e) {
+        const auto number = static_cast<float>(std::bit_cast<NumberT>(numbers[e]));
+        (transposed ? to[8 * chunk + e][line] : to[line][8 * chunk + e]) = number;
+      }
+    }
+  }
+}
+
+//! One product of a warpgroup. Terms are added up the other way round than mma.sync does it here: who mixes the two
+//! gets other bits, as on a device.
+template <class NumberT>
+void multiply(product* const (&of)[128]) {
+  float left[64][16], right[64][16];
+  const bool in_registers = of[0]->fragment != nullptr;
+  for (unsigned thread = 0; in_registers && thread < 128; ++thread) {
+    const unsigned g = thread / 32 * 16 + thread % 32 / 4, t = 2 * (thread % 4);
+    for (unsigned e = 0; e < 2; ++e) {
+      for (unsigned i = 0; i < 4; ++i)
+        left[g + i % 2 * 8][t + i / 2 * 8 + e] = number<NumberT>(of[thread]->fragment[i], e);
+    }
+  }
+  if (!in_registers) read_matrix<NumberT>(of[0]->a, false, left);
+  read_matrix<NumberT>(of[0]->b, in_registers, right);
+  for (unsigned g = 0; g < 64; ++g) {
+    float all[64] = {};
+    for (unsigned k = 16; k > 0; --k) {
+      for (unsigned column = 0; column < 64; ++column)
+        all[column] += left[g][k - 1] * right[column][k - 1];
+    }
+    for (unsigned column = 0; column < 64; ++column) {
+      const product& one = *of[g / 16 * 32 + g % 8 * 4 + column % 8 / 2];
+      float& sum = one.sum[column / 8][g % 16 / 8 * 2 + column % 2];
+      sum = one.adds ? sum + all[column] : all[column];
+    }
+  }
+}
+
+//! What a warpgroup's threads have committed, once all of them have come: the last one runs it, or, where it may be
+//! left for later, leaves it by chance.
+struct warpgroup {
+  products* of[128];
+  std::uint32_t chance = 54321;
+};
+
+inline void meet_warpgroup(const char* name, bool may_wait) {
+  static std::unordered_map<const void*, std::unordered_map<unsigned, warpgroup>> of_block;
+  ::emulator::detail::thread& me = ::emulator::detail::self();
+  warpgroup& all = of_block[me.home][me.rank / 128];
+  all.of[me.rank % 128] = &my_products();
+  auto& barrier = barrier_of(16 + me.rank / 128, 128);
+  if (barrier.arrived + 1 == barrier.expected) {
+    all.chance = all.chance * 1664525U + 1013904223U;
+    if (!may_wait || (all.chance >> 16 & 1U) != 0) {
+      const std::size_t n = all.of[0]->committed.size();
+      for (std::size_t i = 0; i < n; ++i) {
+        product* one[128];
+        for (unsigned thread = 0; thread < 128; ++thread) {
+          if (all.of[thread]->committed.size() != n)
+            ::emulator::detail::stop("the threads of a warpgroup have started different numbers of products");
+          one[thread] = &all.of[thread]->committed[i];
+          if (one[thread]->a.bits != one[0]->a.bits || one[thread]->b.bits != one[0]->b.bits ||
+              one[thread]->run != one[0]->run)
+            ::emulator::detail::stop("the threads of a warpgroup have started different products");
+        }
+        one[0]->run(one);
+      }
+      for (products* each : all.of)
+        each->committed.clear();
+    }
+  }
+  ::emulator::detail::the_scheduler.sync(barrier, name);
+}
+
+}  // namespace emulated
+
+inline void await_threads(std::uint32_t barrier, std::uint32_t threads) {
+  ::emulator::detail::the_scheduler.sync(emulated::barrier_of(barrier, threads), "bar.sync");
+}
+
+inline void begin_arrivals(shared_address counter, std::uint32_t arrivals) {
+  const auto n = static_cast<std::uint16_t>(arrivals);
+  emulated::at(counter) = {n, n, 0};
+  emulated::waiting_for(counter).clear();
+}
+
+inline void arrive(shared_address counter) {
+  emulated::arrivals& of = emulated::at(counter);
+  if (of.missing == 0 || of.missing > of.expected) ::emulator::detail::stop("an mbarrier was not begun");
+  if (--of.missing != 0) return;
+  of.missing = of.expected, ++of.phase;
+  for (::emulator::detail::thread* thread : emulated::waiting_for(counter))
+    ::emulator::detail::the_scheduler.wake(thread);
+  emulated::waiting_for(counter).clear();
+}
+
+inline void await_arrivals(shared_address counter, std::uint32_t parity) {
+  while ((emulated::at(counter).phase & 1U) == parity) {
+    emulated::waiting_for(counter).push_back(&::emulator::detail::self());
+    ::emulator::detail::the_scheduler.wait("mbarrier.try_wait");
+  }
+}
+
+inline void show_to_products() {
+  ++emulated::shown.shown_times[&::emulator::detail::self()];
+}
+
+inline void products_begin() {
+  emulated::my_products().begun = true;
+}
+
+inline void products_commit() {
+  emulated::products& mine = emulated::my_products();
+  mine.committed.insert(mine.committed.end(), mine.open.begin(), mine.open.end());
+  mine.open.clear();
+  mine.begun = false;
+  emulated::meet_warpgroup("wgmma.commit_group", true);
+}
+
+inline void products_wait() {
+  if (!emulated::my_products().open.empty()) ::emulator::detail::stop("wgmma.wait_group before wgmma.commit_group");
+  emulated::meet_warpgroup("wgmma.wait_group", false);
+}
+
+//! Registers are not modelled.
+template <int n>
+void take_registers() {}
+template <int n>
+void give_registers() {}
+
+template <class NumberT>
+void start_product(float (&sum)[8][4], matrix_descriptor a, matrix_descriptor b, bool adds) {
+  emulated::start({sum, a, b, nullptr, adds, emulated::multiply<NumberT>});
+}
+
+template <class NumberT>
+void start_product(float (*sum)[4], const std::uint32_t (&a)[4], matrix_descriptor b) {
+  emulated::start({sum, {}, b, a, true, emulated::multiply<NumberT>});
 }
 
 }  // namespace espalier::cuda::ptx
