@@ -562,6 +562,8 @@ set(espalier_cuda_headers
   include/espalier/cuda/model/attention/row_keys.cuh
   include/espalier/cuda/model/attention/tile_attention.cuh
   include/espalier/cuda/model/attention/tree_attention.cuh
+  include/espalier/cuda/model/attention/warpgroup_attention.cuh
+  include/espalier/cuda/model/attention/warpgroup_tile.cuh
 )
 
 # espalier::cuda_registry: cuda and espalier.

@@ -96,6 +96,8 @@
 #include "espalier/cuda/model/attention/row_keys.cuh"
 #include "espalier/cuda/model/attention/tile_attention.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
+#include "espalier/cuda/model/attention/warpgroup_attention.cuh"
+#include "espalier/cuda/model/attention/warpgroup_tile.cuh"
 #include "espalier/cuda/sampling/argmax.cuh"
 #include "espalier/cuda/sampling/found_keys.cuh"
 #include "espalier/cuda/sampling/row_law.cuh"

@@ -225,7 +225,7 @@ set(tested_elsewhere
     cuda/model/attention/attention_merge.cuh cuda/model/attention/attention_plan.cuh cuda/model/attention/attention_shape.cuh
     cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/path_attention.cuh
     cuda/model/attention/plain_attention.cuh cuda/model/attention/row_keys.cuh cuda/model/attention/tile_attention.cuh
-    cuda/core/matrix_descriptor.cuh"
+    cuda/core/matrix_descriptor.cuh cuda/model/attention/warpgroup_attention.cuh cuda/model/attention/warpgroup_tile.cuh"
   "cuda/model/llama/llama_backend.cu: cuda/forward/prefill.cuh cuda/model/llama/activate.cuh cuda/model/llama/array_pieces.cuh
     cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
     cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh

@@ -56,6 +56,7 @@ struct manner {
   std::int32_t padding = 0;
   std::int32_t extra_context = 0;
   std::int32_t shared_bytes = 228 * 1024;
+  bool warpgroups = false;
 
   gpu::attention_tuning tuning() const {
     gpu::attention_tuning of;
@@ -63,6 +64,7 @@ struct manner {
     of.shared_bytes = shared_bytes;
     of.small_tile_cost = tile_rows == 64 ? 1 : 1000;
     of.large_tile_cost = tile_rows == 64 ? 1000 : 1;
+    of.warpgroups = warpgroups;
     of.path_context = tile_rows == 0 ? 1 << 20 : 0;
     of.path_bytes = std::int64_t{1} << 40;
     return of;
@@ -226,14 +228,23 @@ int differing(const model& m, const pass& p, const manner& how, const std::vecto
   return n;
 }
 
-const std::vector<manner> manners{{.tile_rows = 64},
-                                  {.tile_rows = 0, .padding = 3},
-                                  {.tile_rows = 128, .page_size = 48, .extra_context = 700},
-                                  {.tile_rows = 64, .padding = 5, .extra_context = 100, .shared_bytes = 0},
-                                  {.tile_rows = 0, .page_size = 7, .extra_context = 3000, .shared_bytes = 0}};
+const std::vector<manner> warp_manners{{.tile_rows = 64},
+                                       {.tile_rows = 0, .padding = 3},
+                                       {.tile_rows = 128, .page_size = 48, .extra_context = 700},
+                                       {.tile_rows = 64, .padding = 5, .extra_context = 100, .shared_bytes = 0},
+                                       {.tile_rows = 0, .page_size = 7, .extra_context = 3000, .shared_bytes = 0}};
+
+// The sums of wgmma are other bits than those of mma.sync: a device has one of them for all rows.
+const std::vector<manner> group_manners{
+    {.warpgroups = true},
+    {.tile_rows = 0, .padding = 3, .warpgroups = true},
+    {.page_size = 48, .extra_context = 700, .warpgroups = true},
+    {.padding = 5, .extra_context = 100, .shared_bytes = 0, .warpgroups = true},
+    {.tile_rows = 0, .page_size = 7, .extra_context = 3000, .shared_bytes = 0, .warpgroups = true}};
 
 template <class NumberT>
-void check_trees(const model& m, std::int32_t text, std::int32_t nodes, double lean, std::size_t n_manners) {
+void check_trees(const model& m, std::int32_t text, std::int32_t nodes, double lean,
+                 const std::vector<manner>& manners) {
   const drafted d{text, testing::random_tree(nodes, 3, 5000, lean)};
   INFO("group " << m.group << ", dim " << m.dim << ", text " << text << ", lean " << lean);
   std::vector<std::vector<NumberT>> alone(at(text + nodes));
@@ -245,9 +256,9 @@ void check_trees(const model& m, std::int32_t text, std::int32_t nodes, double l
   std::size_t i = 0;
   for (const node_order order :
        {node_order::insertion, node_order::breadth_first, node_order::depth_first, node_order::heavy_path}) {
-    CHECK(differing(m, d.subtree(0, order), manners[i++ % n_manners], alone) == 0);
-    CHECK(differing(m, d.subtree(inner, order), manners[i++ % n_manners], alone) == 0);
-    CHECK(differing(m, d.subtree(0, order, std::min(text, 70)), manners[i++ % n_manners], alone) == 0);
+    CHECK(differing(m, d.subtree(0, order), manners[i++ % manners.size()], alone) == 0);
+    CHECK(differing(m, d.subtree(inner, order), manners[i++ % manners.size()], alone) == 0);
+    CHECK(differing(m, d.subtree(0, order, std::min(text, 70)), manners[i++ % manners.size()], alone) == 0);
   }
 }
 
@@ -256,20 +267,29 @@ void check_trees(const model& m, std::int32_t text, std::int32_t nodes, double l
 TEST_CASE("A node's row is the same alone, in a tree in every order, and after its ancestors were committed") {
   const std::int32_t text = GENERATE(1, 63, 64, 500);
   for (const double lean : {0.0, 0.9})
-    check_trees<__nv_bfloat16>({.group = 4, .kv_heads = 1}, text, 40, lean, manners.size());
-  check_trees<__half>({.group = 3, .kv_heads = 2, .dim = 128}, text, 12, 0.5, manners.size());
-  check_trees<__half>({.group = 18, .kv_heads = 1}, text, 9, 0.5, manners.size());
+    check_trees<__nv_bfloat16>({.group = 4, .kv_heads = 1}, text, 40, lean, warp_manners);
+  check_trees<__half>({.group = 3, .kv_heads = 2, .dim = 128}, text, 12, 0.5, warp_manners);
+  check_trees<__half>({.group = 18, .kv_heads = 1}, text, 9, 0.5, warp_manners);
+}
+
+TEST_CASE("So it is by warpgroups") {
+  const std::int32_t text = GENERATE(1, 63, 64, 500);
+  for (const double lean : {0.0, 0.9})
+    check_trees<__nv_bfloat16>({.group = 4, .kv_heads = 1}, text, 40, lean, group_manners);
+  check_trees<__half>({.group = 3, .kv_heads = 2, .dim = 128}, text, 12, 0.5, group_manners);
+  check_trees<__half>({.group = 70, .kv_heads = 1}, text, 9, 0.5, group_manners);
 }
 
 TEST_CASE("So it is without tensor cores") {
   const std::int32_t text = GENERATE(1, 64, 700);
-  check_trees<float>({.group = 2, .kv_heads = 1, .dim = 16}, text, 40, 0.5, manners.size());
-  check_trees<__half>({.group = 1, .kv_heads = 1, .dim = 80}, text, 20, 0.9, manners.size());
+  check_trees<float>({.group = 2, .kv_heads = 1, .dim = 16}, text, 40, 0.5, warp_manners);
+  check_trees<__half>({.group = 1, .kv_heads = 1, .dim = 80}, text, 20, 0.9, warp_manners);
 }
 
 TEST_CASE("A row is the same in a prompt cut anyhow") {
   const model m{.group = 2, .kv_heads = 1};
   constexpr std::int32_t n = 310;
+  const auto& manners = GENERATE(false, true) ? group_manners : warp_manners;
   std::vector<std::vector<__nv_bfloat16>> alone(n);
   for (std::int32_t i = 0; i < n; ++i)
     alone[at(i)] = run<__nv_bfloat16>(m, chunk(i, i + 1), manners[1])[0];
@@ -285,9 +305,10 @@ TEST_CASE("A row is the same in a prompt cut anyhow") {
 TEST_CASE("A chain as long as a tree may be is the same as a text") {
   const model m{.group = 8, .kv_heads = 1};
   const pass whole = chunk(37, 37 + 600);
-  const auto rows = run<__half>(m, whole, {.tile_rows = 128});
+  const bool warpgroups = GENERATE(false, true);
+  const auto rows = run<__half>(m, whole, {.tile_rows = 128, .warpgroups = warpgroups});
   for (const std::int32_t i : {0, 26, 27, 28, 300, 599}) {
     INFO(i);
-    CHECK(same(run<__half>(m, chunk(37 + i, 38 + i), {.tile_rows = 64})[0], rows[at(i)]));
+    CHECK(same(run<__half>(m, chunk(37 + i, 38 + i), {.tile_rows = 64, .warpgroups = warpgroups})[0], rows[at(i)]));
   }
 }

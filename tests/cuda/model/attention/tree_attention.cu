@@ -280,8 +280,8 @@ struct problem {
   std::int32_t max_context = 0, stride = 0;
 };
 
-// A tuning under which tiles of so many rows, so many splits where there is work for them, and so many stages are
-// chosen.
+// A tuning under which tiles of so many rows (192: by warpgroups), so many splits where there is work for them, and so
+// many stages are chosen.
 gpu::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::int32_t stages) {
   gpu::attention_tuning tuning;
   tuning.multiprocessors = 1 << 20;
@@ -292,6 +292,7 @@ gpu::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::i
   tuning.large_tile_cost = tile_rows == 64 ? 1000 : 1;
   tuning.resident_blocks = 1;
   tuning.shared_bytes = stages == 1 ? 0 : 228 * 1024;
+  tuning.warpgroups = tile_rows == 192;
   return tuning;
 }
 
@@ -321,6 +322,9 @@ TEST_CASE("Attention on tensor cores is that of the formula") {
       s.fill = filling::counting;
       check<__half>(s, chosen(128, 1, 1));
       check<__half>(s, chosen(64, 4, 1));
+      check<__half>(s, chosen(192, nodes == 17 ? 3 : 1, 2));
+      s.fill = filling::peaked;
+      check<__nv_bfloat16>(s, chosen(192, nodes == 64 ? 2 : 1, 2));
     }
   }
 }
@@ -332,17 +336,19 @@ TEST_CASE("Attention by position is that of the formula, too") {
   s.page_size = s.group == 3 ? 16 : 0;
   const std::int32_t prefix = GENERATE(0, 63, 600);
   for (const std::int32_t path_context : {0, 2000}) {
-    auto small = chosen(64, 1, 2), large = chosen(128, 1, 1);
-    small.path_context = large.path_context = path_context;
+    auto small = chosen(64, 1, 2), large = chosen(128, 1, 1), groups = chosen(192, 1, 2);
+    small.path_context = large.path_context = groups.path_context = path_context;
     for (const filling fill : {filling::peaked, filling::counting}) {
       s.fill = fill;
       s.parts = {{2, prefix, 30}, {0, 0, 20}, {1, 130, 5}};
       s.dim = 64, s.stride_beyond = 64;
       check<__half>(s, small);
       check<__nv_bfloat16>(s, large);
+      if (fill == filling::peaked) check<__nv_bfloat16>(s, groups);
       s.parts = {{0, prefix, 7}};
       s.dim = 128, s.stride_beyond = 0;
       check<__half>(s, small);
+      check<__half>(s, groups);
       s.dim = 40;
       check<float>(s, small);
     }
@@ -357,9 +363,11 @@ TEST_CASE("Attention sees every slot of a long prefix and of large trees, in eve
   s.parts = {{2, 2048, 300}};
   check<__half>(s, chosen(64, 1, 2));
   check<__half>(s, chosen(128, 7, 1));
+  check<__half>(s, chosen(192, 2, 2));
   s.parts = {{0, 65, 1024}};
   s.lean = 0;
   check<__half>(s, chosen(128, 1, 2));
+  check<__half>(s, chosen(192, 1, 2));
   s.fill = filling::peaked, s.page_size = 48;
   check<__nv_bfloat16>(s, chosen(64, 32, 1));
 }
@@ -392,7 +400,7 @@ TEST_CASE("Leaving out what a tile does not see changes no bit") {
   setting s;
   s.parts = {{0, 100, 700}};
   s.kv_heads = 1, s.padding = 0, s.lean = 0;
-  const std::int32_t rows = GENERATE(64, 128);
+  const std::int32_t rows = GENERATE(64, 128, 192);
   problem<__half> p(s, 3);
   const auto expected = p.run(chosen(rows, 1, 2));
   REQUIRE(p.worst(expected) <= 1.0);
@@ -428,6 +436,7 @@ TEST_CASE("Attention of ragged sequences in either cache") {
     s.fill = fill;
     check<__half>(s, chosen(64, 1, 2));
     check<__nv_bfloat16>(s, chosen(128, 5, 2));
+    check<__nv_bfloat16>(s, chosen(192, 5, 2));
     if (s.group == 3) check<float>(s, chosen(64, 4, 2));
   }
   check<__half>(s, gpu::attention_tuning_of_device());
@@ -460,6 +469,7 @@ TEST_CASE("Masks may have columns of rows that are in the cache already") {
     s.fill = fill;
     check<__half>(s, chosen(64, 1, 2));
     check<__half>(s, chosen(128, 3, 1));
+    check<__half>(s, chosen(192, 3, 2));
     check<float>(s, chosen(64, 2, 2));
   }
 }
@@ -475,7 +485,7 @@ TEST_CASE("Padding may lie among the rows of a sequence, with any mask") {
     p.sequence_of[at(row)] = -1;
     mask_row{p.mask.data() + of.mask_begin + row * of.mask_words, of.mask_words}.include_first(32 * of.mask_words);
   }
-  auto tuning = chosen(64, GENERATE(1, 3), 2);
+  auto tuning = chosen(GENERATE(64, 192), GENERATE(1, 3), 2);
   tuning.path_context = GENERATE(0, 2000);
   CHECK(p.worst(p.run(tuning)) <= 1.0);
 }
@@ -485,7 +495,7 @@ TEST_CASE("Attention gives the same bits every time") {
   s.parts = {{0, 400, 100}};
   s.group = 4;
   const problem<__nv_bfloat16> p(s, 8);
-  const auto tuning = chosen(64, GENERATE(1, 6), 2);
+  const auto tuning = chosen(GENERATE(64, 192), GENERATE(1, 6), 2);
   const auto first = p.run(tuning), second = p.run(tuning);
   CHECK(std::memcmp(first.data(), second.data(), first.size() * 2) == 0);
 }
@@ -504,12 +514,12 @@ TEST_CASE("What is not a number shows in the rows that see it") {
   s.parts = {{0, 70, 60}};
   s.padding = 0;
   problem<__half> p(s, 9);
-  const auto splits = GENERATE(1, 3);
+  const auto splits = GENERATE(1, 3), rows = GENERATE(64, 192);
   const std::int32_t slot = 70 + 20;
   const bool in_value = GENERATE(false, true);
   (in_value ? p.kv.value(p.layer, 0, slot) : p.kv.key(p.layer, 0, slot))[p.s.dim + 3] =
       static_cast<__half>(std::numeric_limits<float>::quiet_NaN());
-  const auto got = p.run(chosen(64, splits, 2));
+  const auto got = p.run(chosen(rows, splits, 2));
   int wrong = 0, hit = 0;
   for (std::int32_t row = 0; row < p.n_rows(); ++row) {
     const auto slots = p.seen_by(row);
@@ -533,7 +543,7 @@ TEST_CASE("A captured attention follows lengths in the memory of the device") {
   s.group = 4, s.fill = filling::counting, s.batch_invariant = GENERATE(false, true);
   problem<__half> p(s, 4);
   const problem<__half>::on_device there(p);
-  auto tuning = chosen(64, 5, 2);
+  auto tuning = chosen(GENERATE(64, 192), 5, 2);
   tuning.path_context = GENERATE(0, 2000);
   const gpu::tree_attention<__half> attention(p.shape(), tuning);
   cudaStream_t stream;
@@ -599,13 +609,24 @@ TEST_CASE("Attention is planned by shapes") {
     }
   }
   CHECK(gpu::detail::rows_of_parts(invariant, h100) == 8 * 1025);
-  for (const std::int32_t rows : {64, 128}) {
+  for (const std::int32_t rows : {64, 128, 192}) {
     for (const std::int32_t splits : {1, 5}) {
       const auto p = gpu::detail::plan_attention(shape, chosen(rows, splits, 2), 40, 1, 3000);
       CHECK(p.row_groups == rows / 64);
       CHECK(p.n_splits == splits);
     }
   }
+}
+
+TEST_CASE("Attention is by warpgroups where that is asked for and compiled, of numbers and dimensions that have it") {
+  const gpu::attention_shape shape{4, 2, 128, 8, 300};
+  const bool compiled = gpu::tree_attention<__half>(shape, chosen(192, 1, 2)).by_warpgroups();
+  if (gpu::ptx::has_warpgroup_products) CHECK(compiled);
+  CHECK(gpu::tree_attention<__nv_bfloat16>(shape, chosen(192, 1, 2)).by_warpgroups() == compiled);
+  CHECK_FALSE(gpu::tree_attention<__half>(shape, chosen(64, 1, 2)).by_warpgroups());
+  CHECK_FALSE(gpu::tree_attention<__half>(shape).by_warpgroups());
+  CHECK_FALSE(gpu::tree_attention<float>(shape, chosen(192, 1, 2)).by_warpgroups());
+  CHECK_FALSE(gpu::tree_attention<__half>({4, 2, 80, 8, 300}, chosen(192, 1, 2)).by_warpgroups());
 }
 
 TEST_CASE("Attention refuses shapes that no kernel takes") {

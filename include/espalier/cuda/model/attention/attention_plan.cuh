@@ -13,7 +13,7 @@ namespace espalier::cuda::detail {
 
 //! How one batch is spread over the device: a function of shapes alone, so that a captured graph stays valid.
 struct attention_plan {
-  std::int32_t row_groups = 1;  //!< groups of 16 query rows that one warp works on, of four
+  std::int32_t row_groups = 1;  //!< 64 rows of queries each, of a tile; 3 by warpgroups
   std::int32_t n_tiles = 1;     //!< of one key-value head, over all sequences; 0: rows read all their keys themselves
   std::int32_t n_splits = 1;    //!< of the context
 };
@@ -39,11 +39,12 @@ inline std::int64_t estimated_time(const attention_shape& shape, const attention
   const std::int64_t blocks = max_context / 64 + 2;
   const std::int64_t out_bytes = std::int64_t{n_rows} * shape.n_heads * shape.head_dim * 4;
   const std::int64_t share = (work * splits + tuning.multiprocessors - 1) / tuning.multiprocessors;
-  const std::int64_t waves = (share + tuning.resident_blocks - 1) / tuning.resident_blocks;
+  const std::int32_t resident = tuning.warpgroups ? 1 : tuning.resident_blocks;
+  const std::int64_t waves = (share + resident - 1) / resident;
   const std::int64_t one = tile_cost * ((blocks + splits - 1) / splits);
   std::int64_t time = share * one + waves * tuning.start_cost;
   // A block that has its multiprocessor to itself waits more.
-  if (share % tuning.resident_blocks != 0) time += one / 2;
+  if (share % resident != 0) time += one / 2;
   if (splits > 1) time += tuning.merge_cost + 2 * splits * out_bytes / tuning.merge_bytes;
   return time;
 }
@@ -66,6 +67,7 @@ inline attention_plan plan_by_position(const attention_shape& shape, const atten
   const std::int32_t splits = std::clamp((max_context + 63) / 64, 1, position_splits);
   const std::int64_t bytes = std::int64_t{4} * n_rows * shape.n_kv_heads * shape.head_dim * max_context;
   if (max_context <= tuning.path_context && bytes <= tuning.path_bytes) return {1, 0, splits};
+  if (tuning.warpgroups) return {3, tiles_for(shape, n_rows, n_sequences, 192), splits};
   const std::int32_t small = tiles_for(shape, n_rows, n_sequences, 64);
   const std::int32_t large = tiles_for(shape, n_rows, n_sequences, 128);
   const auto time = [&](std::int32_t n_tiles, std::int32_t cost) {
@@ -78,6 +80,10 @@ inline attention_plan plan_by_position(const attention_shape& shape, const atten
 inline attention_plan plan_attention(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                      std::int32_t n_sequences, std::int32_t max_context) {
   if (shape.batch_invariant) return plan_by_position(shape, tuning, n_rows, n_sequences, max_context);
+  if (tuning.warpgroups) {
+    const std::int32_t n_tiles = tiles_for(shape, n_rows, n_sequences, 192);
+    return {3, n_tiles, best_splits(shape, tuning, n_rows, max_context, n_tiles, tuning.group_tile_cost).n_splits};
+  }
   const std::int32_t small = tiles_for(shape, n_rows, n_sequences, 64);
   const std::int32_t large = tiles_for(shape, n_rows, n_sequences, 128);
   const auto by_small = best_splits(shape, tuning, n_rows, max_context, small, tuning.small_tile_cost);

@@ -27,6 +27,7 @@ struct attention_tile {
   static constexpr int slots = 64;
   static constexpr int row_bytes = dim * static_cast<int>(sizeof(NumberT));
   static constexpr int chunks = row_bytes / 16;
+  static constexpr int pitch = row_bytes;  // from row to row
   static constexpr int buffer_bytes = slots * row_bytes;
   static_assert(sizeof(NumberT) == 2 && chunks % 8 == 0 && chunks <= 32);
 
@@ -172,6 +173,22 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
   return {seen, nullptr, n, 64 * n, 0};
 }
 
+//! The blocks of a tile that a split works on, in order: by position, every position_splits-th; else such as follow one
+//! another.
+struct tile_turns {
+  std::int32_t begin, step, n;
+
+  template <class NumberT>
+  __device__ tile_turns(const attention_arguments<NumberT>& a, const tile_blocks& blocks, std::int32_t split) {
+    const std::int32_t n_blocks = blocks.n_first + blocks.n_listed;
+    begin = a.by_position ? split : split_begin(n_blocks, split, a.n_splits);
+    step = a.by_position ? position_splits : 1;
+    const std::int32_t end = a.by_position ? n_blocks : split_begin(n_blocks, split + 1, a.n_splits);
+    n = end > begin ? (end - begin + step - 1) / step : 0;
+  }
+  __device__ std::int32_t block(std::int32_t turn) const { return begin + turn * step; }
+};
+
 //! Copies keys and values into shared memory, a block of slots at a time: keys(), then values() of the same block. What
 //! no row of the tile sees is not read and becomes zero: a weight of zero times whatever lies there must be zero.
 //!
@@ -223,7 +240,7 @@ struct slot_copier {
     ESPALIER_UNROLL
     for (int step = 0; step < steps; ++step) {
       const std::int32_t row = __shfl_sync(0xFFFFFFFFU, own, step * rows_at_once + lane_row);
-      ptx::copy_async_16(to + offset + static_cast<std::uint32_t>(step * step_rows * TileT::row_bytes),
+      ptx::copy_async_16(to + offset + static_cast<std::uint32_t>(step * step_rows * TileT::pitch),
                          from + static_cast<std::int64_t>(row < 0 ? 0 : row) * kv.row_size, row >= 0);
     }
   }

@@ -22,11 +22,14 @@ struct attention_tuning {
   std::int32_t max_splits = 32;        //!< parts of the context, 1 to 32
   std::int32_t small_tile_cost = 7;    //!< a tile of 64 rows, a block of slots
   std::int32_t large_tile_cost = 8;    //!< a tile of 128 rows, a block of slots
+  std::int32_t group_tile_cost = 9;    //!< a tile of 192 rows, by warpgroups, which has a multiprocessor to itself
   std::int32_t start_cost = 20;        //!< a thread block before its first block of slots
   std::int32_t merge_cost = 20;        //!< the second kernel where the context is split
   std::int32_t merge_bytes = 360'000;  //!< what that kernel moves in a unit of time
   std::int32_t path_context = 1024;    //!< by position, rows read all keys themselves up to this context,
   std::int64_t path_bytes = 32 << 20;  //!< and up to as much as that, all rows together
+  bool warpgroups = false;             //!< products by wgmma: compute capability 9.0, compiled for sm_90a; elsewhere
+                                       //!< without effect
 };
 
 //! Stateless. Compute capability as 10 * major + minor.

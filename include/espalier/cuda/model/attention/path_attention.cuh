@@ -15,31 +15,84 @@
 #include "espalier/cuda/model/attention/attention_tile.cuh"
 #include "espalier/cuda/model/attention/row_keys.cuh"
 #include "espalier/cuda/model/attention/tile_attention.cuh"
+#include "espalier/cuda/model/attention/warpgroup_tile.cuh"
 
 namespace espalier::cuda::detail {
 
-//! The sizes of path_attention: 16 query heads of one row.
+//! Who sums in path_attention: a warp, for 16 query heads of one row.
 template <class NumberT, int dim>
-struct path_tile {
+struct path_warp {
   using tile = attention_tile<NumberT, dim, 1>;
+  using sums = warp_attention<NumberT, dim, 1>;
+  static constexpr bool compiled = true;
+  static constexpr int threads = 32;
   static constexpr int queries = tile::warp_rows;
-  static constexpr std::int32_t max_warps = 512 / dim;  // at most position_splits, and a power of two
-  static constexpr std::size_t query_bytes = std::size_t{queries} * tile::row_bytes;
-  static constexpr std::size_t warp_bytes = std::size_t{2} * tile::buffer_bytes;
+  static constexpr std::uint32_t alignment = 16;
+  static constexpr std::int32_t max_teams = 512 / dim;  // at most position_splits, and a power of two
 
-  static constexpr std::size_t shared_bytes(std::int32_t warps) {
-    return query_bytes + static_cast<std::size_t>(warps) * (warp_bytes + row_keys::block * sizeof(std::int32_t));
+  static __device__ std::uint32_t unaligned(const unsigned char*) { return 0; }
+  __device__ static void meet(std::int32_t) { __syncwarp(); }
+  __device__ static void meet_with_copies(std::int32_t) { __syncwarp(); }
+  __device__ static void keep_queries(sums& of) { of.keep_queries(); }
+  __device__ static void score(const sums& by, typename sums::scores& to, ptx::shared_address keys) {
+    by.score(to, keys);
+  }
+  __device__ static void add(sums& to, const typename sums::weights& by, ptx::shared_address values) {
+    to.add(by, values);
   }
 };
 
-//! The blocks of 64 keys that a warp sums, split by split.
+//! A warpgroup, for up to 64: by wgmma, as warpgroup_attention, whose sums it goes on with. The tensor cores take 64
+//! rows anyway; where a group of heads is smaller the others are zero.
+template <class NumberT, int dim>
+struct path_warpgroup {
+  using tile = warpgroup_tile<NumberT, dim>;
+  using sums = warpgroup_sums<NumberT, dim>;
+  static constexpr bool compiled = ptx::has_warpgroup_products;
+  static constexpr int threads = tile::group_threads;
+  static constexpr int queries = tile::group_rows;
+  static constexpr std::uint32_t alignment = tile::alignment;
+  static constexpr std::int32_t max_teams = 4;
+
+  static __device__ std::uint32_t unaligned(const unsigned char* memory) { return tile::unaligned(memory); }
+  __device__ static void meet(std::int32_t team) { ptx::await_threads(static_cast<std::uint32_t>(1 + team), threads); }
+  __device__ static void meet_with_copies(std::int32_t team) {
+    ptx::show_to_products();
+    meet(team);
+  }
+  __device__ static void keep_queries(sums&) {}
+  __device__ static void score(const sums& by, typename sums::scores& to, ptx::shared_address keys) {
+    by.start_scores(to, keys);
+    ptx::products_wait();
+  }
+  __device__ static void add(sums& to, const typename sums::weights& by, ptx::shared_address values) {
+    to.start_add(by, values);
+    ptx::products_wait();
+  }
+};
+
+//! The sizes of path_attention.
+template <class NumberT, int dim, class TeamT>
+struct path_tile {
+  using tile = typename TeamT::tile;
+  static constexpr int threads = TeamT::max_teams * TeamT::threads;
+  static constexpr std::size_t query_bytes = std::size_t{TeamT::queries} * tile::row_bytes;
+  static constexpr std::size_t team_bytes = std::size_t{2} * tile::buffer_bytes;
+
+  static constexpr std::size_t shared_bytes(std::int32_t teams) {
+    return TeamT::alignment - 16 + query_bytes +
+           static_cast<std::size_t>(teams) * (team_bytes + row_keys::block * sizeof(std::int32_t));
+  }
+};
+
+//! The blocks of 64 keys that a team sums, split by split.
 struct path_order {
   std::int32_t begin, end;     // blocks of the row
-  std::int32_t warp, n_warps;  // splits warp, warp + n_warps, ... are this warp's
+  std::int32_t team, n_teams;  // splits team, team + n_teams, ... are this team's
 
-  //! The first block of the split, or of this warp's next one that has any; end: none.
+  //! The first block of the split, or of this team's next one that has any; end: none.
   __device__ std::int32_t first(std::int32_t split) const {
-    for (; split < position_splits; split += n_warps) {
+    for (; split < position_splits; split += n_teams) {
       const std::int32_t block = begin + (split + position_splits - begin % position_splits) % position_splits;
       if (block < end) return block;
     }
@@ -47,7 +100,7 @@ struct path_order {
   }
   __device__ std::int32_t next(std::int32_t block) const {
     const std::int32_t follower = block + position_splits;
-    return follower < end ? follower : first(block % position_splits + n_warps);
+    return follower < end ? follower : first(block % position_splits + n_teams);
   }
 };
 
@@ -55,42 +108,43 @@ struct path_order {
 //! over all splits. A key goes into the sums of its block at its own place, wherever it lies: so the sums are those
 //! that a tile makes where the block is in the prefix.
 //!
-//! A warp sums whole splits. While it works on a block's keys, its values are on their way, and then the next block's
+//! A team sums whole splits. While it works on a block's keys, its values are on their way, and then the next block's
 //! keys.
 //!
-//! Shapes      grid: rows, key-value heads, groups of 16 heads that share keys and values
+//! Shapes      grid: rows, key-value heads, groups of TeamT::queries heads that share keys and values
 //! Complexity  a row reads its blocks' keys and values itself, once a key-value head
-template <class NumberT, int dim>
-ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
-                                  1) void path_attention(attention_arguments<NumberT> a) {
-  using sizes = path_tile<NumberT, dim>;
+template <class NumberT, int dim, class TeamT>
+__device__ void attend_path(const attention_arguments<NumberT>& a) {
+  using sizes = path_tile<NumberT, dim, TeamT>;
   using tile = typename sizes::tile;
-  using warp_state = warp_attention<NumberT, dim, 1>;
+  using sums = typename TeamT::sums;
   ptx::await_previous();
   const auto row = static_cast<std::int32_t>(blockIdx.x);
   if (a.batch.sequence_of[row] < 0) return;
-  const auto thread = static_cast<std::int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32,
-             n_warps = static_cast<std::int32_t>(blockDim.x) / 32;
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), lane = thread % 32, team = thread / TeamT::threads,
+             member = thread % TeamT::threads, n_teams = static_cast<std::int32_t>(blockDim.x) / TeamT::threads;
+  const std::int32_t first_query = member / 32 * 16;  // of this warp
 
   tile_place place = {};
   place.first_row = row;
-  place.first_head = sizes::queries * static_cast<std::int32_t>(blockIdx.z);
-  place.n_queries = a.group - place.first_head < sizes::queries ? a.group - place.first_head : sizes::queries;
+  place.first_head = TeamT::queries * static_cast<std::int32_t>(blockIdx.z);
+  place.n_queries = a.group - place.first_head < TeamT::queries ? a.group - place.first_head : TeamT::queries;
   place.group = a.group;
   place.kv_head = static_cast<std::int32_t>(blockIdx.y);
 
-  // Shared memory: queries; keys and values of each warp; where each warp's keys lie.
-  unsigned char* const memory = shared_memory();
+  // Shared memory: queries; keys and values of each team; where each team's keys lie.
+  unsigned char* const unaligned = shared_memory();
+  unsigned char* const memory = unaligned + TeamT::unaligned(unaligned);
   const ptx::shared_address query_address = ptx::address_of(memory);
   const ptx::shared_address key_address =
       query_address + static_cast<std::uint32_t>(sizes::query_bytes) +
-      static_cast<std::uint32_t>(warp) * static_cast<std::uint32_t>(sizes::warp_bytes);
+      static_cast<std::uint32_t>(team) * static_cast<std::uint32_t>(sizes::team_bytes);
   const ptx::shared_address value_address = key_address + static_cast<std::uint32_t>(tile::buffer_bytes);
   auto* const rows = reinterpret_cast<std::int32_t*>(memory + sizes::query_bytes +
-                                                     static_cast<std::size_t>(n_warps) * sizes::warp_bytes) +
-                     warp * row_keys::block;
+                                                     static_cast<std::size_t>(n_teams) * sizes::team_bytes) +
+                     team * row_keys::block;
 
-  for (std::int32_t i = thread; i < sizes::queries * tile::chunks; i += 32 * n_warps) {
+  for (std::int32_t i = thread; i < TeamT::queries * tile::chunks; i += TeamT::threads * n_teams) {
     const std::int32_t query = i / tile::chunks, chunk = i % tile::chunks;
     const bool there = query < place.n_queries;
     const std::int32_t head = place.kv_head * place.group + place.first_head + (there ? query : 0);
@@ -104,9 +158,11 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
     if (a.whole_blocks == nullptr) return 0;
     return a.whole_blocks[place.out_of(a, query < place.n_queries ? query : 0)];
   };
-  const std::int32_t own_begin[2] = {summed(lane / 4), summed(lane / 4 + 8)};
-  path_order order{summed(lane % sizes::queries), 0, warp, n_warps};
-  for (int step = 1; step < sizes::queries; step *= 2) {
+  const std::int32_t own_begin[2] = {summed(first_query + lane / 4), summed(first_query + lane / 4 + 8)};
+  path_order order{summed(lane % TeamT::queries), 0, team, n_teams};
+  for (int query = lane + 32; query < TeamT::queries; query += 32)
+    order.begin = summed(query) < order.begin ? summed(query) : order.begin;
+  for (int step = 1; step < 32; step *= 2) {
     const std::int32_t other = __shfl_xor_sync(0xFFFFFFFFU, order.begin, step);
     order.begin = other < order.begin ? other : order.begin;
   }
@@ -118,8 +174,8 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
   const auto copy = [&](ptx::shared_address to, const NumberT* from, std::int32_t block) {
     if (block < order.end) {
       ESPALIER_UNROLL
-      for (std::int32_t i = 0; i < tile::slots * tile::chunks / 32; ++i) {
-        const std::int32_t key = (32 * i + lane) / tile::chunks, chunk = lane % tile::chunks;
+      for (std::int32_t i = 0; i < tile::slots * tile::chunks / TeamT::threads; ++i) {
+        const std::int32_t key = (TeamT::threads * i + member) / tile::chunks, chunk = member % tile::chunks;
         const std::int32_t at = rows[key];
         ptx::copy_async_16(to + tile::offset(static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(chunk)),
                            from + static_cast<std::int64_t>(at < 0 ? 0 : at) * a.kv.row_size + 8 * chunk, at >= 0);
@@ -128,24 +184,26 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
     ptx::copy_async_commit();
   };
   const auto list = [&](std::int32_t block) {
-    if (block < order.end) keys.list(a.kv, block, rows);
+    if (block < order.end && member < 32) keys.list(a.kv, block, rows);
+    if constexpr (TeamT::threads > 32) TeamT::meet(team);
   };
 
-  std::int32_t block = order.first(warp);
+  std::int32_t block = order.first(team);
   list(block);
   copy(key_address, first_key, block);
   copy(value_address, first_key + to_values, block);
   ptx::copy_async_wait<1>();
+  TeamT::meet_with_copies(team);
   __syncthreads();  // the queries
 
-  warp_state state(query_address);
+  sums state(query_address);
   // Goes on from what the head's tile has summed of the split, or begins.
   const auto begin = [&](std::int32_t split, int lower) {
-    const std::int32_t query = lane / 4 + 8 * lower;
-    state.begin(a, warp_state::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
+    const std::int32_t query = first_query + lane / 4 + 8 * lower;
+    state.begin(a, sums::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
                 query < place.n_queries && split < own_begin[lower]);
   };
-  if (block < order.end) state.keep_queries();
+  if (block < order.end) TeamT::keep_queries(state);
   bool begins = true;
   while (block < order.end) {
     const std::int32_t split = block % position_splits;
@@ -156,38 +214,45 @@ ESPALIER_KERNEL __launch_bounds__(32 * path_tile<NumberT, dim>::max_warps,
     }
     const std::int32_t next = order.next(block), left = keys.n - row_keys::block * block;
     ptx::copy_async_wait<1>();
-    __syncwarp();
-    typename warp_state::scores scores = {};
-    typename warp_state::weights weights;
-    state.score(scores, key_address);
+    TeamT::meet_with_copies(team);
+    typename sums::scores scores = {};
+    typename sums::weights weights;
+    TeamT::score(state, scores, key_address);
     ESPALIER_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const bool open = block >= own_begin[lower];
-      warp_state::hide(scores, 0, lower, make_uint2(open ? first_bits(left) : 0U, open ? first_bits(left - 32) : 0U));
+      sums::hide(scores, 0, lower, make_uint2(open ? first_bits(left) : 0U, open ? first_bits(left - 32) : 0U));
     }
-    __syncwarp();
+    TeamT::meet(team);
     list(next);
     copy(key_address, first_key, next);
     state.weigh(weights, scores, a.exponent_scale);
     ptx::copy_async_wait<1>();
-    __syncwarp();
-    state.add(weights, value_address);
+    TeamT::meet_with_copies(team);
+    TeamT::add(state, weights, value_address);
     // What the head's tile has summed before is as it was.
     ESPALIER_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       if (block < own_begin[lower]) begin(split, lower);
     }
-    __syncwarp();
+    TeamT::meet(team);
     copy(value_address, first_key + to_values, next);
     begins = next >= order.end || next % position_splits != split;
-    if (begins) state.write_part(a, place, 0, split);
+    if (begins) state.write_part(a, place, first_query, split);
     block = next;
   }
   ptx::copy_async_wait<0>();
   __syncthreads();
   const std::int32_t n_parts = order.end < position_splits ? order.end : position_splits;
-  for (std::int32_t query = warp; query < place.n_queries; query += n_warps)
+  for (std::int32_t query = thread / 32; query < place.n_queries; query += static_cast<std::int32_t>(blockDim.x) / 32)
     merge_parts(a, place.out_of(a, query), n_parts);
+}
+
+//! attend_path. Where the team's kind of sums is not compiled it is empty, and says so by the threads it may have.
+template <class NumberT, int dim, class TeamT>
+ESPALIER_KERNEL __launch_bounds__(TeamT::compiled ? path_tile<NumberT, dim, TeamT>::threads : 32,
+                                  1) void path_attention(attention_arguments<NumberT> a) {
+  if constexpr (TeamT::compiled) attend_path<NumberT, dim, TeamT>(a);
 }
 
 }  // namespace espalier::cuda::detail

@@ -294,13 +294,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     for (std::int32_t query = thread; query < place.n_queries; query += tile::threads)
       a.whole_blocks[place.out_of(a, query)] = blocks.n_first;
   }
-  const std::int32_t n_blocks = blocks.n_first + blocks.n_listed;
-  // The blocks of this split: by position, every position_splits-th; else such as follow one another.
-  const std::int32_t begin = a.by_position ? split : split_begin(n_blocks, split, a.n_splits);
-  const std::int32_t step = a.by_position ? position_splits : 1;
-  const std::int32_t end = a.by_position ? n_blocks : split_begin(n_blocks, split + 1, a.n_splits);
-  const std::int32_t n_turns = end > begin ? (end - begin + step - 1) / step : 0;
-  const auto block_of = [&](std::int32_t turn) { return begin + turn * step; };
+  const tile_turns turns(a, blocks, split);
 
   slot_copier<NumberT, tile> copier(a.kv, place, blocks);
   // The mask words of one query, where they are this thread's to copy, and for how many words.
@@ -312,8 +306,8 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     return masks + ((turn & 1) * tile::rows + query) * 2;
   };
   const auto copy_keys = [&](std::int32_t turn) {
-    if (turn < n_turns) {
-      const std::int32_t block = block_of(turn);
+    if (turn < turns.n) {
+      const std::int32_t block = turns.block(turn);
       copier.keys(stage(turn), block);
       if (block >= blocks.n_first && thread < tile::rows) {
         const std::int32_t word = 2 * blocks.listed[block - blocks.n_first];
@@ -326,7 +320,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     ptx::copy_async_commit();
   };
   const auto copy_values = [&](std::int32_t turn) {
-    if (turn < n_turns) copier.values(stage(turn) + tile::buffer_bytes);
+    if (turn < turns.n) copier.values(stage(turn) + tile::buffer_bytes);
     ptx::copy_async_commit();
   };
   copy_keys(0);
@@ -337,13 +331,13 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
 
   const std::int32_t first_query = thread / 32 * tile::warp_rows;
   warp_state state(query_address + static_cast<std::uint32_t>(first_query) * tile::row_bytes);
-  for (std::int32_t turn = 0; turn < n_turns; ++turn) {
+  for (std::int32_t turn = 0; turn < turns.n; ++turn) {
     await_buffer(a.n_stages);
     if (turn == 0) state.keep_queries();
     copy_values(turn + a.n_stages - 1);
 
     // What each of this lane's rows sees of the block, as far as not everything.
-    const std::int32_t block = block_of(turn);
+    const std::int32_t block = turns.block(turn);
     const bool in_tree = block >= blocks.n_first;
     const std::int32_t left = blocks.first_end - 64 * block;
     const auto seen_by = [&](int g, int lower) {

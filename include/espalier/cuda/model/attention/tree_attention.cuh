@@ -23,6 +23,8 @@
 #include "espalier/cuda/model/attention/path_attention.cuh"
 #include "espalier/cuda/model/attention/plain_attention.cuh"
 #include "espalier/cuda/model/attention/tile_attention.cuh"
+#include "espalier/cuda/model/attention/warpgroup_attention.cuh"
+#include "espalier/cuda/model/attention/warpgroup_tile.cuh"
 
 namespace espalier::cuda {
 
@@ -42,8 +44,16 @@ namespace espalier::cuda {
 //! work on the blocks that all their rows see whole and at the same slots; the last blocks of a row, in which its path
 //! lies, are summed for that row alone by the kernel that also merges. Which blocks are whose changes no bit.
 //!
-//! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores (mma.sync); floats, and other dimensions
-//! up to 256, on a plain kernel that is meant for small models and comparison.
+//! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
+//! on a plain kernel that is meant for small models and comparison.
+//!
+//! Tensor cores are asked by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the
+//! program is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code
+//! for plain sm_90 has no wgmma, and goes on by mma.sync: by_warpgroups() says which. The two may add up in different
+//! orders, so one of them makes all sums of an attention, also those of a row's last blocks. By wgmma tiles are of 192
+//! rows: three warpgroups of 64, whose scores, softmax and values fall into each other's gaps, and a fourth one that
+//! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
+//! row would leave it unswizzled, a tensor map knows neither pages of any size nor which slots nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
@@ -51,9 +61,11 @@ namespace espalier::cuda {
 //!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
 //!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
 //!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
-//!             capability 9.0, and all there is on 8.0. With batch_invariant the parts of 8 splits are moved always,
-//!             and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads head_dim bytes each for 16-bit
-//!             numbers
+//!             capability 9.0, and all there is on 8.0. With warpgroups 192 rows of 128 take, for 64 slots, reckoned
+//!             and not measured, clocks of a multiprocessor: wgmma 1,536; shared memory 1,408 (scores read 96 KiB,
+//!             values 48, copies write 32); the second cache 1,365; exponentials 768. With batch_invariant the parts of
+//!             8 splits are moved always, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
+//!             head_dim bytes each for 16-bit numbers
 //! Errors      option_error for a shape that no kernel takes; cuda_error
 //! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
 //!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
@@ -77,6 +89,7 @@ class tree_attention {
     require_option("max_rows", shape.max_rows, 1, detail::max_mask_columns);
     require_option("max_context", shape.max_context, 1, 1 << 26);
     require_option("max_splits", tuning.max_splits, 1, 32);
+    tuning_.warpgroups = tuning_.warpgroups && has_warpgroups();
     if (shape_.query_stride == 0) shape_.query_stride = shape.n_heads * shape.head_dim;
     n_parts_ = detail::rows_of_parts(shape_, tuning_);
     const std::size_t heads = static_cast<std::size_t>(shape.n_heads);
@@ -87,6 +100,10 @@ class tree_attention {
   }
 
   const attention_shape& shape() const { return shape_; }
+
+  //! Whether sums are made by wgmma: tuning.warpgroups, for this type and head dimension, as far as the program holds
+  //! code for it that runs on the present device.
+  bool by_warpgroups() const { return tuning_.warpgroups; }
 
   //! Keys and values of the rows are in the cache already. No synchronisation. What is launched depends on the view's
   //! own fields alone, so that the launches may be captured. Padding rows of `out` are left alone.
@@ -133,6 +150,21 @@ class tree_attention {
     return static_cast<unsigned>((items + per_block - 1) / per_block);
   }
 
+  // Code for compute capability 9.0's own instructions: kernels that have none say so by the threads they may have.
+  template <int dim>
+  static bool is_compiled() {
+    cudaFuncAttributes attributes = {};
+    require(cudaFuncGetAttributes(&attributes, detail::warpgroup_attention<NumberT, dim>), "cudaFuncGetAttributes");
+    return attributes.maxThreadsPerBlock >= detail::warpgroup_tile<NumberT, dim>::threads;
+  }
+  bool has_warpgroups() const {
+    if constexpr (sizeof(NumberT) == 2) {
+      if (shape_.head_dim == 64) return is_compiled<64>();
+      if (shape_.head_dim == 128) return is_compiled<128>();
+    }
+    return false;
+  }
+
   bool launch_tiles(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
                     cudaStream_t stream) const {
     if constexpr (sizeof(NumberT) == 2) {
@@ -148,7 +180,11 @@ class tree_attention {
     a.whole_blocks = plan.n_tiles > 0 ? whole_blocks_.data() : nullptr;
     if (plan.n_tiles > 0 && plan.row_groups == 1) launch_tile_kernel<dim, 1>(a, plan, stream);
     if (plan.n_tiles > 0 && plan.row_groups == 2) launch_tile_kernel<dim, 2>(a, plan, stream);
-    if (a.by_position) launch_path_kernel<dim>(a, stream);
+    if (plan.n_tiles > 0 && plan.row_groups == 3) launch_warpgroup_kernel<dim>(a, plan, stream);
+    if (a.by_position && tuning_.warpgroups)
+      launch_path_kernel<dim, detail::path_warpgroup<NumberT, dim>>(a, stream);
+    else if (a.by_position)
+      launch_path_kernel<dim, detail::path_warp<NumberT, dim>>(a, stream);
     return true;
   }
 
@@ -168,20 +204,32 @@ class tree_attention {
   }
 
   template <int dim>
+  void launch_warpgroup_kernel(const detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
+                               cudaStream_t stream) const {
+    using tile = detail::warpgroup_tile<NumberT, dim>;
+    const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),
+                                          static_cast<unsigned>(shape_.n_kv_heads)),
+                             .threads = tile::threads,
+                             .shared_bytes = tile::shared_bytes(a.seen_words),
+                             .overlaps = true};
+    launch("warpgroup_attention", detail::warpgroup_attention<NumberT, dim>, shape, stream, a);
+  }
+
+  template <int dim, class TeamT>
   void launch_path_kernel(const detail::attention_arguments<NumberT>& a, cudaStream_t stream) const {
-    using sizes = detail::path_tile<NumberT, dim>;
+    using sizes = detail::path_tile<NumberT, dim, TeamT>;
     launch_shape shape{.grid = dim3(static_cast<unsigned>(a.batch.n_rows), static_cast<unsigned>(shape_.n_kv_heads),
-                                    blocks_for(a.group, sizes::queries))};
+                                    blocks_for(a.group, TeamT::queries))};
     // Few thread blocks have a multiprocessor to themselves, and a row's whole context to read.
     const bool few = a.whole_blocks == nullptr &&
                      std::int64_t{a.batch.n_rows} * shape_.n_kv_heads <= std::int64_t{tuning_.multiprocessors};
-    std::int32_t warps = few ? sizes::max_warps : sizes::max_warps / 2;
-    while (warps > 1 && static_cast<std::int64_t>(sizes::shared_bytes(warps)) > tuning_.shared_bytes - 1024)
-      warps /= 2;
-    shape.threads = static_cast<unsigned>(32 * warps);
-    shape.shared_bytes = sizes::shared_bytes(warps);
+    std::int32_t teams = few ? TeamT::max_teams : TeamT::max_teams / 2;
+    while (teams > 1 && static_cast<std::int64_t>(sizes::shared_bytes(teams)) > tuning_.shared_bytes - 1024)
+      teams /= 2;
+    shape.threads = static_cast<unsigned>(TeamT::threads * teams);
+    shape.shared_bytes = sizes::shared_bytes(teams);
     shape.overlaps = true;
-    launch("path_attention", detail::path_attention<NumberT, dim>, shape, stream, a);
+    launch("path_attention", detail::path_attention<NumberT, dim, TeamT>, shape, stream, a);
   }
 
   void launch_plain(const detail::attention_arguments<NumberT>& a, cudaStream_t stream) const {
