@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree
-// are rows, and what a row that does not depend on its batch costs. attention_torch.py measures the same shapes.
+// are rows, what a row that does not depend on its batch costs, and, where the program is compiled for sm_90a and runs
+// on compute capability 9.0, the same by warpgroups. attention_torch.py measures the same shapes.
 #include <cuda_bf16.h>
 
 #include <array>
@@ -29,13 +30,17 @@ struct way {
   node_order order;
   const char* name;
   bool batch_invariant;
+  bool warpgroups;
 };
 
-constexpr std::array<way, 5> ways{way{node_order::insertion, "insertion", false},
-                                  way{node_order::breadth_first, "breadth_first", false},
-                                  way{node_order::depth_first, "depth_first", false},
-                                  way{node_order::breadth_first, "breadth_first, batch_invariant", true},
-                                  way{node_order::depth_first, "depth_first, batch_invariant", true}};
+constexpr std::array<way, 8> ways{way{node_order::insertion, "insertion", false, false},
+                                  way{node_order::breadth_first, "breadth_first", false, false},
+                                  way{node_order::depth_first, "depth_first", false, false},
+                                  way{node_order::breadth_first, "breadth_first, batch_invariant", true, false},
+                                  way{node_order::depth_first, "depth_first, batch_invariant", true, false},
+                                  way{node_order::breadth_first, "breadth_first, warpgroups", false, true},
+                                  way{node_order::depth_first, "depth_first, warpgroups", false, true},
+                                  way{node_order::depth_first, "depth_first, batch_invariant, warpgroups", true, true}};
 
 void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   const std::int32_t heads = run.size(32, 4), kv_heads = run.size(8, 2), size = run.size(128, 64);
@@ -48,23 +53,29 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   // The text's last token is pending: the cache holds the others.
   const bench::device_text text(prefix + 1, context + 1);
   std::vector<std::unique_ptr<device::tree_attention<number>>> attentions;
-  for (const bool batch_invariant : {false, true}) {
-    attentions.push_back(
-        std::make_unique<device::tree_attention<number>>(device::attention_shape{.n_heads = heads,
-                                                                                 .n_kv_heads = kv_heads,
-                                                                                 .head_dim = size,
-                                                                                 .max_rows = n,
-                                                                                 .max_context = context,
-                                                                                 .batch_invariant = batch_invariant}));
+  for (const bool warpgroups : {false, true}) {
+    for (const bool batch_invariant : {false, true}) {
+      auto tuning = device::attention_tuning_of_device();
+      tuning.warpgroups = warpgroups;
+      const device::attention_shape shape{.n_heads = heads,
+                                          .n_kv_heads = kv_heads,
+                                          .head_dim = size,
+                                          .max_rows = n,
+                                          .max_context = context,
+                                          .batch_invariant = batch_invariant};
+      attentions.push_back(std::make_unique<device::tree_attention<number>>(shape, tuning));
+    }
   }
+  const auto is_there = [&](const way& w) { return !w.warpgroups || attentions[2]->by_warpgroups(); };
 
   auto race = run.race();
   std::vector<device::tree_compiler> compilers;
   for (const way& w : ways)
     compilers.emplace_back(n - 1, w.order);
   for (std::size_t i = 0; i < ways.size(); ++i) {
+    if (!is_there(ways[i])) continue;
     const auto batch = compilers[i].compile(device::text_batch::of(tree.writer(), text.view(), context), n, race.in());
-    const auto* attention = attentions[ways[i].batch_invariant ? 1 : 0].get();
+    const auto* attention = attentions[(ways[i].warpgroups ? 2U : 0U) + (ways[i].batch_invariant ? 1U : 0U)].get();
     race.add({.key = ways[i].name, .work = [&, batch, attention](cudaStream_t s) {
                 attention->run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
               }});
@@ -72,6 +83,7 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
   race.run();
   const double flops = 4.0 * n * heads * size * context;
   for (const way& w : ways) {
+    if (!is_there(w)) continue;
     const std::string name = w.name;
     char rate[96];
     std::snprintf(rate, sizeof rate, "%.0f TFLOP/s of the full mask; %.2f of the time in breadth-first order",
