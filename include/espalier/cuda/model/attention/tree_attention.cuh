@@ -63,9 +63,9 @@ namespace espalier::cuda {
 //!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
 //!             capability 9.0, and all there is on 8.0. With warpgroups 192 rows of 128 take, for 64 slots, reckoned
 //!             and not measured, clocks of a multiprocessor: wgmma 1,536; shared memory 1,408 (scores read 96 KiB,
-//!             values 48, copies write 32); the second cache 1,365; exponentials 768. With batch_invariant the parts of
-//!             8 splits are moved always, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
-//!             head_dim bytes each for 16-bit numbers
+//!             values 48, copies write 32); the second cache 1,365; instructions of other kinds some 1,300;
+//!             exponentials 768. With batch_invariant the parts of 8 splits are moved always, and a row reads its last
+//!             blocks itself, mostly one or two: 256 n_kv_heads head_dim bytes each for 16-bit numbers
 //! Errors      option_error for a shape that no kernel takes; cuda_error
 //! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
 //!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
