@@ -348,7 +348,7 @@ TEST_CASE("Attention by position is that of the formula, too") {
       s.parts = {{0, prefix, 7}};
       s.dim = 128, s.stride_beyond = 0;
       check<__half>(s, small);
-      check<__half>(s, groups);
+      if (fill == filling::counting) check<__half>(s, groups);
       s.dim = 40;
       check<float>(s, small);
     }
