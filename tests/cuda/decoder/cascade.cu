@@ -13,15 +13,20 @@
 #include "cuda/decoder/block_model.cuh"
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
+#include "cuda/support.cuh"
 #include "drafter/marginal_drafter.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/cuda/backend/on_host.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/decoder/batch_decoder.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/kv_store/on_host_kv.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
 #include "espalier/cuda/tree_policy/adaptive_chain.cuh"
@@ -187,6 +192,41 @@ setting numbered_text(std::int32_t i, float temperature) {
   s.options.text.seed = 7 + static_cast<std::uint64_t>(i);
   return s;
 }
+
+// Rows of a draft model's passes that were written where no page is, or where its store says that nothing is written.
+struct misplaced {
+  std::int32_t rows = 0;  // of all passes
+  std::int32_t without_page = 0;
+  std::int32_t told = 0;
+};
+
+// One thread. Rows without a page become padding.
+template <class NumberT>
+ESPALIER_KERNEL void find_misplaced(device::forward_batch_view batch, device::kv_view<NumberT> kv, std::int32_t n_told,
+                                    misplaced* found) {
+  for (std::int32_t r = 0; r < batch.n_rows; ++r) {
+    if (batch.sequence_of[r] < 0) continue;
+    ++found->rows;
+    const std::int32_t sequence = batch.sequences[batch.sequence_of[r]].sequence, slot = batch.slots[r];
+    found->told += slot < n_told ? 1 : 0;
+    if (kv.pages[sequence * kv.max_pages + slot / kv.page_size] >= 0) continue;
+    ++found->without_page;
+    const_cast<std::int32_t*>(batch.sequence_of)[r] = -1;
+  }
+}
+
+struct watched_backend : device_text_backend {
+  using device_text_backend::device_text_backend;
+
+  template <class KVStoreT>
+  auto forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    device::launch("find_misplaced", find_misplaced<float>, {}, stream, batch, kv.view(),
+                   static_cast<std::int32_t>(kv.prefix(0).size()), found.data());
+    return device_text_backend::forward(kv, batch, stream);
+  }
+
+  device::device_array<misplaced> found{1};
+};
 
 }  // namespace
 
@@ -390,6 +430,36 @@ TEST_CASE("What a draft model of the host throws in a joint is told, and the tex
   CHECK(failures > 0);
   const auto found = decode.current().written();
   CHECK(std::vector<token_id>(found.begin(), found.end()) == tokens_of(host_text(0, s, greedy())));
+}
+
+TEST_CASE("A draft model in pages writes rows that have one, after those that its cache has told") {
+  const auto check = [](const auto& drafter_over, auto policy) {
+    setting s;
+    for (token_id t = 0; t < 40; ++t)
+      s.prompt.push_back(7 * t % 11);
+    watched_backend draft(s.vocab, s.draft_law, 128);
+    device_text_backend target(s.vocab, s.target_law, 128);
+    device::paged_kv<float> draft_kv(1, 1, 1, 200, 4);
+    device::contiguous_kv<float> kv(1, 1, 1, 200);
+    draft.found.fill_bytes(0, nullptr);
+    auto&& drafter = drafter_over(draft, draft_kv);
+    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), kv, target, s.options, false);
+    written text;
+    text.take(decode, s);
+    const misplaced found = espalier_test::to_host(draft.found).at(0);
+    CHECK(found.rows > 100);
+    CHECK(found.without_page == 0);
+    CHECK(found.told == 0);
+  };
+  const auto alone = [](auto& draft, auto& kv) { return device::autoregressive(draft, kv); };
+  const auto beside_runs = [](auto& draft, auto& kv) {
+    return device::joint(device::autoregressive(draft, kv), device::prompt_lookup());
+  };
+  constexpr eagle2_options rebuilt{.beam = 8, .depth = 6, .budget = 12};
+  check(alone, device::dynatree(tree_options));
+  check(alone, device::eagle2(rebuilt));
+  check(beside_runs, device::cascade{device::eagle2(rebuilt), device::chain({.length = 2})});
+  check(beside_runs, device::cascade{device::dynatree(tree_options), device::chain({.length = 9})});
 }
 
 #if defined(ESPALIER_TEST_COUNTS_CALLS)

@@ -15,10 +15,18 @@
 #include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/concepts/state_rows.cuh"
+#include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/drafter/joint.cuh"
+#include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
+#include "espalier/cuda/tree_policy/best_first.cuh"
+#include "espalier/cuda/tree_policy/cascade.cuh"
+#include "espalier/cuda/tree_policy/chain.cuh"
 #include "model/llama/batch_writer.hpp"
 #include "raises.hpp"
 
@@ -89,6 +97,23 @@ template <class NumberT>
 device_kv<NumberT> target_cache(const target_type<NumberT>& target) {
   return device_kv<NumberT>(target.config().n_layers, target.config().kv_size(), 1, 64);
 }
+
+// Notes how many rows of each path it is given.
+struct noting_model {
+  struct context {};
+
+  std::int32_t vocab_size() const { return 5; }
+  std::int32_t block_length() const { return 4; }
+  std::int32_t max_positions() const { return 100; }
+  context make_context(std::int32_t) const { return {}; }
+  template <class BackendT>
+  void read(context&, const BackendT&, const gpu::state_rows& rows, cudaStream_t) {
+    most_rows = rows.max;
+  }
+  vocab_rows<float> forward(context&, const gpu::text_batch&, std::int32_t, cudaStream_t) { return {}; }
+
+  std::int32_t most_rows = 0;
+};
 
 }  // namespace
 
@@ -213,6 +238,19 @@ TEST_CASE("A text beyond the model's last position has a block that means nothin
   drafter.propose_block(on_device.texts(), nullptr);
   on_device.set_size(60);
   CHECK(device_rows(drafter.propose_block(on_device.texts(), nullptr)) == before);
+}
+
+TEST_CASE("In a joint a block drafter reads the states of paths that are deeper than its block") {
+  noting_model model;
+  const gpu::path_view paths{.max = 30};
+  const auto rows_of = [&](auto&& drafter, const auto& policy) {
+    gpu::reserve_draft(drafter, policy, 1, nullptr);
+    drafter.template get<0>().read(model, {}, paths, nullptr, nullptr);
+    return model.most_rows;
+  };
+  const auto drafters = [&] { return gpu::joint(gpu::block_diffusion(model), gpu::prompt_lookup()); };
+  CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 10})}) == 11);
+  CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 2})}) == 5);
 }
 
 TEST_CASE("What does not fit the target is named") {

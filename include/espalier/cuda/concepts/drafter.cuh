@@ -110,7 +110,8 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
 //!
 //! Minimal definition, besides Drafter
 //!   static size() -> std::size_t   how many
-//!   get<Index>() -> drafter&       each an AskableDrafter
+//!   get<Index>() -> drafter&       each an AskableDrafter. Tokens are accepted that it was not asked about: one that
+//!                                  keeps rows of a text must be a CatchingUpDrafter
 //! Models
 //!   joint
 template <class DrafterT>
@@ -136,7 +137,7 @@ concept RenumberingDrafter = (StepDrafter<DrafterT> ||
 //! tokens which it was not asked about, since others draft beside it.
 //!
 //! Models
-//!   autoregressive
+//!   autoregressive, block_diffusion
 template <class DrafterT>
 concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
   drafter.catch_up(n);

@@ -138,7 +138,7 @@ std::int32_t max_depth(const PolicyT& policy) {
   }
 }
 
-// Calls f.operator()<part>(policy) with each policy of a joint one.
+// Calls f.operator()<PartT>(policy) with each policy of a joint one, where PartT is the drafter that it asks.
 template <class DrafterT, class PolicyT, class FunctionT>
 void each_part(PolicyT& policy, const FunctionT& f) {
   [&]<std::size_t... Index>(std::index_sequence<Index...>) {
@@ -163,8 +163,8 @@ void each_part(PolicyT& policy, const FunctionT& f) {
 //!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
 //!                                      nothing was
 //! Optional
-//!   max_depth() -> int                 of its trees: in a cascade, the other drafters are made for as many tokens that
-//!                                      they were not asked about, else for max_nodes()
+//!   max_depth() -> int                 the longest path of its trees, max_nodes() by default: so many tokens that the
+//!                                      other drafters of a cascade were not asked about may be accepted
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not

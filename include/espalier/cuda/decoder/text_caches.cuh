@@ -123,10 +123,10 @@ class text_caches {
     told([&] { drafter_.begin(place, text_at(place), tokens, n_known, stream_.get()); });
   }
 
-  // Slots for a round of a text that may reach so many tokens.
-  void ensure(std::int32_t place, std::int32_t n_slots) {
+  // Slots of both caches.
+  void ensure(std::int32_t place, std::int32_t n_slots, std::int32_t n_draft_slots) {
     kv_.ensure(sequence(place), n_slots, stream_.get());
-    drafter_.ensure(place, n_slots, stream_.get());
+    drafter_.ensure(place, n_draft_slots, stream_.get());
   }
 
  protected:

@@ -128,6 +128,13 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches::reads_features;
   std::int32_t max_nodes() const { return max_nodes_; }
 
+  // Slots for a round of a text that may reach so many tokens. A tree that is built anew at last is larger before, and
+  // the draft's cache holds it then.
+  void ensure(std::int32_t place, std::int32_t n_slots) {
+    const bool rebuilds = tree_.capacity() > max_nodes_;
+    caches::ensure(place, n_slots, rebuilds ? n_slots + tree_.capacity() : n_slots);
+  }
+
   // The next round of so many texts, of `context` tokens on average, in whose pass prompts are read or not: trees leave
   // them their rows, down to one node of each text beside its root.
   struct round_plan {
@@ -260,8 +267,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prompt_rows_;
     return can_share && shape_.share_rows && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
   }
-  // 32-bit words that are learnt of a text.
   static constexpr std::int32_t gains_words = sizeof(text_gains) / sizeof(std::int32_t);
+  // 32-bit words that are learnt of a text.
   std::int32_t learnt_words() const {
     return shape_.keeps_learnt ? learnt_words_of(policy_) + (may_be_short() ? gains_words : 0) : 0;
   }

@@ -82,8 +82,10 @@ class autoregressive {
              cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
-    // The last tokens are forwarded with each round's root; the rows of as many known ones but one may be missing.
-    const std::int32_t last = (std::max)(0, (std::min)(static_cast<std::int32_t>(context.size()), capacity()) - 2);
+    // The last n_pending_ tokens are forwarded with each round's root; the rows of as many known ones but one may be
+    // missing.
+    const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
+    const std::int32_t last = (std::max)(0, held - n_pending_);
     std::int32_t first = (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));

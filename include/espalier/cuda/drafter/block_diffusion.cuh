@@ -37,7 +37,7 @@ namespace espalier::cuda {
 //!             is read of a text is what the target's cache holds of it
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
 //!             was made for
-//! Pre         trees are no deeper than the block
+//! Pre         trees are no deeper than the block; in a joint, than that or what catch_up was told
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
@@ -48,12 +48,15 @@ class block_diffusion {
   explicit block_diffusion(ModelT&& model, block_diffusion_options options = {})
       : model_(std::forward<ModelT>(model)), context_(model_.make_context(1)) {
     require_option("length of a block", options.length, 0, model_.block_length());
-    length_ = options.length > 0 ? options.length : model_.block_length();
+    length_ = deepest_ = options.length > 0 ? options.length : model_.block_length();
   }
 
   std::int32_t vocab_size() const { return model_.vocab_size(); }
   std::int32_t block_length() const { return length_; }
   std::int32_t capacity() const { return model_.max_positions(); }
+
+  //! Rounds may accept so many tokens that it was not asked about. Before reserve.
+  void catch_up(std::int32_t n_tokens) { deepest_ = (std::max)(length_, n_tokens); }
 
   void reserve(std::int32_t, std::int32_t max_texts, fault* found) {
     if (max_texts > 1) context_ = model_.make_context(max_texts);
@@ -76,7 +79,7 @@ class block_diffusion {
   template <class BackendT>
   void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
             cudaStream_t stream) {
-    model_.read(context_, backend, state_rows::of(texts, path, lanes, length_ + 1), stream);
+    model_.read(context_, backend, state_rows::of(texts, path, lanes, deepest_ + 1), stream);
   }
 
   //! The same pass has read these chunks of prompts, n_rows rows of them at most.
@@ -99,6 +102,7 @@ class block_diffusion {
   ModelT model_;
   context_type context_;
   std::int32_t length_ = 0;
+  std::int32_t deepest_ = 0;  // of the paths whose states it reads
   fault* found_ = nullptr;
 };
 

@@ -35,8 +35,9 @@ namespace espalier::cuda {
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Complexity  that of the drafters; each is made for as many nodes as a merged tree may have, and the root pass of a
-//!             draft model for as many rows as the others' trees are deep, and one: see CatchingUpDrafter
+//! Complexity  that of the drafters; each is made for as many nodes as the merged tree, or any policy's while it
+//!             grows, may have, and the root pass of a draft model for as many rows as the others' trees are deep, and
+//!             one: see CatchingUpDrafter
 //! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own drafts
 //!             nothing while the others go on
 //! Errors      input_error for vocabularies of different size; those of the drafters

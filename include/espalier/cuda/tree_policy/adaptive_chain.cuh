@@ -91,7 +91,7 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 //!             little more than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after
 //!             reserve, no synchronisation
 //! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it
-//!             counts
+//!             counts; in a cascade whose tree was cut, all that it drafted, as far as the tree has as many nodes
 //! Errors      option_error for options out of range
 //! Source      as espalier::adaptive_chain
 class adaptive_chain {

@@ -26,9 +26,9 @@ namespace espalier::cuda {
 namespace detail {
 
 // The draft model's round in the memory of the device. Scratch rows begin where the draft cache is sure to end: `base`,
-// so many tokens before the text's end as may be missing. These are forwarded anew each round: where one of them was
-// there, the same numbers are written again. Beside the pending token that is the last accepted node, which nobody may
-// have been asked about; or as many as another drafter may have brought in.
+// so many tokens before the text's end as may be missing: the pending token, and the last accepted node, if the model
+// was not asked about it; in a joint, all that another drafter may have brought in. These are forwarded anew each
+// round, whether they are missing or not.
 struct draft_columns {
   std::int32_t base;       // committed rows of the draft's cache
   std::int32_t n_pending;  // those that may be missing, or all of a shorter text
