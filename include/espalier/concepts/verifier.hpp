@@ -77,8 +77,8 @@ concept ReservingVerifier = requires(VerifierT& verifier, std::int32_t n) {
 //!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for
 //!                                                the longest
 //!   stage_memory, static verify(.., options, stage_memory)
-//!                                                what it keeps at a node, over the vocabulary, as khisti does: the
-//!                                                device has one for each text
+//!                                                khisti's: what it keeps at a node, over the vocabulary; the device
+//!                                                has one for each text
 //! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
 //! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
 //! A verifier reads each row that it uses once more to check it, unless the rows' type says `are_distributions`.

@@ -73,7 +73,7 @@ class khisti {
   const khisti_options& options() const { return options_; }
 
  private:
-  // A list grows to what a row needs; memory of others is as large as it is.
+  // The host's memory grows with the vocabulary; the device's is made for it.
   ESPALIER_EXEC_CHECK_DISABLE
   template <class StagesT>
   ESPALIER_HOST_DEVICE static auto memory_of(StagesT& stages, std::size_t vocab) {

@@ -42,14 +42,14 @@ __global__ void __launch_bounds__(ptx::has_warpgroup_products ? threads : 32)
     const auto a = gpu::matrix_descriptor::at(ptx::address_of(memory)),
                b = gpu::matrix_descriptor::at(ptx::address_of(memory + 8192));
     float scores[8][4], sums[8][4] = {};
-    ptx::products_begin();
+    ptx::products_begin(scores);
     ESPALIER_UNROLL
     for (int step = 0; step < 4; ++step) {
       const auto bytes = static_cast<std::uint32_t>(32 * step);
       ptx::start_product<NumberT>(scores, a.moved(bytes), b.moved(bytes), step > 0);
     }
     ptx::products_commit();
-    ptx::products_wait();
+    ptx::products_wait(scores);
     std::uint32_t weights[4][4];
     ESPALIER_UNROLL
     for (int step = 0; step < 4; ++step) {
@@ -58,12 +58,12 @@ __global__ void __launch_bounds__(ptx::has_warpgroup_products ? threads : 32)
         weights[step][i] =
             ptx::pack<NumberT>(scores[2 * step + i / 2][2 * (i % 2)], scores[2 * step + i / 2][2 * (i % 2) + 1]);
     }
-    ptx::products_begin();
+    ptx::products_begin(sums, weights);
     ESPALIER_UNROLL
     for (int step = 0; step < 4; ++step)
       ptx::start_product<NumberT>(sums, weights[step], b.moved(static_cast<std::uint32_t>(2048 * step)));
     ptx::products_commit();
-    ptx::products_wait();
+    ptx::products_wait(sums);
     ESPALIER_UNROLL
     for (int j = 0; j < 8; ++j) {
       ESPALIER_UNROLL

@@ -20,7 +20,7 @@ namespace espalier::cuda {
 struct matrix_descriptor {
   std::uint64_t bits = 0;
 
-  //! The leading dimension's offset is used by nothing of 64 rows or columns, but may not be left out: 16 bytes. From 8
+  //! The leading dimension's offset is used by nothing of 64 rows or columns: 16 bytes, as is assumed there. From 8
   //! rows to the next 8 there are 1024.
   template <class AddressT>
   ESPALIER_HOST_DEVICE static constexpr matrix_descriptor at(AddressT address) {

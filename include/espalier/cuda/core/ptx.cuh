@@ -2,8 +2,8 @@
 #pragma once
 
 //! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
-//! beside the computation, and what threads, blocks and kernels tell each other by. Compute capability 8.0 and later,
-//! but for the products of warpgroups. All lanes of a warp call the products and fragment loads together. Sections are
+//! beside the computation, and what threads, blocks and kernels tell each other by. Compute capability 8.0 and later;
+//! products of warpgroups, and what tells their threads of matrices, 9.0. All lanes of a warp call the products and fragment loads together. Sections are
 //! those of the PTX ISA 9.0.
 
 #include <cuda_bf16.h>
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "espalier/config.hpp"
 #include "espalier/cuda/core/matrix_descriptor.cuh"
 
 namespace espalier::cuda::ptx {
@@ -196,8 +197,25 @@ __device__ inline void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-//! Before the first product of a warpgroup that follows other uses of the registers it reads and adds to.
-__device__ inline void products_begin() {
+//! Keeps the compiler from moving uses of these registers across: floats, which products add to, or words, which they
+//! read; or arrays of such.
+template <class RegistersT>
+__device__ inline void hold(RegistersT& of) {
+  if constexpr (std::is_array_v<RegistersT>) {
+    ESPALIER_UNROLL
+    for (auto& one : of)
+      hold(one);
+  } else if constexpr (std::is_same_v<RegistersT, float>) {
+    asm volatile("" : "+f"(of)::"memory");
+  } else {
+    asm volatile("" ::"r"(of) : "memory");
+  }
+}
+
+//! Before the first product of a warpgroup that follows other uses of these registers, which it reads and adds to.
+template <class... RegistersT>
+__device__ inline void products_begin(RegistersT&... of) {
+  (hold(of), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
@@ -206,17 +224,24 @@ __device__ inline void products_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-//! Waits until all groups of products have ended: until then nothing else touches their registers and matrices.
-__device__ inline void products_wait() {
+//! Waits until all groups of products have ended, whose sums these registers are: until then nothing else touches them,
+//! nor what the products read.
+template <class... RegistersT>
+__device__ inline void products_wait(RegistersT&... of) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  (hold(of), ...);
 }
 
-//! Lets the threads of a warpgroup, all of which call it, have n registers each: more, or fewer so that others may have
-//! more. A multiple of 8.
+//! Lets the threads of a warpgroup, all of which call it, have n registers each, more than before. It waits until others
+//! of the block have given as many.
+//!
+//! Pre         n is a multiple of 8, from 24 to 256; the kernel's launch bounds fix what threads have at first; not
+//!             compiled as relocatable code, where ptxas leaves it out
 template <int n>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
 }
+//! The same for fewer than before.
 template <int n>
 __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));

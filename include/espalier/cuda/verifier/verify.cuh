@@ -60,11 +60,10 @@ concept JudgesPath = requires(double x) {
   { VerifierT::probability(x, x) } -> std::same_as<double>;
 };
 
-// Verifiers that keep distributions of their own: khisti.
+// Verifiers that keep distributions of their own in what stage_memory has: khisti.
 template <class VerifierT>
-concept KeepsStages = requires {
-  typename VerifierT::template stage_memory<float>;
-};
+concept KeepsStages =
+    std::same_as<typename VerifierT::template stage_memory<float>, espalier::detail::pair_select_memory<float>>;
 
 // A verifier as a kernel gets it: itself, or with what it keeps in.
 template <class VerifierT>

@@ -40,7 +40,7 @@ class pair_select {
     return {stage.solve(row_view(p), row_view(a), row_view(b), window, turn_), p.size()};
   }
 
-  // Of tokens x and y.
+  // How the pair of tokens x and y is shared.
   pair_shares shares(std::size_t x, std::size_t y) const { return window_.shares(rank_[x], rank_[y]); }
 
  private:

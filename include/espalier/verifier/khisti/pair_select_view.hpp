@@ -74,7 +74,7 @@ template <class NumberT, std::size_t ExactVocab = 1024>
 struct pair_select_memory {
   NumberT* distribution[2];  // [vocab] each: of the selected token, after one stage and after the next
   std::uint16_t* rank;       // [vocab]; smaller is better
-  std::uint32_t* large;      // [vocab]: the tokens that are not small, of each thread by itself
+  std::uint32_t* large;      // [vocab]: the tokens that are not small; thread r of n has its k-th at k n + r
   pair_ranks<NumberT, ExactVocab>* ranks;
   pair_window* window;
 };
@@ -107,7 +107,8 @@ class pair_select_view {
   // The team is that of b; all its threads call this and see what it writes.
   //
   // Complexity  one pass over p, a and b that writes the ranks, one over a and b, and one over these and the ranks that
-  //             writes the distribution. Of a team, 8 barriers and one for each token of the window
+  //             writes the distribution. Up to ExactVocab tokens are sorted besides: n log n comparisons of one thread,
+  //             n n of a team. Of a team, 8 barriers and two for each token of the window
   // Pre         a is not where it is written
   template <class TargetRowT, class RowT>
   ESPALIER_HOST_DEVICE const NumberT* solve(const TargetRowT& p, const RowT& a, const RowT& b, std::int32_t window,
@@ -137,7 +138,7 @@ class pair_select_view {
     return out;
   }
 
-  // Of tokens x and y. Pre: solve() was called, over this memory.
+  // How the pair of tokens x and y is shared. Pre: solve() was called, over this memory.
   ESPALIER_HOST_DEVICE pair_shares shares(std::size_t x, std::size_t y) const {
     return kept_.window->shares(kept_.rank[x], kept_.rank[y]);
   }

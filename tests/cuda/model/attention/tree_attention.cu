@@ -405,7 +405,7 @@ TEST_CASE("Leaving out what a tile does not see changes no bit") {
   const auto expected = p.run(chosen(rows, 1, 2));
   REQUIRE(p.worst(expected) <= 1.0);
   // Then the last row of each tile sees everything, and so nothing is left out for its tile; the warps of other rows
-  // still leave out what these do not see. Then a row of each warp's.
+  // still leave out what these do not see. Then four rows, a tile's last among them.
   const std::int32_t every = rows / GENERATE(1, 4);
   const batch_sequence of = p.sequences[0];
   const auto is_full = [&](std::int32_t row) { return row % every == every - 1; };

@@ -14,7 +14,7 @@ namespace espalier::cuda {
 //! Costs are in units of some 200 clocks of a multiprocessor that two thread blocks share. They are reasoned for
 //! compute capability 9.0, not measured: per block of 64 slots of 128 numbers a tile of 64 rows is bound by the second
 //! cache (32 KiB at 24 bytes a clock: 1,370 clocks; shared memory 1,020, mma.sync 810), one of 128 rows by mma.sync
-//! (1,610; shared memory 1,280).
+//! (1,610; shared memory 1,280), one of 192 rows by wgmma (1,536, some 1,800 with what does not overlap).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;       //!< of a multiprocessor

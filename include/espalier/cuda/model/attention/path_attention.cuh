@@ -63,11 +63,11 @@ struct path_warpgroup {
   __device__ static void keep_queries(sums&) {}
   __device__ static void score(const sums& by, typename sums::scores& to, ptx::shared_address keys) {
     by.start_scores(to, keys);
-    ptx::products_wait();
+    ptx::products_wait(to[0]);
   }
   __device__ static void add(sums& to, const typename sums::weights& by, ptx::shared_address values) {
     to.start_add(by, values);
-    ptx::products_wait();
+    ptx::products_wait(to.sum[0]);
   }
 };
 

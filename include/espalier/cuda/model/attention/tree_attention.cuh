@@ -31,7 +31,7 @@ namespace espalier::cuda {
 //! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree
 //! that the row's mask shows. Owns the memory in which parts of the context are merged.
 //!
-//! The query heads that share keys and values share a tile: 64 or 128 pairs of row and head, by blocks of 64 slots.
+//! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
 //! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps leave out what
 //! their own rows do not see: rows in depth-first order keep relatives together, and so most blocks empty. Masks of the
 //! prefix are not read. Where rows and heads are few, the context is divided among more thread blocks, whose results a
@@ -51,9 +51,9 @@ namespace espalier::cuda {
 //! program is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code
 //! for plain sm_90 has no wgmma, and goes on by mma.sync: by_warpgroups() says which. The two may add up in different
 //! orders, so one of them makes all sums of an attention, also those of a row's last blocks. By wgmma tiles are of 192
-//! rows: three warpgroups of 64, whose scores, softmax and values fall into each other's gaps, and a fourth one that
-//! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
-//! row would leave it unswizzled, a tensor map knows neither pages of any size nor which slots nobody sees.
+//! rows: three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one
+//! that copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of
+//! a row would leave it unswizzled, a tensor map knows neither pages of any size nor which slots nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
@@ -61,7 +61,8 @@ namespace espalier::cuda {
 //!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
 //!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
 //!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
-//!             capability 9.0, and all there is on 8.0. With warpgroups 192 rows of 128 take, for 64 slots, reckoned
+//!             capability 9.0, and all there is on 8.0. With warpgroups the second cache is read once for 192
+//!             rows, and 192 rows of 128 take, for 64 slots, reckoned
 //!             and not measured, clocks of a multiprocessor: wgmma 1,536; shared memory 1,408 (scores read 96 KiB,
 //!             values 48, copies write 32); the second cache 1,365; instructions of other kinds some 1,300;
 //!             exponentials 768. With batch_invariant the parts of 8 splits are moved always, and a row reads its last
@@ -69,11 +70,11 @@ namespace espalier::cuda {
 //! Errors      option_error for a shape that no kernel takes; cuda_error
 //! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
 //!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
-//!             tiles of either size. With batch_invariant a row's bits depend on its query and on the keys and values
-//!             it sees, in the order of their positions, and on nothing else: neither on where these lie (prefix, tree
-//!             in any order of its nodes, pages), nor on other rows, their number, or max_context
+//!             tiles of 64 and of 128 rows. With batch_invariant a row's bits depend on its query and on the keys and
+//!             values it sees, in the order of their positions, and on nothing else: neither on where these lie
+//!             (prefix, tree in any order of its nodes, pages), nor on other rows, their number, or max_context
 //! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); Dao et
-//!             al., Flash-Decoding (splits)
+//!             al., Flash-Decoding (splits); Shah et al., FlashAttention-3 (warpgroups that copy and compute)
 template <class NumberT>
 class tree_attention {
  public:

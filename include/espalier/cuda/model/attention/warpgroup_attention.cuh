@@ -100,7 +100,7 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
 
     if (warp < tile::warps) {
       // Brings keys and values.
-      ptx::give_registers<56>();
+      ptx::give_registers<tile::copier_registers>();
       slot_copier<NumberT, tile> copier(a.kv, place, blocks);
       std::uint32_t use = 0;
       const auto tell = [&](std::uint32_t of) {
@@ -136,7 +136,7 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
       return;
     }
 
-    ptx::take_registers<152>();
+    ptx::take_registers<tile::group_registers>();
     const std::int32_t group = warp / tile::warps - 1;
     if (group >= n_groups) return;
     const std::int32_t group_query = group * tile::group_rows;  // the group's first, the warp's, the lane's
@@ -183,7 +183,7 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
     };
     for (std::int32_t turn = next_seen(0); turn < turns.n; turn = next_seen(turn + 1)) {
       state.start_scores(scores, buffer(keys_of(turn)));
-      ptx::products_wait();
+      ptx::products_wait(scores[0]);
       weigh(turn);
       for (;; ++turn) {
         ptx::await_arrivals(full(keys_of(turn) + 1), parity(keys_of(turn) + 1));
@@ -192,12 +192,12 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
         if (!sees(turn + 1)) break;
         state.start_add(weights, buffer(keys_of(turn) + 1));
         state.start_scores(scores, buffer(keys_of(turn + 1)));
-        ptx::products_wait();
+        ptx::products_wait(state.sum[0], scores[0]);
         release(keys_of(turn) + 1);
         weigh(turn + 1);
       }
       state.start_add(weights, buffer(keys_of(turn) + 1));
-      ptx::products_wait();
+      ptx::products_wait(state.sum[0]);
       release(keys_of(turn) + 1);
     }
     if (first_query >= place.n_queries) return;

@@ -36,6 +36,10 @@ struct warpgroup_tile {
   static constexpr std::uint32_t n_buffers = 8;  // of keys and values in turn
   static constexpr std::uint32_t under_way = 3;  // of them, when one more is asked for
   static constexpr std::uint32_t alignment = 1024;
+  // Registers of a thread that copies, and of one that computes. All have 128 at first, as many as the bounds allow.
+  static constexpr int copier_registers = 56;
+  static constexpr int group_registers = 152;
+  static_assert(copier_registers + groups * group_registers <= (1 + groups) * 128);
   static_assert(sizeof(NumberT) == 2 && dim % 64 == 0 && group_rows == slots);
 
   static constexpr std::size_t query_bytes = std::size_t{rows} * row_bytes;
@@ -62,7 +66,7 @@ struct warpgroup_tile {
 };
 
 //! What a warpgroup knows of its 64 rows: as a warp of 16 rows does, warp after warp, but that products are those of
-//! wgmma, which run while the warpgroup goes on.
+//! wgmma, which the warpgroup starts and waits for.
 template <class NumberT, int dim>
 struct warpgroup_sums : warp_attention<NumberT, dim, 1> {
   using base = warp_attention<NumberT, dim, 1>;
@@ -76,7 +80,7 @@ struct warpgroup_sums : warp_attention<NumberT, dim, 1> {
   //! Starts the products of the queries and a block of keys.
   __device__ void start_scores(typename base::scores& to, ptx::shared_address keys) const {
     const auto key = matrix_descriptor::at(keys);
-    ptx::products_begin();
+    ptx::products_begin(to[0]);
     ESPALIER_UNROLL
     for (int step = 0; step < dim / 16; ++step) {
       const auto at = static_cast<std::uint32_t>(step / 4 * tile::panel_bytes + step % 4 * 32);
@@ -88,7 +92,7 @@ struct warpgroup_sums : warp_attention<NumberT, dim, 1> {
   //! Starts to add the weighted values of a block: 16 slots at a time, in order.
   __device__ void start_add(const typename base::weights& by, ptx::shared_address values) {
     const auto value = matrix_descriptor::at(values);
-    ptx::products_begin();
+    ptx::products_begin(this->sum[0], by[0]);
     ESPALIER_UNROLL
     for (int step = 0; step < tile::slots / 16; ++step) {
       ESPALIER_UNROLL

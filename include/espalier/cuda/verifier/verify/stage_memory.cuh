@@ -34,7 +34,7 @@ struct stage_memory_view {
   }
 };
 
-// The memory of such a view: 14 bytes a token of the vocabulary and some 41 KiB, for each text.
+// The memory of such a view: 14 bytes a token of the vocabulary and some 33 KiB, for each text.
 class stage_memory {
  public:
   stage_memory() = default;

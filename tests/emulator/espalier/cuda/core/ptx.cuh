@@ -419,7 +419,8 @@ inline void show_to_products() {
   ++emulated::shown.shown_times[&::emulator::detail::self()];
 }
 
-inline void products_begin() {
+template <class... RegistersT>
+inline void products_begin(RegistersT&...) {
   emulated::my_products().begun = true;
 }
 
@@ -431,7 +432,8 @@ inline void products_commit() {
   emulated::meet_warpgroup("wgmma.commit_group", true);
 }
 
-inline void products_wait() {
+template <class... RegistersT>
+inline void products_wait(RegistersT&...) {
   if (!emulated::my_products().open.empty()) ::emulator::detail::stop("wgmma.wait_group before wgmma.commit_group");
   emulated::meet_warpgroup("wgmma.wait_group", false);
 }
