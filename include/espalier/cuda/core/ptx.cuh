@@ -3,8 +3,8 @@
 
 //! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
 //! beside the computation, and what threads, blocks and kernels tell each other by. Compute capability 8.0 and later;
-//! products of warpgroups, and what tells their threads of matrices, 9.0. All lanes of a warp call the products and fragment loads together. Sections are
-//! those of the PTX ISA 9.0.
+//! products of warpgroups, and what tells their threads of matrices, 9.0. All lanes of a warp call the products and
+//! fragment loads together. Sections are those of the PTX ISA 9.0.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -232,8 +232,8 @@ __device__ inline void products_wait(RegistersT&... of) {
   (hold(of), ...);
 }
 
-//! Lets the threads of a warpgroup, all of which call it, have n registers each, more than before. It waits until others
-//! of the block have given as many.
+//! Lets the threads of a warpgroup, all of which call it, have n registers each, more than before. It waits until
+//! others of the block have given as many.
 //!
 //! Pre         n is a multiple of 8, from 24 to 256; the kernel's launch bounds fix what threads have at first; not
 //!             compiled as relocatable code, where ptxas leaves it out
