@@ -280,15 +280,15 @@ class pair_select_view {
     }
     who.sync();
     for (std::size_t c = who.rank(); c < n_chunks; c += who.size()) {
-      pair_masses large, worse, small;
+      pair_masses large, worse, of_small;
       for (std::size_t k = 0; k < n_chunks; ++k) {
         large += of.of_chunk[k];
         if (k > c) worse += of.of_chunk[k];
       }
-      if (whole != nullptr) small = {steps_left(whole->of[0], large.a), steps_left(whole->of[1], large.b)};
-      if (small_rank_ >= end_of(c)) worse += small;
+      if (whole != nullptr) of_small = {steps_left(whole->of[0], large.a), steps_left(whole->of[1], large.b)};
+      if (small_rank_ >= end_of(c)) worse += of_small;
       for (std::size_t rank = end_of(c); rank-- > c * chunk;) {
-        const pair_masses same = rank == small_rank_ ? small : of.same[rank];
+        const pair_masses same = rank == small_rank_ ? of_small : of.same[rank];
         of.times[rank] = {static_cast<NumberT>(pair_masses::wide(2 * worse.b + same.b) / 2),
                           static_cast<NumberT>(pair_masses::wide(2 * worse.a + same.a) / 2)};
         worse += same;
