@@ -202,8 +202,8 @@ struct misplaced {
 
 // One thread. Rows without a page become padding.
 template <class NumberT>
-ESPALIER_KERNEL void find_misplaced(device::forward_batch_view batch, device::kv_view<NumberT> kv, std::int32_t n_told,
-                                    misplaced* found) {
+__global__ void find_misplaced(device::forward_batch_view batch, device::kv_view<NumberT> kv, std::int32_t n_told,
+                               misplaced* found) {
   for (std::int32_t r = 0; r < batch.n_rows; ++r) {
     if (batch.sequence_of[r] < 0) continue;
     ++found->rows;
