@@ -247,6 +247,20 @@ __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
 }
 
+// The 32 sums of a lane, as operands of inline PTX, and their names there.
+#define ESPALIER_PTX_SUMS                                                                                   \
+  "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),     \
+      "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]), \
+      "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]), \
+      "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]), \
+      "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]), \
+      "+f"(sum[7][2]), "+f"(sum[7][3])
+#define ESPALIER_PTX_SUM_NAMES                                                                                      \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31}"
+#define ESPALIER_PTX_PRODUCT(number) \
+  "wgmma.mma_async.sync.aligned.m64n64k16.f32." number "." number " " ESPALIER_PTX_SUM_NAMES
+
 //! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, a row of which is 16 terms: the sum
 //! becomes, or has added to it, their product (9.7.15.5.2, wgmma.mma_async). A warpgroup, four warps, together.
 //!
@@ -256,28 +270,14 @@ template <class NumberT>
 __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, matrix_descriptor b, bool adds) {
   if constexpr (std::is_same_v<NumberT, __half>) {
     asm volatile(
-        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, "
-        "%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-        "%26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0; }"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
-          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
-          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
-          "+f"(sum[7][2]), "+f"(sum[7][3])
+        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; " ESPALIER_PTX_PRODUCT("f16") ", %32, %33, adds, 1, 1, 0, 0; }"
+        : ESPALIER_PTX_SUMS
         : "l"(a.bits), "l"(b.bits), "r"(adds ? 1 : 0));
   } else {
     static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "The tensor cores take half or bfloat16 numbers here.");
     asm volatile(
-        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, "
-        "%2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
-        "%25, %26, %27, %28, %29, %30, %31}, %32, %33, adds, 1, 1, 0, 0; }"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
-          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
-          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
-          "+f"(sum[7][2]), "+f"(sum[7][3])
+        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0; " ESPALIER_PTX_PRODUCT("bf16") ", %32, %33, adds, 1, 1, 0, 0; }"
+        : ESPALIER_PTX_SUMS
         : "l"(a.bits), "l"(b.bits), "r"(adds ? 1 : 0));
   }
 }
@@ -289,31 +289,19 @@ __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, ma
 template <class NumberT>
 __device__ inline void start_product(float (*sum)[4], const std::uint32_t (&a)[4], matrix_descriptor b) {
   if constexpr (std::is_same_v<NumberT, __half>) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
-        "%34, %35}, %36, 1, 1, 1, 1;"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
-          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
-          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
-          "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+    asm volatile(ESPALIER_PTX_PRODUCT("f16") ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : ESPALIER_PTX_SUMS
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
   } else {
     static_assert(std::is_same_v<NumberT, __nv_bfloat16>, "The tensor cores take half or bfloat16 numbers here.");
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
-        "%34, %35}, %36, 1, 1, 1, 1;"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),
-          "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]), "+f"(sum[4][0]), "+f"(sum[4][1]),
-          "+f"(sum[4][2]), "+f"(sum[4][3]), "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]), "+f"(sum[7][0]), "+f"(sum[7][1]),
-          "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
+    asm volatile(ESPALIER_PTX_PRODUCT("bf16") ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : ESPALIER_PTX_SUMS
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits));
   }
 }
+
+#undef ESPALIER_PTX_PRODUCT
+#undef ESPALIER_PTX_SUM_NAMES
+#undef ESPALIER_PTX_SUMS
 
 }  // namespace espalier::cuda::ptx

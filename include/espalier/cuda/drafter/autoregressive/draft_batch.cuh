@@ -237,7 +237,7 @@ class draft_batch {
   //! `sequence` and can hold `capacity` tokens; of each, the store may lack the last n_pending tokens when a round
   //! begins.
   draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
-              std::int32_t n_pending = 2)
+              std::int32_t n_pending)
       : max_nodes_(max_nodes),
         n_pending_(n_pending),
         sequence_(sequence),
