@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "chosen_verifier.hpp"
 #include "constraint_of.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "methods.hpp"
 #include "text_task.hpp"
 
@@ -18,7 +18,7 @@ struct assignment : text_task {
 template <class DrafterT, class PolicyT>
 written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& work) {
   models::model_set& models = work.models;
-  chosen_verifier<PolicyT::sampling> verifier(work.verifier);
+  espalier::chosen_verifier<PolicyT::sampling> verifier(work.verifier);
   espalier::recurrent_kv& kv = models.target_cache(work.arguments.commit);
   auto decode =
       espalier::make_decoder(drafter, policy, verifier, kv, models.target, work.arguments.target, constraint_of(work));

@@ -18,6 +18,7 @@
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -114,7 +115,7 @@ int for_each_verifier(const FunctionT& f) {
     using verifier_type = typename std::decay_t<decltype(part)>::type;
     if constexpr (compatible(PolicyT::sampling, verifier_type::lossless) && !ArgmaxVerifier<verifier_type>) {
       INFO(part.name);
-      f(part.make());
+      f(chosen_verifier<PolicyT::sampling>(part.name));
       ++n;
     }
   });
@@ -122,7 +123,7 @@ int for_each_verifier(const FunctionT& f) {
 }
 
 template <class PolicyT>
-void check_rounds(const char* name, int verifiers_expected) {
+void check_rounds(const char* name, int least_verifiers) {
   lossless_report report;
   std::set<std::int32_t> sizes;
   int states = 0;
@@ -134,7 +135,7 @@ void check_rounds(const char* name, int verifiers_expected) {
         INFO(w.name);
         const int n = for_each_verifier<PolicyT>(
             [&](auto verifier) { REQUIRE(round_difference(w, policy, verifier, report).size() < 1e-12); });
-        REQUIRE(n == verifiers_expected);
+        REQUIRE(n >= least_verifiers);
         tree<> t(most_asked(policy));
         t.reset(0);
         row_drafter drafter(w.vocab, [&](std::span<const token_id> path) { return w.draft(path.subspan(1)); });

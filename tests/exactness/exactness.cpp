@@ -12,6 +12,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
 #include "exactness/tiny_options.hpp"
@@ -22,24 +23,34 @@ namespace hana = boost::hana;
 
 namespace {
 
-// Calls f(policy, verifier) for tiny settings of each compatible pair.
+template <class VerifierT>
+constexpr bool samples = !ArgmaxVerifier<VerifierT>;
+
+// The verifier of a pair, of the type that all verifiers of the policy's trees share here.
+template <class PolicyPartT, class VerifierPartT>
+auto verifier_of(const PolicyPartT&, const VerifierPartT& verifier) {
+  constexpr regime sampling = PolicyPartT::type::sampling;
+  static_assert(compatible(sampling, VerifierPartT::type::lossless));
+  return chosen_verifier<sampling>(verifier.name);
+}
+
+// Calls f(policy, verifier) for tiny settings of each compatible pair; or only of pairs whose verifier samples.
+enum class pairs_of { all, sampling };
 template <class FunctionT>
-int for_each_tiny_pair(const FunctionT& f) {
+int for_each_tiny_pair(pairs_of which, const FunctionT& f) {
   int pairs = 0;
-  for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
+  for_each_compatible_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+    if (which == pairs_of::sampling && !samples<typename VerifierT::type>) return;
     INFO(policy.name << " with " << verifier.name);
     for (const auto& options : tiny(policy.options)) {
       auto part = policy;
       part.options = options;
-      f(part.make(), verifier.make());
+      f(part.make(), verifier_of(policy, verifier));
     }
     ++pairs;
   });
   return pairs;
 }
-
-template <class VerifierT>
-constexpr bool samples = !ArgmaxVerifier<VerifierT>;
 
 // A text_backend's model that gives a world's rows as logits, minus infinity where they are 0; the text before the path
 // is `prompt` tokens long, and what follows a part of it is of no interest.
@@ -53,17 +64,41 @@ struct logits_of_rows {
   }
 };
 
+const std::vector<token_id> prompt{0, 0, 0};
+
+// What two rounds of a decoder write, continued by the target up to n tokens; counts the outcomes.
+template <class PolicyT, class VerifierT>
+text_distribution two_rounds(const tiny_model& w, const PolicyT& policy, const VerifierT& verifier, commit_mode mode,
+                             std::size_t n, std::int64_t& outcomes) {
+  token_kv kv(16, mode), draft_kv(16, mode);
+  text_backend target(w.vocab, logits_of_rows{w.target, prompt.size()});
+  text_backend draft(w.vocab, logits_of_rows{w.draft, prompt.size()});
+  autoregressive drafter(draft, draft_kv);
+  auto decode = make_decoder(drafter, policy, verifier, kv, target, {.text = {.sampling = {.temperature = 1}}});
+  text_distribution emitted, law;
+  enumerating_chance chance;
+  do {
+    decode.begin(prompt, {.max_tokens = 5});
+    decode.step_with(chance);
+    decode.step_with(chance);
+    const auto written = decode.current().written();
+    emitted[{written.begin(), written.end()}] += chance.probability();
+    ++outcomes;
+  } while (chance.next());
+  for (const auto& [text, probability] : emitted)
+    continue_with(w.target, text, probability, n, law);
+  return law;
+}
+
 }  // namespace
 
 TEST_CASE("one round, continued by the target, writes the target's distribution to 1e-12: every pair of the registry") {
   std::int64_t outcomes = 0;
   double worst = 0;
-  const int pairs = for_each_tiny_pair([&](auto policy, auto verifier) {
-    if constexpr (samples<decltype(verifier)>) {
-      const lossless_report report = check_lossless(policy, verifier);
-      outcomes += report.n_outcomes;
-      worst = std::max(worst, report.largest_difference);
-    }
+  const int pairs = for_each_tiny_pair(pairs_of::sampling, [&](const auto& policy, const auto& verifier) {
+    const lossless_report report = check_lossless(policy, verifier);
+    outcomes += report.n_outcomes;
+    worst = std::max(worst, report.largest_difference);
   });
   std::cout << "one round: " << pairs << " pairs, " << tiny_models().size() << " models, " << outcomes
             << " outcomes, 0 failing; largest difference " << worst << "\n";
@@ -102,7 +137,7 @@ TEST_CASE("at temperature 0 every pair writes the target's argmax text") {
   for (const tiny_model& w : tiny_models()) {
     tiny_model sharp = w;
     sharp.target = argmax_only(w.target);
-    for_each_tiny_pair([&](auto policy, auto verifier) {
+    for_each_tiny_pair(pairs_of::all, [&](const auto& policy, const auto& verifier) {
       INFO(w.name);
       REQUIRE(round_difference(sharp, policy, verifier, report).size() < 1e-12);
     });
@@ -112,7 +147,6 @@ TEST_CASE("at temperature 0 every pair writes the target's argmax text") {
 
 TEST_CASE(
     "two rounds of a whole decoder write the target's distribution to 1e-12: every pair, both ways of committing") {
-  const std::vector<token_id> prompt{0, 0, 0};
   constexpr std::size_t n = 3;
   std::int64_t outcomes = 0;
   int models = 0;
@@ -124,32 +158,13 @@ TEST_CASE(
     text_distribution expected;
     continue_with(w.target, {}, 1.0, n, expected);
     for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
-      for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
-        using verifier_type = typename std::decay_t<decltype(verifier)>::type;
-        if constexpr (samples<verifier_type>) {
-          INFO(policy.name << " with " << verifier.name << ", " << w.name);
-          auto part = policy;
-          part.options = tiny(policy.options).back();
-          token_kv kv(16, mode), draft_kv(16, mode);
-          text_backend target(w.vocab, logits_of_rows{w.target, prompt.size()});
-          text_backend draft(w.vocab, logits_of_rows{w.draft, prompt.size()});
-          autoregressive drafter(draft, draft_kv);
-          auto decode = make_decoder(drafter, part.make(), verifier.make(), kv, target,
-                                     {.text = {.sampling = {.temperature = 1}}});
-          text_distribution emitted, law;
-          enumerating_chance chance;
-          do {
-            decode.begin(prompt, {.max_tokens = 5});
-            decode.step_with(chance);
-            decode.step_with(chance);
-            const auto written = decode.current().written();
-            emitted[{written.begin(), written.end()}] += chance.probability();
-            ++outcomes;
-          } while (chance.next());
-          for (const auto& [text, probability] : emitted)
-            continue_with(w.target, text, probability, n, law);
-          REQUIRE(largest_difference(law, expected).size() < 1e-12);
-        }
+      for_each_compatible_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
+        if (!samples<typename VerifierT::type>) return;
+        INFO(policy.name << " with " << verifier.name << ", " << w.name);
+        auto part = policy;
+        part.options = tiny(policy.options).back();
+        const text_distribution law = two_rounds(w, part.make(), verifier_of(policy, verifier), mode, n, outcomes);
+        REQUIRE(largest_difference(law, expected).size() < 1e-12);
       });
     }
   }

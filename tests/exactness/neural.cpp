@@ -19,6 +19,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "espalier/testing/lossless.hpp"
 
@@ -120,7 +121,7 @@ void require_the_targets_distribution(std::size_t n, const MakeT& make, int roun
       stateful_backend draft{{w.vocab, logits_of_rows{w.draft, prompt.size()}}};
       autoregressive drafter(draft, draft_kv, {.temperature = 1});
       auto decode =
-          make_decoder(drafter, make(), verifier.make(), kv, target, {.text = {.sampling = {.temperature = 1}}});
+          make_decoder(drafter, make(), chosen_verifier<regime::iid>(verifier.name), kv, target, {.text = {.sampling = {.temperature = 1}}});
       text_distribution emitted, law;
       enumerating_chance chance;
       do {
