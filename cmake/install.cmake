@@ -6,15 +6,16 @@ set(espalier_generated_dir "${CMAKE_CURRENT_BINARY_DIR}/package")
 set(espalier_dependencies_dir "${CMAKE_INSTALL_INCLUDEDIR}/espalier-dependencies")
 
 # One export file a target: a component's dependencies are looked for only when the component is asked for.
-set(espalier_components core testing selector espalier views files llama parallel mpi llama_cpp xgrammar torch tokenizer
-  cuda cuda_registry cuda_llama cuda_parallel nccl cuda_torch)
+set(espalier_installed ${espalier_components})
 if(NOT ESPALIER_REGISTRY)
-  list(REMOVE_ITEM espalier_components espalier cuda_registry)
+  list(REMOVE_ITEM espalier_installed espalier cuda_registry)
 endif()
 if(TARGET sentencepiece-static)
-  list(REMOVE_ITEM espalier_components tokenizer)  # it was fetched and built here, and is not installed
+  list(REMOVE_ITEM espalier_installed tokenizer)  # it was fetched and built here, and is not installed
 endif()
-foreach(component IN LISTS espalier_components)
+set(espalier_component_links "")
+foreach(component IN LISTS espalier_installed)
+  string(APPEND espalier_component_links "set(espalier_${component}_links ${espalier_${component}_links})\n")
   get_target_property(target espalier::${component} ALIASED_TARGET)
   install(TARGETS ${target} EXPORT espalier_${component}
     FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/constraint/json_schema.hpp"
+#include "espalier/constraint/schema/json_schema.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"

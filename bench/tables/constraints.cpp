@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "../program.hpp"
-#include "espalier/constraint/json_schema.hpp"
+#include "espalier/constraint/schema/json_schema.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/decoder/decoder.hpp"

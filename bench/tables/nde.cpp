@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/selector/selector_file.hpp"
+#include "espalier/selector/files/selector_file.hpp"
 #include "nde_methods.hpp"
 #include "nde_report.hpp"
 #include "offline_texts.hpp"

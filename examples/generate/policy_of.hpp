@@ -15,7 +15,7 @@
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/neural_delayed.hpp"
-#include "espalier/selector/selector_file.hpp"
+#include "espalier/selector/files/selector_file.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "pairings.hpp"
 #include "terminal.hpp"

@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "espalier/concepts/constraint.hpp"
-#include "espalier/constraint/ebnf_grammar.hpp"
+#include "espalier/constraint/grammar/ebnf_grammar.hpp"
 #include "espalier/core/token.hpp"
 #endif
 

@@ -21,7 +21,7 @@
 #include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/parallel/agreement.hpp"
-#include "espalier/model/parallel/mpi_communicator.hpp"
+#include "espalier/model/mpi/mpi_communicator.hpp"
 #include "espalier/model/parallel/parallel_backend.hpp"
 #include "espalier/model/parallel/rank_clock.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"

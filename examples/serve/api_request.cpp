@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "../models/vocabulary_of.hpp"
-#include "espalier/constraint/json_schema.hpp"
+#include "espalier/constraint/schema/json_schema.hpp"
 #include "member_text.hpp"
 
 namespace serve {

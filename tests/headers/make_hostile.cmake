@@ -1,19 +1,15 @@
-# cmake -DROOT=<repository> -DOUTPUT=<file> -P make_hostile.cmake
+# cmake -DHEADERS=<header>... -DOUTPUT=<file> -P make_hostile.cmake
 cmake_minimum_required(VERSION 3.24)
-include("${ROOT}/cmake/headers.cmake")
-
 set(foreign)
 set(own)
-foreach(header IN LISTS espalier_core_headers espalier_testing_headers espalier_selector_headers espalier_registry_headers
-    espalier_views_headers espalier_files_headers espalier_llama_headers espalier_tokenizer_headers)
-  file(STRINGS "${ROOT}/${header}" includes REGEX "^ *# *include *<")
+foreach(header IN LISTS HEADERS)
+  file(STRINGS "${header}" includes REGEX "^ *# *include *<")
   foreach(line IN LISTS includes)
     # Some are of other machines.
     string(REGEX REPLACE "^ *# *include *(<[^>]*>).*" "#if __has_include(\\1)\n#include \\1\n#endif" line "${line}")
     list(APPEND foreign "${line}")
   endforeach()
-  string(REPLACE "include/" "" spelled "${header}")
-  list(APPEND own "#include \"${spelled}\"")
+  list(APPEND own "#include \"${header}\"")
 endforeach()
 list(REMOVE_DUPLICATES foreign)
 list(SORT foreign)

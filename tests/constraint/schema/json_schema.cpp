@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/constraint/json_schema.hpp"
+#include "espalier/constraint/schema/json_schema.hpp"
 
 #include <cstdint>
 #include <iostream>

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "espalier/concepts/constraint.hpp"
-#include "espalier/constraint/ebnf_grammar/token_path.hpp"
+#include "espalier/constraint/grammar/token_path.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/constraint/ebnf_grammar.hpp"
+#include "espalier/constraint/grammar/ebnf_grammar.hpp"
 
 #include <algorithm>
 #include <cstdint>

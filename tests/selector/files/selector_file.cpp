@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/selector/selector_file.hpp"
+#include "espalier/selector/files/selector_file.hpp"
 
 #include <cmath>
 #include <cstdint>

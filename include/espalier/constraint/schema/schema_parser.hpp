@@ -14,9 +14,9 @@
 
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
-#include "espalier/constraint/automaton/integer_range.hpp"
+#include "espalier/constraint/schema/integer_range.hpp"
 #include "espalier/constraint/automaton/regex_parser.hpp"
-#include "espalier/constraint/automaton/schema_text.hpp"
+#include "espalier/constraint/schema/schema_text.hpp"
 #include "espalier/core/error.hpp"
 
 namespace espalier::detail {

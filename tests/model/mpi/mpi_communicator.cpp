@@ -7,7 +7,7 @@
 //                   text in FILE
 //   go_on FILE      these ranks, which are others, go on with it: the whole text must be the undisturbed one
 //   part            rank 1 writes with another seed: an error on every rank
-#include "espalier/model/parallel/mpi_communicator.hpp"
+#include "espalier/model/mpi/mpi_communicator.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/cuda/model/parallel/nccl_communicator.cuh"
+#include "espalier/cuda/model/nccl/nccl_communicator.cuh"
 
 #include <unistd.h>
 

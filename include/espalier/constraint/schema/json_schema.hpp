@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "espalier/constraint/automaton/byte_nfa.hpp"
-#include "espalier/constraint/automaton/schema_parser.hpp"
+#include "espalier/constraint/schema/schema_parser.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 
