@@ -10,19 +10,19 @@
 
 namespace espalier {
 
-//! Memory of fixed size that lists take from, where ESPALIER_HOSTED is 0. Nothing is given back.
+//! A fixed block of memory that lists take their storage from where ESPALIER_HOSTED is 0. Nothing is given back.
 class arena {
  public:
-  //! What a piece begins on.
+  //! Alignment in bytes of every piece that is taken.
   static constexpr std::size_t alignment = 8;
 
-  //! Bytes that n objects take.
+  //! Number of bytes that n objects of type T take, rounded up to the alignment.
   template <class T>
   static constexpr std::size_t bytes_of(std::size_t n) {
     return (n * sizeof(T) + alignment - 1) / alignment * alignment;
   }
 
-  //! Bytes that a part takes: none where it is kept by reference or has no memory of its own.
+  //! Number of bytes that a part's lists take; 0 for a part that is kept by reference or has no lists.
   template <class PartT>
   static constexpr std::size_t bytes_of_part(const static_capacity& c) {
     if constexpr (std::is_reference_v<PartT>) {
@@ -37,15 +37,17 @@ class arena {
     }
   }
 
-  //! Pre         memory is aligned
+  //! Makes an arena of the given memory.
+  //!
+  //! Pre         memory is aligned to `alignment`
   arena(std::byte* memory, std::size_t size) : memory_(memory), size_(size) {}
 
   std::size_t size() const { return size_; }
   std::size_t used() const { return used_; }
 
-  //! Room for n objects.
+  //! Takes uninitialised room for n objects of type T.
   //!
-  //! Errors      input_error where there is less
+  //! Errors      input_error if less is left
   template <class T>
   void* take(std::size_t n) {
     static_assert(alignof(T) <= alignment, "an arena has no memory for objects of such alignment");
@@ -57,7 +59,7 @@ class arena {
     return taken;
   }
 
-  //! Where lists take memory from now; null where they may not.
+  //! The arena that lists take memory from at present; null while no constructor may take any.
   static arena*& current() {
     static arena* now = nullptr;
     return now;

@@ -9,15 +9,18 @@
 
 namespace espalier::detail {
 
-// What a forward batch must respect.
+// The limits of a model and its cache, which every forward batch must respect.
 struct batch_limits {
   int max_rows;
   int vocab_size;
   int max_positions;
-  int capacity;  // slots of a sequence
+  int capacity;  // slots of one sequence in the cache
 };
 
-// A store made for another model would be written beyond its end.
+// Checks that the store has the model's number of layers and row size: a model would write beyond the end of a store
+// made for another.
+//
+// Errors      input_error that names both shapes; the store's own error for a sequence that does not exist
 template <class KVStoreT>
 void check_store(const KVStoreT& kv, const forward_batch_view& batch, int n_layers, int row_size) {
   if constexpr (requires { kv.n_layers() == kv.row_size(); }) {
@@ -26,7 +29,7 @@ void check_store(const KVStoreT& kv, const forward_batch_view& batch, int n_laye
                          n_layers, " of ", row_size, ".");
     }
   }
-  // A store answers for each sequence, or says that it does not exist.
+  // size() of a sequence that does not exist raises the store's own error.
   for (const batch_sequence& s : batch.sequences)
     kv.size(s.sequence);
 }
@@ -65,7 +68,9 @@ inline void check_sequence(const forward_batch_view& batch, const batch_sequence
   }
 }
 
-// Errors: input_error that names the row and what is allowed.
+// Checks a whole batch: its number of rows, its arrays, and every row's token, position, slot and mask.
+//
+// Errors      input_error that names the row and what is allowed
 inline void check_batch(const forward_batch_view& batch, const batch_limits& limits) {
   const std::int32_t n = batch.n_rows();
   if (n > limits.max_rows) {

@@ -19,13 +19,13 @@ namespace espalier {
 
 //! Loads the values of a block that a byte_writer saved.
 //!
-//! Complexity  O(bytes); memory at most O(bytes), also where they are damaged
-//! Errors      input_error where the bytes are no such block, of another version, cut short or damaged
+//! Complexity  O(bytes); memory at most O(bytes), also if the bytes are damaged
+//! Errors      input_error if the bytes are no such block, are of another version, cut short or damaged
 class byte_reader {
  public:
   static constexpr bool reads = true;
 
-  //! The block that `bytes` begin with.
+  //! Opens the block that `bytes` begin with. `what` names it in errors.
   byte_reader(std::span<const std::byte> bytes, std::string_view what, std::uint32_t version)
       : what_(what), rest_(bytes) {
     const auto magic = std::as_bytes(std::span(detail::saved_magic));
@@ -47,7 +47,7 @@ class byte_reader {
       raise<input_error>("the ", what, " is damaged: its checksum is not that of its bytes.");
   }
 
-  //! As byte_writer's.
+  //! Reads each value, in the order in which byte_writer wrote them.
   template <class... ValuesT>
   void operator()(ValuesT&... values) {
     (read(values), ...);
@@ -57,7 +57,9 @@ class byte_reader {
   requires std::is_arithmetic_v<NumberT>
   void operator()(std::span<NumberT, Extent> numbers) { get(std::span<NumberT>(numbers)); }
 
-  //! Errors      input_error where another number was saved
+  //! Reads a number that byte_writer::expect saved, and requires that it is the given one. `of` names it in the error.
+  //!
+  //! Errors      input_error if another number was saved
   void expect(std::string_view of, std::int64_t number) {
     std::int64_t saved = 0;
     read(saved);
@@ -65,14 +67,16 @@ class byte_reader {
       raise<input_error>("the ", what_, " is of ", saved, " ", of, ", but here there are ", number, ".");
   }
 
-  //! Errors      input_error where it does not hold
+  //! Requires that a condition on the values that were read holds.
+  //!
+  //! Errors      input_error if it does not hold
   void require(bool holds) const {
     if (!holds) raise<input_error>("the ", what_, " is damaged: its values contradict each other.");
   }
 
-  //! Ends the block; gives the bytes after it.
+  //! Ends the block and returns the bytes after it.
   //!
-  //! Errors      input_error where some of the block were not read
+  //! Errors      input_error if some bytes of the block were not read
   std::span<const std::byte> finish() const {
     require(rest_.empty());
     return after_;
@@ -133,7 +137,8 @@ class byte_reader {
     }
   }
 
-  // Of a list whose elements take at least so many bytes each.
+  // The saved length of a list whose elements take at least `bytes` bytes each; checked against the bytes that are
+  // left.
   std::size_t read_size(std::size_t bytes) {
     std::uint64_t size = 0;
     read(size);

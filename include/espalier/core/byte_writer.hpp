@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr std::string_view saved_magic = "espalier";
 
-// FNV-1a.
+// The FNV-1a hash of the bytes, 64 bits.
 inline std::uint64_t checksum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0xCBF29CE484222325U;
   for (const std::byte b : bytes)
@@ -28,8 +28,8 @@ inline std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 }  // namespace detail
 
-//! Saves values as bytes, the same on every machine. What is saved together is a block: it says what it is, of which
-//! version and how long, and has a checksum.
+//! Saves values as bytes, the same on every machine. Values that are saved together form a block, which begins with its
+//! name, version, length and checksum.
 //!
 //!     byte_writer write(bytes, "saved text", 1);
 //!     write(tokens, temperature);
@@ -45,7 +45,8 @@ class byte_writer {
  public:
   static constexpr bool reads = false;
 
-  //! Begins a block after what `bytes` holds. `what` names it in errors.
+  //! Begins a block behind the present end of `bytes`. `what` is the block's name, which its reader compares and errors
+  //! show.
   byte_writer(std::vector<std::byte>& bytes, std::string_view what, std::uint32_t version) : bytes_(bytes) {
     put(std::span(detail::saved_magic));
     (*this)(std::string(what), version);
@@ -53,24 +54,24 @@ class byte_writer {
     (*this)(std::uint64_t{0}, std::uint64_t{0});
   }
 
-  //! Numbers of a fixed size, enumerations, strings, and vectors and optionals of these.
+  //! Writes values: numbers of a fixed size, enumerations, strings, and vectors and optionals of these.
   template <class... ValuesT>
   void operator()(const ValuesT&... values) {
     (write(values), ...);
   }
 
-  //! Numbers of which the reader knows how many there are.
+  //! Writes numbers without their count, which the reader must know.
   template <class NumberT, std::size_t Extent>
   requires std::is_arithmetic_v<NumberT>
   void operator()(std::span<NumberT, Extent> numbers) { put(std::span<const NumberT>(numbers)); }
 
-  //! What the reader must have as many of.
+  //! Writes a number that the reader's own number must equal, such as a size of the vocabulary.
   void expect(std::string_view, std::int64_t number) { write(number); }
 
-  //! What must hold of values that are read.
+  //! Does nothing: byte_reader::require checks here that the values it has read do not contradict each other.
   void require(bool) const {}
 
-  //! Ends the block.
+  //! Ends the block: fills in its length and checksum.
   void finish() {
     const std::size_t body = sizes_ + 2 * sizeof(std::uint64_t);
     const auto at = bytes_.begin() + static_cast<std::ptrdiff_t>(sizes_);
@@ -131,7 +132,7 @@ class byte_writer {
   }
 
   std::vector<std::byte>& bytes_;
-  std::size_t sizes_ = 0;  // where size and checksum of the block stand
+  std::size_t sizes_ = 0;  // position in bytes_ of the block's length, which its checksum follows
 };
 
 }  // namespace espalier

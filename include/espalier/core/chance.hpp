@@ -10,28 +10,29 @@
 
 namespace espalier {
 
-//! What a random number is for. Part of its key, so that no two decisions share one.
+//! The purpose of a random number. It is part of the number's key, so that no two decisions share a number.
 enum class purpose : std::uint32_t {
   draft,     //!< drawing a child
-  accept,    //!< accepting or rejecting a draw
+  accept,    //!< accepting or rejecting a drawn token
   residual,  //!< drawing the target's own token from what is left of its row
   select,    //!< choosing among draws
   token,     //!< drawing a token of the text from the target alone; `node` is then its depth below the root
 };
 
-//! Where in a round a random number is used. Equal places give equal numbers, whatever the order of the calls. With
-//! purpose::token it is a place in the text: the number is the same in whichever round that token is drawn.
+//! The key of a random number: the point of a round at which it is used. Equal keys give equal numbers, whatever the
+//! order of the calls. With purpose::token the key means a position in the text: the number is the same in whichever
+//! round that token is drawn.
 struct place {
   node_id node = root_node;
-  std::int32_t slot = 0;  //!< which draw of the node
+  std::int32_t slot = 0;  //!< number of the draw among the draws of the node
   purpose use = purpose::accept;
 };
 
-//! The only source of randomness, with three verbs.
+//! The only source of randomness, with three member functions.
 //!
 //! Minimal definition
 //!   accept(p, q, place) -> bool    true with probability min(1, p / q): u * q < p for u uniform in [0, 1)
-//!   pick(weights, place) -> index  i with probability weights[i] / sum, for any Weights; -1 where all are zero
+//!   pick(weights, place) -> index  i with probability weights[i] / sum, for any Weights; -1 if all are zero
 //!   index(n, place) -> index       uniform in 0 .. n - 1
 //! Optional
 //!   static constexpr bool goes_by_place   true: what is certain need not be asked, for no number depends on earlier

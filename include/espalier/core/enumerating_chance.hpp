@@ -12,13 +12,13 @@
 namespace espalier {
 
 //! Chance for proofs: runs a procedure once for every sequence of outcomes that can occur and knows the probability of
-//! each. What the procedure computes, weighted by probability() and summed over all runs, is its exact distribution.
+//! each. The procedure's result, weighted by probability() and summed over all runs, is its exact distribution.
 //!
 //!     enumerating_chance chance;
 //!     do { distribution[procedure(chance)] += chance.probability(); } while (chance.next());
 //!
 //! Complexity  runs: the number of distinct outcome sequences
-//! Pre         the procedure is deterministic but for this chance
+//! Pre         the procedure depends on nothing random but this chance
 //! Law         the probabilities of all runs add up to 1
 class enumerating_chance {
  public:
@@ -44,7 +44,7 @@ class enumerating_chance {
     return decide(std::vector<double>(static_cast<std::size_t>(n), 1.0 / n));
   }
 
-  //! Of the outcomes since the start of this run.
+  //! Probability of the outcomes since the start of this run.
   double probability() const {
     double product = 1;
     for (std::size_t i = 0; i < depth_; ++i)

@@ -19,33 +19,34 @@
 
 namespace espalier {
 
-//! Base of all errors of the library. what() is a sentence for people.
+//! Base of all errors of the library. what() is a sentence for people to read.
 struct error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-//! An option out of range, found when a part is built.
+//! Error: an option is out of range. Raised when a part is built.
 struct option_error : error {
   using error::error;
 };
 
-//! Input that does not fit: an empty prompt, a token outside the vocabulary, a wrong shape.
+//! Error: an input does not fit, such as an empty prompt, a token outside the vocabulary or a wrong shape.
 struct input_error : error {
   using error::error;
 };
 
-//! A model file or configuration that is cut short, contradicts itself or is not supported.
+//! Error: a model file or configuration is cut short, contradicts itself or is not supported.
 struct model_error : error {
   using error::error;
 };
 
-//! Numbers that no token may be drawn from: NaN or infinite logits, rows that are no distribution.
+//! Error: no token can be drawn from these numbers, such as NaN or infinite logits, or a row that is no distribution.
 struct numeric_error : error {
   using error::error;
 };
 
-//! Called with the message where exceptions are disabled; must not return. Replaceable by the user. The first one
-//! writes the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
+//! The function that is called with the message of an error where exceptions are disabled. It must not return. The user
+//! may replace it. The default one writes the message and ends the program; where ESPALIER_HOSTED is 0, it stops the
+//! processor.
 using error_handler_type = void (*)(const char* message);
 
 inline error_handler_type& error_handler() {
@@ -71,7 +72,8 @@ requires std::is_arithmetic_v<NumberT> std::string in_words(NumberT value) {
   if constexpr (std::is_integral_v<NumberT>) {
     return std::to_string(value);
   } else {
-    // Few digits where they say it all, else every digit: a value just outside a range must not look inside.
+    // Six digits if they give the number exactly, else all of its digits: a value just outside a range must not look as
+    // if it lay inside.
     char text[40];
     std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
     if (static_cast<NumberT>(std::strtod(text, nullptr)) != value) {
@@ -92,7 +94,8 @@ auto in_words(NumberT value) {
 }
 #endif
 
-// A piece of a message, text or a number, of one type: errors are raised in many places, and each is little code so.
+// A piece of a message, text or number, as one type for all: errors are raised in many places, and each of these is
+// little code so.
 class message_piece {
  public:
   message_piece(const char* text) : text_(text) {}
@@ -168,7 +171,7 @@ template <class ErrorT, class... PiecesT>
   detail::raise_joined<ErrorT>(all);
 }
 
-//! Checks that an option lies in [low, high]; NaN never does.
+//! Checks that the value of an option lies in [low, high]; NaN never does.
 //!
 //! Errors      option_error that names the option, its value and the range
 template <class ValueT>

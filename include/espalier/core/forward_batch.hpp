@@ -14,7 +14,7 @@
 
 namespace espalier {
 
-//! Owns and fills a forward_batch_view. Fill one sequence after the other: begin_sequence, then its rows.
+//! The owner and builder of a forward_batch_view. Fill one sequence after the other: begin_sequence, then its rows.
 //!
 //! Complexity  no allocation once reserve() has seen the largest batch
 class forward_batch {
@@ -27,7 +27,7 @@ class forward_batch {
     sequences_.reserve(static_cast<std::size_t>(sequences));
   }
 
-  //! What reserve() takes of an arena.
+  //! Number of bytes that reserve() takes of an arena, for one sequence.
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t columns) {
     const auto n = static_cast<std::size_t>(rows);
     return 4 * arena::bytes_of<std::int32_t>(n) +
@@ -39,14 +39,15 @@ class forward_batch {
     tokens_.clear(), positions_.clear(), slots_.clear(), outputs_.clear(), mask_.clear(), sequences_.clear();
   }
 
-  //! Rows that follow belong to this sequence, which has `prefix` committed cache rows; their masks cover `columns`
+  //! Begins the rows of this sequence, which has `prefix` committed cache rows; the masks of its rows cover `columns`
   //! scratch slots after those.
   void begin_sequence(std::int32_t sequence, std::int32_t prefix, std::int32_t columns) {
     const std::int32_t row = n_rows();
     sequences_.push_back({sequence, row, row, prefix, static_cast<std::int32_t>(mask_.size()), mask_words(columns)});
   }
 
-  //! Adds a row whose keys and values go to scratch slot `column`, and which sees itself alone so far.
+  //! Adds a row whose keys and values go to scratch slot `column`; it sees itself alone so far. Returns its mask row,
+  //! which is valid until the next row is added.
   //!
   //! Post        its mask row, valid until the next row is added
   mask_row add_row(token_id token, std::int32_t position, std::int32_t column, bool wants_logits) {
@@ -74,10 +75,10 @@ class forward_batch {
     }
   }
 
-  //! Adds the nodes of a tree below its root, in the given order, in the scratch slots that follow. Each asks for
-  //! logits.
+  //! Adds the nodes of a tree below its root, in the given order, in the scratch slots that follow the root's. Each
+  //! node asks for logits.
   //!
-  //! Pre         the last row is the tree's root, in scratch slot root_column; order is that of the tree
+  //! Pre         the last row is the tree's root, in scratch slot root_column; order was computed for this tree
   //! Post        the row of node u, u > 0, is the root's row plus order.rows()[u]
   void add_tree(tree_view tree, const tree_order& order, std::int32_t root_column) {
     const std::int32_t root_row = n_rows() - 1;
@@ -92,11 +93,13 @@ class forward_batch {
   std::int32_t n_rows() const { return static_cast<std::int32_t>(tokens_.size()); }
   std::int32_t n_outputs() const { return static_cast<std::int32_t>(outputs_.size()); }
 
-  //! Valid until the batch changes.
+  //! The batch as a backend reads it; valid until the batch changes.
   forward_batch_view view() const { return {tokens_, positions_, slots_, sequences_, mask_, outputs_}; }
 
  private:
-  // Pre: the row belongs to the last sequence.
+  // The mask row of a row of the last sequence.
+  //
+  // Pre         the row belongs to the last sequence
   mask_row mask_of(std::int32_t row) {
     const batch_sequence& s = sequences_.back();
     return {mask_.data() + s.mask_begin + static_cast<std::ptrdiff_t>(row - s.row_begin) * s.mask_words, s.mask_words};

@@ -11,14 +11,14 @@ namespace espalier {
 //! The rows of one sequence inside a forward batch.
 struct batch_sequence {
   std::int32_t sequence = 0;    //!< its id in the KV store
-  std::int32_t row_begin = 0;   //!< first batch row
-  std::int32_t row_end = 0;     //!< one past the last
+  std::int32_t row_begin = 0;   //!< its first batch row
+  std::int32_t row_end = 0;     //!< one past its last batch row
   std::int32_t prefix = 0;      //!< committed cache rows; every batch row of the sequence sees all of them
-  std::int32_t mask_begin = 0;  //!< index of its first word in the mask
-  std::int32_t mask_words = 0;  //!< words a row
+  std::int32_t mask_begin = 0;  //!< index of its first word in `mask`
+  std::int32_t mask_words = 0;  //!< mask words of each of its rows
 };
 
-//! What a backend is asked to compute: tokens with their positions, cache slots and masks, ragged over sequences.
+//! The work that a backend is asked for: tokens with their positions, cache slots and masks, ragged over sequences.
 //!
 //! Row r of sequence s, i = r - s.row_begin, sees cache slots 0 to s.prefix - 1, and slot s.prefix + j where bit j of
 //! its mask row is set (bit j % 32 of mask[s.mask_begin + i * s.mask_words + j / 32]). It always sees itself. Keys and
@@ -36,7 +36,7 @@ struct forward_batch_view {
 
   std::int32_t n_rows() const { return static_cast<std::int32_t>(tokens.size()); }
 
-  //! [mask_words] the mask words of batch row r of sequence s.
+  //! The mask words of batch row r, which belongs to sequence s: [mask_words].
   std::span<const std::uint32_t> mask_of(const batch_sequence& s, std::int32_t r) const {
     return mask.subspan(static_cast<std::size_t>(s.mask_begin + (r - s.row_begin) * s.mask_words),
                         static_cast<std::size_t>(s.mask_words));

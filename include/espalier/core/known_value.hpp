@@ -5,7 +5,7 @@
 
 namespace espalier {
 
-//! One value of an enumeration, with its name for people and flags.
+//! One value of an enumeration, with its name for people and command lines.
 template <class EnumT>
 struct known_value {
   EnumT value;
@@ -13,7 +13,8 @@ struct known_value {
   std::string_view summary;  //!< a few words
 };
 
-//! A std::array of all known_value<EnumT> in the order of their numbers from 0 on, the default first.
+//! All values of EnumT: a std::array of known_value<EnumT> in the order of their numbers from 0 on, the default first.
+//! Each enumeration specialises it.
 template <class EnumT>
 inline constexpr int known_values = 0;
 

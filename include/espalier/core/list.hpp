@@ -21,13 +21,15 @@ namespace espalier::detail {
 
 #if ESPALIER_HOSTED
 
-// What numbers are kept in: a vector, or where ESPALIER_HOSTED is 0, memory of an arena.
+// The container that parts keep their numbers in: a vector, or where ESPALIER_HOSTED is 0, a list in the memory of an
+// arena.
 template <class T>
 using list = std::vector<T>;
 
 #else
 
-// What is needed of a vector. Nothing is ever freed: it is as long as its constructor or reserve() makes it.
+// The part of std::vector's interface that the library needs, with storage from the arena. Nothing is ever freed: the
+// capacity is what the constructor or reserve() took.
 template <class T>
 class list {
  public:
@@ -91,6 +93,8 @@ class list {
     std::construct_at(data_ + size_++, value);
   }
 
+  // Replaces the elements by those of a range.
+  //
   // Pre         the range is no part of this list
   template <class IteratorT>
   void assign(IteratorT first, IteratorT last) {
@@ -100,9 +104,9 @@ class list {
     size_ = n;
   }
 
-  // At the end alone.
+  // Appends the elements of a range. Unlike a vector's insert, it inserts at the end alone.
   //
-  // Pre         as assign(); place is end()
+  // Pre         place is end(); the range is no part of this list
   template <class IteratorT>
   void insert([[maybe_unused]] const T* place, IteratorT first, IteratorT last) {
     const auto n = static_cast<std::size_t>(std::distance(first, last));

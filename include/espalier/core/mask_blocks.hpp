@@ -22,7 +22,7 @@ namespace espalier {
 //! Shapes      mask [n_rows][prefix + n_rows]; it is not built
 //! Complexity  O(n_rows * column blocks / 32); allocates only for more than any count before
 //! Errors      option_error for a block size outside 1 to 1048576 or a negative prefix
-//! Pre         order is that of the tree
+//! Pre         order was computed for this tree
 //! Source      Xiong et al., DySpec, appendix C
 class mask_blocks {
  public:
@@ -31,7 +31,7 @@ class mask_blocks {
     require_option("block size", size, 1, 1 << 20);
     require_option("prefix", prefix, 0, 1 << 30);
     const std::int32_t first = with_root ? 0 : 1, n = tree.n_nodes - first;
-    // Columns count from the block that holds the first node: those before are full of prefix.
+    // Columns are numbered from the block that holds the first node: all blocks before it are full of prefix.
     const std::int32_t shared = prefix % size, words = mask_words((shared + n) / size + 1);
     seen_.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(words));
     block_.resize(static_cast<std::size_t>(words));
@@ -61,8 +61,8 @@ class mask_blocks {
   }
 
  private:
-  std::vector<std::uint32_t> seen_;   // [n_rows][words] column blocks in which a row sees a node
-  std::vector<std::uint32_t> block_;  // [words] the same for the rows of one block
+  std::vector<std::uint32_t> seen_;   // [n_rows][words] the column blocks in which each row sees a node
+  std::vector<std::uint32_t> block_;  // [words] the column blocks that the rows of one block see together
 };
 
 }  // namespace espalier

@@ -9,7 +9,7 @@
 
 namespace espalier::detail {
 
-// A message for machines without a heap: the first 239 bytes of it. Numbers are written without locale and printf.
+// A message for machines without a heap: its first 239 bytes. Numbers are written without locale and printf.
 class message_text {
  public:
   void clear() {
@@ -30,7 +30,7 @@ class message_text {
   message_text& operator+=(long long value) { return add_integer(value); }
   message_text& operator+=(unsigned long long value) { return add_integer(value); }
 
-  // Six significant digits, as "1.25", "-3e-07" or "6.02214e+23".
+  // Appends a number with six significant digits, as "1.25", "-3e-07" or "6.02214e+23".
   message_text& operator+=(double value) {
     if (value != value) return *this += "nan";
     if (value < 0) {

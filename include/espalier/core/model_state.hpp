@@ -5,12 +5,12 @@
 
 namespace espalier {
 
-//! What a draft model says after one token of the text.
+//! The state of a draft model after one token of the text.
 template <class NumberT>
 struct model_state {
   std::span<const NumberT>
-      row{};  //!< [vocab] the distribution of the next token, as it is drawn from; empty: not known
-  std::span<const float> hidden{};  //!< [hidden_size] the last hidden state; empty where the model keeps none
+      row{};  //!< [vocab] the distribution that the next token is drawn from; empty if it is not known
+  std::span<const float> hidden{};  //!< [hidden_size] the last hidden state; empty if the model keeps none
 };
 
 }  // namespace espalier

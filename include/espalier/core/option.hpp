@@ -13,7 +13,7 @@ namespace espalier {
 template <class OptionsT, class ValueT>
 struct option;
 
-//! What a struct says of its member.
+//! The option that a struct describes for this member.
 //!
 //! Pre         the struct describes the member
 template <class OptionsT, class ValueT>
@@ -27,18 +27,19 @@ constexpr option<OptionsT, ValueT> option_of(ValueT OptionsT::*member) {
   return found;
 }
 
-//! What an options struct says of one of its members: from it come the checks of constructors, flags, help and JSON. A
-//! struct shows each member with the lowest and the highest value, which may be that of a member that was shown before:
+//! The description of one member of an options struct: checks of constructors, flags, help and JSON are made from it.
+//! A struct describes each member with its lowest and its highest value. The highest may be the value of a member that
+//! was described before:
 //!
 //!     static constexpr void describe(auto see) {
 //!       see(option{"max_length", &chain_options::max_length, "drafted tokens at most", 1, 1024});
 //!       see(option{"length", &chain_options::length, "drafted tokens", 1, &chain_options::max_length});
 //!     }
 //!
-//! Without a range every value of the type is allowed; of an enumeration, the known ones.
+//! Without a range every value of the type is allowed; for an enumeration, the known values.
 template <class OptionsT, class ValueT>
 struct option {
-  //! A number, or the value of another option.
+  //! The highest value allowed: a number, or the value of another option.
   struct highest {
     constexpr highest(ValueT value) : number(value) {}
     constexpr highest(ValueT OptionsT::*option) : other(option) {}
@@ -48,16 +49,16 @@ struct option {
     ValueT OptionsT::*other = nullptr;
   };
 
-  std::string_view name;  //!< the member's
+  std::string_view name;  //!< the name of the member
   ValueT OptionsT::*member;
   std::string_view help;  //!< what it means, in a few words, without the range
   ValueT low = std::numeric_limits<ValueT>::lowest();
   highest limit = (std::numeric_limits<ValueT>::max)();
 
-  //! The highest that it may be, whatever the other options are.
+  //! The highest value that the option can have, whatever the other options are.
   constexpr ValueT high() const { return limit.other == nullptr ? limit.number : option_of(limit.other).high(); }
 
-  //! The name of the option that it must not exceed; empty where that is a number.
+  //! The name of the option that this one must not exceed; empty if its limit is a number.
   constexpr std::string_view high_name() const { return limit.other == nullptr ? "" : option_of(limit.other).name; }
 };
 
@@ -70,7 +71,8 @@ constexpr void for_each_option(OptionsT& options, FunctionT&& f) {
   OptionsT::describe([&](const auto& one) { f(one, options.*one.member); });
 }
 
-//! Checks every option of a struct, and returns the struct, for members that are made from what was checked.
+//! Checks every option of a struct, and returns the struct, so that a constructor can initialise members from checked
+//! options.
 //!
 //! Errors      option_error that names the first option out of range, its value and its range
 template <class OptionsT>

@@ -31,8 +31,9 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! Production chance: Philox4x32-10 keyed by the seed, counted by stream, by where the text stands and by place, not by
-//! call order. Host and device, one text or many, give the same numbers. A value: trivially copyable, no state.
+//! Production chance: Philox4x32-10 keyed by the seed; its counter is made of the stream, the length of the text and
+//! the place, not of the order of calls. Host and device, one text or many, give the same numbers. A value: trivially
+//! copyable, no state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
@@ -40,16 +41,17 @@ class philox_chance {
  public:
   static constexpr bool goes_by_place = true;
 
-  //! Of a round that begins with so many tokens in the text: no two that are committed begin with equally many.
+  //! Makes the chance of a round that begins when the text has `length` tokens. Every round commits a token, so no two
+  //! rounds of a text begin with the same length.
   ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t stream, std::uint32_t length)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         stream_(stream),
         length_(length) {}
 
-  //! Uniform in [0, 1), with as many bits as its type has: 53, or 24.
+  //! A number uniform in [0, 1), with the precision of its type: 53 bits (double) or 24 (float).
   ESPALIER_HOST_DEVICE wide_number uniform(place at) const {
     const auto node = static_cast<std::uint32_t>(at.node);
-    const bool of_text = at.use == purpose::token;  // whichever round it is drawn in
+    const bool of_text = at.use == purpose::token;  // its number does not depend on the round that draws it
     std::uint32_t words[4] = {of_text ? 0 : node,
                               (static_cast<std::uint32_t>(at.slot) << 3) | static_cast<std::uint32_t>(at.use),
                               of_text ? length_ + node : length_, stream_};

@@ -10,8 +10,8 @@
 
 namespace espalier {
 
-//! Row-major rows over the vocabulary: logits, or probabilities of a distribution that was really sampled from.
-//! A view; trivially copyable; valid until its maker computes the next.
+//! Row-major rows over the vocabulary: logits, or probabilities of a distribution that was really sampled from. A view;
+//! trivially copyable; valid until the part that made it computes the next rows.
 //!
 //! Shapes      data [n_rows][vocab]
 template <class NumberT>
@@ -20,39 +20,43 @@ struct vocab_rows {
   std::int32_t n_rows = 0;
   std::int32_t vocab = 0;
 
-  //! Where row r begins.
+  //! The first number of row r.
   ESPALIER_HOST_DEVICE const NumberT* at(std::int32_t r) const { return data + static_cast<std::ptrdiff_t>(r) * vocab; }
-  //! On the host: a span has no members for the device.
+  //! Row r as a span. On the host only: a span has no members for the device.
   std::span<const NumberT> row(std::int32_t r) const { return {at(r), static_cast<std::size_t>(vocab)}; }
 };
 
-//! One row for each batch row asked for, in the order of forward_batch_view::outputs.
+//! The logits of a forward pass: one row for each batch row asked for, in the order of forward_batch_view::outputs.
 using logits_view = vocab_rows<float>;
 
-//! The rows of a round by node: the distribution that the children of a node were drawn from.
+//! The rows of a round, found by node: the distribution that the children of a node were drawn from.
 //!
-//! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 where none was asked for
+//! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 if none was asked for
 template <class NumberT>
 struct node_rows {
   vocab_rows<NumberT> rows;
   const std::int32_t* row_of = nullptr;
 
   ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of != nullptr && row_of[u] >= 0; }
-  //! Where the row of node u begins. Pre: has(u)
+  //! The first number of the row of node u.
+  //!
+  //! Pre         has(u)
   ESPALIER_HOST_DEVICE const NumberT* at(node_id u) const { return rows.at(row_of[u]); }
-  //! On the host. Pre: has(u)
+  //! The row of node u as a span. On the host only.
+  //!
+  //! Pre         has(u)
   std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
 };
 
-//! The same, each row made by a sampler: distributions by construction, which a verifier need not read to check.
+//! node_rows that a sampler made: they are distributions by construction, which a verifier need not check.
 template <class NumberT>
 struct sampled_rows : node_rows<NumberT> {
   static constexpr bool are_distributions = true;
 };
 
-//! What a BlockDrafter answers: logits of the next positions, the same for every path.
+//! The answer of a BlockDrafter: logits of the next positions, the same for every path.
 //!
-//! Shapes      logits [block_length][vocab]; row i is of the token i + 1 places after the pending one
+//! Shapes      logits [block_length][vocab]; row i predicts the token i + 1 positions after the pending one
 template <class NumberT>
 struct block_rows {
   vocab_rows<NumberT> logits;
@@ -61,11 +65,11 @@ struct block_rows {
 template <class NumberT>
 block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
 
-//! What a SequenceDrafter answers: tokens that may follow the pending one, in order, without probabilities.
+//! The answer of a SequenceDrafter: tokens that may follow the pending one, in order, without probabilities.
 struct token_run {
   std::span<const token_id> tokens;
-  //! Last tokens of the text after which the run has stood before; 0 where that is not known. The longer, the likelier
-  //! the text goes on as it did there.
+  //! Number of last tokens of the text after which the run has stood before; 0 if that is not known. The more, the
+  //! likelier it is that the text goes on as it did there.
   std::int32_t match = 0;
 };
 

@@ -9,7 +9,9 @@
 
 namespace espalier::detail {
 
-// What a processor names must be tokens of the model: in a round it is too late to say so.
+// Checks that a token that a processor names is in the model's vocabulary, before the first round.
+//
+// Errors      input_error that names the processor and the token
 inline void require_known_token(std::string_view processor, token_id token, std::int32_t vocab_size) {
   if (token < 0 || token >= vocab_size)
     raise<input_error>(processor, " names token ", token, ", but the vocabulary ends at ", vocab_size - 1, ".");

@@ -9,7 +9,9 @@
 
 namespace espalier::detail {
 
-// A model looks up what it is asked about: a token that it does not know must not reach it.
+// Checks that the token of node u is in the vocabulary, before a model looks it up.
+//
+// Errors      input_error that names the node and the token
 inline void require_token(tree_view tree, node_id u, std::int32_t vocab) {
   if (tree.token[u] < 0 || tree.token[u] >= vocab) {
     raise<input_error>("token ", tree.token[u], " was drafted at node ", u, ", but the vocabulary ends at ", vocab - 1,

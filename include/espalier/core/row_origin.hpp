@@ -11,20 +11,20 @@
 
 namespace espalier {
 
-//! Which row of logits one is, for messages about what stands in it. Trivially copyable.
+//! The origin of a row of logits, which messages about its numbers name. Trivially copyable.
 struct row_origin {
   enum class model : std::int32_t { any, target, draft };
   enum class place : std::int32_t {
-    row,    //!< a row that is known by its number alone
-    node,   //!< of the token after a node of the tree
-    token,  //!< of the token after a token of the text that is no node
+    row,    //!< a row known by its number alone
+    node,   //!< the row of the token after a node of the tree
+    token,  //!< the row of the token after a token of the text that is no node
     block,  //!< a row of a drafted block
   };
 
   model of = model::any;
   place at = place::row;
-  std::int32_t index = 0;      //!< of the row, node, or token of the text
-  std::int32_t sequence = -1;  //!< -1 where it is not known
+  std::int32_t index = 0;      //!< number of the row, the node, or the token of the text
+  std::int32_t sequence = -1;  //!< -1 if it is not known
 
   constexpr row_origin() = default;
   ESPALIER_HOST_DEVICE constexpr row_origin(std::int32_t row) : index(row) {}
@@ -41,7 +41,7 @@ struct row_origin {
     return {model::draft, place::block, row, -1};
   }
 
-  //! Another row of the same kind.
+  //! The origin of another row of the same kind.
   ESPALIER_HOST_DEVICE constexpr row_origin numbered(std::int32_t i) const { return {of, at, i, sequence}; }
 };
 
@@ -66,21 +66,21 @@ inline message_type in_words(row_origin row) {
   return joined(std::span(pieces).first(row.sequence < 0 ? 3 : 5));
 }
 
-// Errors: numeric_error for a logit that is NaN or plus infinity.
+// Raises numeric_error for a logit that is NaN or plus infinity.
 [[noreturn]] inline void raise_bad_logit(row_origin row, std::int64_t token, double value) {
   constexpr const char* whose[] = {"the ", "the target's ", "the draft's "};
   raise<numeric_error>(whose[static_cast<int>(row.of)], "logit of token ", token, " ", in_words(row), " is ", value,
                        "; logits must be finite or minus infinity. The model or its weights are damaged.");
 }
 
-// Errors: numeric_error for a row of which no token is possible.
+// Raises numeric_error for a row whose logits allow no token.
 [[noreturn]] inline void raise_no_token(row_origin row) {
   constexpr const char* whose[] = {"all ", "all of the target's ", "all of the draft's "};
   raise<numeric_error>(whose[static_cast<int>(row.of)], "logits ", in_words(row),
                        " are minus infinity; one token at least must be possible.");
 }
 
-// Errors: input_error for a row of no vocabulary.
+// Raises input_error for a row without entries.
 [[noreturn]] inline void raise_empty_row(row_origin row) {
   raise<input_error>("there is no logit ", in_words(row), ": the row is empty.");
 }

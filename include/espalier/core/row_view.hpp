@@ -12,8 +12,8 @@
 
 namespace espalier {
 
-//! A row over the vocabulary, and the threads that read it: how verifiers see rows, on host and device alike. Trivially
-//! copyable.
+//! A row over the vocabulary with the team of threads that reads it: verifiers see rows in this form, on host and
+//! device alike. Trivially copyable.
 //!
 //! Shapes      data [size]
 template <class NumberT, class TeamT = detail::alone>
@@ -21,16 +21,16 @@ class row_view {
   static constexpr bool is_host = std::same_as<TeamT, detail::alone>;
 
  public:
-  //! Threads of the device cannot raise: what they read was looked at before.
+  //! True on the device: its threads cannot raise errors, so their rows were checked before.
   static constexpr bool is_trusted = !is_host;
 
   ESPALIER_HOST_DEVICE row_view(const NumberT* data, std::size_t size, TeamT team)
       : data_(data), size_(size), team_(team) {}
-  //! The row of node u, as a team reads it. Kernels make it in place: where a member function of the team returned it,
-  //! nvcc 13.0 took the team's shared memory for global memory.
+  //! Makes the view of node u's row for a team. Kernels construct it in place: where a member function of the team
+  //! returned it, nvcc 13.0 took the team's shared memory for global memory.
   ESPALIER_HOST_DEVICE row_view(const node_rows<NumberT>& rows, node_id u, TeamT team)
       : row_view(rows.at(u), static_cast<std::size_t>(rows.rows.vocab), team) {}
-  //! What one thread of the host reads.
+  //! Makes the view for one thread of the host.
   template <std::convertible_to<std::span<const NumberT>> RowT>
   requires is_host row_view(const RowT& row)
       : row_view(std::span<const NumberT>(row).data(), std::span<const NumberT>(row).size(), {}) {}

@@ -7,7 +7,7 @@
 
 namespace espalier {
 
-//! How logits become the distribution that tokens are drawn from.
+//! The settings by which logits become the distribution that tokens are drawn from.
 struct sampling_options {
   float temperature = 0.0F;  //!< 0 takes the most probable token
   std::int32_t top_k = 0;    //!< only the k most probable tokens; 0: all

@@ -10,8 +10,8 @@
 
 namespace espalier {
 
-//! Chance from given numbers: one uniform of the script a call, in the order of the calls. Replays what another
-//! implementation did, and lets a test choose what happens.
+//! Chance from given numbers: each call takes one uniform number of the script, in the order of the calls. It replays
+//! the decisions of another implementation, and lets a test choose what happens.
 //!
 //! Errors      input_error when the script has ended
 class script_chance {
@@ -31,7 +31,7 @@ class script_chance {
     return i < n ? i : n - 1;
   }
 
-  //! Numbers used so far.
+  //! Number of uniform numbers used so far.
   std::size_t used() const { return used_; }
 
  private:

@@ -8,19 +8,22 @@
 
 namespace espalier {
 
-//! What a static_decoder has room for. Its parts tell by it, at compile time, how much memory they will take.
+//! The sizes that a static_decoder has room for. From them each part computes, at compile time, how much memory it
+//! takes.
 struct static_capacity {
-  std::int32_t nodes = 0;       //!< drafted tokens of a round
-  std::int32_t context = 0;     //!< tokens of a text, and rows of each cache
-  std::int32_t vocabulary = 0;  //!< tokens that there are
-  std::int32_t chunk = 16;      //!< tokens of the prompt that one pass takes: decoder_options::prefill_chunk
-  //! Floats of a token's keys in a cache that holds them, all layers; its values are as many.
+  std::int32_t nodes = 0;       //!< drafted tokens of a round at most
+  std::int32_t context = 0;     //!< tokens of a text at most, and rows of each cache
+  std::int32_t vocabulary = 0;  //!< entries of the vocabulary
+  std::int32_t chunk = 16;      //!< tokens of the prompt that one pass takes at most: decoder_options::prefill_chunk
+  //! Floats of one token's keys in the target's cache, over all layers; 0 for a cache that holds none. Its values are
+  //! as many.
   std::int32_t cache_row = 0;
-  std::int32_t draft_cache_row = -1;  //!< of the draft's cache; negative: as many as the target's
+  std::int32_t draft_cache_row = -1;  //!< cache_row of the draft's cache; negative: as the target's
   std::int32_t ngram = 3;             //!< tokens of the longest n-gram that a drafter without a model looks for
-  sampling_options target{};          //!< of texts: room is taken for top-k and top-p where they are used here
-  sampling_options draft{.temperature = 1.0F};  //!< of the draft model, the same
-  std::size_t bytes = 0;                        //!< memory that there is at most; 0: as much as is needed
+  sampling_options target{};  //!< how texts are drawn: room for top-k and top-p is taken if these options use them
+  //! how the draft model's rows are made; room for top-k and top-p likewise
+  sampling_options draft{.temperature = 1.0F};
+  std::size_t bytes = 0;  //!< bytes that are available at most; 0: as many as are needed
 };
 
 }  // namespace espalier

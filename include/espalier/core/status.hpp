@@ -3,7 +3,7 @@
 
 namespace espalier {
 
-//! Why a text stopped, or that it goes on. Running out of room is a status, not an error.
+//! The reason why a text stopped, or that it goes on. Running out of room is a status, not an error.
 enum class status {
   idle,  //!< no text has begun
   running,
@@ -11,11 +11,11 @@ enum class status {
   stop_string,      //!< the text ends with a stop string
   length,           //!< the requested number of tokens is written
   context_full,     //!< the cache has no slot left for another token
-  nothing_allowed,  //!< its processor leaves no token, or a number that is none
-  failed,           //!< of a static_decoder, which has no errors: its message() tells why
+  nothing_allowed,  //!< the processor allows no token, or gives a number that is no logit
+  failed,           //!< a static_decoder met an error, which its message() tells
 };
 
-//! The status as a word, for people.
+//! The status in words, for people.
 constexpr const char* to_string(status s) {
   switch (s) {
     case status::idle:

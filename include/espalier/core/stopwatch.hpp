@@ -13,10 +13,10 @@ namespace espalier {
 
 #if ESPALIER_HOSTED
 
-//! Seconds of one station of the round after the other.
+//! Measures the seconds of one step after the other.
 class stopwatch {
  public:
-  //! Since the last call, or construction.
+  //! Seconds since the last call, or since construction.
   double lap() {
     const clock::time_point now = clock::now();
     return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
@@ -29,8 +29,8 @@ class stopwatch {
 
 #else
 
-//! The same by a clock that the user may give: a function that tells the seconds since any moment. Without one, every
-//! time is 0.
+//! Measures the seconds of one step after the other by a clock that the user may give: a function that returns the
+//! seconds since any fixed moment. Without one, every time is 0.
 class stopwatch {
  public:
   using clock_type = double (*)();

@@ -9,26 +9,28 @@
 #include "espalier/config.hpp"
 #include "espalier/core/wide_number.hpp"
 
-//! How long sums are added up: in one fixed order, so that one thread and many threads get the same bits.
+//! Sums over a vocabulary are added up in one fixed order, so that one thread and many threads get the same bits.
 //!
 //! A row of n terms is cut into parts, at most 256 of them, and each part into blocks of 1024 terms.
 //!
-//!     block   64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
+//!     block 64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
 //!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in double
-//!     part    its blocks, one after the other, in double
-//!     row     32 running sums in double: part i goes to sum i % 32. These are halved to one
+//!     part its blocks, one after the other, in double
+//!     row 32 running sums in double: part i goes to sum i % 32. These are halved to one
 //!
-//! A token is looked for in the same parts, each cut into 32 groups. Whoever adds up, one thread or a warp a part,
-//! follows this order.
+//! A draw looks for its token in the same parts, each cut into 32 groups. Every implementation, by one thread or by a
+//! warp for each part, follows this order.
 namespace espalier::detail {
 
 inline constexpr std::size_t mass_block = 1024;  // terms of a block
-inline constexpr std::size_t mass_lanes = 64;    // running sums of a block; fewer would be unrolled and not vectorised
-inline constexpr std::size_t most_parts = 256;   // of a row
-inline constexpr std::size_t part_lanes = 32;    // running sums of a row's parts, and of a group: the lanes of a warp
-inline constexpr std::size_t part_groups = 32;   // of a part
+// running sums of a block; with fewer, g++ unrolls the loop and does not vectorise it
+inline constexpr std::size_t mass_lanes = 64;
+inline constexpr std::size_t most_parts = 256;  // parts of a row at most
+// running sums of a row's parts, and of a group: as many as a warp has lanes
+inline constexpr std::size_t part_lanes = 32;
+inline constexpr std::size_t part_groups = 32;  // groups of a part
 
-// Term i of weights, which are indexed, or of a function, which is called.
+// Term i: terms[i] of weights, or terms(i) of a function.
 ESPALIER_EXEC_CHECK_DISABLE
 template <class TermsT>
 ESPALIER_HOST_DEVICE auto term(const TermsT& terms, std::size_t i) {
@@ -39,12 +41,12 @@ ESPALIER_HOST_DEVICE auto term(const TermsT& terms, std::size_t i) {
   }
 }
 
-// The common number type of terms that are added up in one pass.
+// The common number type of all terms that are added up in one pass.
 template <class... TermsT>
 using term_type = std::common_type_t<decltype(term(std::declval<const TermsT&>(), std::size_t{}))...>;
 
-// Calls use(t) with terms that equal the given ones from begin to end. Terms with a member within() may offer quicker
-// ones for a block; for all others t is the terms themselves.
+// Calls use(t) with terms t that equal the given ones from begin to end. Terms with a member within() may offer a form
+// that is quicker to read inside one block; for others t is the terms themselves.
 template <class TermsT, class UseT>
 ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::size_t end, const UseT& use) {
   if constexpr (requires { terms.within(begin, end, use); }) {
@@ -53,8 +55,8 @@ ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::si
   return use(terms);
 }
 
-// Adds the upper half of n running sums to the lower half, again and again, until the first Last of them hold it all. n
-// and Last are powers of two.
+// Adds the upper half of n running sums to the lower half, again and again, until the first Last of them hold
+// everything. n and Last are powers of two.
 template <std::size_t Last = 1, class NumberT>
 ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {
   for (std::size_t half = n / 2; half >= Last; half /= 2) {
@@ -63,7 +65,7 @@ ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {
   }
 }
 
-// The results of several sums that one pass makes.
+// The results of N sums that are made in one pass.
 template <std::size_t N>
 struct sums {
   wide_number of[N] = {};
@@ -75,7 +77,7 @@ struct sums {
   }
 };
 
-// One thread adding up a block: who(begin, end, terms...) is the sum of each of the terms.
+// One thread that adds up a block: (begin, end, terms...) returns the sum of each of the terms.
 struct one_thread {
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -95,7 +97,7 @@ struct one_thread {
       add(l, i);
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
-      halve<8>(sum[k], mass_lanes);  // down to one vector; the last eight are added in double
+      halve<8>(sum[k], mass_lanes);  // halved down to one vector; its last eight numbers are added in double
       const auto last = [&](std::size_t l) { return static_cast<wide_number>(sum[k][l]); };
       total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }
@@ -103,7 +105,7 @@ struct one_thread {
   }
 };
 
-// The sums of a block. `who` adds up: one thread, or a warp.
+// The sums of a block. `who` adds them up: one thread, or a warp.
 template <class WhoT, class... TermsT>
 ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> block_sums(const WhoT& who, std::size_t begin, std::size_t end,
                                                         const TermsT&... terms) {
@@ -119,11 +121,11 @@ ESPALIER_HOST_DEVICE wide_number block_mass(const TermsT& terms, std::size_t beg
   return block_sums(one_thread(), begin, end, terms).of[0];
 }
 
-// Where the parts of 0 .. n - 1 begin and end, and the groups of each part.
+// The cut of 0 .. n - 1 into parts, and of each part into groups.
 struct parting {
   std::size_t n;
   std::size_t size;   // terms of a part, whole blocks; the last part may be smaller
-  std::size_t count;  // of parts
+  std::size_t count;  // number of parts
 
   ESPALIER_HOST_DEVICE explicit parting(std::size_t terms)
       : n(terms), size((n / mass_block / most_parts + 1) * mass_block), count((n + size - 1) / size) {}
@@ -135,7 +137,7 @@ struct parting {
   }
 };
 
-// The sums of a part, block after block.
+// The sums of a part, added up block after block.
 template <class WhoT, class... TermsT>
 ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> part_sums(const WhoT& who, const parting& cut, std::size_t part,
                                                        const TermsT&... terms) {
@@ -146,7 +148,7 @@ ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> part_sums(const WhoT& who, const pa
   return total;
 }
 
-// The sum of one group of a part.
+// The sum of the terms from begin to end, one group of a part.
 template <class TermsT>
 ESPALIER_HOST_DEVICE wide_number group_mass(const TermsT& terms, std::size_t begin, std::size_t end) {
   return within(terms, begin, end, [&](const auto& t) {
@@ -166,23 +168,23 @@ ESPALIER_HOST_DEVICE wide_number group_mass(const TermsT& terms, std::size_t beg
   });
 }
 
-// The weight that r falls on, when weights are laid end to end.
+// The position at which a number r falls when the weights are laid end to end.
 struct landing {
-  std::int32_t at = -1;    // its index; -1 where all weights are zero
+  std::int32_t at = -1;    // index of the weight that r falls on; -1 if all weights are zero
   wide_number before = 0;  // the sum of the weights before it
 };
 
 // The team of one thread: it does everything itself. A team of many threads has the same members; its threads share the
 // work, and each of them gets the same result.
 struct alone {
-  // Which thread this is, and of how many.
+  // The number of this thread, and the number of threads in the team.
   ESPALIER_HOST_DEVICE static constexpr std::size_t rank() { return 0; }
   ESPALIER_HOST_DEVICE static constexpr std::size_t size() { return 1; }
 
-  // Waits for all: each sees what the others wrote before.
+  // Waits for all threads: each sees what the others wrote before.
   ESPALIER_HOST_DEVICE static constexpr void sync() {}
 
-  // Calls f(i) for 0 <= i < n. Of many threads, thread r has r, r + size(), ..
+  // Calls f(i) for 0 <= i < n. In a team of many threads, thread r calls it for r, r + size(), ..
   template <class FunctionT>
   ESPALIER_HOST_DEVICE void each(std::size_t n, const FunctionT& f) const {
     std::size_t i = 0;
@@ -194,27 +196,27 @@ struct alone {
       f(i);
   }
 
-  // Combines one value of each thread, in any order.
+  // The values of all threads, combined in any order.
   template <class ValueT, class CombineT>
   ESPALIER_HOST_DEVICE ValueT reduce(ValueT value, const CombineT&) const {
     return value;
   }
 
-  // Adds to a sum that all threads add to. Whole numbers, so that the order is of no account.
+  // Adds x to a sum that all threads share. Whole numbers, so that the order does not matter.
   ESPALIER_HOST_DEVICE void add(unsigned long long& sum, unsigned long long x) const { sum += x; }
 
-  // The sums of terms 0 .. n - 1.
+  // The sum of terms 0 .. n - 1, for each of the given terms.
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> sums_of(std::size_t n, const TermsT&... terms) const {
     const parting cut(n);
     sums<sizeof...(TermsT)> sum[part_lanes];
     for (std::size_t part = 0; part < cut.count; ++part)
       sum[part % part_lanes] += part_sums(one_thread(), cut, part, terms...);
-    if (cut.count > 1) halve(sum, part_lanes);  // to a single part only zeros are added
+    if (cut.count > 1) halve(sum, part_lanes);  // adding the zeros of the other sums would change nothing
     return sum[0];
   }
 
-  // The sum of each part, and the sum of all of them.
+  // The sum of each part of a row, and the sum of all parts.
   struct parts {
     wide_number of[most_parts];
     wide_number total;
@@ -244,8 +246,8 @@ struct alone {
     return found;
   }
 
-  // The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. Where rounding leaves none, the
-  // last with a weight above 0.
+  // The first i of begin .. end - 1 with before + weights[begin] + .. + weights[i] > r. If rounding leaves none, the
+  // last i with a weight above 0.
   template <class WeightsT>
   ESPALIER_HOST_DEVICE landing land(wide_number r, wide_number before, const WeightsT& weights, std::size_t begin,
                                     std::size_t end) const {
@@ -260,7 +262,7 @@ struct alone {
     return found;
   }
 
-  // Calls f once for the whole team, and gives its result to all.
+  // Calls f once for the whole team, and returns its result to every thread.
   template <class FunctionT>
   ESPALIER_HOST_DEVICE auto once(const FunctionT& f) const {
     return f();

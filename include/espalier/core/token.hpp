@@ -5,8 +5,6 @@
 
 namespace espalier {
 
-//! The first words of the library's vocabulary; docs/glossary.md has the rest.
-
 //! An entry of the vocabulary, 0 to vocab_size - 1.
 using token_id = std::int32_t;
 

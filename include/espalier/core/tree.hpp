@@ -20,12 +20,12 @@ inline constexpr int dynamic_capacity = -1;
 
 //! The draft tree of one round; owns what tree_view shows.
 //!
-//! A budget counts drafted tokens with multiplicity; the root is not counted. Storage is reserved once: with a
+//! The capacity counts drafted tokens with multiplicity; the root is not counted. Storage is reserved once: with a
 //! compile-time capacity inside the object (no heap), otherwise in the constructor.
 //!
 //! Law         parent(u) < u; depth(u) = depth(parent(u)) + 1; draws keep the order they were made in
-//! Errors      option_error for a negative capacity; input_error for a child of what is no node. A full tree refuses
-//!             with no_node, it does not throw
+//! Errors      option_error for a negative capacity; input_error for a child of a number that is no node. A full tree
+//!             returns no_node instead of raising
 template <int Capacity = dynamic_capacity>
 class tree {
   static constexpr bool is_static = Capacity != dynamic_capacity;
@@ -48,42 +48,43 @@ class tree {
     reset(0);
   }
 
-  //! What the constructor takes of an arena.
+  //! Number of bytes that the constructor takes of an arena.
   static constexpr std::size_t bytes(std::int32_t capacity) {
     const auto draws = static_cast<std::size_t>(capacity);
     return 7 * arena::bytes_of<std::int32_t>(draws + 1) + 2 * arena::bytes_of<std::int32_t>(draws);
   }
 
-  //! Starts a new round: the root alone. At most `limit` draws are taken (the capacity, if that is less).
+  //! Starts a new round with the root alone. The tree takes at most `limit` draws in it (the capacity, if that is
+  //! less).
   void reset(token_id root_token, int limit = 1 << 30) {
     writer().reset(root_token, limit < 0 ? 0 : (limit < capacity() ? limit : capacity()));
   }
 
-  //! As tree_writer's.
+  //! Adds a child that its parent does not have yet, as tree_writer::append does.
   node_id append(node_id parent, token_id token, float log_prob) {
     require_parent(parent);
     return writer().append(parent, token, log_prob);
   }
-  //! As tree_writer's.
+  //! Records one draw from the parent's distribution, as tree_writer::draw does.
   node_id draw(node_id parent, token_id token, float log_prob) {
     require_parent(parent);
     return writer().draw(parent, token, log_prob);
   }
 
-  //! Draws the tree can ever hold.
+  //! Number of draws that the tree can ever hold.
   std::int32_t capacity() const {
     if constexpr (is_static) return Capacity;
     return capacity_;
   }
-  //! Draws it may hold this round.
+  //! Number of draws that the tree may hold this round.
   std::int32_t limit() const { return size_.limit; }
   bool full() const { return size_.n_draws >= size_.limit; }
-  //! Draws that there is still room for; of `most` in all.
+  //! Number of draws that the tree still has room for, if it may hold `most` in all.
   std::int32_t left(std::int32_t most = INT32_MAX) const { return size_.left(most); }
-  //! Nodes, root included.
+  //! Number of nodes, root included.
   std::int32_t size() const { return size_.n_nodes; }
 
-  //! Valid until the tree dies; shows the nodes that are there now, not later ones.
+  //! A view of the nodes that are there now, not of later ones; valid until the tree is destroyed.
   tree_view view() const {
     return {size_.n_nodes,    size_.n_draws,         token_.data(),      parent_.data(),    depth_.data(),
             log_prob_.data(), path_log_prob_.data(), first_draw_.data(), next_draw_.data(), drawn_node_.data()};
@@ -91,7 +92,7 @@ class tree {
   operator tree_view() const { return view(); }
 
  private:
-  // What is full refuses whatever the parent: after no_node comes no_node.
+  // A full tree is not asked about the parent: after append has returned no_node, it may be the next parent.
   void require_parent(node_id u) const {
     if ((u < 0 || u >= size()) && !full()) {
       raise<input_error>("a child is appended to node ", u, ", but the tree has the nodes 0 to ", size() - 1, ".");

@@ -10,13 +10,13 @@
 
 namespace espalier {
 
-//! 32-bit words that hold one bit for each of `columns` columns.
+//! Number of 32-bit words that hold one bit for each of `columns` columns.
 ESPALIER_HOST_DEVICE constexpr std::int32_t mask_words(std::int32_t columns) {
   return (columns + 31) / 32;
 }
 
-//! One row of a bit-packed mask: bit c of word c / 32, least significant first, says that column c is visible.
-//! A view; trivially copyable.
+//! One row of a bit-packed mask: bit c of word c / 32, least significant first, says that column c is visible. A view;
+//! trivially copyable.
 struct mask_row {
   std::uint32_t* words = nullptr;
   std::int32_t n_words = 0;
@@ -27,12 +27,14 @@ struct mask_row {
   }
   ESPALIER_HOST_DEVICE void set(std::int32_t column) const { words[column / 32] |= 1U << (column % 32); }
   ESPALIER_HOST_DEVICE bool test(std::int32_t column) const { return (words[column / 32] >> (column % 32) & 1U) != 0; }
-  //! Sees what the other row sees, too. Pre: the other has at least as many words.
+  //! Makes every column visible that the other row sees.
+  //!
+  //! Pre         the other row has at most as many words
   ESPALIER_HOST_DEVICE void include(const mask_row& other) const {
     for (std::int32_t w = 0; w < n_words; ++w)
       words[w] |= other.words[w];
   }
-  //! Sees columns 0 to n - 1, too.
+  //! Makes columns 0 to n - 1 visible.
   ESPALIER_HOST_DEVICE void include_first(std::int32_t n) const {
     for (std::int32_t w = 0; w < n / 32; ++w)
       words[w] = ~0U;

@@ -13,7 +13,7 @@
 
 namespace espalier {
 
-//! In which order the nodes of a tree become rows of the forward pass.
+//! The order in which the nodes of a tree become rows of the forward pass.
 enum class node_order {
   insertion,      //!< as drafted
   breadth_first,  //!< level by level; siblings together, in the order of their parents
@@ -35,7 +35,7 @@ inline constexpr auto known_values<node_order> =
 //! Source      Xiong et al., DySpec, appendix C (depth first, heavy path)
 class tree_order {
  public:
-  //! Capacity in nodes, root included.
+  //! Makes room for trees of up to `capacity` nodes, root included.
   explicit tree_order(int capacity)
       : nodes_(at(capacity)),
         rows_(at(capacity)),
@@ -46,7 +46,7 @@ class tree_order {
         by_size_(at(capacity)),
         count_(at(capacity) + 1) {}
 
-  //! What the constructor takes of an arena.
+  //! Number of bytes that the constructor takes of an arena.
   static constexpr std::size_t bytes(std::int32_t capacity) {
     return 7 * arena::bytes_of<std::int32_t>(at(capacity)) + arena::bytes_of<std::int32_t>(at(capacity) + 1);
   }
@@ -77,15 +77,15 @@ class tree_order {
       rows_[at(nodes_[at(row)])] = row;
   }
 
-  //! [n_nodes] row -> node
+  //! [n_nodes] the node of each row
   std::span<const node_id> nodes() const { return {nodes_.data(), at(n_)}; }
-  //! [n_nodes] node -> row
+  //! [n_nodes] the row of each node
   std::span<const std::int32_t> rows() const { return {rows_.data(), at(n_)}; }
 
  private:
   static constexpr std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-  // Subtree sizes, each node counting itself.
+  // Counts the nodes of each subtree, its top included, into size_.
   void measure(tree_view tree) {
     for (node_id u = 0; u < n_; ++u)
       size_[at(u)] = 1;
@@ -109,7 +109,8 @@ class tree_order {
       link(tree.parent[u], u);
   }
 
-  // A stable counting sort by falling size puts every child list in heavy-first order at once.
+  // Links the children of each node, larger subtree first: a stable counting sort of all nodes by falling size does it
+  // at once.
   void link_by_size(tree_view tree) {
     clear_links();
     for (std::int32_t s = 0; s <= n_; ++s)
@@ -134,7 +135,8 @@ class tree_order {
     }
   }
 
-  // A node's row is its parent's, plus one, plus the subtrees of the siblings before it.
+  // Numbers the rows in preorder. A node's row is its parent's, plus one, plus the sizes of the subtrees of the
+  // siblings before it.
   void preorder() {
     rows_[0] = 0;
     for (node_id u = 0; u < n_; ++u) {

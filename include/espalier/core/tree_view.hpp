@@ -8,7 +8,7 @@
 
 namespace espalier {
 
-//! Read access to a draft tree: trivially copyable, by value into functions and kernels.
+//! Read access to a draft tree: trivially copyable, passed by value to functions and kernels.
 //!
 //! Shapes      token, parent, depth, log_prob, path_log_prob, first_draw: [n_nodes], node 0 the root;
 //!             next_draw, drawn_node: [n_draws]
@@ -19,13 +19,13 @@ struct tree_view {
   const token_id* token = nullptr;
   const node_id* parent = nullptr;
   const std::int32_t* depth = nullptr;
-  const float* log_prob = nullptr;           //!< of the token, given its path, under the draft
+  const float* log_prob = nullptr;           //!< of the node's token, given its path, under the draft
   const float* path_log_prob = nullptr;      //!< sum of log_prob along the path
   const std::int32_t* first_draw = nullptr;  //!< the first draw from the node's distribution, or -1
   const std::int32_t* next_draw = nullptr;   //!< the next draw from the same distribution, or -1
   const node_id* drawn_node = nullptr;       //!< the child that the draw chose
 
-  //! The draws of one node in the order they were made, as child nodes with multiplicity.
+  //! The draws of one node, in the order they were made, as child nodes with multiplicity.
   struct draw_range {
     struct iterator {
       const std::int32_t* next;
@@ -50,7 +50,9 @@ struct tree_view {
 
   ESPALIER_HOST_DEVICE bool is_leaf(node_id u) const { return first_draw[u] < 0; }
 
-  //! The child of u with this token, or no_node. Complexity O(draws of u).
+  //! The child of u with this token, or no_node.
+  //!
+  //! Complexity  O(draws of u)
   ESPALIER_HOST_DEVICE node_id find_child(node_id u, token_id t) const {
     for (const node_id child : draws(u)) {
       if (token[child] == t) return child;

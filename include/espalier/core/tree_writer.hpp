@@ -9,21 +9,20 @@
 
 namespace espalier {
 
-//! How far a tree has grown, and may grow.
+//! The numbers of nodes and draws that a tree has, and the number of draws it may have.
 struct tree_size {
   std::int32_t n_nodes = 0;  //!< root included
   std::int32_t n_draws = 0;
-  std::int32_t limit = 0;  //!< draws it may hold this round
+  std::int32_t limit = 0;  //!< draws that it may hold this round
 
-  //! Draws that there is still room for; of `most` in all.
+  //! Number of draws that there is still room for, if `most` are allowed in all.
   ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const {
     const std::int32_t end = limit < most ? limit : most;
     return n_draws < end ? end - n_draws : 0;
   }
 };
 
-//! Write access to the arrays of a tree, wherever they are: how trees grow on host and device alike. Trivially
-//! copyable.
+//! Write access to the arrays of a tree, in any memory: trees grow by it on host and device alike. Trivially copyable.
 //!
 //! Shapes      token, parent, depth, log_prob, path_log_prob, first_draw, last_draw: [capacity + 1], node 0 the root;
 //!             next_draw, drawn_node: [capacity]; size [1]
@@ -41,16 +40,16 @@ struct tree_writer {
   node_id* drawn_node = nullptr;
   tree_size* size = nullptr;
 
-  //! Starts a new round: the root alone.
+  //! Starts a new round with the root alone.
   ESPALIER_HOST_DEVICE void reset(token_id root_token, std::int32_t limit) const {
     *size = {0, 0, limit};
     add_node(no_node, root_token, 0.0F);
   }
 
-  //! Adds a child that its parent does not have yet. Complexity O(1).
+  //! Adds a child that its parent does not have yet. Returns the new node, or no_node if the limit is reached.
   //!
-  //! Pre         no child of parent bears this token
-  //! Post        the new node, or no_node when the budget is spent
+  //! Complexity  O(1)
+  //! Pre         no child of the parent has this token
   ESPALIER_HOST_DEVICE node_id append(node_id above, token_id t, float log_probability) const {
     if (full()) return no_node;
     const node_id node = add_node(above, t, log_probability);
@@ -58,10 +57,10 @@ struct tree_writer {
     return node;
   }
 
-  //! Records one draw from the parent's distribution: a token drawn before shares its node and adds a slot.
-  //! Complexity O(draws of the parent).
+  //! Records one draw from the parent's distribution: a token drawn before keeps its node, and the node's draws become
+  //! one more. Returns the node, new or shared, or no_node if the limit is reached.
   //!
-  //! Post        the node, new or shared, or no_node when the budget is spent
+  //! Complexity  O(draws of the parent)
   ESPALIER_HOST_DEVICE node_id draw(node_id above, token_id t, float log_probability) const {
     if (full()) return no_node;
     const node_id known = view().find_child(above, t);
@@ -74,13 +73,13 @@ struct tree_writer {
   ESPALIER_HOST_DEVICE bool full() const { return size->n_draws >= size->limit; }
   ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const { return size->left(most); }
 
-  //! Shows the nodes that are there now, not later ones.
+  //! A view of the nodes that are there now, not of later ones.
   ESPALIER_HOST_DEVICE tree_view view() const {
     return {size->n_nodes, size->n_draws, token,      parent,    depth,
             log_prob,      path_log_prob, first_draw, next_draw, drawn_node};
   }
 
-  //! What there is to know of a node, its draws apart: for those who write many at once.
+  //! Writes all values of a node but its draws, for code that writes many nodes at once.
   ESPALIER_HOST_DEVICE void put(node_id node, node_id above, token_id t, float log_probability, std::int32_t its_depth,
                                 float path_log_probability) const {
     token[node] = t;

@@ -12,7 +12,8 @@
 
 namespace espalier::detail {
 
-// Room for numbers that are not set at first: where pages are taken when they are written, it costs only what is used.
+// Room for numbers that are not initialised. Where the operating system provides pages when they are first written,
+// only the pages in use cost memory.
 template <class NumberT>
 class unset_numbers {
  public:
@@ -28,7 +29,7 @@ class unset_numbers {
   std::unique_ptr<NumberT[]> numbers_;
 #else
   unset_numbers() = default;
-  unset_numbers(unset_numbers&&) = default;  // and no copy, as where there is a heap
+  unset_numbers(unset_numbers&&) = default;  // moves but does not copy, as the form with a heap
   unset_numbers& operator=(unset_numbers&&) = default;
 
   void resize(std::size_t n) {
@@ -39,7 +40,7 @@ class unset_numbers {
   }
 
  private:
-  mutable list<NumberT> numbers_;  // what it owns may be changed where it may not
+  mutable list<NumberT> numbers_;  // mutable: get() const gives write access, as that of a unique_ptr does
 #endif
 };
 

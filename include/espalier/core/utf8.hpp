@@ -7,19 +7,19 @@
 
 namespace espalier {
 
-//! The first character of a text that may be cut or broken.
+//! The first character of a text that may be cut off or damaged.
 struct utf8_character {
   enum class state {
     valid,
-    cut,     //!< the text ends within a character that has been right so far
-    broken,  //!< no character begins so
+    cut,     //!< the text ends within a character that has been valid so far
+    broken,  //!< no character begins like this
   };
   state what = state::cut;
-  char32_t code = 0;      //!< if valid
-  std::size_t bytes = 0;  //!< that belong to it; 1 if broken, what is there if cut
+  char32_t code = 0;      //!< the code point, if valid
+  std::size_t bytes = 0;  //!< bytes of the text that belong to it: 1 if broken, all that are left if cut
 };
 
-//! Reads one character of UTF-8; overlong forms, surrogates and what lies beyond U+10FFFF are broken.
+//! Reads one character of UTF-8. Overlong forms, surrogates and codes beyond U+10FFFF are broken.
 //!
 //! Pre         text is not empty
 constexpr utf8_character read_utf8(std::string_view text) {
@@ -34,7 +34,7 @@ constexpr utf8_character read_utf8(std::string_view text) {
     if (i == text.size()) return {state::cut, 0, i};
     if ((byte(i) & 0xC0U) != 0x80) return {state::broken, 0, 1};
     code = code << 6U | (byte(i) & 0x3FU);
-    // The second byte tells overlong forms, surrogates and codes that are too large.
+    // From the second byte on it is clear whether a form is overlong, a surrogate or too large.
     const bool too_small = i == 1 && ((length == 3 && code < 0x20) || (length == 4 && code < 0x10));
     const bool too_large = i == 1 && length == 4 && code > 0x10F;
     const bool surrogate = i == 1 && length == 3 && code >= 0x360 && code <= 0x37F;
@@ -43,7 +43,8 @@ constexpr utf8_character read_utf8(std::string_view text) {
   return {state::valid, code, length};
 }
 
-//! Columns that a character takes in a terminal: 0 for marks that combine, 2 for wide East Asian ones and pictures.
+//! Number of columns that a character takes in a terminal: 0 for combining marks, 2 for wide East Asian characters and
+//! pictures.
 constexpr int terminal_width(char32_t code) {
   const auto within = [&](char32_t low, char32_t high) { return code >= low && code <= high; };
   if (within(0x300, 0x36F) || within(0x200B, 0x200F) || within(0xFE00, 0xFE0F)) return 0;

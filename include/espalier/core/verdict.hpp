@@ -11,7 +11,8 @@
 
 namespace espalier {
 
-//! What a verifier decides: the path from the root to `accepted` is committed, then `token`, the target's own.
+//! The decision of a verifier: the path from the root to `accepted` is committed, then `token`, which was drawn from
+//! the target.
 struct verdict {
   node_id accepted = root_node;
   token_id token = 0;
@@ -21,7 +22,7 @@ struct verdict {
   }
 };
 
-//! The verdict that commits only the first n tokens of v: again a path and one token after it.
+//! The verdict that commits only the first n tokens of v: a path, and its next token in place of the target's own.
 //!
 //! Pre         1 <= n <= depth of v.accepted + 1
 ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t n) {
@@ -30,7 +31,7 @@ ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t 
   return {tree.parent[last], tree.token[last]};
 }
 
-//! Appends what a verdict commits to the text before it.
+//! Appends the tokens that a verdict commits to the text.
 inline void append_committed(detail::list<token_id>& text, tree_view tree, verdict v) {
   const std::size_t old = text.size();
   text.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1, v.token);

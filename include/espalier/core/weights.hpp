@@ -12,18 +12,18 @@
 
 namespace espalier {
 
-//! Non-negative numbers, one a token, that a token is drawn in proportion to: a row, or an expression over rows that is
-//! never stored.
+//! Concept of non-negative numbers, one for each token, that a token is drawn in proportion to: a row, or an expression
+//! over rows that is never stored.
 //!
 //! Minimal definition
-//!   size()        how many
+//!   size()        number of tokens
 //!   operator[]    float or double, the same number each time. It is asked in inner loops: cheap, and without branches
 //! Optional
 //!   within(begin, end, use)   calls use(w) with weights that equal these from begin to end, at most 1024 of them, and
 //!                             are quicker to read there
 //!   team()                    the threads that read the weights together, in step; without it, one thread reads alone
 //! Models
-//!   std::span, row_view, undrawn, residual, and what else verifiers draw from
+//!   std::span, row_view, undrawn, residual, and the other rows that verifiers draw from
 template <class WeightsT>
 concept Weights = requires(const WeightsT& weights, std::size_t i) {
   { weights.size() } -> std::convertible_to<std::size_t>;
@@ -42,7 +42,7 @@ ESPALIER_HOST_DEVICE auto team_of(const WeightsT& weights) {
 }
 
 // The sum of f(i) for 0 <= i < n, in one pass. No term goes through more than some hundred additions, which bounds the
-// error.
+// rounding error.
 template <class FunctionT>
 ESPALIER_HOST_DEVICE wide_number sum_of(std::size_t n, const FunctionT& f) {
   return alone().sums_of(n, f).of[0];
@@ -54,9 +54,9 @@ ESPALIER_HOST_DEVICE wide_number mass(const WeightsT& weights) {
   return team_of(weights).sums_of(weights.size(), weights).of[0];
 }
 
-// A draw with u, uniform in [0, 1): the smallest i with u * sum < weights[0] + .. + weights[i]; -1 where all weights
-// are zero. One pass gives the sums of the parts. Then only the part that the draw falls on is read again, for the sums
-// of its groups, and of it only the group.
+// The token drawn with u, a number uniform in [0, 1): the smallest i with u * sum < weights[0] + .. + weights[i]; -1 if
+// all weights are zero. One pass gives the sums of the parts. Then only the part that the draw falls on is read again,
+// for the sums of its groups, and of that part only one group.
 ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, wide_number u) {

@@ -7,11 +7,11 @@
 
 namespace espalier {
 
-//! What sums over a vocabulary, ratios of acceptance and probabilities of paths are reckoned in: double, or float where
-//! ESPALIER_WIDE_NUMBER says so, for a processor that has no fast double.
+//! The type of sums over a vocabulary, of ratios of acceptance and of probabilities of paths: double, or float if
+//! ESPALIER_WIDE_NUMBER says so, for a processor without fast double arithmetic.
 //!
-//! Law         what a verifier emits is distributed as the target alone would, to within rounding of this type, and of
-//!             the rows'
+//! Law         the committed tokens are distributed as the target alone would write them, up to rounding of this type
+//!             and of the rows' type
 using wide_number = ESPALIER_WIDE_NUMBER;
 static_assert(std::is_same_v<wide_number, double> || std::is_same_v<wide_number, float>,
               "ESPALIER_WIDE_NUMBER must be double or float");
