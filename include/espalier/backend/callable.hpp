@@ -10,10 +10,10 @@
 
 namespace espalier {
 
-//! Makes a backend of any function object: one's own inference stack behind one call.
+//! A backend made of any function object: one's own inference stack behind one call.
 //!
 //! Shapes      forward(kv, batch) -> vocab_rows<float or double>, [number of batch.outputs][vocab]
-//! Errors      what the function throws; rows of another shape than asked for are found by whoever asked
+//! Errors      the function's own; rows of another shape than asked for are found by the caller (checked_forward)
 template <class FunctionT>
 class callable_backend {
  public:

@@ -13,10 +13,10 @@
 //!
 //! A row of n terms is cut into parts, at most 256 of them, and each part into blocks of 1024 terms.
 //!
-//!     block 64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
+//!     block   64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
 //!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in double
-//!     part its blocks, one after the other, in double
-//!     row 32 running sums in double: part i goes to sum i % 32. These are halved to one
+//!     part    its blocks, one after the other, in double
+//!     row     32 running sums in double: part i goes to sum i % 32. These are halved to one
 //!
 //! A draw looks for its token in the same parts, each cut into 32 groups. Every implementation, by one thread or by a
 //! warp for each part, follows this order.

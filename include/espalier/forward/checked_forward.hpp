@@ -7,9 +7,9 @@
 
 namespace espalier {
 
-//! Runs a forward pass and makes sure that the rows are those that were asked for.
+//! Runs a forward pass and checks that it returned the rows that were asked for.
 //!
-//! Errors      input_error where the backend returns rows of another shape; what it throws passes through
+//! Errors      input_error if the backend returns rows of another shape; the backend's own errors pass through
 template <class BackendT, class KVStoreT>
 requires Backend<BackendT, KVStoreT>
 auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {

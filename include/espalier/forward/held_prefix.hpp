@@ -11,16 +11,16 @@
 
 namespace espalier {
 
-//! How much of a text a sequence of a PrefixKVStore holds, of the host or the device. Tokens are compared only where
-//! the sequence has changed since keep().
+//! The number of a text's leading tokens that a sequence of a PrefixKVStore holds, on host or device. Tokens are
+//! compared only if the sequence has changed since keep().
 //!
-//! Complexity  O(1) where it has not, else O(tokens)
+//! Complexity  O(1) if the sequence has not changed since keep(), else O(tokens)
 class held_prefix {
  public:
-  //! Another text: all of it is compared.
+  //! Begins another text: all of its tokens will be compared.
   void begin() { version_.reset(); }
 
-  //! Leading tokens of the text that the sequence holds.
+  //! Number of leading tokens of the text that the sequence holds.
   template <class KVStoreT>
   std::int32_t of(const KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens) const {
     const std::span<const token_id> held = kv.prefix(sequence);
@@ -29,14 +29,15 @@ class held_prefix {
                                      held.begin());
   }
 
-  //! All that the sequence holds is the text's beginning.
+  //! States that all that the sequence holds now is the beginning of the text.
   template <class KVStoreT>
   void keep(const KVStoreT& kv, std::int32_t sequence) {
     version_ = kv.version(sequence);
   }
 
-  //! Tells the store which tokens the rows from number `first` to `end` are of. Those before `first` are of the text,
-  //! too.
+  //! Tells the store that its rows `first` to `end - 1` are of these tokens of the text.
+  //!
+  //! Pre         its rows before `first` are of the text, too
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t first,
                 std::int32_t end) {
@@ -45,7 +46,7 @@ class held_prefix {
     keep(kv, sequence);
   }
 
-  //! The same of all rows up to `end` that it does not know.
+  //! Tells the store the tokens of all rows before `end` that it does not know yet.
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t end) {
     remember(kv, sequence, tokens, (std::min)(static_cast<std::int32_t>(kv.prefix(sequence).size()), end), end);

@@ -19,19 +19,19 @@ namespace espalier {
 
 //! Brings a cache up to a committed text, leaving the last tokens of it pending.
 //!
-//! What is pending is always the text beyond kv.size(): the prompt at first, the last token between rounds, and the
-//! accepted tokens that a truncating store dropped. All three are forwarded as one chain.
+//! Pending is always the text beyond kv.size(): the prompt at first, the last token between rounds, and the accepted
+//! tokens that a truncating store dropped. All three are forwarded as one chain.
 //!
-//! Over a store with a window a pass ends where the window slides.
+//! If the store has a window, a pass ends at the token at which the window slides.
 //!
 //! Complexity  one pass for each chunk of tokens; no allocation after reserve()
 class prefill {
  public:
-  //! Rows of one pass at most, where nothing else is said.
+  //! Rows of one pass at most, if the user does not set another number.
   static constexpr std::int32_t default_chunk = 64;
 
   prefill() = default;
-  //! Makes room for passes.
+  //! Makes room for passes of up to `chunk` rows.
   explicit prefill(std::int32_t chunk) { reserve(chunk); }
 
   void reserve(std::int32_t chunk) {
@@ -40,12 +40,12 @@ class prefill {
     first_rows(chunk);
   }
 
-  //! What first_rows() takes of an arena.
+  //! Number of bytes that first_rows() takes of an arena.
   static constexpr std::size_t bytes(std::int32_t n) {
     return arena::bytes_of<std::int32_t>(static_cast<std::size_t>(n));
   }
 
-  //! [n] the numbers from 0 on: the rows of a pass. No allocation up to n == chunk.
+  //! The numbers 0 to n - 1, which are the rows of a pass: [n]. No allocation up to n == chunk.
   std::span<const std::int32_t> first_rows(std::int32_t n) {
     rows_.reserve(static_cast<std::size_t>(n));
     while (std::ssize(rows_) < n)
@@ -53,11 +53,11 @@ class prefill {
     return std::span<const std::int32_t>(rows_).first(static_cast<std::size_t>(n));
   }
 
-  //! One pass over the next n tokens, or as many as a pass takes; gives the logits of the last n_outputs of them.
-  //! before_commit(first, n) hears which tokens it was over.
+  //! Runs one pass over the next n tokens, or as many as one pass may take; returns the logits of the last n_outputs of
+  //! them. before_commit(first, n) is called with the range of tokens that the pass read.
   //!
   //! Pre         kv.size(sequence) + n <= text.size()
-  //! Errors      input_error where the text does not fit the cache; what the backend throws, the cache then holding
+  //! Errors      input_error if the text does not fit the cache; the backend's own errors, after which the cache holds
   //!             scratch
   template <class BackendT, class KVStoreT, class BeforeCommitT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
@@ -75,8 +75,8 @@ class prefill {
     return logits;
   }
 
-  //! The two halves of a pass over several texts. Adds the next n tokens of a text to a batch, of which the last
-  //! n_outputs ask for logits. False, and nothing is added, where the cache has no room for them.
+  //! First half of a pass over several texts: adds the next n tokens of a text to a batch; the last n_outputs of them
+  //! ask for logits. Returns false, and adds nothing, if the cache has no room for them.
   //!
   //! Pre         kv.size(sequence) + n <= text.size(), n_outputs <= n <= rows_until_slide(kv, sequence); no scratch
   template <KVStore KVStoreT>
@@ -90,7 +90,7 @@ class prefill {
     return true;
   }
 
-  //! The second half: the rows of the n tokens that were added are there.
+  //! Second half of a pass over several texts: commits the rows of the n tokens that were added and computed.
   template <KVStore KVStoreT>
   void commit(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t n) {
     const std::int32_t done = kv.size(sequence);
@@ -99,10 +99,11 @@ class prefill {
       kv.remember(sequence, done, text.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(n)));
   }
 
-  //! Passes until the cache holds the whole text. The logits are those of its last n_outputs tokens, or of as many as
-  //! there are or a pass takes; after_pass(first, n) hears which tokens each pass was over.
+  //! Runs passes until the cache holds the whole text. Returns the logits of its last n_outputs tokens, or of fewer if
+  //! fewer are left to read or fit one pass. after_pass(first, n) is called with the range of tokens that each pass
+  //! read.
   //!
-  //! Errors      as pass(); the chunks that were finished stay
+  //! Errors      those of pass(); the finished chunks stay committed
   template <class BackendT, class KVStoreT, class AfterPassT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,
@@ -116,7 +117,8 @@ class prefill {
     }
   }
 
-  //! Rows of the next pass of `most` at most, where `left` are to be read and the last n_outputs belong to one pass.
+  //! Number of rows of the next pass, at most `most`, if `left` tokens are to be read and the last n_outputs of them
+  //! must be in one pass.
   static std::int32_t next_rows(std::int32_t left, std::int32_t most, std::int32_t n_outputs) {
     if (left <= most) return left;
     const std::int32_t rest = left - most;

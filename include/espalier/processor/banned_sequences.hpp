@@ -16,7 +16,7 @@
 
 namespace espalier {
 
-//! Forbids the token that would complete one of these sequences, wherever it begins, in the prompt, too. A string that
+//! Forbids the token that would complete one of these sequences, wherever it begins, even in the prompt. A string that
 //! must not be written is banned as the tokens that it is made of; the same string in other tokens is another sequence.
 //!
 //! Complexity  process: O(tokens of all sequences)
@@ -59,7 +59,7 @@ class banned_sequences {
     }
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
     for (const sequence& s : sequences_) {
@@ -73,12 +73,12 @@ class banned_sequences {
   }
 
  private:
-  // Whether text and path end with all of the sequence but its last token.
+  // True if text and path together end with all of the sequence but its last token.
   bool would_complete(const sequence& s, std::span<const token_id> path) const {
     const std::size_t n = s.size() - 1;
     if (n > end_.size() + path.size()) return false;
     for (std::size_t i = 0; i < n; ++i) {
-      const std::size_t back = n - i;  // from the end
+      const std::size_t back = n - i;  // distance from the end
       const token_id t = back <= path.size() ? path[path.size() - back] : end_[end_.size() + path.size() - back];
       if (t != s[i]) return false;
     }
@@ -87,7 +87,7 @@ class banned_sequences {
 
   std::vector<sequence> sequences_;
   std::size_t longest_ = 1;
-  std::vector<token_id> end_;  // the text's last tokens, as many as matter
+  std::vector<token_id> end_;  // the last tokens of the text, as many as a sequence needs
 };
 
 static_assert(Processor<banned_sequences> && IdlingProcessor<banned_sequences> && FilteringProcessor<banned_sequences>);

@@ -17,8 +17,8 @@
 
 namespace espalier {
 
-//! Forbids what a constraint does not allow. What is written after the prompt is what the constraint sees. Without a
-//! constraint, as by default, it is idle.
+//! Forbids the tokens that a constraint does not allow. The constraint sees only the tokens written after the prompt.
+//! Without a constraint, as by default, it is idle.
 //!
 //! Complexity  process: one advance for each node of a tree, once a round; one pass over the row, in words of 32 tokens
 //!             where all or none of them are allowed. only: the same, up to the second token that is allowed. Memory is
@@ -61,7 +61,7 @@ class constrained {
     }
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
     if (!idle()) list.allow_only(constraint_->allowed(known_[find(path)].state));
@@ -94,7 +94,7 @@ class constrained {
   }
 
  private:
-  // A state that a path of this round leads to. Those after the same state are a list.
+  // A state that a path of this round leads to. The states after one state form a linked list.
   struct known_state {
     token_id token;
     typename ConstraintT::state_type state;
@@ -118,7 +118,7 @@ class constrained {
   }
 
   std::optional<ConstraintT> constraint_;
-  std::vector<known_state> known_;  // the text's own first, then those of this round's paths
+  std::vector<known_state> known_;  // the state of the text first, then the states of this round's paths
 };
 
 }  // namespace espalier

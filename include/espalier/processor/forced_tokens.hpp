@@ -15,7 +15,7 @@
 
 namespace espalier {
 
-//! Makes what is written begin with these tokens. Of rows that end before one of them, nothing is left.
+//! Makes the written text begin with these tokens. In a row before one of them, only that token stays possible.
 //!
 //! Complexity  process: one pass over the row, none once the tokens are written
 //! Law         Processor's
@@ -31,7 +31,7 @@ class forced_tokens {
 
   void begin(std::span<const token_id>) { written_ = 0; }
   void commit(std::span<const token_id> tokens) { written_ += tokens.size(); }
-  //! Once all of them are written, too.
+  //! True also when all of the tokens are written.
   bool idle() const { return written_ >= tokens_.size(); }
 
   template <class NumberT>
@@ -42,7 +42,7 @@ class forced_tokens {
       if (t != next) logits[t] = -std::numeric_limits<NumberT>::infinity();
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
     if (written_ + path.size() < tokens_.size()) list.allow_only(tokens_[written_ + path.size()]);

@@ -16,7 +16,7 @@
 
 namespace espalier {
 
-//! A token, and what is added to its logit; minus infinity forbids it.
+//! A token, and the number that is added to its logit; minus infinity forbids the token.
 struct token_bias {
   token_id token = 0;
   double bias = 0;
@@ -54,7 +54,7 @@ class logit_bias {
     }
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id>, ChangesT& list) {
     for (const token_bias& b : biases_)

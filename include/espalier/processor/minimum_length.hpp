@@ -16,7 +16,7 @@
 
 namespace espalier {
 
-//! Forbids the tokens that end a text until so many tokens are written.
+//! Forbids the tokens that end a text until `length` tokens are written.
 //!
 //! Complexity  process: O(ends)
 //! Law         Processor's
@@ -34,7 +34,7 @@ class minimum_length {
 
   void begin(std::span<const token_id>) { written_ = 0; }
   void commit(std::span<const token_id> tokens) { written_ += tokens.size(); }
-  //! Once the text is long enough, too.
+  //! True also when the text is long enough.
   bool idle() const { return ends_.empty() || is_reached(0); }
 
   template <class NumberT>
@@ -46,7 +46,7 @@ class minimum_length {
     }
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
     if (is_reached(path.size())) return;

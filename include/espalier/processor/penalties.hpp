@@ -13,7 +13,7 @@
 namespace espalier {
 
 struct penalty_options {
-  double repetition = 1;  //!< r, for tokens of prompt and text; 1: none
+  double repetition = 1;  //!< r, for tokens of prompt and text; 1: no penalty
   double presence = 0;    //!< p, for tokens of the text
   double frequency = 0;   //!< f, for each time that a token stands in the text
 
@@ -25,13 +25,13 @@ struct penalty_options {
   }
 };
 
-//! Makes tokens less probable that have been there before (or more, with the opposite sign).
+//! Makes tokens that have occurred before less probable (or more probable, with the opposite sign).
 //!
-//!     z'(t) = R(z(t)) - f n(t) - (p if n(t) > 0)     n(t): how often t stands in what was written, path included
-//!     R(z)  = z / r if z > 0, else z r               where t stands in the prompt or in what was written; else z
+//!     z'(t) = R(z(t)) - f n(t) - (p if n(t) > 0)     n(t): how often t occurs in the written text, path included
+//!     R(z)  = z / r if z > 0, else z r               if t occurs in the prompt or the written text; else z
 //!
-//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken where
-//!             prompt, text and path have more different tokens, or a higher one, than any before
+//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken when prompt, text
+//!             and path have more different tokens, or a higher one, than any before
 //! Law         Processor's
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
@@ -70,10 +70,10 @@ class penalties {
     });
   }
 
-  //! Whatever it is.
+  //! True for every token.
   bool allows(std::span<const token_id>, token_id) { return true; }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   void changes(std::span<const token_id> path, ChangesT& list) {
     each_seen(path, [&](const entry& e) { list.penalise(e.token, options_.repetition, frequency(e), presence(e)); });
@@ -82,14 +82,14 @@ class penalties {
  private:
   struct entry {
     token_id token;
-    std::int32_t times = 0;  // in what was written
+    std::int32_t times = 0;  // occurrences in the written text, path included while it is processed
     bool in_prompt = false;
   };
 
   double frequency(const entry& e) const { return options_.frequency * static_cast<double>(e.times); }
   double presence(const entry& e) const { return e.times > 0 ? options_.presence : 0; }
 
-  // Calls f for each token of prompt, text and path.
+  // Calls f for each different token of prompt, text and path.
   template <class FunctionT>
   void each_seen(std::span<const token_id> path, const FunctionT& f) {
     const std::size_t n_of_text = seen_.size();
@@ -114,7 +114,7 @@ class penalties {
 
   penalty_options options_;
   std::vector<entry> seen_;
-  std::vector<std::int32_t> place_;  // by token: its entry, or -1
+  std::vector<std::int32_t> place_;  // by token: index of its entry, or -1
 };
 
 static_assert(Processor<penalties> && IdlingProcessor<penalties> && FilteringProcessor<penalties>);

@@ -11,11 +11,11 @@
 
 namespace espalier {
 
-//! Several processors, one after the other.
+//! Several processors, applied one after the other.
 //!
 //!     processors process(penalties({.frequency = 0.5}), minimum_length(20, ends, vocab_size));
 //!
-//! Law         Processor's. What one of them forbids stays forbidden; numbers depend on the order
+//! Law         Processor's. A token that one of them forbids stays forbidden; other logits depend on their order
 template <Processor... ProcessorsT>
 class processors {
  public:
@@ -40,7 +40,7 @@ class processors {
     std::apply([&](auto&... part) { (process_one(part), ...); }, parts_);
   }
 
-  //! The same, told to a list without a row: what the device is to do.
+  //! Adds to `list` the changes that process() would make to the row, for processing on the device.
   template <class ChangesT>
   requires(detail::ListsChanges<ProcessorsT, ChangesT>&&...) void changes(std::span<const token_id> path,
                                                                           ChangesT& list) {
@@ -54,7 +54,7 @@ class processors {
     return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
   }
 
-  //! Nothing where one of them that has something to do does not tell what it forbids.
+  //! The only token allowed, if a part knows it. No token if a part that is not idle cannot say what it forbids.
   std::optional<token_id> only(std::span<const token_id> path) {
     constexpr auto tells = []<class PartT>(const PartT& part) {
       return FilteringProcessor<PartT> || detail::is_idle(part);
@@ -68,7 +68,7 @@ class processors {
     return token && allows(path, *token) ? token : std::nullopt;
   }
 
-  //! The first one's that has any.
+  //! The token that the first part to prescribe one prescribes, if all parts allow it.
   std::optional<token_id> prescribed(std::span<const token_id> path) {
     std::optional<token_id> token;
     const auto ask_one = [&](auto& part) {

@@ -5,13 +5,14 @@
 
 #include "espalier/config.hpp"
 
-//! Exponentials and logarithms that decide about tokens, the same on host and device: sums, products and quotients that
-//! are rounded one by one, where the compiler does not fuse them.
+//! Exponentials and logarithms that decide about tokens, with the same bits on host and device: their sums, products
+//! and quotients are rounded one by one, provided that the compiler does not fuse them.
 
 namespace espalier::detail {
 
-// 2^-x for x >= 0, branch-free so that loops over it vectorise: hence the clamp on integers. Relative error below 2e-7;
-// 0 from 2^-127 downwards. Source of the polynomial: the best of degree 6 in relative error that is 1 at 0, by Remez.
+// 2^-x for x >= 0; 0 from 2^-127 downwards. Relative error below 2e-7. Without branches, so that loops over it
+// vectorise; that is why an integer is clamped. Source of the polynomial: the best of degree 6 in relative error that
+// is 1 at 0, by Remez.
 ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
   constexpr std::int32_t last = 0x42FE0000;  // the bits of 127
   const auto bits = __builtin_bit_cast(std::int32_t, x);
@@ -30,18 +31,18 @@ ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
 
 inline constexpr float scaled_exp_at_0 = 120.6233F;  // scaled_exp(0)
 
-// Of scaled_exp(): 1 / ln 2, ln 2 in two parts, and the coefficients of the polynomial.
+// Constants of scaled_exp(): 1 / ln 2, ln 2 in two parts, and the coefficients of the polynomial.
 struct scaled_exp_terms {
   static constexpr float per_ln2 = 1.44269504F, ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
   static constexpr float fourth = 5.0538945F, third = 20.105055F, second = 60.310623F, first = 120.62327F;
 };
 
-// e^x times its number at 0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative
-// error below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear
-// programming, scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
+// e^x * scaled_exp_at_0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative error
+// below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear programming,
+// scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
 ESPALIER_HOST_DEVICE inline float scaled_exp(float x) {
   using terms = scaled_exp_terms;
-  // Adding it rounds to an integer, with the exponent's bias in the low bits.
+  // Adding `rounding` rounds to an integer, and leaves it plus the exponent's bias in the low bits.
   constexpr float zero_exponent = 12582912.0F;
   constexpr std::int32_t zero_exponent_bits = 0x4B400000;
   constexpr float rounding = zero_exponent + 127.0F;
@@ -73,7 +74,7 @@ ESPALIER_HOST_DEVICE inline double exp_of_minus(double x) {
   return y * __builtin_bit_cast(double, (1023 - n) << 52);
 }
 
-// The same in float: 0 from e^-88 downwards. Relative error below 1e-5.
+// e^-x for x >= 0 in float; 0 from e^-88 downwards. Relative error below 1e-5.
 ESPALIER_HOST_DEVICE inline float exp_of_minus(float x) {
   return exp2_of_minus(x * 1.44269504F);
 }
@@ -82,7 +83,7 @@ ESPALIER_HOST_DEVICE inline float exp_of_minus(float x) {
 // Source: fdlibm, e_log.c
 ESPALIER_HOST_DEVICE inline double log_of(double x) {
   auto bits = __builtin_bit_cast(std::int64_t, x);
-  // The mantissa from the root of 1/2 to that of 2.
+  // The mantissa is taken from sqrt(1/2) to sqrt(2).
   constexpr std::int64_t root_of_half = 0x3FE6A09E667F3BCD, mantissa = 0x000FFFFFFFFFFFFF;
   const std::int64_t exponent = (bits - root_of_half) >> 52;
   bits -= exponent * (mantissa + 1);
@@ -98,7 +99,7 @@ ESPALIER_HOST_DEVICE inline double log_of(double x) {
   return n * ln2_high - ((half_square - (s * (half_square + (even + odd)) + n * ln2_low)) - f);
 }
 
-// The same in float.
+// The natural logarithm in float, of a finite number above 0 that is not denormal.
 // Source: fdlibm, e_logf.c
 ESPALIER_HOST_DEVICE inline float log_of(float x) {
   auto bits = __builtin_bit_cast(std::int32_t, x);
@@ -114,15 +115,15 @@ ESPALIER_HOST_DEVICE inline float log_of(float x) {
   return n * 6.9313812256e-01F - ((half_square - (s * (half_square + rest) + n * 9.0580006145e-06F)) - f);
 }
 
-// Blocks whose largest logit lies in this range add up e^logit; others the exponentials relative to their largest.
+// A block whose largest logit lies in this range adds up e^logit; another adds up e^(logit - its largest logit).
 inline constexpr float plain_from = -40.0F, plain_to = 60.0F;
 
 // A sum of exponentials: sum * e^reference.
 struct exp_sum {
-  double reference = 0;  // finite where the sum is above 0
+  double reference = 0;  // finite if sum is above 0
   double sum = 0;
 
-  // Which of two is added to which makes no difference.
+  // Adds another sum. a += b and b += a give the same bits.
   ESPALIER_HOST_DEVICE exp_sum& operator+=(const exp_sum& other) {
     if (!(other.sum > 0)) return *this;
     if (!(sum > 0)) return *this = other;
@@ -134,7 +135,9 @@ struct exp_sum {
     }
     return *this;
   }
-  // Pre: the sum is above 0; `unit` is what it has for 1.
+  // The natural logarithm of the sum of exponentials.
+  //
+  // Pre         sum > 0; `unit` is the number that stands for 1 in `sum`
   ESPALIER_HOST_DEVICE double log(double unit) const { return reference + log_of(sum / unit); }
 };
 

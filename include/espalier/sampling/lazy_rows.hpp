@@ -16,12 +16,12 @@
 
 namespace espalier {
 
-//! The target's rows of one round by node, made from its logits when a verifier first asks for one.
+//! The target's rows of one round, found by node, each made from its logits when a verifier first asks for one.
 //!
-//! NumberT is that of the logits, float or double.
+//! NumberT is the type of the logits, float or double.
 //!
-//! Complexity  row: the sampler's, once a node; argmax: one pass; no allocation after reserve()
-//! Errors      numeric_error as max_logit, for the rows asked for only
+//! Complexity  row: the sampler's, once for each node; argmax: one pass; no allocation after reserve()
+//! Errors      those of max_logit, for the rows that are asked for only
 template <class NumberT = float>
 class lazy_rows {
  public:
@@ -29,26 +29,28 @@ class lazy_rows {
 
   explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
 
-  //! Makes room for rounds of this many nodes, root included. The rows themselves take memory only once visited.
+  //! Makes room for rounds of this many nodes, root included. The rows themselves take memory only when they are made.
   void reserve(std::int32_t nodes, std::int32_t vocab) {
     sampler_.reserve(vocab);
     made_.resize(static_cast<std::size_t>(nodes));
     rows_.resize(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab));
   }
 
-  //! What reserve() and sample() take of an arena.
+  //! Number of bytes that reserve() and sample() take of an arena.
   static constexpr std::size_t bytes(const sampling_options& options, std::int32_t nodes, std::int32_t vocab) {
     return sampler<NumberT>::bytes(options, vocab) + arena::bytes_of<char>(static_cast<std::size_t>(nodes)) +
            arena::bytes_of<NumberT>(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab));
   }
 
-  //! From now on rows are sampled with these options.
+  //! Sets the options by which rows are made from now on.
   void sample(const sampling_options& options, std::int32_t vocab) {
     sampler_.set(options);
     sampler_.reserve(vocab);
   }
 
-  //! Opens a round of this sequence. Shapes: row_of [n_nodes], the row of each node in `logits`.
+  //! Opens a round of this sequence.
+  //!
+  //! Shapes      row_of [n_nodes]: the row of each node in `logits`
   void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of, std::int32_t sequence) {
     logits_ = logits;
     row_of_ = row_of;
@@ -56,10 +58,10 @@ class lazy_rows {
     std::fill_n(made_.begin(), row_of.size(), char{0});
   }
 
-  //! The target's most probable token after node u; ties go to the lower id.
+  //! The most probable token after node u under the target; ties go to the lower id.
   token_id argmax(node_id u) const { return espalier::argmax(logits(u), origin(u)); }
 
-  //! The distribution of the token after node u.
+  //! The distribution of the token after node u, valid until the next round is opened.
   std::span<const NumberT> row(node_id u) {
     const auto i = static_cast<std::size_t>(u);
     const auto vocab = static_cast<std::size_t>(logits_.vocab);

@@ -8,7 +8,8 @@
 
 namespace espalier::detail {
 
-// What the log-probabilities of paths are added up from, where they are compared: the same on host and device.
+// The log-probability of one token, in double, for sums along paths that are compared with each other; never above 0.
+// Host and device get the same bits.
 //
 // Pre         probability > 0
 ESPALIER_HOST_DEVICE inline double path_log_prob_of(double probability) {
@@ -16,7 +17,7 @@ ESPALIER_HOST_DEVICE inline double path_log_prob_of(double probability) {
   return log_prob < 0 ? log_prob : 0;
 }
 
-// What a tree keeps of the probability of a token: the same on host and device, since trees are grown by it.
+// The log-probability that a tree keeps of a token. Host and device get the same bits, since trees are grown by it.
 //
 // Pre         probability > 0
 ESPALIER_HOST_DEVICE inline float log_prob_of(double probability) {

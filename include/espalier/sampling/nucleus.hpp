@@ -22,7 +22,7 @@
 
 namespace espalier::detail {
 
-// Calls f(i) for each i of begin .. end - 1 with holds(i), in order. Made for predicates that seldom hold: 64 are
+// Calls f(i) for each i of begin .. end - 1 with holds(i), in order. Meant for predicates that seldom hold: 64 are
 // tested at once.
 template <class PredicateT, class FunctionT>
 void for_each_where(std::size_t begin, std::size_t end, const PredicateT& holds, const FunctionT& f) {
@@ -48,7 +48,7 @@ void for_each_where(std::size_t begin, std::size_t end, const PredicateT& holds,
   }
 }
 
-// Which weights of a row are kept: all above `least`, and of those equal to `least` the first `ties` by index.
+// The weights of a row that are kept: all above `least`, and of those equal to `least` the first `ties` by index.
 template <class NumberT>
 struct row_cut {
   NumberT least;
@@ -72,7 +72,7 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
     std::uint32_t equal = 0;
     for (std::size_t i = 0; i < n; ++i)
       equal += p[i] == cut.least ? 1U : 0U;
-    // There are more ties here than may be kept: the last ones go.
+    // More ties than may be kept: the last ones are set to 0.
     for (std::size_t i = n; equal > cut.ties; --equal) {
       while (p[--i] != cut.least) {
       }
@@ -93,7 +93,7 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 //
 // The smallest weight that is kept lies in an interval [low, high), which is narrowed down:
 //   1. A sample of the row gives a guess of it, and a margin on either side.
-//   2. One pass sums up what lies at or above each of these three values. If too many weights are left in between,
+//   2. One pass sums up the weights at or above each of these three values. If too many weights are left in between,
 //      another pass does the same with three values closer together.
 //   3. The weights in between are copied, and the copy is bisected by value.
 //   4. A last pass checks the cut with sums over the whole row. Only these decide: sums over the copy are rounded
@@ -106,11 +106,13 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 template <class NumberT>
 class nucleus {
  public:
-  // After it, find() does not allocate.
+  // Takes the memory that find() needs, which allocates none after it.
   void reserve() { copied_.resize(room); }
   static constexpr std::size_t bytes() { return arena::bytes_of<NumberT>(room); }
 
-  // Pre         total: the sum of the weights; 0 < mass < total
+  // The cut for weights whose sum is `total`.
+  //
+  // Pre         0 < mass < total
   row_cut<NumberT> find(std::span<const NumberT> weights, wide_number mass, wide_number total) {
     reserve();
     mass_ = mass;
@@ -119,7 +121,7 @@ class nucleus {
     above_ = 0;
     from_low_ = total;
     std::span<const NumberT> left = weights;
-    wide_number dropped = 0;  // mass of the weights above those in `left`
+    wide_number dropped = 0;  // mass of the weights above all those in `left`
     if (weights.size() > room) {
       probe(weights, guess_by_sample(weights));
       for (int i = 0; i < 2 && !is_few() && high_ - low_ > 1; ++i)
@@ -138,7 +140,7 @@ class nucleus {
     const auto least = static_cast<wide_number>(value_of(low_));
     const wide_number equal = std::round((from_low_ - above_) / least);
     const wide_number ties = (std::min)(std::ceil((mass_ - above_) / least), equal);
-    // Where rounding leaves a row whose sum never reaches the mass, all of it is kept.
+    // If rounding makes every sum of the row fall short of the mass, the whole row is kept.
     if (low_ == 1) return {value_of(low_), row_cut<NumberT>::all_ties, from_low_};
     return {value_of(low_), static_cast<std::size_t>(ties), above_ + ties * least};
   }
@@ -149,11 +151,13 @@ class nucleus {
   static constexpr std::size_t few = 1024;
   static constexpr std::size_t room = 2 * few;
 
-  // Non-negative numbers have the order of their bits, read as integers.
+  // The bits of a non-negative number as an integer: these are ordered as the numbers are.
   static bits_type bits_of(NumberT x) { return std::bit_cast<bits_type>(x); }
   static NumberT value_of(bits_type x) { return std::bit_cast<NumberT>(x); }
 
-  // The largest x in [low, high) with holds(x). Pre: holds(low), and holds is true up to some x and false above it.
+  // The largest x in [low, high) with holds(x).
+  //
+  // Pre         holds(low); holds is true up to some x and false above it
   template <class PredicateT>
   static bits_type last_where(bits_type low, bits_type high, const PredicateT& holds) {
     while (high - low > 1) {
@@ -163,14 +167,14 @@ class nucleus {
     return low;
   }
 
-  // One more value is known: from_there is the sum of the weights from `at` on. Keeps the cut in [low_, high_).
+  // Narrows [low_, high_) by one more value: from_there is the sum of the weights from `at` on.
   void update(bits_type at, wide_number from_there) {
     const bool reaches = from_there >= mass_;
     (reaches ? low_ : high_) = at;
     (reaches ? from_low_ : above_) = from_there;
   }
 
-  // Whether at most `few` weights can lie in [low_, high_): each is at least low_, and their sum is known.
+  // True if at most `few` weights can lie in [low_, high_): each is at least low_, and their sum is known.
   bool is_few() const {
     return from_low_ - above_ <= static_cast<wide_number>(few) * static_cast<wide_number>(value_of(low_));
   }
@@ -198,17 +202,17 @@ class nucleus {
       return block_mass([&](std::size_t i) { return sample[i] < end ? sample[i] : NumberT{0}; }, 0, n) <= rest;
     });
     // The samples below the cut sum up to `rest`, and none is larger than the cut. So the sum is off by about the
-    // square root of rest / cut, counted in samples at the cut: three times that, and four more, is the margin.
+    // square root of rest / cut, counted in samples at the cut. The margin is three times that, and four more.
     const wide_number error = 4 + 3 * std::sqrt(rest / static_cast<wide_number>(value_of(guess)));
     const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<wide_number>(n)));
     const std::uint32_t rank = count_below(guess);
     const bits_type low = last_where(low_, guess + 1, [&](bits_type x) { return count_below(x) + margin <= rank; });
     const bits_type high = last_where(guess, high_, [&](bits_type x) { return count_below(x) < rank + margin; }) + 1;
-    // Above the largest sample there is none to go by: then halfway from it to 1, on a logarithmic scale.
+    // No sample lies above the largest one: the upper guess is then halfway from it to 1, on a logarithmic scale.
     return {low, guess, high > largest + 1 ? largest + (high_ - largest) / 2 : high};
   }
 
-  // Three values around where the cut would be if the mass in [low_, high_) were spread evenly over it.
+  // Three values around the cut that there would be if the mass in [low_, high_) were spread evenly.
   guesses guess_between() const {
     const bits_type width = high_ - low_;
     const wide_number part = (from_low_ - mass_) / (from_low_ - above_);
@@ -217,7 +221,7 @@ class nucleus {
     return {guess - (std::min)(step, guess - low_), guess, guess + (std::min)(step, high_ - guess)};
   }
 
-  // One pass: sums from each of three values on, each of which narrows the interval.
+  // Sums the weights from each of three values on, in one pass, and narrows the interval by each sum.
   void probe(std::span<const NumberT> weights, const guesses& at) {
     const NumberT a = value_of(at[0]), b = value_of(at[1]), c = value_of(at[2]);
     wide_number totals[3][mass_lanes] = {};
@@ -265,7 +269,7 @@ class nucleus {
     above_ = found.of[1];
   }
 
-  // Copies the weights in [low_, high_). Returns how many they are, or `room` where that is too little for them.
+  // Copies the weights in [low_, high_). Returns their number, or `room` if they do not fit.
   std::size_t copy(std::span<const NumberT> weights) {
     const NumberT* from = weights.data();
     const bits_type low = low_, width = high_ - low_;

@@ -22,24 +22,24 @@
 
 namespace espalier {
 
-//! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each renormalised. Ties at a cut go
-//! to the lower id. A token at minus infinity has probability 0: top-k keeps fewer where fewer are possible. Masses are
-//! sums of float, taken in blocks, that are added in double.
+//! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each followed by a new
+//! normalisation. Ties at a cut go to the lower id. A token with a logit of minus infinity has probability 0; top-k
+//! keeps fewer than k if fewer are possible. Masses are sums of float within blocks, whose sums are added in double.
 //!
-//! NumberT is that of the logits, float or double.
+//! NumberT is the type of the logits, float or double.
 //!
 //! Complexity  passes over the vocabulary; fewer would not do:
 //!             temperature alone or with min-p  3: maximum, exponentials, division
 //!             with top-p                       5: maximum, exponentials, search for the cut, its sums, division
 //!             with top-k                       2: search for the k, zeroes; and O(k log k) for these
 //!             No sort of the row; no allocation after reserve()
-//! Errors      option_error for options out of range; numeric_error as max_logit
+//! Errors      option_error for options out of range; those of max_logit
 template <class NumberT = float>
 class sampler {
  public:
   explicit sampler(sampling_options options = {}) : options_(require_options(options)) {}
 
-  //! Other options from now on. Memory stays.
+  //! Sets other options. The memory that was reserved stays.
   void set(const sampling_options& options) { options_ = require_options(options); }
 
   const sampling_options& options() const { return options_; }
@@ -57,7 +57,7 @@ class sampler {
     if (options_.top_p < 1.0F) nucleus_.reserve();
   }
 
-  //! What reserve() takes of an arena.
+  //! Number of bytes that reserve() takes of an arena.
   static constexpr std::size_t bytes(const sampling_options& options, std::int32_t vocab) {
     if (options.temperature == 0.0F) return 0;
     const auto size = static_cast<std::size_t>(vocab);
@@ -66,6 +66,8 @@ class sampler {
            (options.top_p < 1.0F ? detail::nucleus<NumberT>::bytes() : 0);
   }
 
+  //! Writes the distribution of the next token. `row` names the row in errors.
+  //!
   //! Shapes      logits, out: [vocab]
   void probabilities(std::span<const NumberT> logits, std::span<NumberT> out, row_origin row) {
     if (is_greedy()) {
@@ -95,12 +97,12 @@ class sampler {
   using ranked = typename detail::token_selection<NumberT>::entry;
   static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
 
-  // How many tokens top-k leaves.
+  // Number of tokens that top-k leaves.
   static constexpr std::size_t top_of(const sampling_options& options, std::size_t vocab) {
     return options.top_k > 0 ? (std::min)(static_cast<std::size_t>(options.top_k), vocab) : vocab;
   }
 
-  // Temperature, top-p and min-p. The exponentials are relative to the largest, as min-p is.
+  // Applies temperature, top-p and min-p. The exponentials are relative to the largest, since min-p is.
   void distribute(std::span<const NumberT> logits, NumberT best, std::span<NumberT> out) {
     const auto temperature = static_cast<NumberT>(options_.temperature);
     const auto min_p = static_cast<NumberT>(options_.min_p);
@@ -114,7 +116,7 @@ class sampler {
     detail::keep(out, cut);
   }
 
-  // The k largest logits, by token, or as many as are above minus infinity.
+  // The k largest logits in the order of their tokens, or all above minus infinity if these are fewer.
   std::span<const ranked> take_top(std::span<const NumberT> logits, std::size_t k, row_origin row) {
     using count = std::conditional_t<sizeof(NumberT) == 4, std::int32_t, std::int64_t>;
     const auto is_bad_number = [](NumberT x) { return x < infinity ? count{0} : count{-1}; };
@@ -131,7 +133,7 @@ class sampler {
 
   sampling_options options_;
   detail::token_selection<NumberT> selection_;
-  detail::list<NumberT> row_;  // of the k, by token
+  detail::list<NumberT> row_;  // the k largest logits, then their probabilities, in the order of their tokens
   detail::nucleus<NumberT> nucleus_;
 };
 

@@ -26,7 +26,9 @@ inline double exp2_of_minus(double x) {
   return std::exp2(-x);
 }
 
-// The first index at which the row holds `value`. Pre: there is one.
+// The first index at which the row holds `value`.
+//
+// Pre         one number of the row equals `value`
 template <class NumberT>
 std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   std::size_t i = 0;
@@ -41,7 +43,9 @@ std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   return i;
 }
 
-// Pre: one of the logits is NaN or plus infinity.
+// Raises the error for the first logit that is NaN or plus infinity.
+//
+// Pre         there is one
 template <class NumberT>
 [[noreturn]] void raise_first_bad_logit(std::span<const NumberT> logits, row_origin row) {
   std::size_t t = 0;
@@ -50,7 +54,7 @@ template <class NumberT>
   raise_bad_logit(row, static_cast<std::int64_t>(t), static_cast<double>(logits[t]));
 }
 
-// The largest logit, and whether one is NaN or plus infinity; minus infinity of an empty row.
+// The largest logit, minus infinity for an empty row. `is_bad` becomes true if a logit is NaN or plus infinity.
 template <class NumberT>
 NumberT largest_logit(std::span<const NumberT> logits, bool& is_bad) {
   constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
@@ -94,22 +98,23 @@ NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
   return largest;
 }
 
-// Whether a token can be drawn from a row: max_logit() raises nothing.
+// True if a token can be drawn from a row, so that max_logit() raises no error.
 template <class NumberT>
 bool is_possible(std::span<const NumberT> logits) {
   bool is_bad = false;
   return largest_logit(logits, is_bad) > -std::numeric_limits<NumberT>::infinity() && !is_bad;
 }
 
-// Writes e^((logit - best) / temperature), so 1 for the largest logit, and 0 for what would be below `least`; returns
-// the sum. Equal logits give equal numbers, wherever they stand, and minus infinity gives 0. Pre: best is the largest,
-// and finite.
+// Writes e^((logit - best) / temperature), which is 1 for the largest logit, and 0 in place of numbers below `least`;
+// returns the sum. Equal logits give equal numbers, whatever their index, and minus infinity gives 0.
+//
+// Pre         best is the largest logit, and finite
 template <class NumberT>
 wide_number exponentials(std::span<const NumberT> logits, NumberT best, NumberT temperature, NumberT least,
                          std::span<NumberT> out) {
-  // The cap keeps 0 * scale at 0 where the quotient overflows.
+  // The cap keeps 0 * scale at 0 if the quotient overflows.
   const NumberT scale = (std::min)(std::numbers::log2e_v<NumberT> / temperature, (std::numeric_limits<NumberT>::max)());
-  // In the order of sum_of(out).
+  // The sum is added up in the same order as sum_of() over `out` would be.
   const parting cut(logits.size());
   wide_number totals[part_lanes] = {};
   for (std::size_t part = 0; part < cut.count; ++part) {
@@ -148,7 +153,7 @@ void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<Num
 //!
 //! Complexity  one pass
 //! Errors      input_error for an empty row; numeric_error that names the row, and the token that is NaN or plus
-//!             infinity, or says that all are minus infinity: then no token is possible
+//!             infinity, or says that all are minus infinity: no token can be drawn then
 inline float max_logit(std::span<const float> logits, row_origin row) {
   return detail::max_logit(logits, row);
 }
@@ -159,7 +164,7 @@ inline double max_logit(std::span<const double> logits, row_origin row) {
 //! The token with the largest logit; ties go to the lower id.
 //!
 //! Complexity  one pass, and a second one up to the token
-//! Errors      as max_logit
+//! Errors      those of max_logit
 inline token_id argmax(std::span<const float> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
@@ -167,12 +172,12 @@ inline token_id argmax(std::span<const double> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
 
-//! Probabilities of a row of logits at a temperature above 0. A logit of minus infinity is a probability of 0.
+//! Probabilities of a row of logits at a temperature above 0. A logit of minus infinity gives a probability of 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
 //! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. Fewer would not
 //!             do: a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
-//! Errors      as max_logit
+//! Errors      those of max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);
 }

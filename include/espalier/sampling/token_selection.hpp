@@ -20,7 +20,8 @@
 
 namespace espalier::detail {
 
-// Tokens next to each other, of which only the largest number is looked at first; and groups that fill a word of flags.
+// Number of neighbouring tokens that form a group, of which only the largest number is read at first; and number of
+// groups whose flags fill a word.
 inline constexpr std::size_t token_group = 32;
 inline constexpr std::size_t group_word = 64;
 
@@ -30,8 +31,8 @@ NumberT larger(NumberT a, NumberT b) {
 }
 
 // Writes the largest number of each group of a block to `maxima` [mass_block / token_group], and returns the sum of
-// weigh(number). NaN may be missing among the maxima. Kept out of its caller, where short loops would be unrolled
-// before they are vectorised.
+// weigh(number). A NaN may be missing among the maxima. Not inlined, because its caller's compiler would unroll the
+// short loops before it vectorises them.
 template <class NumberT, class WeighT>
 [[gnu::noinline]] double scan_block(const NumberT* block, const WeighT& weigh, NumberT* maxima) {
   constexpr std::size_t half = token_group / 2;
@@ -56,7 +57,7 @@ template <class NumberT, class WeighT>
   return block_mass([&](std::size_t l) { return sum[l]; }, 0, mass_lanes);
 }
 
-// Bit l tells whether numbers[l] >= least.
+// Flags of 32 numbers: bit l is set if numbers[l] >= least.
 template <class NumberT>
 std::uint32_t flags_from(const NumberT* numbers, NumberT least) {
   std::uint32_t flags = 0;
@@ -65,11 +66,11 @@ std::uint32_t flags_from(const NumberT* numbers, NumberT least) {
   return flags;
 }
 
-// Finds the k largest numbers of a row, ties by lower token, from the largest of each group of tokens.
+// Finds the k largest numbers of a row, ties by lower token, from the largest number of each group of tokens.
 //
-// The k-th largest of these maxima bounds what can be among the k: only groups that reach it are read again. What is
-// found is sorted by its leading 16 bits, digit by digit, and what agrees in these by comparison. Where few groups or
-// many ties let too much through, what was found is cut to k as often as there are 2k.
+// The k-th largest of these maxima is a lower bound of the k largest numbers: only groups that reach it are read again.
+// The numbers that are found are sorted by their leading 16 bits, digit by digit, and those that agree in these by
+// comparison. If few groups or many ties let too many numbers through, they are cut to k each time there are 2k.
 //
 // Complexity  beside scan_block over the row: about eight passes over vocab / 32 maxima; k groups; O(k) for the sort
 template <class NumberT>
@@ -78,13 +79,13 @@ class token_selection {
   using bits_type = std::conditional_t<sizeof(NumberT) == 4, std::uint32_t, std::uint64_t>;
 
   struct entry {
-    bits_type place;  // the lower, the larger the number
+    bits_type place;  // sort key: the lower, the larger the number
     token_id token;
 
     NumberT number() const { return number_at(~place); }
   };
 
-  // Makes room for rows of this length and as many numbers of them.
+  // Makes room for rows of `vocab` numbers, k of which are selected.
   void reserve(std::size_t vocab, std::size_t k) {
     const std::size_t n_maxima = maxima_of(vocab), room = room_for(vocab, k);
     if (maxima_.size() < n_maxima) maxima_.resize(n_maxima);
@@ -95,14 +96,14 @@ class token_selection {
     tail_.resize(mass_block);
   }
 
-  // What reserve() takes of an arena.
+  // Number of bytes that reserve() takes of an arena.
   static constexpr std::size_t bytes(std::size_t vocab, std::size_t k) {
     return arena::bytes_of<NumberT>(maxima_of(vocab)) + 2 * arena::bytes_of<entry>(room_for(vocab, k)) +
            arena::bytes_of<NumberT>(mass_block);
   }
 
-  // Calls scan(block, maxima, n) for each block, which writes the maxima of its groups. Of the block's numbers n are
-  // the row's; the others are minus infinity.
+  // Calls scan(block, maxima, n) for each block of the row; it must write the maxima of the block's groups. The first n
+  // of the block's numbers are the row's; the others are minus infinity.
   template <class ScanT>
   void scan(std::span<const NumberT> row, const ScanT& scan) {
     reserve(row.size(), 0);
@@ -117,7 +118,9 @@ class token_selection {
     scan(tail_.data(), maxima, row.size() - i);
   }
 
-  // The k largest of the numbers >= least, most first. Valid until the next call. Pre: the row was scanned.
+  // The k largest of the numbers >= least, largest first. Valid until the next call.
+  //
+  // Pre         the row was scanned
   std::span<entry> select(std::span<const NumberT> row, std::size_t k, NumberT least) {
     reserve(row.size(), k);
     n_ = 0;
@@ -154,7 +157,7 @@ class token_selection {
   static constexpr int digit = 8;
   static constexpr bits_type mask = (bits_type{1} << digit) - 1;
 
-  // Numbers in the order of their bits, negative ones included.
+  // The number's bits, changed so that integers are ordered as the numbers are, negative ones included.
   static bits_type place_of(NumberT x) {
     constexpr bits_type sign = bits_type{1} << (8 * sizeof(NumberT) - 1);
     const auto bits = std::bit_cast<bits_type>(x);
@@ -165,8 +168,8 @@ class token_selection {
     return std::bit_cast<NumberT>((place & sign) != 0 ? place ^ sign : static_cast<bits_type>(~place));
   }
 
-  // What at least k of the maxima reach, and not many more; `least` if that is more. The search alternates between
-  // where it would be if the logarithm of the count were linear, and halving.
+  // A number that at least k of the maxima reach, and not many more; `least` if that is larger. The search alternates
+  // between the point where the bound would lie if the logarithm of the count were linear, and halving.
   NumberT bound(std::size_t n_groups, std::size_t k, NumberT least) const {
     if (n_groups <= k) return least;
     NumberT smallest[group_word], largest[group_word];
@@ -219,7 +222,7 @@ class token_selection {
     n_ = static_cast<std::size_t>(to - found_.data());
   }
 
-  // Sorts what was found by place and token.
+  // Sorts the numbers that were found by key, then by token.
   void sort() {
     bits_type low = (std::numeric_limits<bits_type>::max)(), high = 0;
     for (std::size_t i = 0; i < n_; ++i) {
@@ -239,7 +242,9 @@ class token_selection {
     if (dropped > 0) sort_runs(low, dropped);
   }
 
-  // Pre: `start` counts the digits.
+  // Moves the entries into the order of one digit, stably.
+  //
+  // Pre         `start` counts the entries of each digit
   void move_by_digit(std::uint32_t* start, bits_type low, int shift) {
     std::uint32_t sum = 0;
     for (std::size_t d = 0; d <= mask; ++d)
@@ -251,7 +256,8 @@ class token_selection {
     found_.swap(sorted_);
   }
 
-  // Sorts what agrees in the bits that were not dropped, where it is out of order. Equal numbers are in that of tokens.
+  // Sorts by comparison each run of entries that agree in the bits that were not dropped, if it is out of order. Equal
+  // numbers are already ordered by token.
   void sort_runs(bits_type low, int dropped) {
     entry* const all = found_.data();
     for (std::size_t i = 1; i < n_; ++i) {
@@ -270,7 +276,7 @@ class token_selection {
   }
 
   detail::list<NumberT> maxima_;
-  detail::list<NumberT> tail_;  // of the last row, the block that it does not fill
+  detail::list<NumberT> tail_;  // [mass_block] the last block of the row, filled up with minus infinity
   detail::list<entry> found_;
   detail::list<entry> sorted_;
   std::size_t n_ = 0;

@@ -17,17 +17,16 @@ struct candidate {
   NumberT probability;
 };
 
-//! The k most probable tokens of a row, most probable first, ties by lower id. Tokens of probability 0 are left out.
-//! For few: from some 16 on, top_tokens finds the same sooner.
+//! Writes the k most probable tokens of a row, most probable first, ties by lower id; tokens of probability 0 are left
+//! out. Returns how many were written, at most k. Meant for small k: from some 16 on, top_tokens is quicker.
 //!
 //! Shapes      row [vocab]; out [k]
 //! Complexity  one pass; an insertion of O(k) for each running candidate, of which there are about k ln(vocab / k)
-//! Post        the number of candidates written, at most k
 template <class NumberT>
 std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<std::type_identity_t<NumberT>>> out) {
   constexpr std::size_t block = 64;
   std::size_t n = 0;
-  NumberT floor = 0;  // only what exceeds it can still enter
+  NumberT floor = 0;  // only probabilities above it can still enter
   const auto offer = [&](std::size_t t) {
     if (!(row[t] > floor)) return;
     std::size_t i = n < out.size() ? n++ : n - 1;

@@ -29,11 +29,12 @@ struct ranked_token {
 
 namespace detail {
 
-// The sum of e^logit over a row, block by block.
+// The sum of e^logit over a row, which is added up block by block.
 template <class NumberT>
 class exp_total {
  public:
-  // Adds a block and writes the maxima of its groups; `n` of its numbers are the row's, from token `first` on.
+  // Adds a block and writes the maxima of its groups; the first `n` of its numbers are the row's, from token `first`
+  // on.
   void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, row_origin row) {
     const double mass = plain_mass(block, maxima);
     const NumberT largest = largest_of(maxima);
@@ -46,7 +47,7 @@ class exp_total {
     }
   }
 
-  // -inf where nothing was added. Once.
+  // The logarithm of the sum; minus infinity if nothing was added. To be called once: it changes the sums.
   double log() {
     halve(sums_, part_lanes);
     return sums_[0].sum > 0 ? sums_[0].log(unit) : -std::numeric_limits<double>::infinity();
@@ -56,7 +57,7 @@ class exp_total {
   static constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
   static constexpr double unit = std::is_same_v<NumberT, float> ? double{scaled_exp_at_0} : 1.0;
 
-  // NaN where a logit is NaN or plus infinity.
+  // The sum of e^logit over the block, times `unit`; NaN if a logit is NaN or plus infinity.
   static double plain_mass(const NumberT* block, NumberT* maxima) {
     if constexpr (std::is_same_v<NumberT, float>) {
       return scan_block(
@@ -79,7 +80,7 @@ class exp_total {
     raise_bad_logit(row, static_cast<std::int64_t>(first) + (at - block), static_cast<double>(*at));
   }
 
-  // By halves, which vectorises.
+  // The largest of a block's maxima. By halving, which vectorises.
   static NumberT largest_of(const NumberT* maxima) {
     constexpr std::size_t half = mass_block / token_group / 2;
     NumberT a[half];
@@ -100,29 +101,28 @@ class exp_total {
 
 }  // namespace detail
 
-//! Finds the most probable tokens of a row of logits or of probabilities: many of a large vocabulary, without a sort of
-//! the row. For few of a row of probabilities top_k(row, out) will do, which needs no state.
+//! Finds the most probable tokens of a row of logits or of probabilities: many tokens of a large vocabulary, without
+//! sorting the row. For few tokens of a row of probabilities, top_k(row, out) suffices and needs no state.
 //!
-//! NumberT is that of the rows, float or double.
+//! NumberT is the type of the rows, float or double.
 //!
 //! Complexity  one pass over the row, for the sum of exponentials and for the largest number of every 32 tokens; about
 //!             k of these groups are read again, from the caches. No allocation after reserve()
 template <class NumberT = float>
 class top_tokens {
  public:
-  //! Makes room for rows of this length and this many tokens of them, so that no call allocates.
+  //! Makes room for rows of `vocab` numbers and k tokens of them, so that no call allocates.
   void reserve(std::int32_t vocab, std::int32_t k) {
     selection_.reserve(static_cast<std::size_t>(vocab), static_cast<std::size_t>(k));
   }
 
   //! Writes the tokens of the k largest logits with their log probabilities, most probable first, ties by lower id.
-  //! A logit of minus infinity is a probability of 0: such a token is never written. The exponentials that a float row
-  //! is normalised by have a relative error of 2.5e-7.
+  //! Returns how many were written: k, or all with a finite logit if these are fewer. A token with a logit of minus
+  //! infinity is never written. The exponentials that a float row is normalised by have a relative error of 2.5e-7.
   //!
   //! Shapes      logits [vocab]; out [k], which may be empty (the row is checked all the same) or longer than the row
-  //! Errors      input_error for an empty row; numeric_error that names row and token where a logit is NaN or plus
-  //!             infinity; numeric_error where all are minus infinity
-  //! Post        the number of tokens written: k, or all with a finite logit if these are fewer
+  //! Errors      input_error for an empty row; numeric_error that names row and token if a logit is NaN or plus
+  //!             infinity; numeric_error if all logits are minus infinity
   std::int32_t of_logits(std::span<const NumberT> logits, std::span<ranked_token<NumberT>> out, row_origin row) {
     if (logits.empty()) detail::raise_empty_row(row);
     detail::exp_total<NumberT> total;
@@ -134,7 +134,7 @@ class top_tokens {
     log_total_ = total.log();
     if (log_total_ == -std::numeric_limits<double>::infinity()) detail::raise_no_token(row);
     constexpr NumberT least = std::numeric_limits<NumberT>::lowest();
-    constexpr double lowest = least;  // log probabilities beyond it are cut off
+    constexpr double lowest = least;  // log probabilities below it are raised to it
     const auto top = selection_.select(logits, out.size(), least);
     for (std::size_t i = 0; i < top.size(); ++i) {
       const double log_prob = static_cast<double>(top[i].number()) - log_total_;
@@ -146,10 +146,10 @@ class top_tokens {
   //! The log of the sum of e^logit over the last row of logits: logit - log_total() is a log probability.
   double log_total() const { return log_total_; }
 
-  //! Writes what top_k(row, out) does: the k most probable tokens, most probable first, ties by lower id, no zeros.
+  //! Writes the k most probable tokens with their probabilities, as top_k(row, out) does: most probable first, ties by
+  //! lower id, no zeros. Returns how many were written: k, or all with a probability above 0 if these are fewer.
   //!
   //! Shapes      row [vocab]; out [k], which may be empty or longer than the row
-  //! Post        the number of tokens written: k, or all with a probability above 0 if these are fewer
   std::int32_t of_probabilities(std::span<const NumberT> row, std::span<candidate<NumberT>> out) {
     selection_.scan(row, [](const NumberT* block, NumberT* maxima, std::size_t) {
       detail::scan_block(

@@ -14,18 +14,18 @@
 
 namespace espalier {
 
-//! A draw without replacement.
+//! The result of one draw without replacement.
 struct undrawn_draw {
-  token_id token = -1;          //!< negative: nothing is left of the row
-  wide_number probability = 0;  //!< in the row
+  token_id token = -1;          //!< negative: the row has no probability left
+  wide_number probability = 0;  //!< of the token in the whole row
 };
 
-//! A row without the tokens that were drawn from it: what the next draw without replacement comes from. Never stored,
-//! and not normalised. A view of row and tree: it sees the draws that are there when it is asked.
+//! A row without the tokens that were drawn from it: the next draw without replacement is made from these weights.
+//! Never stored, and not normalised. A view of row and tree: it leaves out the draws that are there when it is read.
 //!
 //! Shapes      row [vocab]; the draws are those of node u
 //! Complexity  a weight: O(draws of u); the sum: one pass, and O(draws of u) for each 1024 tokens
-//! Law         the sum is of what is left, never what there was minus what is gone
+//! Law         the sum adds up the weights that are left; nothing is ever subtracted from an earlier sum
 template <class NumberT, class TeamT = detail::alone>
 class undrawn {
  public:
@@ -36,7 +36,9 @@ class undrawn {
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return any_drawn(i, i + 1) ? NumberT{0} : row_[i]; }
   ESPALIER_HOST_DEVICE TeamT team() const { return row_.team(); }
 
-  //! The next draw. `at` is the key of its random number. Complexity one pass.
+  //! Makes the next draw. `at` is the key of its random number.
+  //!
+  //! Complexity  one pass
   template <class ChanceT>
   ESPALIER_HOST_DEVICE undrawn_draw draw(ChanceT&& chance, place at) const {
     const token_id token = chance.pick(*this, at);
@@ -44,13 +46,16 @@ class undrawn {
     return {token, static_cast<wide_number>(row_[static_cast<std::size_t>(token)])};
   }
 
-  //! The probability that draw() gives this token. Complexity one pass, none where nothing was drawn before.
+  //! The probability that draw() gives this token.
+  //!
+  //! Complexity  one pass; O(1) if nothing was drawn before
   ESPALIER_HOST_DEVICE wide_number share(const undrawn_draw& drawn) const {
     const wide_number share = drawn.probability / (tree_.is_leaf(u_) ? wide_number{1} : detail::mass(*this));
     return share < 1 ? share : 1;
   }
 
-  //! Most stretches are those of the row itself; in the others, the drawn tokens are looked up once.
+  //! Calls use(w) with weights that equal these from begin to end: the row itself for most stretches; in the others,
+  //! the drawn tokens are looked up once.
   template <class UseT>
   ESPALIER_HOST_DEVICE auto within(std::size_t begin, std::size_t end, const UseT& use) const {
     if (!any_drawn(begin, end)) return use(row_);
