@@ -12,18 +12,19 @@
 
 namespace espalier {
 
-//! What a regular expression describes, all of it from beginning to end.
+//! Constraint to texts that a regular expression describes as a whole, from beginning to end.
 //!
 //!     constrained date(regular_expression("\\d{4}-\\d\\d-\\d\\d", vocabulary));
 //!
-//! Known are characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d \w (of
-//! ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before punctuation,
-//! groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` and `$` may stand at both ends, and
-//! change nothing.
+//! These are known: characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d
+//! \w (of ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before
+//! punctuation, groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` may stand at the beginning
+//! and `$` at the end; they change nothing.
 //!
-//! Complexity  O(pattern, repetitions written out); the automaton is made as far as texts lead into it
-//! Errors      input_error that names the place in the pattern and what was expected there, or that it is too large
-//! Source      Thompson's construction; sets of its states are made as they are needed
+//! Complexity  O(pattern, repetitions written out); states of the automaton are made when a text first reaches them
+//! Errors      input_error that names the position in the pattern and what was expected there, or says that the pattern
+//!             is too large
+//! Source      Thompson's construction; sets of its states are made when they are needed
 inline token_automaton regular_expression(std::string_view pattern, vocabulary_trie vocabulary) {
   detail::byte_nfa nfa;
   const detail::nfa_part all = detail::regex_parser(nfa, pattern, detail::character_form::utf8).parse();

@@ -20,17 +20,17 @@
 
 namespace espalier {
 
-//! The Constraint of an automaton over bytes: a token is allowed where its bytes lead on, one that ends the text where
-//! the bytes so far are accepted. regular_expression() and json_schema() make it. Copies share what they have found:
-//! one thread at a time uses them.
+//! The Constraint of an automaton over bytes. A token is allowed if the automaton can read its bytes; a token that ends
+//! the text, if the bytes so far are accepted. regular_expression() and json_schema() make it. Copies share the states
+//! and masks that they have found, so only one thread at a time may use them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
 //!             as far as the state allows them. A string of bounded length has a new state at each character: where
 //!             states differ in such counts alone, the walk is over the prefixes of tokens that are too long for one
 //!             of the two. A mask of vocab / 8 bytes is kept for each of up to max_masks states.
 //!             advance: O(bytes of the token). prescribed: that of vocabulary_trie::longest
-//! Errors      advance, allowed: input_error where the automaton takes more than 256 MiB on the way of a text
-//! Law         Constraint's. Whatever is allowed leads on to a text that is accepted, where each byte is a token
+//! Errors      advance, allowed: input_error if the automaton takes more than 256 MiB on the way of a text
+//! Law         Constraint's. Every allowed token can be continued to an accepted text, if each byte is a token
 class token_automaton {
  public:
   using state_type = std::int32_t;
@@ -49,10 +49,10 @@ class token_automaton {
     return state;
   }
 
-  //! Whether what has led to this state is complete.
+  //! True if the text that led to this state is complete.
   bool accepts(state_type state) const { return shared_->dfa.accepts(state); }
 
-  //! The longest token in the bytes up to the next place where there is a choice.
+  //! The longest token within the bytes that must follow, up to the next point at which there is a choice.
   std::optional<token_id> prescribed(state_type state) const {
     detail::byte_dfa& dfa = shared_->dfa;
     return shared_->vocabulary.longest([&, state]() mutable {
@@ -70,9 +70,10 @@ class token_automaton {
       masks.clear();
       shared_->last_of.clear();
     }
-    // The last of its kind that was asked about has the most like it.
+    // Of the states that differ in counts of repetitions alone, the last one asked about is the most alike.
     const auto [last, is_new] = shared_->last_of.try_emplace(shared_->dfa.kind(state), detail::byte_dfa::dead);
-    // Where most tokens are too long to be alike, one state is walked through sooner than two.
+    // If most tokens are too long to behave alike after both states, walking through one state is quicker than through
+    // two.
     const bool is_like = !is_new && shared_->dfa.same_until(state, last->second) >= 8;
     const auto like = is_like ? masks.find(last->second) : masks.end();
     std::vector<std::uint32_t> mask =
@@ -82,7 +83,7 @@ class token_automaton {
   }
 
  private:
-  // Texts of fewer than same_until bytes lead on from both or from neither.
+  // Two states: texts of fewer than same_until bytes lead on from both or from neither.
   struct both_states {
     state_type state, other;
     std::int32_t same_until;
@@ -95,8 +96,8 @@ class token_automaton {
     detail::byte_dfa dfa;
     vocabulary_trie vocabulary;
     std::unordered_map<state_type, std::vector<std::uint32_t>> masks;
-    std::map<std::vector<std::int32_t>, state_type> last_of;  // by kind of state: whose mask was made last
-    std::vector<both_states> path;                            // after the bytes of a prefix
+    std::map<std::vector<std::int32_t>, state_type> last_of;  // by kind of state: the state whose mask was made last
+    std::vector<both_states> path;                            // by length of a prefix: the states after its bytes
   };
 
   std::vector<std::uint32_t> mask_of(state_type state) const {
@@ -104,7 +105,8 @@ class token_automaton {
     return mask_like(state, detail::byte_dfa::dead, std::vector<std::uint32_t>((n + 31) / 32, 0));
   }
 
-  // A walk over the prefixes that may be allowed after one of two states alone. The mask of the other is given.
+  // The mask of `state`, made from the mask of `other`: walks only over prefixes that may be allowed after one of the
+  // two states and not after the other.
   std::vector<std::uint32_t> mask_like(state_type state, state_type other, std::vector<std::uint32_t> mask) const {
     const vocabulary_trie& vocabulary = shared_->vocabulary;
     detail::byte_dfa& dfa = shared_->dfa;

@@ -18,46 +18,52 @@
 
 namespace espalier {
 
-//! The bytes of a vocabulary's tokens as a tree of prefixes, for constraints: what a state allows of thousands of
-//! tokens is one walk over what they begin with. Copies share it; it never changes.
+//! The bytes of a vocabulary's tokens as a tree of prefixes: a constraint finds out in one walk over prefixes which of
+//! thousands of tokens a state allows. Copies share it; it never changes.
 //!
 //! Complexity  construction: O(bytes log tokens)
-//! Errors      input_error for an end of texts that is no token of the vocabulary, and where no token has bytes
+//! Errors      input_error for an ending token that is not in the vocabulary, and if no token has bytes
 class vocabulary_trie {
  public:
-  //! A prefix, in the order of a walk that visits what begins with it next.
+  //! A prefix. The nodes are in the order of a walk that visits the longer prefixes that begin with a prefix directly
+  //! after it.
   struct node {
-    std::int32_t skip;         //!< the next prefix that does not begin with this one
-    std::int32_t first_token;  //!< among tokens(): those that are this prefix, up to the next node's first
-    std::uint16_t depth;       //!< bytes before the last one
-    std::uint8_t byte;         //!< the last one
-    std::uint8_t reach;        //!< bytes from this one on of the longest piece that begins with it, farthest at most
+    std::int32_t skip;  //!< index of the next prefix that does not begin with this one
+    //! index in tokens() of the first token that equals this prefix; the next node's first_token ends them
+    std::int32_t first_token;
+    std::uint16_t depth;  //!< number of bytes before the last one
+    std::uint8_t byte;    //!< the last byte
+    //! bytes from this one on in the longest token that begins with this prefix, at most `farthest`
+    std::uint8_t reach;
 
     static constexpr std::uint8_t farthest = 255;
   };
 
-  //! Shapes      pieces [vocab]: the bytes that each token adds to a text; none, and it is never written by a
-  //!             constraint, as where it marks a turn; ends: the tokens that end a text, whatever their bytes
+  //! Makes the tree of these tokens.
+  //!
+  //! Shapes      pieces [vocab]: the bytes that each token adds to a text; a constraint never writes a token without
+  //!             bytes, such as one that marks a turn. ends: the tokens that end a text, whatever their bytes
   vocabulary_trie(std::vector<std::string> pieces, std::vector<token_id> ends)
       : data_(std::make_shared<const data>(build(std::move(pieces), std::move(ends)))) {}
 
   std::int32_t size() const { return static_cast<std::int32_t>(data_->pieces.size()); }
-  //! A token's bytes; none of those that end texts.
+  //! The bytes of a token; none for a token that ends texts.
   const std::string& piece(token_id token) const { return data_->pieces[static_cast<std::size_t>(token)]; }
   std::span<const token_id> ends() const { return data_->ends; }
-  //! The last node is none: it is where others end.
+  //! All prefixes. One more node follows the last, as the end of its tokens.
   std::span<const node> nodes() const { return data_->nodes; }
   std::span<const token_id> tokens() const { return data_->tokens; }
   std::int32_t max_depth() const { return data_->max_depth; }
 
-  //! The longest token that the bytes begin with that next() gives, one a call, then -1; nothing if there is none.
+  //! The longest token that the coming bytes begin with; no value if there is none. next() returns one byte a call, and
+  //! -1 after the last.
   //!
   //! Complexity  O(bytes of the token), times the bytes that may follow each
   template <class NextByteT>
   std::optional<token_id> longest(NextByteT&& next) const {
     const std::span<const node> all = data_->nodes;
     std::optional<token_id> token;
-    std::size_t i = 0, end = all.size() - 1;  // prefixes of one byte more than those so far
+    std::size_t i = 0, end = all.size() - 1;  // range of the prefixes with one byte more than those read so far
     for (int byte = next(); byte >= 0; byte = next()) {
       while (i < end && all[i].byte != byte)
         i = static_cast<std::size_t>(all[i].skip);
@@ -90,7 +96,7 @@ class vocabulary_trie {
     std::erase_if(order, [&](token_id t) { return piece(t).empty() || piece(t).size() > 0xFFFF; });
     std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) { return piece(a) < piece(b); });
     if (order.empty()) raise<input_error>("no token of the vocabulary has bytes: a constraint could allow none.");
-    std::vector<std::int32_t> open;  // the nodes of the last piece
+    std::vector<std::int32_t> open;  // the nodes of the last token's prefixes
     const auto close = [&](std::size_t depth) {
       for (; open.size() > depth; open.pop_back()) {
         node& closed = d.nodes[static_cast<std::size_t>(open.back())];

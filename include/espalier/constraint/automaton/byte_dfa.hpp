@@ -15,16 +15,17 @@
 
 namespace espalier::detail {
 
-// The deterministic automaton of a byte_nfa, made as far as it is asked for: a state is a set of states of the latter.
+// The deterministic automaton of a byte_nfa, whose states are made when they are first reached: each is a set of states
+// of the byte_nfa.
 //
-// Complexity  next: one look-up where it is known, else O(states of the set)
-// Errors      next: input_error where a further state would take more than max_bytes; those that are known stay
+// Complexity  next: one look-up if the next state is known, else O(states of the set)
+// Errors      next: input_error if a further state would take more than max_bytes; the known states stay
 class byte_dfa {
  public:
   static constexpr std::int32_t dead = -1;
   static constexpr std::size_t default_max_bytes = std::size_t{256} << 20;
 
-  // Accepts what leads from the part's begin to its end.
+  // Makes the automaton that accepts the texts that lead from the part's begin to its end.
   byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = default_max_bytes)
       : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes), repetitions_(nfa_, all.end) {
     mark_.resize(static_cast<std::size_t>(nfa_.size()));
@@ -37,7 +38,7 @@ class byte_dfa {
   bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
 
-  // The byte that alone leads on, where the text may not end; -1 where there is a choice.
+  // The only byte that may follow, if the text may not end here; -1 if there is a choice.
   //
   // Complexity  O(states of the set)
   std::int32_t only_byte(std::int32_t state) const {
@@ -50,7 +51,8 @@ class byte_dfa {
     return only;
   }
 
-  // Texts of fewer bytes than this lead on from both states or from neither, and are accepted after both or neither.
+  // A number n: texts of fewer than n bytes lead on from both states or from neither, and are accepted after both or
+  // after neither.
   //
   // Complexity  O(copies of states between the two)
   std::int32_t same_until(std::int32_t a, std::int32_t b) const {
@@ -64,7 +66,7 @@ class byte_dfa {
     return least;
   }
 
-  // What states have in common that differ in counts of repetitions alone.
+  // A key that states share if they differ in counts of repetitions alone.
   std::vector<std::int32_t> kind(std::int32_t state) const {
     if (state == dead) return {};
     const dfa_state& s = states_[static_cast<std::size_t>(state)];
@@ -84,7 +86,8 @@ class byte_dfa {
   static constexpr std::int32_t unknown = -2;
 
   struct dfa_state {
-    std::vector<std::int32_t> of;  // states that take a byte, copies of one beside each other
+    // states of the byte_nfa that take a byte; copies of one state stand next to each other
+    std::vector<std::int32_t> of;
     bool accepts = false;
     std::array<std::int32_t, 256> next;
   };
@@ -105,7 +108,7 @@ class byte_dfa {
     ++turn_;
   }
 
-  // Adds what is reached without a byte.
+  // Adds to the set every state that can be reached without a byte.
   void close(std::int32_t from) {
     open_.assign(1, from);
     while (!open_.empty()) {
@@ -130,7 +133,7 @@ class byte_dfa {
     set_.push_back(set_accepts_ ? 1 : 0);
     const auto known = number_of_.find(set_);
     if (known != number_of_.end()) return known->second;
-    // The set is held twice: in its state, and to find it by.
+    // The set is stored twice: in its state, and as the key to find the state by.
     const std::size_t bytes = sizeof(dfa_state) + sizeof(*number_of_.begin()) + 2 * sizeof(std::int32_t) * set_.size();
     if (bytes > max_bytes_ - bytes_) {
       raise<input_error>("the automaton of what may be written takes more than ", max_bytes_,
@@ -150,12 +153,12 @@ class byte_dfa {
   std::int32_t start_ = dead;
   std::size_t max_bytes_;
   repetitions repetitions_;
-  std::size_t bytes_ = 0;  // of the states that there are
+  std::size_t bytes_ = 0;  // bytes of all states so far
   std::vector<dfa_state> states_;
   std::map<std::vector<std::int32_t>, std::int32_t> number_of_;
-  // The set that is being made.
+  // The set that is being made, and the states that close() has yet to look at.
   std::vector<std::int32_t> set_, open_;
-  std::vector<std::int32_t> mark_;  // by state: the last set that it was looked at for
+  std::vector<std::int32_t> mark_;  // by state: number of the last set that it was looked at for
   std::int32_t turn_ = 0;
   bool set_accepts_ = false;
 };

@@ -11,26 +11,28 @@
 
 namespace espalier::detail {
 
-// Part of an automaton: it begins at one state and ends at another, from which nothing leads on yet. Its states are
-// those of a range of numbers.
+// Part of an automaton: it begins at one state and ends at another, which leads nowhere yet. Its states have the
+// numbers first to last - 1.
 struct nfa_part {
-  std::int32_t first, last;  // the latter is behind the range
+  std::int32_t first, last;  // last is one past the end of the range
   std::int32_t begin, end;
 };
 
-// A nondeterministic automaton over bytes, put together of parts. From each state it can get to the end of its part.
+// A nondeterministic automaton over bytes, put together of parts. From each state the end of its part can be reached.
 //
-// Errors: input_error beyond max_states
+// Errors      input_error for more than max_states states
 class byte_nfa {
  public:
   static constexpr std::int32_t max_states = 1 << 18;
 
-  // A state goes on with a byte in [low, high] to `to`, or without one to `to` and `other`, where they are.
+  // One state. It leads to `to` by a byte in [low, high], or to `to` and `other` without a byte; -1 stands for no
+  // state.
   struct state {
     bool takes_byte = false;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
-    std::int32_t next_copy = -1;  // the same state where the part is repeated once more, in the innermost repetition
+    // the same state in the next repetition of its part, in the innermost repetition around it
+    std::int32_t next_copy = -1;
   };
 
   const state& operator[](std::int32_t s) const { return states_[static_cast<std::size_t>(s)]; }
@@ -54,7 +56,7 @@ class byte_nfa {
     return all;
   }
 
-  // One after the other. Their states lie beside each other, in whichever order: so do those of all that is joined.
+  // One part after the other. Joined parts have neighbouring states, in either order.
   nfa_part then(nfa_part a, nfa_part b) {
     link(a.end, b.begin);
     return {(std::min)(a.first, b.first), (std::max)(a.last, b.last), a.begin, b.end};
@@ -67,7 +69,7 @@ class byte_nfa {
     return {(std::min)(a.first, b.first), size(), s, e};
   }
 
-  // Not at all, once, or, where it repeats, as often as one likes.
+  // The part not at all or once, or, if it repeats, any number of times.
   nfa_part optional(nfa_part a, bool repeats) {
     const std::int32_t s = add({false, 0, 0, a.begin, -1}), e = add({});
     link(s, e);
@@ -81,27 +83,27 @@ class byte_nfa {
       state one = (*this)[s];
       for (std::int32_t* to : {&one.to, &one.other, &one.next_copy})
         *to += *to < 0 || *to < a.first || *to >= a.last ? 0 : moved;
-      // What the part was linked to since belongs to the first one.
+      // Links that were made after the end of the original belong to the original.
       if (s == a.end) one = {.next_copy = one.next_copy};
       add(one);
     }
     return {a.first + moved, a.last + moved, a.begin + moved, a.end + moved};
   }
 
-  // Whether there is room for what times() would make.
+  // True if there is room for the copies that times() would make.
   bool has_room(nfa_part a, std::int32_t least, std::int32_t most) const {
     const std::int64_t copies = std::int64_t{a.last - a.first + 2} * (most < 0 ? least + 1 : most);
     return size() + copies <= max_states;
   }
 
-  // From `least` to `most` times; most < 0: as often as one likes.
+  // The part from `least` to `most` times; most < 0: any number of times from `least` on.
   nfa_part times(nfa_part a, std::int32_t least, std::int32_t most) {
     if (most == 0) return nothing_of(a);
     if (!has_room(a, least, most)) raise_too_large();
     const std::int32_t n = most < 0 ? (least > 0 ? least : 1) : most;
     if (n == 1 && least == 0) return optional(a, most < 0);
     if (n == 1 && most == 1) return a;
-    // The copies come first: a part that is linked is no longer what it was.
+    // The copies are made first: linking would change the part that is copied.
     std::vector<nfa_part> parts{a};
     for (std::int32_t i = 1; i < n; ++i)
       parts.push_back(copy(a));
@@ -109,7 +111,7 @@ class byte_nfa {
     if (most < 0) more = optional(copy(a), true);
     for (std::int32_t i = 0; i + 1 < n; ++i)
       note_copies(parts[static_cast<std::size_t>(i)], parts[static_cast<std::size_t>(i + 1)].first);
-    // Those that may be left out lead to the end of all.
+    // Copies that may be left out lead to the end of the whole part.
     const std::int32_t end = add({});
     for (std::int32_t i = 0; i < n; ++i) {
       if (i < least) continue;
@@ -128,14 +130,14 @@ class byte_nfa {
     return {a.first, size(), parts.front().begin, end};
   }
 
-  // Goes from one state on to another without a byte. At most twice from each.
+  // Lets one state lead to another without a byte. At most twice from each state.
   void link(std::int32_t from, std::int32_t to) {
     state& s = states_[static_cast<std::size_t>(from)];
     (s.to < 0 ? s.to : s.other) = to;
   }
 
  private:
-  // That the states of a part stand again from `first` on, but for those that repetitions in it have copied.
+  // Notes that the states of a part are repeated from `first` on, except states that are copies within the part.
   void note_copies(nfa_part a, std::int32_t first) {
     std::vector<bool> is_copy(static_cast<std::size_t>(a.last - a.first), false);
     for (std::int32_t s = a.first; s < a.last; ++s) {

@@ -11,8 +11,8 @@
 
 namespace espalier::detail {
 
-// How characters stand in the bytes: as UTF-8, or as in a string of JSON, where quotation mark, backslash and control
-// characters are escaped by a letter.
+// The form of characters in the bytes: as UTF-8, or as in a JSON string, where quotation mark, backslash and some
+// control characters are escaped by a letter.
 enum class character_form { utf8, json_string };
 
 // A set of characters of Unicode, surrogates excepted.
@@ -46,7 +46,9 @@ class character_set {
     return others;
   }
 
-  // How many characters it has; the lowest of them. Pre of the latter: not empty
+  // Number of characters in the set, and the lowest of them.
+  //
+  // Pre         lowest: the set is not empty
   std::uint32_t size() const {
     std::uint32_t n = 0;
     for (const range& r : ranges_)
@@ -55,7 +57,8 @@ class character_set {
   }
   std::uint32_t lowest() const { return ranges_.front().low; }
 
-  // Those that can stand in a text of this form: control characters without a short escape do not in JSON.
+  // The characters of the set that can be written in this form: in JSON, control characters without a short escape
+  // cannot.
   character_set in(character_form form) const {
     if (form == character_form::utf8) return *this;
     character_set all;
@@ -69,7 +72,9 @@ class character_set {
     return all;
   }
 
-  // One of its characters. Pre: not empty, in(form)
+  // The part of an automaton that accepts one character of the set.
+  //
+  // Pre         the set is not empty, and all of it can be written in this form: see in()
   nfa_part add_to(byte_nfa& nfa, character_form form) const {
     builder all{nfa};
     for (const range& r : ranges_) {
@@ -97,7 +102,7 @@ class character_set {
     }
   };
 
-  // What JSON escapes with a letter of its own, in order.
+  // A character that JSON escapes by a letter of its own. The table is in order.
   struct escaped_character {
     std::uint32_t character;
     char name;
@@ -105,8 +110,8 @@ class character_set {
   static constexpr escaped_character escaped[] = {{'\b', 'b'}, {'\t', 't'}, {'\n', 'n'}, {'\f', 'f'},
                                                   {'\r', 'r'}, {'"', '"'},  {'\\', '\\'}};
 
-  // The sequences of byte ranges that a range of characters is, as in RE2: cut where the number of bytes changes, and
-  // where a byte is not free to be any.
+  // Adds the sequences of byte ranges that a range of characters consists of, as RE2 does: the range is cut where the
+  // number of bytes changes, and where a later byte cannot take every value.
   static void add_range(builder& all, std::uint32_t low, std::uint32_t high) {
     for (const std::uint32_t most : {0x7FU, 0x7FFU, 0xFFFFU}) {
       if (low <= most && most < high) {
@@ -142,7 +147,7 @@ class character_set {
     return {byte(0xF0 | c >> 18), more(2), more(1), more(0)};
   }
 
-  // In order, apart from each other, without surrogates.
+  // Sorts the ranges, merges those that touch, and leaves out surrogates.
   void normalise() {
     std::sort(ranges_.begin(), ranges_.end(), [](const range& a, const range& b) { return a.low < b.low; });
     std::vector<range> merged;

@@ -13,13 +13,15 @@
 
 namespace espalier::detail {
 
-// Makes the part of an automaton that accepts what a regular expression describes, from its beginning to its end.
+// Makes the part of an automaton that accepts the texts that a regular expression describes as a whole.
 class regex_parser {
  public:
   regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
       : nfa_(nfa), pattern_(pattern), form_(form) {}
 
-  // Errors: input_error that names the place, in bytes from 0, what stands there and what was expected
+  // The part of the whole pattern.
+  //
+  // Errors      input_error that names the position in bytes from 0, the character there and what was expected
   nfa_part parse() {
     if (at_ < pattern_.size() && pattern_[at_] == '^') ++at_;
     const nfa_part all = alternatives(0);

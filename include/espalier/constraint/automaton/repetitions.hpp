@@ -14,11 +14,11 @@
 
 namespace espalier::detail {
 
-// How long states of a byte_nfa that differ in how often something was repeated go on alike. In [a-z]{0,200} what
-// follows 30 letters and what follows 40 is the same for the next 159 bytes.
+// Tells for how many bytes two states of a byte_nfa that differ only in the number of repetitions behave alike. In
+// [a-z]{0,200}, the texts after 30 letters and after 40 letters can go on alike for the next 159 bytes.
 //
-// It is told from the automaton alone: state and copy are alike for fewer bytes than the shortest way to a place where
-// what follows the one is neither the copy of what follows the other nor the same. The parts say where to look.
+// This follows from the automaton alone: a state and its copy are alike for fewer bytes than the shortest way to a
+// state whose successors are neither copies of each other nor the same.
 //
 // Complexity  construction: O(states). same_until: O(copies between the two)
 class repetitions {
@@ -29,7 +29,7 @@ class repetitions {
       : next_(static_cast<std::size_t>(nfa.size())), first_(next_.size(), -1), distance_(next_.size(), always) {
     for (std::int32_t s = 0; s < nfa.size(); ++s)
       next_[at(s)] = nfa[s].next_copy;
-    // A copy has a greater number.
+    // A copy always has a greater number than its original.
     for (std::int32_t s = 0; s < nfa.size(); ++s) {
       if (first_[at(s)] < 0) first_[at(s)] = s;
       if (next_[at(s)] >= 0) first_[at(next_[at(s)])] = first_[at(s)];
@@ -40,7 +40,7 @@ class repetitions {
   // The first copy of a state.
   std::int32_t first(std::int32_t s) const { return first_[at(s)]; }
 
-  // Two states take the same texts of fewer bytes than this, and end with the same of them.
+  // A number n: two states take the same texts of fewer than n bytes, and the same of these texts may end.
   std::int32_t same_until(std::int32_t a, std::int32_t b) const {
     if (a > b) std::swap(a, b);
     std::int32_t least = always;
@@ -54,7 +54,8 @@ class repetitions {
  private:
   static std::size_t at(std::int32_t s) { return static_cast<std::size_t>(s); }
 
-  // Whether a state and its next copy go on to the same, or else to copies: then `through` is what has them.
+  // True if a state and its next copy lead to the same state, or to a state and its next copy. In the second case
+  // `through` becomes that state.
   bool go_on_alike(std::int32_t to, std::int32_t copy_to, std::int32_t& through) const {
     if (to == copy_to) return true;
     if (to < 0 || copy_to < 0 || next_[at(to)] != copy_to) return false;
@@ -62,14 +63,15 @@ class repetitions {
     return true;
   }
 
-  // Breadth first, from where they part: an edge costs a byte, or nothing.
+  // Fills distance_ by a search, breadth first and backwards, from the states that part from their copies. An edge
+  // costs one byte, or none.
   void measure(const byte_nfa& nfa, std::int32_t end) {
     struct edge {
       std::int32_t from, next;
     };
-    std::vector<std::int32_t> into(next_.size(), -1);  // the first edge to a state, of a list
+    std::vector<std::int32_t> into(next_.size(), -1);  // by state: the first edge of its list of incoming edges
     std::vector<edge> edges;
-    std::deque<std::pair<std::int32_t, std::int32_t>> open;  // state, distance
+    std::deque<std::pair<std::int32_t, std::int32_t>> open;  // states and their distances
     for (std::int32_t s = 0; s < nfa.size(); ++s) {
       if (next_[at(s)] < 0) continue;
       const byte_nfa::state &one = nfa[s], &copy = nfa[next_[at(s)]];
@@ -78,7 +80,7 @@ class repetitions {
       if (!same || s == end || next_[at(s)] == end) {
         open.emplace_front(s, 0);
       } else if (!go_on_alike(one.to, copy.to, through[0]) || !go_on_alike(one.other, copy.other, through[1])) {
-        // Those at 0 come before those at 1.
+        // States at distance 0 are put before those at distance 1.
         if (one.takes_byte) {
           open.emplace_back(s, 1);
         } else {
@@ -107,8 +109,8 @@ class repetitions {
     }
   }
 
-  std::vector<std::int32_t> next_, first_;  // by state: the next copy or -1, the first one
-  std::vector<std::int32_t> distance_;      // to where it and its next copy part, in bytes
+  std::vector<std::int32_t> next_, first_;  // by state: its next copy or -1; its first copy
+  std::vector<std::int32_t> distance_;      // by state: bytes to a point where it and its next copy part
 };
 
 }  // namespace espalier::detail

@@ -24,24 +24,25 @@
 
 namespace espalier {
 
-//! The Constraint of a grammar, by the library xgrammar: texts that the rule `root` derives. Rules may contain
-//! themselves, as they must for brackets that match.
+//! The Constraint of a grammar, by the library xgrammar: it allows the texts that the rule `root` derives. Rules may
+//! contain themselves, as brackets that match require.
 //!
 //!   constrained(ebnf_grammar("root ::= \"(\" root \")\" | [a-z]+", vocabulary));
 //!
-//! Rules are name ::= expression, of "texts" with escapes, classes [a-z] and [^...], names, groups, |, * + ? {m} {m,}
-//! {m,n}, and comments after #: the notation of xgrammar, much like that of llama.cpp's grammars.
+//! Rules are name ::= expression. An expression is made of "texts" with escapes, classes [a-z] and [^...], names,
+//! groups, |, * + ? {m} {m,} {m,n}, and comments after #. This is the notation of xgrammar, much like that of
+//! llama.cpp's grammars.
 //!
-//! A state is the path that leads to it, and costs nothing until it is asked about: then xgrammar's matcher is moved
-//! there, back to where the two paths part and on from there. A copy has a matcher of its own, so each text has, and
-//! copies may be used by several threads, one each.
+//! A state is the path of tokens that leads to it, and costs nothing until it is asked about. Then xgrammar's matcher
+//! moves there: back to the point at which its path and the new one part, and on from there. A copy has a matcher of
+//! its own, so each text has one, and several threads may use one copy each.
 //!
-//! Complexity  construction: the masks of all places in the grammar, with a thread for each core.
-//!             allowed: moving as above, O(bytes) of the tokens on the way where the grammar is unambiguous, then one
-//!             mask; the last max_masks are kept, of vocab / 8 bytes each. Copying: O(bytes of the path it is at)
-//! Law         Constraint's. Of a rule that never ends, as root ::= "a" root, texts are written that have no end
+//! Complexity  construction: the masks of all positions in the grammar, with a thread for each core. allowed: moving as
+//!             above, O(bytes) of the tokens on the way if the grammar is unambiguous, then one mask; the last
+//!             max_masks are kept, of vocab / 8 bytes each. Copying: O(bytes of the path it is at)
+//! Law         Constraint's. A rule that never ends, such as root ::= "a" root, gives texts that have no end
 //! Errors      input_error for a text that is no grammar, with line and column and what xgrammar expects there, for a
-//!             rule that is missing, and where these tokens can write none of the grammar's texts
+//!             rule that is missing, and if these tokens can write none of the grammar's texts
 //! Source      Dong et al., XGrammar (arXiv 2411.15100)
 class ebnf_grammar {
  public:
@@ -85,7 +86,7 @@ class ebnf_grammar {
 
  private:
   struct mask {
-    token_path state;  // while it is kept, no other path has its identity
+    token_path state;  // kept, so that no other path can get its identity
     std::vector<std::uint32_t> words;
   };
 
@@ -107,7 +108,8 @@ class ebnf_grammar {
     }
   }
 
-  // What xgrammar says, without the time and the place in its own sources: [12:34:56] /a/file.cc:78: this alone.
+  // The text of an error of xgrammar, without the time and the line of xgrammar's source: of "[12:34:56] /a/file.cc:78:
+  // this" only "this".
   static std::string reason(std::string_view what) {
     if (what.starts_with('[')) {
       const std::size_t place = what.find(".cc:");
@@ -119,7 +121,8 @@ class ebnf_grammar {
     return std::string(what) + ".";
   }
 
-  // Moves the matcher to a path, or as far as it is allowed: whether that is all of it.
+  // Moves the matcher to a path, or as far along it as is allowed. True if it got to the end of the path and the text
+  // may go on.
   bool move_to(const token_path& target) {
     ahead_.clear();
     token_path common = target;
@@ -146,7 +149,8 @@ class ebnf_grammar {
     if (token < 0 || token >= vocabulary_.size() || matcher_.IsTerminated()) return false;
     const auto ends = vocabulary_.ends();
     if (vocabulary_.piece(token).empty() && std::find(ends.begin(), ends.end(), token) == ends.end()) return false;
-    if (masks_decide_) fill(unused_);  // a rule that is over its max_tokens ends where a mask was asked for
+    // filled because a rule with max_tokens that has reached them ends only if a mask is asked for
+    if (masks_decide_) fill(unused_);
     return matcher_.AcceptToken(token);
   }
 
@@ -160,7 +164,7 @@ class ebnf_grammar {
 
   vocabulary_trie vocabulary_;
   xgrammar::GrammarMatcher matcher_;
-  token_path at_;  // where the matcher is
+  token_path at_;  // the path that the matcher has taken
   bool masks_decide_;
   std::unordered_map<const void*, mask> masks_;
   std::vector<token_path> ahead_;

@@ -9,10 +9,11 @@
 
 namespace espalier {
 
-//! Tokens from a text's beginning, as a place in the tree of those that are known: longer ones share what they begin
-//! with. The empty path is the root.
+//! A sequence of tokens from the beginning of a text, stored as a node in a tree of sequences: longer ones share the
+//! nodes of their beginnings. The empty path is the root.
 //!
-//! Complexity  each member: O(1); the last copy of a path frees what no other path begins with, without recursion
+//! Complexity  each member: O(1); the destructor of the last copy of a path frees the nodes that no other path needs,
+//!             without recursion
 class token_path {
  public:
   token_path() = default;
@@ -21,13 +22,14 @@ class token_path {
   bool empty() const { return !last_; }
   std::int32_t size() const { return last_ ? last_->size : 0; }
 
-  //! The path without its last token, and that token.
+  //! The path without its last token; the last token.
   //!
   //! Pre         !empty()
   token_path before() const { return token_path(last_->before); }
   token_id token() const { return last_->token; }
 
-  //! Names the place: the same for copies of a path alone. Those that were made one by one are two.
+  //! The address of the path's node: equal for copies of a path only. Two paths that were made token by token have
+  //! different nodes.
   const void* identity() const { return last_.get(); }
   friend bool operator==(const token_path& a, const token_path& b) { return a.last_ == b.last_; }
 
@@ -37,7 +39,8 @@ class token_path {
         : before(std::move(b)), token(t), size(before ? before->size + 1 : 1) {}
     node(const node&) = delete;
     node& operator=(const node&) = delete;
-    // What frees a node frees those before it one by one: a node freed meanwhile leaves what is before it there.
+    // Frees the nodes before this one in a loop instead of by recursion: a node that is freed meanwhile hands the node
+    // before it to that loop.
     ~node() {
       static thread_local std::shared_ptr<const node>* next = nullptr;
       if (next != nullptr) {

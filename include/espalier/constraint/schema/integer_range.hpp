@@ -16,7 +16,9 @@ class integer_range {
  public:
   static constexpr std::int64_t most = 999'999'999'999'999;
 
-  // Pre: -most <= low <= high <= most
+  // Prepares the part.
+  //
+  // Pre         -most <= low <= high <= most
   integer_range(byte_nfa& nfa, std::int64_t low, std::int64_t high) : nfa_(nfa), low_(low), high_(high) {}
 
   nfa_part part() {
@@ -33,7 +35,7 @@ class integer_range {
  private:
   nfa_part natural(std::int64_t low, std::int64_t high) {
     std::optional<nfa_part> all;
-    std::int64_t first = 0, last = 9;  // of so many digits
+    std::int64_t first = 0, last = 9;  // smallest and largest number of equally many digits
     for (; first <= high; first = last + 1, last = last * 10 + 9) {
       if (last < low) continue;
       const nfa_part one = between(std::to_string((std::max)(first, low)), std::to_string((std::min)(last, high)));
@@ -42,7 +44,7 @@ class integer_range {
     return *all;
   }
 
-  // Of equally many digits.
+  // The digits from `low` to `high`, which have equally many digits.
   nfa_part between(std::string_view low, std::string_view high) {
     if (low.empty()) return nfa_.nothing();
     const bool is_free = std::all_of(low.begin(), low.end(), [](char c) { return c == '0'; }) &&

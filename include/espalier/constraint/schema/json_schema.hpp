@@ -12,25 +12,25 @@
 
 namespace espalier {
 
-//! Values in JSON that a schema describes: every text that ends is one.
+//! Constraint to values in JSON that a schema describes: every finished text is one.
 //!
-//! Written are objects in the order of `properties`, on one line, with or without a space after each comma and colon;
-//! numbers of at most 15 digits before and after the point; strings without \u escapes. So not every text of the schema
-//! can be written, but no other.
+//! Objects are written in the order of `properties`, on one line, with or without a space after each comma and colon;
+//! numbers have at most 15 digits before and after the point; strings have no \u escapes. So not every text of the
+//! schema can be written, but no other text can.
 //!
-//! Known are type (one or a list), enum, const, properties, required, additionalProperties, items, minItems, maxItems,
-//! pattern (as regular_expression, but what stands before it is free unless it begins with ^, and what stands after it
-//! unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum, exclusiveMinimum and
-//! exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. What describes or annotates
-//! (title, format, ...) is passed over. Properties that are not named are not written; an object that names none has
-//! keys of one character or more, which may come twice, and values as additionalProperties says. Where a
-//! schema refers to itself, or allows any value, nesting is bounded: max_nesting references to one place within each
-//! other, and any values two levels deep.
+//! These keywords are known: type (one or a list), enum, const, properties, required, additionalProperties, items,
+//! minItems, maxItems, pattern (as regular_expression; any text may stand before it unless it begins with ^, and after
+//! it unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum, exclusiveMinimum and
+//! exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. Keywords that describe or
+//! annotate (title, format, ...) are passed over. Properties that are not named are not written; an object that names
+//! none has keys of one character or more, which may occur twice, and values as additionalProperties says. If a schema
+//! refers to itself, or allows any value, nesting is bounded: max_nesting references to one schema within each other,
+//! and any values two levels deep.
 //!
 //! Complexity  O(schema, repetitions and references written out)
-//! Errors      input_error for what is no JSON (line and column) or more than 200 levels deep, integers beyond 64 bits,
-//!             a keyword that is not known or not supported with the others (the keyword and its path), a schema that
-//!             nothing satisfies, and one that is too large
+//! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
+//!             64 bits, a keyword that is not known or not supported with the others (the keyword and its path), a
+//!             schema that no value satisfies, and one that is too large
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary) {
   detail::byte_nfa nfa;

@@ -23,7 +23,7 @@ namespace espalier::detail {
 
 // Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
 //
-// What nothing satisfies has no part: it is left out where it may be left out.
+// A schema that no value satisfies has no part: it is left out if it is optional.
 class schema_parser {
  public:
   static constexpr int max_nesting = 4;
@@ -49,7 +49,7 @@ class schema_parser {
     raise<input_error>("the JSON schema has \"", keyword, "\" at ", path, ", ", why...);
   }
 
-  // Each keyword is one of these, or says nothing of what may be written.
+  // Checks that each keyword is one of these, or one that does not restrict the values.
   static void require_known(const json& schema, const std::string& path, std::vector<std::string_view> known) {
     for (const char* passed_over :
          {"title", "description", "default", "examples", "example", "format", "$schema", "$id", "$comment", "$defs",
@@ -93,7 +93,7 @@ class schema_parser {
         all = either(all, of_type(schema, t, path, depth));
       return all;
     }
-    // Without a type: what its keywords are about, or anything.
+    // Without a type: the type that its keywords belong to, or any value.
     for (const char* keyword : {"properties", "required", "additionalProperties"}) {
       if (schema.contains(keyword)) return of_type(schema, "object", path, depth);
     }
@@ -102,7 +102,8 @@ class schema_parser {
     return any(any_depth);
   }
 
-  // What nothing satisfies. Where the whole schema is such, the last of these places is a reason.
+  // The result for a schema that no value satisfies. The error for the whole schema names the last path that was noted
+  // here.
   maybe_part none(const std::string& path) {
     none_at_ = path;
     return std::nullopt;
@@ -165,7 +166,7 @@ class schema_parser {
   maybe_part of_type(const json& schema, const json& type, const std::string& path, int depth) {
     const std::string name = type_name(type, path);
     const bool is_list = schema.contains("type") && schema["type"].is_array();
-    // Of several types, keywords are about theirs.
+    // In a list of types, keywords may belong to any of the types.
     const auto require = [&](std::vector<std::string_view> known) {
       known.emplace_back("type");
       if (!is_list) require_known(schema, path, std::move(known));
@@ -193,7 +194,7 @@ class schema_parser {
     return require({"properties", "required", "additionalProperties"}), object(schema, path, depth);
   }
 
-  // ------ what values are written like
+  // ------ how values are written
 
   nfa_part pattern(std::string_view text, character_form form = character_form::utf8) {
     return regex_parser(nfa_, text, form).parse();
@@ -202,7 +203,7 @@ class schema_parser {
   nfa_part number() { return pattern("-?(0|[1-9]\\d{0,14})(\\.\\d{1,15})?([eE][-+]?\\d{1,2})?"); }
 
   maybe_part integer(const json& schema, const std::string& path) {
-    // Bounds may be wider than what is written.
+    // Bounds in the schema may be wider than the range that is written.
     constexpr std::int64_t most = integer_range::most, limit = std::int64_t{1} << 62;
     std::int64_t low = (std::max)(-most, whole_number(schema, "minimum", -most, path, -limit, limit));
     std::int64_t high = (std::min)(most, whole_number(schema, "maximum", most, path, -limit, limit));
@@ -212,7 +213,7 @@ class schema_parser {
     return integer_range(nfa_, low, high).part();
   }
 
-  // As often as two keywords of the schema say; most == many: as often as one likes.
+  // The part repeated as often as two keywords of the schema say; most == many: any number of times.
   nfa_part repeated(nfa_part one, std::int32_t least, std::int32_t most, std::string_view least_keyword,
                     std::string_view most_keyword, const std::string& path) {
     if (!nfa_.has_room(one, least, most)) {
@@ -228,7 +229,7 @@ class schema_parser {
         .add_to(nfa_, character_form::json_string);
   }
 
-  // Whether a pattern ends in a $ that no backslash escapes.
+  // True if a pattern ends in a $ that no backslash escapes.
   static bool ends_in_anchor(std::string_view text) {
     if (text.empty() || text.back() != '$') return false;
     text.remove_suffix(1);
@@ -259,10 +260,10 @@ class schema_parser {
     return nfa_.then(all, nfa_.bytes("\""));
   }
 
-  // A mark between two values, and a space or none.
+  // A mark between two values, followed by at most one space.
   nfa_part mark(std::string_view text) { return nfa_.then(nfa_.bytes(text), nfa_.optional(nfa_.bytes(" "), false)); }
 
-  // [ ] or { } around at least `least` and at most `most` of what add() makes.
+  // [ ] or { } around at least `least` and at most `most` values, each made by add().
   template <class AddT>
   maybe_part listed(std::string_view open, std::string_view close, std::int32_t least, std::int32_t most,
                     const AddT& add, const std::string& path = "#") {
@@ -316,7 +317,8 @@ class schema_parser {
         return add_after(key, [&] { return value(others, path + "/additionalProperties", depth + 1); });
       });
     }
-    // Two states between properties: nothing is written yet, or something is, so that a comma comes next.
+    // There are two states between properties: `empty`, if no property is written yet, and `filled`, if one is, so that
+    // a comma comes next.
     const nfa_part begin = nfa_.bytes("{"), end = nfa_.bytes("}");
     std::int32_t empty = begin.end, filled = -1;
     for (const auto& [name, one] : properties.items()) {
@@ -341,7 +343,7 @@ class schema_parser {
     return nfa_part{begin.first, nfa_.size(), begin.begin, end.end};
   }
 
-  // Any value, with so many levels of lists and objects.
+  // Any value with at most this many levels of lists and objects.
   nfa_part any(int levels) {
     nfa_part all = nfa_.either(pattern("null|true|false"), number());
     all = nfa_.either(all, *string(json::object(), "#"));
@@ -356,9 +358,9 @@ class schema_parser {
 
   byte_nfa& nfa_;
   json root_;
-  std::map<std::string, int> nesting_;  // references that are being followed, by place
-  std::string none_at_;                 // see none()
-  int n_values_ = 0;                    // schemas that were looked at, a reference's each time
+  std::map<std::string, int> nesting_;  // by name of a reference: how many of it are being followed
+  std::string none_at_;                 // path of the last schema that no value satisfies: see none()
+  int n_values_ = 0;                    // schemas that were read; one that is referred to counts each time
 };
 
 }  // namespace espalier::detail

@@ -11,8 +11,8 @@
 
 namespace espalier::detail {
 
-// Keeps what the parser says of the first error, which it does not throw. Deep nesting is one, too: what copies and
-// writes a value calls itself for each level.
+// A reader of JSON events that keeps the parser's first complaint instead of throwing it. Deep nesting is a complaint,
+// too, because code that copies and writes a value calls itself for each level.
 struct json_complaint {
   using json = nlohmann::ordered_json;
   static constexpr int max_depth = 200;
@@ -23,7 +23,7 @@ struct json_complaint {
   bool boolean(bool) { return true; }
   bool number_integer(json::number_integer_t) { return true; }
   bool number_unsigned(json::number_unsigned_t) { return true; }
-  // What is written without a point or an exponent comes here where 64 bits do not hold it.
+  // The parser also calls this for an integer that 64 bits do not hold, which has neither a point nor an exponent.
   bool number_float(json::number_float_t, const std::string& digits) {
     if (digits.find_first_of(".eE") != std::string::npos) return true;
     text = "has the integer " + digits + ", which 64 bits do not hold";
@@ -39,7 +39,7 @@ struct json_complaint {
   template <class ErrorT>
   bool parse_error(std::size_t, const std::string&, const ErrorT& error) {
     std::string_view what = error.what();
-    what.remove_prefix((std::min)(what.find("] ") + 2, what.size()));  // its name and number
+    what.remove_prefix((std::min)(what.find("] ") + 2, what.size()));  // removes the name and number of the error
     text = "is no JSON: " + std::string(what);
     return false;
   }
@@ -52,8 +52,9 @@ struct json_complaint {
   bool leave() { return --depth, true; }
 };
 
-// The text of a schema, its properties in order. Errors: input_error that names line and column, the depth, or an
-// integer that is too large
+// The parsed text of a schema, its properties in order.
+//
+// Errors      input_error that names line and column, the depth, or an integer that is too large
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   json_complaint complaint;
   if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint))
@@ -61,14 +62,14 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   return nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
 }
 
-// A value for a message.
+// A value as text for a message, cut after 60 characters.
 inline std::string shortened(const nlohmann::ordered_json& value) {
   std::string text = value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 60) + "...";
   return text;
 }
 
-// The place that "#" or "#/a/b" names; nullptr where there is none.
+// The part of a schema that "#" or "#/a/b" names; nullptr if there is none.
 inline const nlohmann::ordered_json* find_schema(const nlohmann::ordered_json& root, std::string_view name) {
   if (name.empty() || name[0] != '#') return nullptr;
   const nlohmann::ordered_json* at = &root;
@@ -93,7 +94,7 @@ inline const nlohmann::ordered_json* find_schema(const nlohmann::ordered_json& r
   return at;
 }
 
-// Whether a value is of a type, or of one of a list of types.
+// True if a value has a type, or one of a list of types.
 inline bool has_type(const nlohmann::ordered_json& value, const nlohmann::ordered_json& type) {
   if (type.is_array())
     return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });
