@@ -15,32 +15,32 @@
 
 namespace espalier {
 
-//! What one pass took.
+//! One measurement: the time that a pass took.
 struct cost_sample {
-  std::int32_t rows = 0;     //!< of the pass
+  std::int32_t rows = 0;     //!< rows of the pass
   std::int32_t context = 0;  //!< tokens that the cache held before it
   double seconds = 0;
 };
 
-//! Seconds of a forward pass by its rows and by the length of the context. Neither more rows nor a longer context ever
-//! makes a pass cheaper, whatever was measured.
+//! Seconds of a forward pass as a function of its rows and of the length of the context. Neither more rows nor a longer
+//! context ever makes a pass cheaper, whatever was measured.
 //!
-//! Between the numbers of rows and the lengths of the grid, straight lines; beyond the last of either, on with the last
-//! slope (the steepest among those up to there, so that slopes that were measured badly cannot make more cost less);
-//! before the first, as at the first. No rows are no pass, and cost nothing. Where only one number of rows or one
-//! length was measured, the other ones cost the same.
+//! Between the grid's numbers of rows and lengths the curve is linear. Beyond the last grid point it goes on with the
+//! last slope; for that it takes the steepest of the slopes up to there, so that badly measured slopes cannot make more
+//! work cost less. Before the first grid point it is constant. A pass of no rows costs nothing. If only one number of
+//! rows or one length was measured, all others cost the same.
 //!
 //! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
 //! Complexity  operator(): two binary searches; no allocation
-//! Law         non-decreasing in both arguments, but for rounding; equal to the samples on the grid where those are
+//! Law         non-decreasing in both arguments, up to rounding; equal to the samples on the grid wherever those are
 //!             non-decreasing
 class cost_curve {
  public:
-  //! The curve nearest to the samples (least squares) among those that never decrease. Samples of the same rows and
-  //! context count by their median.
+  //! The curve nearest to the samples (least squares) among those that never decrease. Several samples of the same rows
+  //! and context count as their median.
   //!
   //! Errors      input_error for no samples, for rows below 1, a context below 0, seconds that are negative or not
-  //!             finite, and where not every number of rows was measured with every context
+  //!             finite, and if some number of rows was not measured with every context
   static cost_curve fit(std::span<const cost_sample> samples) {
     if (samples.empty()) raise<input_error>("no pass was measured; a cost curve needs at least one sample.");
     std::vector<std::int32_t> rows, contexts;
@@ -83,7 +83,7 @@ class cost_curve {
     return cost_curve(std::move(rows), std::move(contexts), std::move(seconds));
   }
 
-  //! A pass of n rows costs first_row + (n - 1) * further_row, after any context.
+  //! The curve by which a pass of n rows costs first_row + (n - 1) * further_row, after any context.
   //!
   //! Errors      input_error for a number that is negative or not finite
   static cost_curve linear(double first_row, double further_row) {
@@ -101,8 +101,8 @@ class cost_curve {
            c.beyond * between(context_slopes_[r.from], context_slopes_[r.to], r.share);
   }
 
-  //! The same where the rows are of n texts, each with a context of its own: a further text costs what its context adds
-  //! to a pass of one row.
+  //! Seconds of a pass whose rows belong to n texts, each with a context of its own: each further text adds what its
+  //! context adds to a pass of one row.
   double of_texts(std::int32_t n_texts, std::int32_t rows, std::int32_t context) const {
     const double seconds = (*this)(rows, context);
     return n_texts > 1 ? seconds + (n_texts - 1) * ((*this)(1, context) - (*this)(1, 0)) : seconds;
@@ -115,7 +115,7 @@ class cost_curve {
   friend bool operator==(const cost_curve&, const cost_curve&) = default;
 
  private:
-  // A value among grid points: `share` of the way from one to the next, or `beyond` the last.
+  // The position of a value on the grid: `share` of the way from one grid point to the next, or `beyond` the last.
   struct place {
     std::size_t from, to;
     double share, beyond;
@@ -175,8 +175,8 @@ class cost_curve {
   std::vector<std::int32_t> rows_;
   std::vector<std::int32_t> contexts_;
   std::vector<double> seconds_;         // [n_rows][n_contexts]
-  std::vector<double> row_slopes_;      // [n_contexts] of a row beyond the last of the grid
-  std::vector<double> context_slopes_;  // [n_rows] of a token beyond the last of the grid
+  std::vector<double> row_slopes_;      // [n_contexts] seconds for each row beyond the last grid point
+  std::vector<double> context_slopes_;  // [n_rows] seconds for each token of context beyond the last grid point
 };
 
 }  // namespace espalier

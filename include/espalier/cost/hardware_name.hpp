@@ -33,8 +33,8 @@ inline std::string processor_in(std::istream& cpuinfo) {
 
 }  // namespace detail
 
-//! What times of this machine are valid for: its processor, and how many threads the models run on, such as
-//! "AMD EPYC 7R13, 2 threads". Where the system does not tell in /proc/cpuinfo, "unknown processor".
+//! The hardware that times of this machine are valid for: its processor, and how many threads the models run on, such
+//! as "AMD EPYC 7R13, 2 threads". "unknown processor" if /proc/cpuinfo does not name it.
 //!
 //! threads     0: as many as the hardware runs at once
 inline std::string hardware_name(int threads = 0) {

@@ -38,13 +38,12 @@ inline void require_same(const char* what, const std::string& one, const std::st
 
 }  // namespace detail
 
-//! The mean of what the same passes cost at several times. Where others share the machine, what is measured within a
-//! few seconds holds for those few seconds; what rounds cost in the long run is nearer to the mean of several
-//! measurements.
+//! The mean of several measurements of the same passes. On a machine that others use too, a measurement of a few
+//! seconds holds for those few seconds only; the mean of several is nearer to the cost of rounds in the long run.
 //!
 //! Complexity  O(costs * rows * contexts)
-//! Law         where the first one's passes were measured, the mean of what each predicts there
-//! Errors      input_error for no costs, and for those of different hardware or models
+//! Law         at the grid points of the first one, the mean of the values that each predicts there
+//! Errors      input_error for no costs, and for costs of different hardware or models
 inline cost_model mean_costs(std::span<const cost_model> costs) {
   if (costs.empty()) raise<input_error>("there are no costs of which to take the mean.");
   const cost_model& first = costs.front();

@@ -35,14 +35,16 @@
 namespace espalier {
 
 struct measure_options {
-  std::string target{};                    //!< identity of the target model, as the cost model is to name it
-  std::string draft{};                     //!< and of the draft model
-  std::string hardware = hardware_name();  //!< other than this where the models run on fewer threads
-  std::int32_t most_rows = 256;            //!< largest pass; no larger than models and caches take
-  //! Tokens before a pass. None: three from a few tokens to as many as the models take, but at most 4096.
+  std::string target{};  //!< identity of the target model, for cost_model::target
+  std::string draft{};   //!< identity of the draft model, for cost_model::draft
+  //! name of the hardware; to be given if the models run on fewer threads than this name says
+  std::string hardware = hardware_name();
+  std::int32_t most_rows = 256;  //!< rows of the largest pass; no larger than models and caches take
+  //! Lengths of the context to measure, in tokens. None: three lengths from 16 tokens to as many as the models take,
+  //! but at most 4096.
   std::vector<std::int32_t> contexts{};
-  double seconds = 4;         //!< to spend; longer where that is not enough for each pass
-  std::int32_t sequence = 0;  //!< of the target's cache
+  double seconds = 4;         //!< time to spend; more is spent if each pass could not be measured otherwise
+  std::int32_t sequence = 0;  //!< the sequence of the target's cache that is used
 
   static constexpr void describe(auto see) {
     see(option{"most_rows", &measure_options::most_rows, "rows of the longest pass", 1, 1 << 16});
@@ -52,8 +54,8 @@ struct measure_options {
 
 namespace detail {
 
-// Numbers of rows to measure: powers of two, the middles between them if wanted, and the largest, without those that
-// are near it: the last two tell what a row beyond them costs.
+// Numbers of rows to measure: powers of two, the midpoints between them if wanted, and the largest. Numbers just below
+// the largest are left out: the last two of the list give the cost of a row beyond them.
 inline std::vector<std::int32_t> measured_rows(std::int32_t most, bool with_middles) {
   std::vector<std::int32_t> rows;
   const auto add = [&](std::int32_t n) {
@@ -67,7 +69,7 @@ inline std::vector<std::int32_t> measured_rows(std::int32_t most, bool with_midd
   return rows;
 }
 
-// Makes no passes: what a target is measured with alone.
+// A drafter without passes, for measuring a target alone.
 struct free_drafter {
   std::int32_t vocab;
 
@@ -80,12 +82,12 @@ struct free_drafter {
   node_rows<float> rows() const { return {}; }
 };
 
-// Hears of progress, and tells nobody.
+// A receiver of progress that does nothing.
 struct silent_progress {
   void operator()(double, std::string_view) const {}
 };
 
-// Passes of a drafter and a target in turns.
+// Runs passes of a drafter and a target in turn and measures their times.
 template <class DrafterT, class BackendT, class KVStoreT, class ClockT>
 class pass_timer {
  public:
@@ -103,20 +105,21 @@ class pass_timer {
   }
 
   pass_timer(const pass_timer&) = delete;
-  // Its rows are of no text: nobody is to go on from them.
+  // Empties the sequence: its rows belong to no real text.
   ~pass_timer() {
     if (filled_ > 0) kv_.truncate(sequence_, 0);
   }
 
-  // A text of so many tokens, and a pending one. What the target's cache holds of a longer one that was followed before
-  // stays in its slots: it need not be computed again, since what the numbers are does not change what passes cost.
+  // Begins a text of `context` tokens and a pending one. If the target's cache was filled for a longer text before, its
+  // old rows stay in their slots: they need not be computed again, since the numbers in them do not change the cost of
+  // a pass.
   void follow(std::int32_t context) {
     for (std::int32_t i = static_cast<std::int32_t>(text_.size()); i <= context; ++i)
       text_.push_back(token_at(i));
     context_ = context;
     const std::span<const token_id> text = current();
     kv_.truncate(sequence_, context);
-    // A recurrent state does not go back to a shorter text.
+    // A recurrent state cannot go back to a shorter text.
     if constexpr (RecurrentStore<KVStoreT>) filled_ = kv_.size(sequence_);
     if (filled_ < context) {
       prefill_.run(target_, kv_, sequence_, text.first(text.size() - 1), 0, [](std::int32_t, std::int32_t) {});
@@ -132,12 +135,12 @@ class pass_timer {
     propose(root_node, 1);
   }
 
-  // Of one pass of the target.
+  // Seconds of one pass of the target.
   double seconds_of(std::int32_t rows) { return sample(rows, forward(rows)).seconds; }
 
-  // Rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as many.
-  // One of the same kind comes before them, for what it leaves in the caches. No more begin when they have taken
-  // `seconds`; if the one before them has, it counts.
+  // Runs rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as
+  // many. A first round of the same kind is not counted: it leaves the caches as the others will find them. No round
+  // begins once `seconds` are spent; if the first one spends them, it counts.
   void drafting_rounds(std::int32_t rows, int n_rounds, double seconds) {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
@@ -155,7 +158,7 @@ class pass_timer {
     }
   }
 
-  // The same of rounds in which only the target runs.
+  // Runs rounds in which only the target runs, in the same way.
   void plain_rounds(int n_rounds, double seconds) {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
@@ -165,8 +168,8 @@ class pass_timer {
     }
   }
 
-  // What was measured, without names. What plain rounds save of the target's pass, over all contexts together, counts
-  // as opened.
+  // The measured costs, without names. The time by which plain rounds are shorter in the target's pass, over all
+  // contexts together, becomes part of `opening`.
   cost_model costs() {
     cost_curve draft_pass = cost_curve::fit(later_draft_);
     const double more_of_target = (std::max)(0.0, -median_beyond(plain_, cost_curve::fit(drafted_)));
@@ -188,7 +191,7 @@ class pass_timer {
     return std::span<const token_id>(text_).first(static_cast<std::size_t>(context_) + 1);
   }
 
-  // About n nodes from `first` on.
+  // Asks the drafter about n nodes from `first` on. Returns the time.
   typename ClockT::duration propose(node_id first, std::int32_t n) {
     nodes_.resize(static_cast<std::size_t>(n));
     std::iota(nodes_.begin(), nodes_.end(), first);
@@ -218,7 +221,7 @@ class pass_timer {
     return {rows, context_, std::chrono::duration<double>(time).count()};
   }
 
-  // By how much the samples of one row exceed a curve.
+  // The median of the time by which samples of one row exceed a curve.
   static double median_beyond(const std::vector<cost_sample>& samples, const cost_curve& curve) {
     std::vector<double> beyond;
     for (const cost_sample& s : samples)
@@ -234,39 +237,39 @@ class pass_timer {
   ClockT& clock_;
   std::int32_t sequence_;
   std::int32_t context_ = 0;
-  std::int32_t filled_ = 0;  // tokens that the target's cache has held
+  std::int32_t filled_ = 0;  // tokens that the target's cache was filled with
   std::vector<token_id> text_;
   tree<> tree_;
   tree_order order_;
   forward_batch batch_;
   prefill prefill_;
   std::vector<node_id> nodes_;
-  std::vector<cost_sample> first_draft_;  // in a round
+  std::vector<cost_sample> first_draft_;  // the first pass of the drafter in each round
   std::vector<cost_sample> later_draft_;
   std::vector<cost_sample> drafted_;  // target passes of rounds that draft
-  std::vector<cost_sample> plain_;    // and of those that do not
+  std::vector<cost_sample> plain_;    // target passes of rounds that do not draft
 };
 
 }  // namespace detail
 
-//! Measures what passes of a drafter and of a target cost by their rows and by the length of the text before them, in
-//! several rounds of each size, since what a round leaves in the caches is what the next one finds; and what rounds in
-//! which the target runs alone save. A few seconds, to be spent once a machine and pair of models, and save_costs
-//! keeps what was found; several times where others share the machine (mean_costs).
+//! Measures the cost of passes of a drafter and of a target by their rows and by the length of the text before them, in
+//! several rounds of each size, because each round finds the caches as the round before has left them. Also measures
+//! how much shorter rounds without a draft are. It takes a few seconds, once for each machine and pair of models;
+//! save_costs stores the result. On a machine that others use too, measure several times (mean_costs).
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
 //!
-//! The drafter must sample as it will when it drafts: making its rows is measured, too. It follows a made-up text
-//! afterwards, and the sequence of the cache is empty; what that held before stands for the beginning of the text, and
-//! is not computed again. progress(share, what) hears before each size how much of the time is spent, from 0 to 1, and
-//! what comes next. clock.now() is asked for the time.
+//! The drafter must sample as it will when it drafts, since making its rows is measured, too. Afterwards it follows a
+//! made-up text, and the sequence of the cache is empty. Rows that the sequence held before are taken for the beginning
+//! of the made-up text and not computed again. progress(share, what) is called before each size with the share of the
+//! time that is spent, from 0 to 1, and what comes next. clock.now() gives the time.
 //!
-//! Complexity  options.seconds; longer where reading the longest context, and two passes of each size after each
-//!             context, take longer. Sizes are powers of two, and where passes are fast the middles between them
-//! Law         medians, made monotone: cost_curve's
-//! Errors      option_error for options out of range, or where models and caches take less than one token and two rows;
-//!             input_error for a vocabulary that is not the target's; what drafter and backend throw
+//! Complexity  options.seconds; longer if reading the longest context, and two passes of each size after each context,
+//!             take longer. Sizes are powers of two and, if passes are fast, the midpoints between them
+//! Law         medians, made monotone as cost_curve's
+//! Errors      option_error for options out of range, or if models and caches take less than one token and two rows;
+//!             input_error for a vocabulary that is not the target's; the errors of drafter and backend
 template <StepDrafter DrafterT, class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
           class ClockT = std::chrono::steady_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(DrafterT& drafter, BackendT& target,
@@ -288,7 +291,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   require_option("tokens that models and caches take", room, 4, (std::numeric_limits<std::int32_t>::max)());
   std::int32_t most_rows = (std::min)(options.most_rows, room / 2 - 1);
   if constexpr (BoundedBackend<BackendT>) most_rows = std::min<std::int32_t>(most_rows, target.max_rows());
-  // The drafter's cache holds the pending token beside the context and the rows.
+  // The drafter's cache holds the pending token in addition to the context and the rows.
   const std::int32_t longest = room - most_rows - 1;
   std::vector<std::int32_t> contexts = options.contexts;
   if (contexts.empty()) {
@@ -307,12 +310,12 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   const auto start = clock.now();
   progress(0.0, std::string_view("a first pass"));
   timer.follow(contexts.front());
-  // Where passes are slow, few sizes that are measured often tell more than many.
+  // If passes are slow, a few sizes that are measured often tell more than many.
   const bool is_slow = timer.seconds_of(most_rows) > options.seconds / 50;
-  // The largest first: what they leave in the caches matters least to one that is nearly as large.
+  // The largest size first: the caches as it leaves them matter least to the next size, which is nearly as large.
   std::vector<std::int32_t> rows = detail::measured_rows(most_rows, !is_slow);
   std::reverse(rows.begin(), rows.end());
-  // Of one size in one turn.
+  // Seconds for one size in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
   const auto done = [&](int turn) {
     const double spent = std::chrono::duration<double>(clock.now() - start).count();
@@ -322,7 +325,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
-        // Of fast models large passes take most of the time and vary least: they come less often, and what is in the
+        // With fast models, large passes take most of the time and vary least. They come less often; the state of the
         // caches matters little to them.
         const bool comes_often = is_slow || n < 16;
         if (!comes_often && turn % (n < 64 ? 2 : 4) != 0) continue;
@@ -342,7 +345,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   return costs;
 }
 
-//! The same of a target alone, for drafters without a model: cost_model::without_draft.
+//! Measures a target alone, for drafters without a model: cost_model::without_draft.
 template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
           class ClockT = std::chrono::steady_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,

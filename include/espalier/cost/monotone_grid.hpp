@@ -12,7 +12,8 @@
 
 namespace espalier::detail {
 
-// The non-decreasing sequence that is nearest in least squares to n numbers, `stride` apart: pool adjacent violators.
+// Replaces n numbers, `stride` apart, by the non-decreasing sequence nearest to them in least squares: pool adjacent
+// violators.
 inline void make_ascending(double* values, std::size_t n, std::size_t stride) {
   struct pool {
     double sum;
@@ -34,9 +35,9 @@ inline void make_ascending(double* values, std::size_t n, std::size_t stride) {
   }
 }
 
-// The grid [][n_columns] nearest in least squares among those that decrease neither along rows nor along columns:
-// Dykstra's alternating projections. What is not yet settled when they end is raised to its neighbour; a grid that does
-// not decrease stays as it is.
+// Replaces a grid [n_rows][n_columns] by the nearest one in least squares among those that decrease neither along rows
+// nor along columns: Dykstra's alternating projections. Numbers that still decrease when the iteration ends are raised
+// to their neighbours. A grid that does not decrease stays unchanged.
 inline void make_monotone(std::vector<double>& grid, std::size_t n_columns) {
   const std::size_t n_rows = grid.size() / n_columns;
   std::vector<double> along_rows(grid.size(), 0.0), along_columns(grid.size(), 0.0);
@@ -73,7 +74,7 @@ inline void make_monotone(std::vector<double>& grid, std::size_t n_columns) {
   }
 }
 
-// What keeps a grid from being a cost curve's, as the rest of a sentence; empty if nothing does.
+// The fault that makes a grid unfit for a cost curve, as the rest of a sentence; empty if there is none.
 inline std::string fault_of_grid(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& contexts,
                                  const std::vector<double>& seconds) {
   const auto ascends = [](const std::vector<std::int32_t>& grid, std::int32_t least) {

@@ -15,7 +15,7 @@
 
 namespace espalier {
 
-//! Keys and values of every layer in one block of memory, each sequence with room for `capacity` rows.
+//! Keys and values of every layer in one block of memory; each sequence has room for `capacity` rows.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
 //! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation
@@ -30,7 +30,7 @@ class contiguous_kv {
     data_ = block_.take(floats);
   }
 
-  //! What one sequence takes of an arena.
+  //! Number of bytes that a store of one sequence takes of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return slot_ledger::bytes(c) +
            arena::bytes_of<float>(2 * static_cast<std::size_t>(c.cache_row) * static_cast<std::size_t>(c.context));
@@ -60,12 +60,14 @@ class contiguous_kv {
     detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
+  //! Keys of one row; values of one row: [row_size].
+  //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }
   float* value(int layer, int sequence, int slot) { return row(layer, sequence, 1, slot); }
 
  private:
-  // [layers][sequences][keys, values][capacity][row_size]
+  // The row in the block, whose layout is [layers][sequences][keys, values][capacity][row_size].
   float* row(int layer, int sequence, int which, int slot) {
     const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * n_sequences() + sequence) * 2 + which;
     return data_ + (block * capacity() + slot) * shape_.row_size;

@@ -17,23 +17,24 @@ namespace espalier {
 //! The bookkeeping of a pool of pages that sequences share, without the rows in them: slot i of a sequence is slot i %
 //! page_size of page pages(sequence)[i / page_size].
 //!
-//! A page may be used by several sequences, which then have the same rows in it up to the last that each of them holds.
-//! A prefix_tree knows the pages whose tokens were remembered: those that are full, and the last of what a sequence
-//! gave up. Of two pages with the same tokens it knows one; what follows the other may be found once nobody uses it.
-//! What the tree knows and nobody uses is cached: rows that can be adopted until the page is needed.
+//! Several sequences may use one page; they then have the same rows in it, up to the last row that each of them holds.
+//! A prefix_tree knows the pages whose tokens were remembered: full pages, and the last page that a sequence gave up.
+//! Of two pages with the same tokens it knows one; pages that follow the other one may be found once nobody uses that
+//! one. A page that the tree knows and nobody uses is cached: its rows can be adopted until the page is needed.
 //!
 //! Complexity  ensure, truncate, fork: O(pages given or taken), and for pages given up with known tokens find of
 //!             prefix_tree; remember: O(tokens told, and find for each page that they fill); adopt: find. No allocation
 //!             after construction
-//! Law         a page that several sequences use, or a slot that the tree knows, is written by none; a page that a
-//!             sequence has stays where it is until it is written, truncated, forked over or adopted over; the pages
-//!             that were given up first are evicted first, of one text the last page first
+//! Law         a page that several sequences use, or a slot that the tree knows, is never written; a page of a sequence
+//!             stays in its table until the sequence is written there, truncated, forked over or adopted over; pages
+//!             that were given up first are evicted first, and of one text the last page first
 //! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that
 //!             does not exist, for more slots than the capacity, and when the pages are used up: then nothing has
 //!             changed
 class page_ledger {
  public:
-  //! Capacity in slots of one sequence, or all that the pages have where that is less.
+  //! Makes the tables. The capacity is in slots of one sequence; it is lowered to the slots of all pages together if
+  //! these are fewer.
   page_ledger(std::int32_t n_sequences, std::int32_t capacity, std::int32_t page_size, std::int32_t n_pages)
       : page_size_(page_size), tree_(n_pages, page_size) {
     require_option("number of sequences", n_sequences, 1, 1 << 20);
@@ -48,7 +49,7 @@ class page_ledger {
       free_.push_back(page);
   }
 
-  //! Pages that all sequences together can use.
+  //! Number of pages that all sequences together can use.
   static std::int32_t enough(std::int32_t n_sequences, std::int32_t capacity, std::int32_t page_size) {
     require_option("page size", page_size, 1, 1 << 20);
     const double pages = static_cast<double>(n_sequences) * ((capacity - 1) / page_size + 1);
@@ -60,24 +61,25 @@ class page_ledger {
   std::int32_t capacity() const { return capacity_; }
   std::int32_t page_size() const { return page_size_; }
   std::int32_t n_pages() const { return static_cast<std::int32_t>(n_users_.size()); }
-  //! Pages that a sequence can have.
+  //! Number of pages that a sequence can have.
   std::int32_t max_pages() const { return max_pages_; }
-  //! Pages that no sequence uses, cached ones included.
+  //! Number of pages that no sequence uses, cached ones included.
   std::int32_t n_free() const { return static_cast<std::int32_t>(free_.size()) + tree_.n_cached(); }
 
-  //! The pages of a sequence, by slot.
+  //! The pages of a sequence, in the order of its slots.
   std::span<const std::int32_t> pages(std::int32_t sequence) const {
     const std::size_t s = checked(sequence);
     return {table_.data() + s * static_cast<std::size_t>(max_pages_), static_cast<std::size_t>(n_of_[s])};
   }
 
-  //! Whether ensure() would find the pages.
+  //! True if ensure() would find the pages.
   bool has_room(std::int32_t sequence, std::int32_t first, std::int32_t n_slots) const {
     return n_slots <= capacity_ && n_missing(checked(sequence), first, n_slots) <= n_free();
   }
 
-  //! Slots 0 to n_slots - 1 have pages from now on, and those from `first` on can be written: where their pages are not
-  //! the sequence's alone, it gets others, and hears copy(from, to, n), n slots of the page being before `first`.
+  //! Gives the sequence pages for slots 0 to n_slots - 1, such that those from `first` on can be written. A page among
+  //! these that is not the sequence's alone is replaced by another; copy(from, to, n) is then called, where n slots of
+  //! the page lie before `first`.
   template <class CopyT>
   void ensure(std::int32_t sequence, std::int32_t first, std::int32_t n_slots, const CopyT& copy) {
     const std::size_t s = checked(sequence);
@@ -105,7 +107,8 @@ class page_ledger {
       entry(s, n_of_[s]++) = take();
   }
 
-  //! The tokens of the sequence that are `known` now, after those from number `first` on were told.
+  //! Takes in the tokens of the sequence's rows: `known` are all that are known now, after those from number `first` on
+  //! were told.
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> known) {
     const std::size_t s = checked(sequence);
     const std::int32_t n = n_known(s, known);
@@ -122,8 +125,8 @@ class page_ledger {
     }
   }
 
-  //! Gives up the pages behind the first n_slots slots. Where the tokens of their rows are among the `known` ones of
-  //! the sequence, they are cached.
+  //! Gives up the pages behind the first n_slots slots. Pages whose tokens are among the sequence's `known` ones are
+  //! cached.
   void truncate(std::int32_t sequence, std::int32_t n_slots, std::span<const token_id> known = {}) {
     const std::size_t s = checked(sequence);
     const std::int32_t n = pages_for((std::max)(std::int32_t{0}, n_slots));
@@ -135,8 +138,8 @@ class page_ledger {
       tree_.cache(last);
   }
 
-  //! How many of the first of these tokens the tree knows rows of. Where these are more than n_held, the sequence has
-  //! the pages with them from now on, and has given up all others: see truncate().
+  //! Finds how many of the first of these tokens the tree knows rows of, and returns that number. If it is more than
+  //! n_held, the sequence gets the pages with these rows, and gives up all its others as truncate() does.
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, std::int32_t n_held,
                      std::span<const token_id> known) {
     const std::size_t s = checked(sequence);
@@ -154,9 +157,9 @@ class page_ledger {
     return found.n_tokens;
   }
 
-  //! `to` has the pages of the first n_slots slots of `from`, and has given up all others: see truncate().
+  //! Gives `to` the pages of the first n_slots slots of `from`; `to` gives up all its others as truncate() does.
   //!
-  //! Pre         to != from, which has these slots
+  //! Pre         to != from; from has these slots
   void fork(std::int32_t from, std::int32_t to, std::int32_t n_slots, std::span<const token_id> known_of_to) {
     const std::size_t f = checked(from), t = checked(to);
     truncate(to, 0, known_of_to);
@@ -173,24 +176,24 @@ class page_ledger {
   std::int32_t& entry(std::size_t s, std::int32_t i) { return table_[s * number(max_pages_) + number(i)]; }
   std::int32_t entry(std::size_t s, std::int32_t i) const { return table_[s * number(max_pages_) + number(i)]; }
   std::int32_t users(std::int32_t page) const { return n_users_[number(page)]; }
-  // Slots of page number i of a sequence that come before slot `first`.
+  // Number of slots of page number i of a sequence that come before slot `first`.
   std::int32_t before(std::int32_t first, std::int32_t i) const {
     return (std::max)(std::int32_t{0}, first - i * page_size_);
   }
-  // Pages of a sequence with rows of known tokens.
+  // Number of pages of a sequence that have rows of known tokens.
   std::int32_t n_known(std::size_t s, std::span<const token_id> known) const {
     return (std::min)(n_of_[s], pages_for(static_cast<std::int32_t>(known.size())));
   }
-  // The tokens of page number i.
+  // The known tokens of page number i.
   std::span<const token_id> part(std::span<const token_id> known, std::int32_t i) const {
     const std::span<const token_id> rest = known.subspan(number(i) * number(page_size_));
     return rest.first((std::min)(rest.size(), number(page_size_)));
   }
 
-  // Nobody else reads it, now or later. These come last among the pages of a sequence.
+  // True if no other sequence reads the page, now or later. Such pages come last among those of a sequence.
   bool is_own(std::int32_t page) const { return users(page) == 1 && !tree_.knows(page); }
 
-  // Pages that ensure() takes, but for copies of pages that are cached instead.
+  // Number of pages that ensure() takes, apart from copies of pages that are cached instead.
   std::int32_t n_missing(std::size_t s, std::int32_t first, std::int32_t n_slots) const {
     std::int32_t n = (std::max)(std::int32_t{0}, pages_for(n_slots) - n_of_[s]);
     for (std::int32_t i = n_of_[s] - 1; first < n_slots && i >= first / page_size_ && !is_own(entry(s, i)); --i)
@@ -198,9 +201,9 @@ class page_ledger {
     return n;
   }
 
-  // Has the tree know the rows in the pages from number i on. The last page that it knows of the text, this sequence's
-  // or another's. Whoever uses a page that the tree knows uses those above it, too: so those that are cached can all be
-  // evicted.
+  // Enters the known rows in the pages from number i on in the tree. Returns the last page that the tree knows of the
+  // text, this sequence's or another's. A sequence that uses a page that the tree knows also uses those above it, so
+  // cached pages can all be evicted.
   std::int32_t give_up(std::size_t s, std::int32_t i, std::span<const token_id> known) {
     if (known.size() <= number(i) * number(page_size_)) return tree_.none;
     std::int32_t above = i > 0 ? entry(s, i - 1) : tree_.none;
@@ -249,7 +252,7 @@ class page_ledger {
   prefix_tree tree_;
   std::int32_t capacity_ = 0;
   std::int32_t max_pages_ = 0;
-  std::vector<std::int32_t> n_of_;     // [sequences] pages of each
+  std::vector<std::int32_t> n_of_;     // [sequences] number of pages of each
   std::vector<std::int32_t> table_;    // [sequences][max_pages]
   std::vector<std::int32_t> n_users_;  // [pages] sequences that have the page
   std::vector<std::int32_t> free_;     // pages that nobody uses and the tree does not know

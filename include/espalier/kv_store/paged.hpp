@@ -16,15 +16,14 @@
 namespace espalier {
 
 //! Keys and values of every layer in a pool of pages that all sequences share: memory for the rows that are there, not
-//! for the longest text of each sequence. Texts that begin alike share the pages of their beginning, where one adopts
-//! what another has left or holds: see page_ledger.
+//! for the longest text of each sequence. Texts that begin alike share the pages of their beginning, if one adopts rows
+//! that another has left or holds: see page_ledger.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
-//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; append: as much
+//! Complexity  commit: O(layers * row_size * rows moved), nothing if the kept rows are the first ones; append: as much
 //!             for the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied.
-//!             No
-//!             allocation after the first use of a sequence
-//! Law         SharingKVStore's; append also says -1 where the pages are used up, cached ones included; capacity() is
+//!             No allocation after the first use of a sequence
+//! Law         SharingKVStore's; append also returns -1 if the pages are used up, cached ones included; capacity() is
 //!             no more than all pages have
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
@@ -41,7 +40,7 @@ class paged_kv {
     data_ = block_.take(floats);
   }
 
-  //! With as many pages as all sequences together can use.
+  //! Makes a store with as many pages as all sequences together can use.
   paged_kv(int n_layers, int row_size, int n_sequences, int capacity, int page_size)
       : paged_kv(n_layers, row_size, n_sequences, capacity, page_size,
                  page_ledger::enough(n_sequences, capacity, page_size)) {}
@@ -52,7 +51,7 @@ class paged_kv {
   int capacity() const { return ledger_.capacity(); }
   int page_size() const { return pages_.page_size(); }
   int n_pages() const { return pages_.n_pages(); }
-  //! Pages that no sequence uses, cached ones included.
+  //! Number of pages that no sequence uses, cached ones included.
   int n_free() const { return pages_.n_free(); }
   bool compacts() const { return ledger_.compacts(); }
 
@@ -104,6 +103,8 @@ class paged_kv {
     detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
+  //! Keys of one row; values of one row: [row_size].
+  //!
   //! Pre         layer and sequence exist, and slot is committed or scratch
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }
   float* value(int layer, int sequence, int slot) { return row(layer, sequence, 1, slot); }
@@ -113,12 +114,12 @@ class paged_kv {
     return row_in(pages_.pages(sequence)[static_cast<std::size_t>(slot / page_size())], layer, which,
                   slot % page_size());
   }
-  // [layers][pages][keys, values][page_size][row_size]
+  // The row in the pool, whose layout is [layers][pages][keys, values][page_size][row_size].
   float* row_in(int page, int layer, int which, int slot) {
     const std::ptrdiff_t block = (static_cast<std::ptrdiff_t>(layer) * n_pages() + page) * 2 + which;
     return data_ + (block * page_size() + slot) * shape_.row_size;
   }
-  // The first rows of a page.
+  // Copies the first rows of a page to another page.
   void copy_rows(int from, int to, int n_rows) {
     const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(n_rows) * row_size();
     for (int layer = 0; layer < n_layers(); ++layer) {

@@ -12,12 +12,12 @@
 
 namespace espalier {
 
-//! Which tokens the rows in the pages of a pool are of: a radix tree whose nodes are pages. Below a page stand those
+//! The tokens of the rows in the pages of a pool, as a radix tree whose nodes are pages. Below a page are the pages
 //! with the tokens that come next; a page with others below it is full. Pages that nobody uses are cached: they are
 //! evicted when room is needed, in the order of cache().
 //!
-//! Shapes      tokens(page) [0 to page_size], 0 where the tree does not know the page; page 0 to n_pages - 1, or
-//!             `none`, below which texts begin
+//! Shapes      tokens(page) [0 to page_size], 0 if the tree does not know the page; page 0 to n_pages - 1, or `none`,
+//!             below which texts begin
 //! Complexity  find, enter: O(tokens + pages beside those on the way, each up to its first token that differs); forget:
 //!             O(pages forgotten); all else O(1). No allocation after construction
 //! Law         no two pages below one have the same tokens. If a page is cached after all below it, pages are evicted
@@ -28,7 +28,7 @@ class prefix_tree {
  public:
   static constexpr std::int32_t none = -1;
 
-  //! The beginning of a text that is found: its last page, and how many tokens it has in all.
+  //! The beginning of a text that the tree knows: its last page, and its number of tokens in all.
   struct beginning {
     std::int32_t page = none;
     std::int32_t n_tokens = 0;
@@ -44,13 +44,13 @@ class prefix_tree {
 
   bool knows(std::int32_t page) const { return node(page).n_tokens > 0; }
   bool is_full(std::int32_t page) const { return node(page).n_tokens == page_size_; }
-  //! Valid until the page is entered again.
+  //! The tokens of a page; valid until the page is entered again.
   std::span<const token_id> tokens(std::int32_t page) const {
     return {tokens_.data() + offset(page), static_cast<std::size_t>(node(page).n_tokens)};
   }
   //! The page with the tokens before those of a page that is known, or `none`.
   std::int32_t above(std::int32_t page) const { return node(page).above; }
-  //! Pages that are cached.
+  //! Number of cached pages.
   std::int32_t n_cached() const { return n_cached_; }
 
   //! The longest beginning of these tokens that the tree knows.
@@ -64,7 +64,7 @@ class prefix_tree {
     }
   }
 
-  //! Of the pages below `above`, the one that shares the longest beginning with these tokens.
+  //! The page below `above` that shares the longest beginning with these tokens, and the length of that beginning.
   beginning find_below(std::int32_t above, std::span<const token_id> tokens) const {
     const auto most = static_cast<std::int32_t>((std::min)(tokens.size(), static_cast<std::size_t>(page_size_)));
     beginning best;
@@ -76,10 +76,10 @@ class prefix_tree {
     return best;
   }
 
-  //! Gives the page below `above` that begins with these tokens: another one that did so already, or else this one from
-  //! now on.
+  //! Enters a page with its tokens below `above`. Returns the page that stands for them: another one that begins with
+  //! these tokens already, or else this one from now on.
   //!
-  //! Pre         1 to page_size tokens; the page is not known, or stands below `above` with some of the first of these;
+  //! Pre         1 to page_size tokens; the page is not known, or is below `above` with some of the first of these;
   //!             `above` is full, or none
   std::int32_t enter(std::int32_t page, std::int32_t above, std::span<const token_id> tokens) {
     const beginning best = find_below(above, tokens);
@@ -97,7 +97,7 @@ class prefix_tree {
     return page;
   }
 
-  //! The tree no longer knows the page, nor any below it: calls forgotten(page) for each, those below first.
+  //! Removes a page, and all pages below it, from the tree: calls forgotten(page) for each, those below first.
   //!
   //! Pre         the page is known
   template <class ForgottenT>
@@ -113,7 +113,7 @@ class prefix_tree {
     }
   }
 
-  //! Caches a page that is known, or does so again: it is the last to be evicted now.
+  //! Caches a page that is known, or caches it anew: it becomes the last to be evicted.
   void cache(std::int32_t page) {
     use(page);
     links& it = node(page);
@@ -125,7 +125,7 @@ class prefix_tree {
     ++n_cached_;
   }
 
-  //! The page is not evicted, where it was cached.
+  //! Takes a page out of the cached ones, if it is one.
   void use(std::int32_t page) {
     links& it = node(page);
     if (!it.is_cached) return;
@@ -135,7 +135,7 @@ class prefix_tree {
     --n_cached_;
   }
 
-  //! Forgets the page that has been cached for longest, and gives its number.
+  //! Forgets the page that has been cached for longest, and returns its number.
   //!
   //! Pre         a page is cached
   std::int32_t evict() {
@@ -146,19 +146,19 @@ class prefix_tree {
 
  private:
   struct links {
-    std::int32_t n_tokens = 0;  // 0: not known
+    std::int32_t n_tokens = 0;  // 0: the tree does not know the page
     std::int32_t above = none;
     std::int32_t first_below = none;
-    std::int32_t previous = none;  // below the same page
+    std::int32_t previous = none;  // siblings below the same page
     std::int32_t next = none;
-    std::int32_t older = none;  // in the order of eviction, while cached
+    std::int32_t older = none;  // neighbours in the order of eviction, while cached
     std::int32_t newer = none;
     bool is_cached = false;
   };
 
   links& node(std::int32_t page) { return nodes_[static_cast<std::size_t>(page + 1)]; }
   const links& node(std::int32_t page) const { return nodes_[static_cast<std::size_t>(page + 1)]; }
-  // The order is a ring that `none` closes.
+  // Ends of the order of eviction, which is a ring that the node of `none` closes.
   std::int32_t& oldest() { return node(none).newer; }
   std::int32_t& newest() { return node(none).older; }
   std::ptrdiff_t offset(std::int32_t page) const { return static_cast<std::ptrdiff_t>(page) * page_size_; }
@@ -173,7 +173,7 @@ class prefix_tree {
 
   std::int32_t page_size_;
   std::int32_t n_cached_ = 0;
-  std::vector<links> nodes_;      // [1 + n_pages], that of `none` first
+  std::vector<links> nodes_;      // [1 + n_pages], the node of `none` first
   std::vector<token_id> tokens_;  // [n_pages][page_size]
 };
 

@@ -22,17 +22,18 @@
 
 namespace espalier {
 
-//! A cache for models that have recurrent layers, between layers of attention: keys and values of those, in a
-//! contiguous_kv; of the recurrent ones two states a sequence, and the rows of the tokens since.
+//! A cache for models that have recurrent layers between layers of attention. Keys and values of the attention layers
+//! are in a contiguous_kv; of the recurrent layers it holds two states for each sequence, and the rows of the tokens
+//! since.
 //!
-//! For a model without recurrent layers it is a contiguous_kv. Of a text that goes back further than to the states that
-//! are held nothing is kept: it is read again. What two texts begin with is not shared.
+//! For a model without recurrent layers it is a contiguous_kv. A text that goes back further than the states that are
+//! held loses all its rows: it is read again. Sequences do not share the rows of a common beginning.
 //!
 //! Shapes      key, value: [row_size] floats; kept_row: [shape.row_size]; state: [shape.state_size]
-//! Complexity  memory a sequence: 2 * shape.layers * state_size floats of states, and options.rows + shape.reach rows
-//!             of shape.layers * shape.row_size. commit: as contiguous_kv's, and shape.layers * shape.row_size for each
-//!             row that moves; no allocation
-//! Law         RecurrentStore's; members that give memory may be called from several threads at once
+//! Complexity  memory of a sequence: 2 * shape.layers * state_size floats of states, and options.rows + shape.reach
+//!             rows of shape.layers * shape.row_size. commit: as contiguous_kv's, and shape.layers * shape.row_size for
+//!             each row that moves; no allocation
+//! Law         RecurrentStore's; members that return memory may be called from several threads at once
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 class recurrent_kv {
  public:
@@ -111,7 +112,7 @@ class recurrent_kv {
   }
 
   int state_at(int sequence, int n) const {
-    size(sequence);  // checks the sequence
+    size(sequence);  // raises input_error if the sequence does not exist
     int best = first_kept(sequence) == 0 && n >= 0 ? 0 : none;
     for (const int state : states_[index(sequence)])
       if (state <= n) best = (std::max)(best, state);
@@ -132,7 +133,7 @@ class recurrent_kv {
     attention_.remember(sequence, first, tokens);
   }
 
-  //! Where no state is held at or before the tokens that are known, what is saved is read as an empty sequence.
+  //! Saves or loads a sequence. If it holds no state at or before its known tokens, it is loaded as an empty sequence.
   template <class ArchiveT>
   void serialize(ArchiveT& archive, int sequence) {
     for (const auto& [what, number] :
@@ -146,22 +147,26 @@ class recurrent_kv {
     guard.finished = true;
   }
 
+  //! Keys of one row; values of one row: [row_size].
+  //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return attention_.key(layer, sequence, slot); }
   float* value(int layer, int sequence, int slot) { return attention_.value(layer, sequence, slot); }
-  //! Pre         recurrent layer and sequence exist, and the slot is one of the rows that are kept
+  //! The kept row of a recurrent layer: [shape.row_size].
+  //!
+  //! Pre         recurrent layer and sequence exist, and the row of the slot is kept
   float* kept_row(int layer, int sequence, int slot) {
     const std::ptrdiff_t of_layer = (static_cast<std::ptrdiff_t>(layer) * n_sequences() + sequence) * slots_;
     return rows_memory_ + (of_layer + slot % slots_) * shape_.row_size;
   }
-  //! The state after n slots; null after none, where it is zero.
+  //! The state after n slots; null for n = 0, where the state is zero.
   //!
-  //! Pre         it is held
+  //! Pre         the state is held
   const float* state(int layer, int sequence, int n) const {
     if (n == 0) return nullptr;
     return state_in(layer, sequence, states_[index(sequence)][0] == n ? 0 : 1);
   }
-  //! Where a pass that begins at the state after `from` slots leaves another one: see hold_state.
+  //! Memory for the new state of a pass that begins at the state after `from` slots: see hold_state.
   float* spare_state(int layer, int sequence, int from) { return state_in(layer, sequence, spare_of(sequence, from)); }
 
  private:
@@ -177,10 +182,11 @@ class recurrent_kv {
   }
   int first_kept(int sequence) const { return first_kept_[index(sequence)]; }
   int latest(int sequence) const { return state_at(sequence, size(sequence)); }
-  // The first slot whose row is needed beside the state after n.
+  // The first slot whose row is needed in addition to the state after n slots.
   int needed(int n) const { return (std::max)(0, n - shape_.reach); }
 
-  // Rows after the state of a sequence that goes on: as many are left for its next pass, or all of the capacity.
+  // Rows that a sequence may have after its latest state and still go on: half of the rows, so that the next pass has
+  // the other half, or all if there is room for the whole capacity.
   int most_behind() const { return most_rows_ < capacity() ? most_rows_ / 2 : most_rows_; }
 
   void drop_states(int sequence, int beyond) {
@@ -189,8 +195,8 @@ class recurrent_kv {
     }
   }
 
-  // Which of the two memories a pass from here writes: the one without a state, or else with the longest one, which may
-  // be of a branch that is not followed; never the one that it reads.
+  // Index of the one of the two memories that a pass from here writes: the one without a state, or else the one with
+  // the longer state, which may belong to a branch that was given up; never the one that the pass reads.
   std::size_t spare_of(int sequence, int from) const {
     const std::array<int, 2>& states = states_[index(sequence)];
     if (from > 0 && states[0] == from) return 1;
@@ -203,7 +209,7 @@ class recurrent_kv {
     return state_memory_ + (number + static_cast<std::ptrdiff_t>(which)) * shape_.state_size;
   }
 
-  // The latest state of the tokens that are saved, and the rows from the first that it needs.
+  // Saves or loads the latest state of the saved tokens, and the rows from the first that it needs.
   template <class ArchiveT>
   void serialize_states(ArchiveT& archive, int sequence) {
     const int n = static_cast<int>(prefix(sequence).size());
@@ -230,10 +236,10 @@ class recurrent_kv {
   recurrent_shape shape_;
   int most_rows_;
   contiguous_kv attention_;
-  int slots_;                               // of rows in memory: slot s lies where s % slots_ does
-  std::vector<std::array<int, 2>> states_;  // [n_sequences] slots that each state in memory is of, or none
-  std::vector<int> first_kept_;             // [n_sequences] slot: from here on rows are in memory
-  std::vector<int> parents_;                // [n_sequences][slots_] of scratch slots
+  int slots_;                               // rows in memory: the row of slot s is number s % slots_
+  std::vector<std::array<int, 2>> states_;  // [n_sequences] number of slots that each state in memory covers, or none
+  std::vector<int> first_kept_;             // [n_sequences] the first slot whose row is in memory
+  std::vector<int> parents_;                // [n_sequences][slots_] parents of scratch slots
   detail::float_block block_;
   float* state_memory_ = nullptr;  // [layers][n_sequences][2][state_size]
   float* rows_memory_ = nullptr;   // [layers][n_sequences][slots_][row_size]

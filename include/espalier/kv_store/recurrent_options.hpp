@@ -7,9 +7,10 @@
 namespace espalier {
 
 struct recurrent_options {
-  //! Tokens after a state that a sequence has room for: those of two passes. By default passes of 64 pending tokens and
-  //! a tree of 64 nodes, which is every policy's default or more. The cache of a draft that is asked about more nodes
-  //! than that, as best_first may ask about 256, needs twice as many; who needs more says so when it is built.
+  //! Number of tokens after a state that a sequence has room for: those of two passes. The default is enough for two
+  //! passes of 64 pending tokens and a tree of 64 nodes, which is every policy's default or more. The cache of a draft
+  //! that is asked about more nodes, as best_first may ask about 256, needs twice as many; a part that needs more
+  //! raises an error when it is built.
   int rows = 256;
   commit_mode commit = commit_mode::compact;
 

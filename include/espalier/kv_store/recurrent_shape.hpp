@@ -7,14 +7,16 @@
 
 namespace espalier {
 
-//! What a model with a recurrent state asks a store to hold beside keys and values.
+//! The sizes of a model's recurrent state, which a store must hold beside keys and values.
 //!
 //! Errors      check: option_error for a number out of range
 struct recurrent_shape {
-  int layers = 0;      //!< with a state; 0: the model has none
-  int state_size = 0;  //!< floats of a layer's state
-  int row_size = 0;    //!< floats that a layer keeps of a token, to compute the state after it once more
-  int reach = 0;       //!< tokens before a state whose rows are needed beside it: those that a convolution still sees
+  int layers = 0;      //!< recurrent layers; 0: the model has none
+  int state_size = 0;  //!< floats of one layer's state
+  //! floats that a layer keeps of each token, from which the state after the token can be computed again
+  int row_size = 0;
+  //! number of tokens before a state whose rows are needed with it: those that a convolution still reads
+  int reach = 0;
 
   friend bool operator==(const recurrent_shape&, const recurrent_shape&) = default;
 

@@ -16,10 +16,10 @@
 namespace espalier {
 
 struct sink_window_options {
-  int sinks = 4;      //!< first tokens of a text, which stay
-  int window = 1024;  //!< last tokens, which stay when the window slides
-  int block = 256;    //!< tokens by which it slides
-  int scratch = 256;  //!< rows of a round beside what it commits: as many as the policy drafts
+  int sinks = 4;      //!< number of first tokens of a text that stay
+  int window = 1024;  //!< number of last tokens that stay when the window slides
+  int block = 256;    //!< number of tokens by which it slides
+  int scratch = 256;  //!< number of rows of a round beside those it commits: as many as the policy drafts
   commit_mode commit = commit_mode::compact;
 
   static constexpr void describe(auto see) {
@@ -31,30 +31,29 @@ struct sink_window_options {
   }
 };
 
-//! For keys that do not depend on their position.
+//! The turner for keys that do not depend on their position: does nothing.
 struct no_turner {
   void operator()(int, std::span<float>, int) const {}
 };
 
-//! The cache of a text without end (StreamingLLM): its first tokens, to which attention falls back (sinks), and a
-//! window of its last ones, in constant memory. Once sinks + window + block rows are committed, the oldest `block` rows
-//! after the sinks are dropped, and those after them move down by as many slots.
+//! The cache of a text without end (StreamingLLM), in constant memory: its first tokens, to which attention falls back
+//! (sinks), and a window of its last ones. Once sinks + window + block rows are committed, the oldest `block` rows
+//! after the sinks are dropped, and the rows after them move down by as many slots.
 //!
 //!     sink_window_kv kv(config.n_layers, config.kv_size(), 1, {.sinks = 4, .window = 1024}, key_turner(config));
 //!
-//! Positions are by slot: turner(layer, key, n) turns one row of keys from its position to the n-th before it
-//! (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
+//! Positions are those of the slots: turner(layer, key, n) turns one row of keys from its position to the n-th before
+//! it (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim, slot 0 to
 //!             capacity - 1, capacity = sinks + window + block + scratch
 //! Complexity  commit: contiguous_kv's, and each `block` tokens O(layers * row_size * window); no allocation
-//! Law         WindowedKVStore's. What is written over it with any drafts is what plain decoding writes over it. That
-//!             is not what the model writes over all of its text: each token sees sinks and a window, through rows that
-//!             may
-//!             have seen what is dropped since
+//! Law         WindowedKVStore's. Any drafts over this cache give the text that plain decoding gives over it. That is
+//!             not the text that the model writes with all of its text in the cache: each token sees sinks and a
+//!             window, through rows that may have seen tokens that were dropped since
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
-//!             slides by blocks, and keys are kept turned, not turned at each pass
+//!             slides by blocks, and keys are stored turned, not turned at each pass
 template <std::invocable<int, std::span<float>, int> TurnerT = no_turner>
 class sink_window_kv {
  public:
@@ -73,7 +72,7 @@ class sink_window_kv {
   const sink_window_options& options() const { return options_; }
 
   int size(int sequence) const {
-    const int n = held(sequence);  // first: it checks the sequence
+    const int n = held(sequence);  // first, since it checks the sequence
     return n + dropped_[static_cast<std::size_t>(sequence)];
   }
   int held(int sequence) const { return rows_.size(sequence); }
@@ -96,6 +95,8 @@ class sink_window_kv {
     if (is_gone) dropped = 0;
   }
 
+  //! Keys of one row; values of one row: [row_size].
+  //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return rows_.key(layer, sequence, slot); }
   float* value(int layer, int sequence, int slot) { return rows_.value(layer, sequence, slot); }
@@ -116,7 +117,7 @@ class sink_window_kv {
 
   sink_window_options options_;
   contiguous_kv rows_;
-  std::vector<int> dropped_;  // [n_sequences] rows
+  std::vector<int> dropped_;  // [n_sequences] number of rows that were dropped
   TurnerT turner_;
 };
 

@@ -17,7 +17,7 @@
 
 namespace espalier {
 
-//! What a store does with accepted rows that are not where they should stay.
+//! The treatment of accepted rows that are not in the slots after the committed ones.
 enum class commit_mode {
   compact,   //!< moves them together, in place
   truncate,  //!< drops them; they are forwarded again with the next round's tree
@@ -45,7 +45,7 @@ class slot_ledger {
     tokens_ = token_ledger(n_sequences, capacity);
   }
 
-  //! What one sequence takes of an arena.
+  //! Number of bytes that a ledger of one sequence takes of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return 2 * arena::bytes_of<std::int32_t>(1) + token_ledger::bytes(c);
   }
@@ -63,10 +63,10 @@ class slot_ledger {
     return first;
   }
 
-  //! Slots of this round, after the committed ones.
+  //! Number of slots of this round, after the committed ones.
   std::int32_t n_scratch(std::int32_t sequence) const { return scratch_[checked(sequence)]; }
 
-  //! What commit() asks of kept rows.
+  //! Checks kept rows as commit() does.
   void require_kept(std::int32_t sequence, std::span<const std::int32_t> kept) const {
     const std::size_t s = checked(sequence);
     std::int32_t previous = -1;
@@ -79,7 +79,8 @@ class slot_ledger {
     }
   }
 
-  //! `move(from, to)` moves one row of the sequence between slots.
+  //! Commits the kept scratch rows, and returns how many were committed. move(from, to) must move one row of the
+  //! sequence between slots.
   template <class MoveT>
   std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
     require_kept(sequence, kept);
@@ -105,9 +106,9 @@ class slot_ledger {
     tokens_.truncate(sequence, committed_[s]);
   }
 
-  //! The sequence has n committed rows from now on, and no scratch; of the first of them the tokens are known.
+  //! Gives the sequence n committed rows without scratch; the tokens of the first of them are known.
   //!
-  //! Pre         no more tokens than n, no part of prefix(sequence); n <= capacity()
+  //! Pre         at most n tokens, which are no part of prefix(sequence); n <= capacity()
   void hold(std::int32_t sequence, std::int32_t n, std::span<const token_id> tokens) {
     const std::size_t s = checked(sequence);
     committed_[s] = n;
@@ -115,7 +116,7 @@ class slot_ledger {
     tokens_.remember(sequence, 0, tokens);
   }
 
-  //! Which tokens the committed rows are of, as far as that is known.
+  //! The tokens of the committed rows, as far as they are known.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {

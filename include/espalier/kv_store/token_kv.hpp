@@ -13,8 +13,8 @@
 
 namespace espalier {
 
-//! A cache whose rows are the tokens themselves: for models that are functions of the text, and for one's own stack
-//! when it only needs to know which token stands where. See text_backend.
+//! A cache whose rows are the tokens themselves: for models that are functions of the text, and for one's own inference
+//! code if it only needs the token in each slot. See text_backend.
 //!
 //! Shapes      token(sequence, slot), slot 0 to capacity - 1
 class token_kv {
@@ -23,7 +23,7 @@ class token_kv {
       : ledger_(n_sequences, capacity, mode),
         tokens_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(capacity), -1) {}
 
-  //! What one sequence takes of an arena.
+  //! Number of bytes that a store of one sequence takes of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return slot_ledger::bytes(c) + arena::bytes_of<token_id>(static_cast<std::size_t>(c.context));
   }

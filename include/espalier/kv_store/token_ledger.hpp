@@ -17,7 +17,7 @@
 
 namespace espalier {
 
-//! Which tokens the leading rows of each sequence of a store are of: see PrefixKVStore.
+//! The known tokens of the leading rows of each sequence of a store: see PrefixKVStore.
 //!
 //! Complexity  remember: O(tokens that are told); memory for a sequence is taken when it is first used
 //! Errors      input_error for a sequence that does not exist
@@ -28,21 +28,21 @@ class token_ledger {
         versions_(tokens_.size(), 0),
         capacity_(static_cast<std::size_t>(capacity)) {}
 
-  //! What one sequence takes of an arena.
+  //! Number of bytes that a ledger of one sequence takes of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<detail::list<token_id>>(1) + arena::bytes_of<std::uint64_t>(1) +
            arena::bytes_of<token_id>(static_cast<std::size_t>(c.context));
   }
 
-  //! Valid until the sequence changes.
+  //! The known tokens of a sequence; valid until the sequence changes.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_[checked(sequence)]; }
 
-  //! Another number after each change of prefix(), which no other state of any ledger has had; a copy has its
+  //! A number that changes with each change of prefix(), and that no other state of any ledger has had; a copy has its
   //! original's.
   std::uint64_t version(std::int32_t sequence) const { return versions_[checked(sequence)]; }
 
-  //! The rows from number `first` on are of these tokens, and nothing is known of the rows after them. Told of rows
-  //! that have unknown ones before them, it learns nothing.
+  //! Notes the tokens of the rows from number `first` on; nothing is known of the rows after them then. Does nothing if
+  //! rows before `first` are unknown.
   //!
   //! Pre         tokens is no part of prefix()
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
@@ -73,7 +73,7 @@ class token_ledger {
     return ++last;
   }
 
-  detail::list<detail::list<token_id>> tokens_;  // [n_sequences] of up to `capacity`
+  detail::list<detail::list<token_id>> tokens_;  // [n_sequences] lists of up to `capacity` tokens
   detail::list<std::uint64_t> versions_;         // [n_sequences]
   std::size_t capacity_;
 };

@@ -15,13 +15,13 @@
 
 namespace espalier {
 
-//! Judges a path as a whole: keeps the longest beginning that passes its own test, where a later token may make up for
-//! an earlier one that was less likely under the target.
+//! Judges a path as a whole: keeps the longest beginning that passes its own test. A later token may make up for an
+//! earlier one that was less likely under the target.
 //!
 //! Complexity  one pass over p and q for each node of the path, and a draw from one of them
 //! Law         lossless for a single path; accepts at least as many tokens as naive, on average
 //! Errors      numeric_error for rows that are no distributions; input_error for a tree that its rows could not have
-//!             given or that has more than one draw a node
+//!             given or that has more than one draw at a node
 //! Source      Sun et al., Block verification accelerates speculative decoding, Algorithm 2. Delayed tree expansion
 //!             (3.1) prints an acceptance by the weights w, which is biased; here it is by h
 //!             (docs/algorithms/verifiers.md)
@@ -46,7 +46,7 @@ struct block_verification {
       u = child;
       wide_number pass = weight;
       if (!tree.is_leaf(u) &&
-          weight > 0) {  // where it is 0 nothing below is kept, and the target may say nothing there
+          weight > 0) {  // with weight 0 no deeper node is kept, and the target need not have rows there
         p = detail::target_row(target, u);
         q = detail::draft_row(draft, u, p.size());
         pass = probability(weight, residual(p, q).take(1 / weight));
@@ -56,13 +56,13 @@ struct block_verification {
     return conclude(tree, draft, target, chance, kept, kept_weight);
   }
 
-  //! What the path up to an inner node is kept with. Its weight is above 0; `rest` is the sum of (p - q / weight)+.
+  //! Probability to keep the path up to an inner node. Its weight is above 0; `rest` is the sum of (p - q / weight)+.
   ESPALIER_HOST_DEVICE static wide_number probability(wide_number weight, wide_number rest) {
     const wide_number left = weight * rest;
     return left > 0 ? left / (left + (1 - weight)) : 0;
   }
 
-  //! The verdict once it is known which node is kept.
+  //! The verdict that keeps the path up to this node, whose weight is given.
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE static verdict conclude(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
                                                ChanceT& chance, node_id kept, wide_number weight) {

@@ -20,7 +20,7 @@
 namespace espalier {
 
 struct khisti_options {
-  std::int32_t window = 5;  //!< tokens of each stage among which pairs are shared to the best effect
+  std::int32_t window = 5;  //!< tokens of each stage among which pairs are shared optimally
 
   static constexpr void describe(auto see) {
     see(option{"window", &khisti_options::window, "tokens among which pairs are shared to the best effect", 0,
@@ -29,8 +29,8 @@ struct khisti_options {
 };
 
 //! Lets the draws of a node compete: the winner so far against the next draw, again and again. Winners are chosen so
-//! that their distribution comes close to the target's. The last winner is tested as naive_tree tests a draw, with its
-//! own distribution in place of the draft's.
+//! that their distribution comes close to the target's. The last winner is tested as naive_tree tests a draw, with the
+//! winner's distribution in place of the draft's.
 //!
 //! Complexity  a node: for each draw after the first, one pass over p, q and the winner's distribution, one over the
 //!             latter two, and one that writes the next distribution; one over p and the distribution if the last
@@ -44,7 +44,7 @@ class khisti {
  public:
   static constexpr regime lossless = regime::iid | regime::single_path;
 
-  //! Where it keeps distributions, for rows of this number type.
+  //! The memory in which stages keep distributions, for rows of this number type.
   template <class NumberT>
   using stage_memory = detail::pair_select_memory<NumberT>;
 
@@ -61,7 +61,7 @@ class khisti {
     return verify(tree, draft, target, chance, options_, std::get<detail::pair_select<number>>(stages_));
   }
 
-  //! The same, with memory of one's own: a stage_memory.
+  //! Verifies with memory that the caller provides: a stage_memory.
   template <class DraftRowsT, class TargetRowsT, class ChanceT, class StagesT>
   ESPALIER_HOST_DEVICE static verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
                                              ChanceT& chance, const khisti_options& options, StagesT&& stages) {
@@ -73,7 +73,7 @@ class khisti {
   const khisti_options& options() const { return options_; }
 
  private:
-  // The host's memory grows with the vocabulary; the device's is made for it.
+  // The memory for this vocabulary: the host's grows with the vocabulary; the device's was made for it.
   ESPALIER_EXEC_CHECK_DISABLE
   template <class StagesT>
   ESPALIER_HOST_DEVICE static auto memory_of(StagesT& stages, std::size_t vocab) {

@@ -9,12 +9,12 @@
 
 namespace espalier {
 
-//! Speculative sampling as it began: one path, each token accepted with min(1, p / q), the first that fails replaced by
-//! a draw from the residual. It is naive_tree where there is but one draw a node.
+//! Speculative sampling in its original form: one path, each token accepted with probability min(1, p / q), the first
+//! that fails replaced by a draw from the residual. It is naive_tree for trees with one draw at each node.
 //!
-//! Complexity  where a draw fails, one pass over p and q
+//! Complexity  if a draw fails, one pass over p and q
 //! Law         lossless for a single path
-//! Errors      as naive_tree
+//! Errors      those of naive_tree
 //! Source      Leviathan et al. 2023, Algorithm 1; Delayed tree expansion, Algorithm 2 with K = 1
 struct naive {
   static constexpr regime lossless = regime::single_path;

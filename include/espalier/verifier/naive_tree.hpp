@@ -14,7 +14,8 @@ namespace espalier {
 
 namespace detail {
 
-// Tests the first draw of a node, and that alone; where it is rejected the target's own token may be any other draw.
+// The token after node u: its first draw if that is accepted; otherwise a draw from the residual, which may be any
+// other child.
 template <class TargetRowT, class DraftRowT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
@@ -27,15 +28,15 @@ ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const T
 
 }  // namespace detail
 
-//! Tests one draw a node with min(1, p / q) and draws from the residual where it fails: the residual may land on
+//! Tests one draw of each node with min(1, p / q), and draws from the residual if it fails: the residual may give
 //! another child, and the walk goes on there.
 //!
-//! Complexity  a node: where its draw fails, one pass over p and q
+//! Complexity  a node: if its draw fails, one pass over p and q
 //! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
 //!             given
 //! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first,
-//!             which is biased on more than one path; this is the listing
+//!             which is biased on more than one path; this follows the listing
 struct naive_tree {
   static constexpr regime lossless = regime::iid | regime::single_path;
 

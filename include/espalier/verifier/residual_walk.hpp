@@ -21,8 +21,8 @@ namespace espalier {
 
 namespace detail {
 
-// What the target has left once all that the draft's row could give is rejected, while further draws come uniformly
-// from the tokens of draft probability 0: R = norm((p - level)+) on these.
+// The part of the target that is left once all tokens that the draft's row could give are rejected, while further draws
+// come uniformly from the tokens of draft probability 0: R = norm((p - level)+) on these.
 template <class TargetRowT, class DraftRowT>
 class beyond_support {
  public:
@@ -43,7 +43,7 @@ class beyond_support {
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  // What each of the tokens not drawn yet was drawn with.
+  // The probability with which each of the tokens that are not drawn yet was drawn.
   ESPALIER_HOST_DEVICE wide_number draw_probability() const { return 1 / n_; }
 
   ESPALIER_HOST_DEVICE void reject() {
@@ -62,7 +62,9 @@ class beyond_support {
   wide_number mass_;
 };
 
-// The token of such a draw. Errors: input_error where the row could have given it.
+// The token of a draw made after all that the row could give.
+//
+// Errors      input_error if the row could have given it
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowT>
 ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, const RowT& q) {
@@ -78,10 +80,10 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 
 }  // namespace detail
 
-//! Tests the draws of a node in the order they were made, each against what the rejected ones left of the target and
-//! with the probability that it had after them.
+//! Tests the draws of a node in the order they were made. Each is tested against the part of the target that the
+//! rejected draws have left, and with the probability that it had after them.
 //!
-//! Repeated draws are passed over: independent draws, too, are draws without replacement then. Draws that were made
+//! Repeated draws are passed over: independent draws become draws without replacement by that. Draws that were made
 //! after all that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
 //!
 //! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do
@@ -106,7 +108,7 @@ struct residual_walk {
     residual rest(p, q);
     detail::remaining_draft drawn_from(tree, u, q);
     const auto end = tree.draws(u).end();
-    auto rejected = end;  // what it leaves is worked out when it is needed
+    auto rejected = end;  // the last rejected draw: its effect is computed when it is needed
     std::int32_t turn = 0;
     for (auto draw = tree.draws(u).begin(); draw != end; ++draw) {
       if (detail::is_repeated(tree, u, draw)) continue;

@@ -14,11 +14,11 @@
 
 namespace espalier {
 
-//! Tests the draws of a node in order, each with min(1, p / (rho q)): the factor rho makes all of them together accept
-//! no more than the target has, so that one residual does for all.
+//! Tests the draws of a node in order, each with min(1, p / (rho q)). The factor rho makes all of them together accept
+//! no more than the target has, so that one residual serves for all.
 //!
-//! Complexity  a node: 4 to 6 passes over p and q to find rho, whatever the vocabulary (none for a single
-//!             draw), and one over p and q where all draws fail
+//! Complexity  a node: 4 to 6 passes over p and q to find rho, whatever the vocabulary (none for a single draw), and
+//!             one over p and q if all draws fail
 //! Law         lossless for independent draws; with one draw it is naive_tree. rho solves its equation to 1e-13 for
 //!             double rows and 4e-7 for float ones, which bounds the error of the emitted distribution in total
 //!             variation

@@ -13,9 +13,9 @@ namespace espalier {
 //! Draws each token from the target itself and follows it as far as the tree has drafted it.
 //!
 //! Complexity  one row of the target and one draw for each node of the path
-//! Law         lossless for every tree, whatever way it was drafted. A text does not depend on what is drafted for it:
-//!             with one seed it is, token by token, what plain decoding writes
-//! Errors      numeric_error for a row that is visited and no distribution
+//! Law         lossless for every tree, however it was drafted. A text does not depend on the drafts: with the same
+//!             seed it is, token by token, the text of plain decoding
+//! Errors      numeric_error for a visited row that is no distribution
 //! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
 struct target_only {
   static constexpr regime lossless = regime::any;

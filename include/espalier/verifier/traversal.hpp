@@ -18,18 +18,19 @@
 
 namespace espalier {
 
-//! Goes through the tree bottom up: a leaf is tested first, then the next one, and an inner node once all below it has
-//! failed, so that the longest path that can be accepted is.
+//! Goes through the tree bottom up: a leaf is tested first, then the next one, and an inner node once all nodes below
+//! it have failed. So the longest path that can be accepted is accepted.
 //!
-//! DrawnT says how the children of a node were drawn: it decides what a rejected draw takes from the draft's row.
+//! DrawnT says how the children of a node were drawn. It decides what a rejected draw takes from the draft's row.
 //! Without replacement, a repeated draw is passed over.
 //!
 //! Complexity  one pass over p and q for each draw that fails. No allocation once warm
-//! Law         lossless for the regimes it names; on a single path the outcome is distributed as block_verification's
+//! Law         lossless for the regimes in `lossless`; on a single path the outcome is distributed as
+//!             block_verification's
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
 //!             given
 //! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a
-//!             rejection is S / (S + 1 - a), where a public implementation takes a biased bound
+//!             rejection is S / (S + 1 - a); a public implementation takes a biased bound instead
 //!             (docs/algorithms/verifiers.md)
 template <regime DrawnT>
 class basic_traversal {
@@ -37,12 +38,12 @@ class basic_traversal {
   static constexpr bool replaces = DrawnT == regime::iid;
   static constexpr regime lossless = regime::iid | regime::single_path | DrawnT;
 
-  //! What is kept of each node on the path.
+  //! The state that is kept of each node on the path.
   using memory = detail::traversed_state;
 
   void reserve(std::int32_t max_nodes, std::int32_t) { path_.resize(static_cast<std::size_t>(max_nodes) + 1); }
 
-  //! What reserve() takes of an arena.
+  //! Number of bytes that reserve() takes of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<memory>(static_cast<std::size_t>(c.nodes) + 1);
   }
@@ -53,7 +54,7 @@ class basic_traversal {
     return verify(tree, draft, target, chance, path_.data());
   }
 
-  //! The same, with memory of one's own: room for the longest path.
+  //! Verifies with memory that the caller provides: [nodes of the longest path].
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE static verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target,
                                              ChanceT& chance, memory* path) {
@@ -63,7 +64,7 @@ class basic_traversal {
     if (tree.is_leaf(u)) return draw_at(u, p, chance);
     auto at = node_of(tree, u, p, detail::draft_row(draft, u, p.size()), 1);
     for (;;) {
-      if (!at.has_draw()) {  // all below u has failed
+      if (!at.has_draw()) {  // all draws of u have failed
         if (u == root_node || chance.accept(at.probability(), 1, {u, 0, purpose::accept}))
           return draw_at(u, at.rest(), chance);
         u = tree.parent[u];
@@ -83,7 +84,8 @@ class basic_traversal {
           const auto below = detail::target_row(target, u);
           at = node_of(tree, u, below, detail::draft_row(draft, u, below.size()), passed);
           continue;
-        } else if (chance.accept(passed, 1, {child, 0, purpose::accept})) {  // no row is made for a leaf that fails
+          // so that no target row is made for a leaf that fails
+        } else if (chance.accept(passed, 1, {child, 0, purpose::accept})) {
           return draw_at(child, detail::target_row(target, child), chance);
         }
       }
@@ -105,8 +107,8 @@ class basic_traversal {
     return {u, chance.pick(weights, {u, 0, purpose::residual})};
   }
 
-  // Tests a subtree that cannot be accepted, for the random numbers that this uses up where they go by the order of
-  // calls.
+  // Asks for the random numbers of a subtree that cannot be accepted. Only for chance whose numbers depend on the order
+  // of calls.
   template <class ChanceT>
   ESPALIER_HOST_DEVICE static void refuse(tree_view tree, node_id child, ChanceT& chance) {
     if constexpr (!requires { requires ChanceT::goes_by_place; }) {
@@ -119,9 +121,9 @@ class basic_traversal {
   detail::list<memory> path_;
 };
 
-//! For independent draws, with multiplicity.
+//! The traversal for independent draws, with multiplicity.
 using traversal = basic_traversal<regime::iid>;
-//! For draws without replacement; independent draws are such once repeated ones are passed over.
+//! The traversal for draws without replacement. Independent draws become such when repeated ones are passed over.
 using traversal_without_replacement = basic_traversal<regime::without_replacement>;
 
 }  // namespace espalier

@@ -16,9 +16,9 @@
 
 namespace espalier::detail {
 
-// One block of floats, handed out in pieces that begin on cache lines. Measured by a dry run first: without memory,
-// take() only counts. Where the system has huge pages, `huge` asks for them, except for the last part that does not
-// fill one.
+// One block of floats, handed out in pieces that begin on cache lines. Its size is found by a dry run: a block without
+// memory only counts what take() is asked for. If `huge` is set and the system has huge pages, the block asks for them,
+// except for the last part that does not fill one.
 #if ESPALIER_HOSTED
 
 class float_block {
@@ -28,7 +28,7 @@ class float_block {
   explicit float_block(std::size_t floats, bool huge) {
     data_ = static_cast<float*>(::operator new (floats * sizeof(float), std::align_val_t{page}));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    // Only advice: it is no error where it is not taken.
+    // It is only advice: the system may ignore it.
     if (huge) (void)::madvise(data_, floats * sizeof(float) / page * page, MADV_HUGEPAGE);
 #else
     (void)huge;
@@ -65,7 +65,7 @@ class float_block {
 
 #else
 
-// Of an arena, one piece after the other.
+// A block of floats from an arena, handed out in pieces one after the other.
 class float_block {
  public:
   float_block() = default;

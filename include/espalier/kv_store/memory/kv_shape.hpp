@@ -8,14 +8,16 @@
 
 namespace espalier::detail {
 
-// The sequence as an index. Errors: input_error where a store of so many has no such sequence.
+// The sequence as an index.
+//
+// Errors      input_error if the store has no such sequence
 inline std::size_t require_sequence(std::int32_t sequence, std::size_t n_sequences) {
   if (sequence < 0 || static_cast<std::size_t>(sequence) >= n_sequences)
     raise<input_error>("sequence ", sequence, " does not exist: the store holds ", n_sequences, ".");
   return static_cast<std::size_t>(sequence);
 }
 
-// What stores that hold rows are made for, checked.
+// The checked sizes of a store that holds rows.
 struct kv_shape {
   kv_shape(std::int32_t layers, std::int32_t size_of_row, std::int32_t sequences, std::int32_t slots)
       : n_layers(layers), row_size(size_of_row), n_sequences(sequences), capacity(slots) {
@@ -25,14 +27,16 @@ struct kv_shape {
     require_option("cache capacity", capacity, 1, 1 << 30);
   }
 
-  // Keys and values of all layers, in so many pages.
+  // Number of keys and values of all layers together in so many pages. `bytes` is the size of one.
   std::size_t numbers(double n_pages, double page_size, std::size_t bytes) const {
     const double n = 2.0 * n_layers * row_size * n_pages * page_size;
     require_option("cache size in bytes", n * static_cast<double>(bytes), 1.0, 1e15);
     return static_cast<std::size_t>(n);
   }
 
-  // Errors      input_error where the sequence does not exist, or has no room for so many slots
+  // Checks a sequence and its number of slots.
+  //
+  // Errors      input_error if the sequence does not exist, or has no room for so many slots
   void check(std::int32_t sequence, std::int32_t n_slots) const {
     require_sequence(sequence, static_cast<std::size_t>(n_sequences));
     if (n_slots < 0 || n_slots > capacity) {

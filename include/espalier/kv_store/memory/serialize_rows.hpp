@@ -13,7 +13,7 @@
 
 namespace espalier::detail {
 
-// Leaves nothing of a sequence that was not read to its end.
+// A guard that empties a sequence unless it was read to its end.
 template <class KVStoreT>
 struct emptied_unless_finished {
   KVStoreT& kv;
@@ -24,9 +24,10 @@ struct emptied_unless_finished {
   }
 };
 
-// Saves or loads the rows of a sequence whose tokens are known; row(slot) calls the archive with what is in one.
+// Saves or loads the rows of a sequence that have known tokens; row(slot) calls the archive with the numbers of one
+// row.
 //
-// Errors      input_error where they do not fit the store: the sequence is then empty
+// Errors      input_error if the rows do not fit the store: the sequence is then empty
 template <class KVStoreT, class ArchiveT, class RowT>
 void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, const RowT& row) {
   std::vector<token_id> tokens;
@@ -59,7 +60,7 @@ void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from
   }
 }
 
-// The same for keys and values by layer and slot.
+// Saves or loads the keys and values of a sequence.
 template <class KVStoreT, class ArchiveT>
 void serialize_keys_and_values(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence) {
   archive.expect("layers", kv.n_layers());

@@ -13,8 +13,8 @@
 //! One stage of Khisti's tournament, over memory of whoever runs it: one thread, or a team.
 namespace espalier::detail {
 
-// Sums of two distributions over the same tokens, in steps of 2^-60: whole numbers, which many threads add up as one
-// does.
+// Sums of two distributions over the same tokens, in steps of 2^-60. These are whole numbers, so that many threads get
+// the same sums as one.
 struct pair_masses {
   unsigned long long a = 0;
   unsigned long long b = 0;
@@ -33,7 +33,7 @@ struct pair_masses {
   }
 };
 
-// What a stage keeps of each rank.
+// The data that a stage keeps for each rank.
 template <class NumberT, std::size_t ExactVocab>
 struct pair_ranks {
   static constexpr std::int32_t mantissa_bits = 4;
@@ -45,13 +45,13 @@ struct pair_ranks {
     NumberT a, b;
   };
 
-  double key[ExactVocab];  // of each token, where tokens are sorted
-  pair_masses same[most];  // of the tokens of the rank
+  double key[ExactVocab];  // by token: its key, if tokens are sorted
+  pair_masses same[most];  // sums over the tokens of each rank
   pair_masses of_chunk[(most + chunk - 1) / chunk];
-  factors times[most];  // of a and b, in the distribution of the selected token
+  factors times[most];  // factors of a and b in the distribution of the selected token
 };
 
-// In which proportion a pair {x, y} selects x and y.
+// The proportion in which a pair {x, y} selects x and y.
 struct pair_shares {
   double x, y;
 };
@@ -61,20 +61,20 @@ struct pair_window {
   std::uint32_t token[window_flow::max_size];
   window_flow flow;
 
-  // Of the tokens of ranks i and j.
+  // The shares of a pair of tokens with ranks i and j.
   ESPALIER_HOST_DEVICE pair_shares shares(std::size_t i, std::size_t j) const {
     if (i < flow.size() && j < flow.size()) return {flow.share(i, j), flow.share(j, i)};
     return {i <= j ? 1.0 : 0.0, j <= i ? 1.0 : 0.0};
   }
 };
 
-// Where a stage keeps what. A team has it in memory that all its threads see, but for the window: each of its blocks
-// has one of its own, of the same contents.
+// The memory of a stage. A team has it in memory that all its threads see, except for the window: each block of threads
+// has one of its own, with the same contents.
 template <class NumberT, std::size_t ExactVocab = 1024>
 struct pair_select_memory {
-  NumberT* distribution[2];  // [vocab] each: of the selected token, after one stage and after the next
-  std::uint16_t* rank;       // [vocab]; smaller is better
-  std::uint32_t* large;      // [vocab]: the tokens that are not small; thread r of n has its k-th at k n + r
+  NumberT* distribution[2];  // [vocab] each: the distribution of the selected token, after odd and even stages
+  std::uint16_t* rank;       // [vocab] rank of each token; smaller is better
+  std::uint32_t* large;      // [vocab] the tokens that are not small; the k-th of thread r of n is at k n + r
   pair_ranks<NumberT, ExactVocab>* ranks;
   pair_window* window;
 };
@@ -82,14 +82,14 @@ struct pair_select_memory {
 // Selects one of two tokens that were drawn independently, one from the distribution a and one from b. The choice is
 // made so that the distribution of the selected token comes as close to p as it can.
 //
-// Tokens are ranked by p - a b, the best first, ties by id. Of a pair the better token is selected. Only the best
-// tokens, the window, share a pair of theirs by parts that a maximum flow finds, so that they cover as much of p as
+// Tokens are ranked by p - a b, the best first, ties by id. Of a pair the better token is selected. Only pairs of the
+// best tokens, the window, are shared in proportions that a maximum flow finds, so that they cover as much of p as
 // possible. The ranks and the shares decide how much of p is covered. The distribution of the selected token is known
-// exactly whatever they are, and with that the verifier is lossless.
+// exactly whatever they are, and that makes the verifier lossless.
 //
-// So they may be rough where that is quicker. Up to ExactVocab tokens are sorted. More are ranked by the leading bits
-// of their keys: keys nearer to 0 than some four times the average probability count as 0, and tokens of equal rank
-// share a pair evenly. Either way the distribution of the selected token, outside the window, is
+// So ranks may be rough if that is quicker. Up to ExactVocab tokens are sorted. More are ranked by the leading bits of
+// their keys: keys nearer to 0 than about four times the average probability count as 0, and tokens of equal rank share
+// a pair evenly. In both cases the distribution of the selected token, outside the window, is
 //
 //     a (worse_b + same_b / 2) + b (worse_a + same_a / 2)
 //
@@ -103,13 +103,13 @@ class pair_select_view {
 
   ESPALIER_HOST_DEVICE explicit pair_select_view(const memory& kept) : kept_(kept) {}
 
-  // Writes the distribution of the selected token where the memory has room for that of an odd turn, or of an even one.
-  // The team is that of b; all its threads call this and see what it writes.
+  // Writes the distribution of the selected token to memory.distribution[turn % 2], and returns it. The team is that of
+  // b; all its threads call this and see what it writes.
   //
   // Complexity  one pass over p, a and b that writes the ranks, one over a and b, and one over these and the ranks that
-  //             writes the distribution. Up to ExactVocab tokens are sorted besides: n log n comparisons of one thread,
-  //             n n of a team. Of a team, 8 barriers and two for each token of the window
-  // Pre         a is not where it is written
+  //             writes the distribution. Up to ExactVocab tokens are sorted as well: n log n comparisons of one thread,
+  //             n n of a team. A team needs 8 barriers and two for each token of the window
+  // Pre         a is not in the memory that is written
   template <class TargetRowT, class RowT>
   ESPALIER_HOST_DEVICE const NumberT* solve(const TargetRowT& p, const RowT& a, const RowT& b, std::int32_t window,
                                             std::int32_t turn) {
@@ -120,7 +120,7 @@ class pair_select_view {
     if (is_sorted) {
       rank_exactly(who, p, a, b);
     } else {
-      whole = who.sums_of(p.size(), a, b);  // and nobody still reads the ranks of the stage before
+      whole = who.sums_of(p.size(), a, b);  // and after it no thread still reads the ranks of the stage before
       rank_by_leading_bits(who, p, a, b);
       collect_large(who, p.size());
     }
@@ -138,13 +138,15 @@ class pair_select_view {
     return out;
   }
 
-  // How the pair of tokens x and y is shared. Pre: solve() was called, over this memory.
+  // The shares by which a pair of tokens x and y selects one of them.
+  //
+  // Pre         solve() was called, with this memory
   ESPALIER_HOST_DEVICE pair_shares shares(std::size_t x, std::size_t y) const {
     return kept_.window->shares(kept_.rank[x], kept_.rank[y]);
   }
 
  private:
-  // A token's rank is its place among the sorted. All are large.
+  // Sets the rank of each token to its position among the sorted tokens. All tokens count as large.
   ESPALIER_EXEC_CHECK_DISABLE
   template <class TeamT, class TargetRowT, class RowT>
   ESPALIER_HOST_DEVICE void rank_exactly(const TeamT& who, const TargetRowT& p, const RowT& a, const RowT& b) {
@@ -177,7 +179,7 @@ class pair_select_view {
     n_ranks_ = small_rank_ = n;
   }
 
-  // Ranks 0 to max_size - 1 are kept free for the window. After them come, by their leading bits: keys above 0, the
+  // Sets the ranks by leading bits. Ranks 0 to max_size - 1 are kept free for the window. Then come keys above 0, the
   // largest first; then all small keys, with one rank; then keys below 0, the most negative last.
   template <class TeamT, class TargetRowT, class RowT>
   ESPALIER_HOST_DEVICE void rank_by_leading_bits(const TeamT& who, const TargetRowT& p, const RowT& a, const RowT& b) {
@@ -186,7 +188,7 @@ class pair_select_view {
     for (std::size_t n = p.size(); n > 0 && exponents < 28; n /= 2)
       ++exponents;
     const std::int32_t codes = exponents << mantissa_bits;
-    const std::int32_t smallest = (128 - exponents) << mantissa_bits;  // of the bits of a large key that count
+    const std::int32_t smallest = (128 - exponents) << mantissa_bits;  // least value of the leading bits of a large key
     const std::int32_t small_rank = static_cast<std::int32_t>(window_flow::max_size) + codes;
     std::uint16_t* const ranked = kept_.rank;
     who.each(p.size(), [&](std::size_t i) {
@@ -200,8 +202,7 @@ class pair_select_view {
     n_ranks_ = small_rank_ + static_cast<std::size_t>(codes) + 1;
   }
 
-  // Collects the tokens that do not have the rank of small keys, by id. They are few: most stretches of the row have
-  // none.
+  // Collects the tokens whose keys are not small, by id. They are few: most stretches of the row have none.
   template <class TeamT>
   ESPALIER_HOST_DEVICE void collect_large(const TeamT& who, std::size_t vocab) {
     constexpr std::size_t stretch = std::same_as<TeamT, alone> ? 32 : 1;
@@ -219,18 +220,18 @@ class pair_select_view {
     }
   }
 
-  // Calls f for each of the large tokens of this thread.
+  // Calls f for each large token of this thread.
   template <class TeamT, class FunctionT>
   ESPALIER_HOST_DEVICE void each_large(const TeamT& who, const FunctionT& f) const {
     for (std::size_t k = 0; k < n_large_; ++k)
       f(kept_.large[k * who.size() + who.rank()]);
   }
 
-  // Finds the best tokens with keys above the small ones, at most `size`, and gives them the ranks 0, 1, ... Each
-  // thread finds its own; then the best of all threads is taken again and again.
+  // Finds the best tokens with keys above the small ones, at most `size`, and gives them the ranks 0, 1, ... Returns
+  // their number. Each thread finds its own best; then the best of all threads is taken again and again.
   template <class TeamT>
   ESPALIER_HOST_DEVICE std::size_t take_window(const TeamT& who, std::size_t size) {
-    using number = unsigned long long;  // a rank, and below it an id
+    using number = unsigned long long;  // a rank, and a token's id in the lower bits
     constexpr number none = ~number{0};
     number own[window_flow::max_size] = {};
     std::size_t n_own = 0;
@@ -258,8 +259,8 @@ class pair_select_view {
     return n;
   }
 
-  // For each rank, the factors of a and of b in the distribution of the selected token: worse_b + same_b / 2, worse_a +
-  // same_a / 2. `whole`: the sums of a and b, where there are small tokens.
+  // Computes for each rank the factors of a and of b in the distribution of the selected token: worse_b + same_b / 2,
+  // worse_a + same_a / 2. `whole` has the sums of a and b; null if there are no small tokens.
   template <class TeamT, class RowT>
   ESPALIER_HOST_DEVICE void weigh_ranks(const TeamT& who, const RowT& a, const RowT& b, const sums<2>* whole) {
     constexpr std::size_t chunk = ranks::chunk;
@@ -322,7 +323,7 @@ class pair_select_view {
     window.flow.balance();
   }
 
-  // That of tokens in the window is still to be put right.
+  // Writes the distribution of the selected token. solve() corrects the tokens of the window afterwards.
   template <class TeamT, class RowT>
   ESPALIER_HOST_DEVICE void write_distribution(const TeamT& who, const RowT& a, const RowT& b, bool is_sorted,
                                                NumberT* out) const {

@@ -5,13 +5,14 @@
 
 #include "espalier/config.hpp"
 
-//! Which token of a pair is selected how often, inside the window of a stage of Khisti's tournament.
+//! The shares of the pairs of tokens inside the window of a stage of Khisti's tournament.
 namespace espalier::detail {
 
 // Khisti's truncated linear program as a maximum flow. Every pair of tokens has a mass, which at first belongs to its
 // better token. A token that has more mass than the target wants gives mass of its pairs to tokens that have less,
-// directly or through others, until no more can be moved: then as much of the target is covered as can be. How much is
-// unique, the shares are not: these are those of Edmonds and Karp's method, tokens in rank order.
+// directly or through others, until no more can be moved: then as much of the target is covered as can be. The amount
+// covered is unique, the shares are not: these are the shares that Edmonds and Karp's method finds with tokens in rank
+// order.
 class window_flow {
  public:
   static constexpr std::size_t max_size = 15;
@@ -32,12 +33,12 @@ class window_flow {
     wanted_[i] = wanted;
   }
 
-  // How much of the mass of the pair {i, j} belongs to i.
+  // The mass of the pair {i, j} that belongs to i.
   ESPALIER_HOST_DEVICE double share(std::size_t i, std::size_t j) const { return share_[i][j]; }
-  // The mass that token i has.
+  // The mass that token i has now, its pairs included.
   ESPALIER_HOST_DEVICE double mass(std::size_t i) const { return surplus_[i] + wanted_[i]; }
 
-  // Moves all that can be moved, each time along a shortest path.
+  // Moves all mass that can be moved, each time along a shortest path.
   ESPALIER_HOST_DEVICE void balance() {
     while (find_path())
       move_along_path();
@@ -49,7 +50,7 @@ class window_flow {
 
   ESPALIER_HOST_DEVICE static double least(double x, double y) { return y < x ? y : x; }
 
-  // A shortest path from a token with a surplus to one that wants more; breadth first.
+  // Finds a shortest path from a token with a surplus to one that wants more, breadth first. False if there is none.
   ESPALIER_HOST_DEVICE bool find_path() {
     std::size_t queue[max_size];
     std::size_t end = 0;

@@ -15,16 +15,17 @@
 //! The division factor of K-SEQ, for the verifier spectr and for its analysis.
 namespace espalier::detail {
 
-// Each of k draws from q is accepted with min(1, p / (rho q)), in turn.
+// The solution for k draws from q, each of which is accepted in turn with min(1, p / (rho q)).
 struct k_seq {
   wide_number rho = 1;
-  wide_number beta = 0;     // a draw is accepted with this probability; known once solved
-  wide_number gamma = 1;    // one of the k is, over beta; at most rho, but for the tolerance
-  std::int32_t passes = 0;  // over p and q, that it took to solve
+  wide_number beta = 0;  // probability that one draw is accepted; known once solved
+  // probability that one of the k draws is accepted, divided by beta; at most rho, up to the tolerance
+  wide_number gamma = 1;
+  std::int32_t passes = 0;  // passes over p and q that the solution took
 };
 
-// The probability that one of k independent events of probability b happens: 1 - (1 - b)^k, by the bits of k, and exact
-// for small b, too.
+// The probability that at least one of k independent events of probability b happens: 1 - (1 - b)^k, by the bits of k,
+// and accurate for small b, too.
 ESPALIER_HOST_DEVICE inline wide_number any_of(wide_number b, std::int32_t k) {
   if (b >= 1) return 1;
   wide_number any = 0;
@@ -38,18 +39,18 @@ ESPALIER_HOST_DEVICE inline wide_number any_of(wide_number b, std::int32_t k) {
   return any;
 }
 
-// How much more than the target's share one of k draws may be accepted with: f(rho) = 1 - (1 - beta)^k - rho beta, the
-// bound on the error of the emitted distribution in total variation. For floats it is some hundred times the error of
-// their sums.
+// The most by which k draws together may be accepted beyond the target's share: a bound on f(rho) = 1 - (1 - beta)^k -
+// rho beta, and on the error of the emitted distribution in total variation. For floats it is some hundred times the
+// error of their sums.
 template <class NumberT>
 inline constexpr wide_number k_seq_tolerance = std::is_same_v<NumberT, float> || std::is_same_v<wide_number, float>
                                                    ? wide_number(4e-7)
                                                    : wide_number(1e-13);
 
-// The sums that one pass gives: beta(rho) = settled / rho + open, exactly, until rho passes the next p(t) / q(t).
+// The sums of one pass: beta(rho) = settled / rho + open, exactly, until rho passes the next p(t) / q(t).
 struct k_seq_sums {
-  wide_number settled;  // p where p <= rho q
-  wide_number open;     // q elsewhere
+  wide_number settled;  // sum of p over the tokens with p <= rho q
+  wide_number open;     // sum of q over the other tokens
 };
 
 template <class TargetRowT, class DraftRowT, class NumberT>
@@ -60,11 +61,11 @@ ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const TargetRowT& p, const DraftRowT&
   return {found.of[0], found.of[1]};
 }
 
-// A step that is no longer than this, beside rho, ends the search.
+// The search ends with a step that is no longer than this, relative to rho.
 inline constexpr wide_number k_seq_precision = 4 * std::numeric_limits<wide_number>::epsilon();
 
-// Where f would be 0 if it went on beyond rho as it begins, f(rho) > 0: by Newton's steps, halving where they leave the
-// bracket.
+// The next rho: the zero that f would have if its sums stayed the same beyond rho. Needs f(rho) > 0. Newton's steps,
+// with halving when they leave the bracket.
 ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums sums, std::int32_t k) {
   const auto draws = static_cast<wide_number>(k);
   wide_number low = rho;
@@ -85,9 +86,9 @@ ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums s
   return high;
 }
 
-// The smallest rho in [1, k] with f(rho) <= tolerance. rho beta(rho) is concave, so that each step, made along its
-// tangent, ends below the solution or at it, and the steps converge as Newton's do: 4 to 6 passes over a row of any
-// length, 1 if p and q are equal or disjoint.
+// The smallest rho in [1, k] with f(rho) <= tolerance. rho beta(rho) is concave, so each step, made along its tangent,
+// ends at the solution or below it, and the steps converge as Newton's do: 4 to 6 passes over a row of any length, 1 if
+// p and q are equal or disjoint.
 template <class TargetRowT, class DraftRowT>
 ESPALIER_HOST_DEVICE k_seq solve_k_seq(const TargetRowT& p, const DraftRowT& q, std::int32_t k) {
   using number = term_type<TargetRowT>;
@@ -109,7 +110,7 @@ ESPALIER_HOST_DEVICE k_seq solve_k_seq(const TargetRowT& p, const DraftRowT& q, 
   }
 }
 
-// What the target still has to give once all k draws have failed, in proportion: p - gamma min(p / rho, q), never
+// The weights of the target's own token once all k draws have failed, in proportion: p - gamma min(p / rho, q), never
 // stored.
 template <class NumberT, class TargetRowT = row_view<NumberT>, class DraftRowT = TargetRowT>
 class k_seq_residual {
@@ -131,7 +132,7 @@ class k_seq_residual {
  private:
   TargetRowT p_;
   DraftRowT q_;
-  NumberT settled_;  // of p where p <= rho q
+  NumberT settled_;  // factor of p where p <= rho q
   NumberT share_;
 };
 

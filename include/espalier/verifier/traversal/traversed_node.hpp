@@ -14,7 +14,7 @@
 
 namespace espalier::detail {
 
-// All that is kept of a node while what is below it is looked at.
+// The state of a node that is kept while nodes below it are looked at.
 struct traversed_state {
   residual_state rest;
   remaining_draft_state drawn_from;
@@ -22,8 +22,8 @@ struct traversed_state {
   std::int32_t draw = -1;
 };
 
-// A node of a traversal, at one of its draws: those before it have failed, with all below them. Without replacement,
-// repeated draws are passed over.
+// A node of a traversal, at one of its draws: the draws before it have failed, with all nodes below them. Without
+// replacement, repeated draws are passed over.
 template <bool Replaces, class TargetRowT, class DraftRowT>
 class traversed_node {
  public:
@@ -38,7 +38,8 @@ class traversed_node {
         probability_(probability),
         draw_(tree.draws(u).begin()) {}
 
-  // What the subtree is accepted with, once all draws have failed, and its token drawn from.
+  // The probability to accept the node once all its draws have failed, and the weights that its token is drawn from
+  // then.
   ESPALIER_HOST_DEVICE wide_number probability() const { return probability_; }
   ESPALIER_HOST_DEVICE const residual_type& rest() const { return rest_; }
 
@@ -46,14 +47,15 @@ class traversed_node {
   ESPALIER_HOST_DEVICE node_id child() const { return *draw_; }
   ESPALIER_HOST_DEVICE bool is_repeated() const { return detail::is_repeated(tree_, u_, draw_); }
 
-  // What the subtree of the child is to be accepted with.
+  // The probability to accept the subtree of the child.
   ESPALIER_HOST_DEVICE wide_number child_probability() const {
     const std::size_t x = drawn_token(tree_, *draw_, q_);
     return passed_on(probability_, rest_.at(x) / (times() * static_cast<wide_number>(q_[x])));
   }
 
-  // The draw has failed, and the next one is up. Complexity: one pass over p and q; without replacement, one over q
-  // once.
+  // Notes that the draw has failed, and goes on to the next.
+  //
+  // Complexity  one pass over p and q; without replacement also one over q, once for each node
   ESPALIER_HOST_DEVICE void reject() {
     if (probability_ > 0) {
       const wide_number left = probability_ * rest_.take(times() / probability_);

@@ -14,7 +14,9 @@ namespace espalier::detail {
 
 using draw_iterator = tree_view::draw_range::iterator;
 
-// Whether an earlier draw of the same node gave the same token. Complexity O(draws of u).
+// True if an earlier draw of the same node gave the same token.
+//
+// Complexity  O(draws of u)
 ESPALIER_HOST_DEVICE inline bool is_repeated(tree_view tree, node_id u, draw_iterator draw) {
   for (auto earlier = tree.draws(u).begin(); earlier != draw; ++earlier) {
     if (*earlier == *draw) return true;
@@ -22,24 +24,27 @@ ESPALIER_HOST_DEVICE inline bool is_repeated(tree_view tree, node_id u, draw_ite
   return false;
 }
 
-// All that a remaining_draft is but tree and row.
+// The state of a remaining_draft: everything except tree and row.
 struct remaining_draft_state {
   wide_number mass = 1;
-  wide_number undrawn = -1;  // the mass of the tokens that no draw gave, once it is needed
+  wide_number undrawn = -1;  // mass of the tokens that no draw gave; negative until it is needed
 };
 
-// The draft's row at a node while its draws are rejected in order, repeated ones passed over: what the next one was
-// drawn from is q / mass() off the rejected tokens. The mass is a sum of what is left, never 1 minus what is gone: a
-// peaked row leaves little, and all of it counts.
+// The draft's row at a node while its draws are rejected in order, repeated ones passed over: the next draw was made
+// from q / mass(), without the rejected tokens. The mass is added up from the tokens that are left and never computed
+// as 1 minus the rejected ones: a peaked row leaves little, and all of it counts.
 template <class RowT>
 class remaining_draft {
  public:
   ESPALIER_HOST_DEVICE remaining_draft(tree_view tree, node_id u, RowT q) : tree_(tree), u_(u), q_(q) {}
 
-  // 1 before any rejection; 0 once all that the row could give has been rejected.
+  // The mass that is left: 1 before any rejection, 0 once all tokens that the row could give have been rejected.
   ESPALIER_HOST_DEVICE wide_number mass() const { return now_.mass; }
 
-  // Complexity: one pass over q, once a node, and O(draws of u squared). Errors: input_error for a draw of no token.
+  // Rejects a draw, the next one in order.
+  //
+  // Complexity  one pass over q, once for each node, and O(draws of u squared)
+  // Errors      input_error for a draw of a token outside the vocabulary
   ESPALIER_HOST_DEVICE void reject(draw_iterator draw) {
     if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn(tree_, u_, q_));
     now_.mass = now_.undrawn;

@@ -17,7 +17,7 @@ namespace detail {
 template <class NumberT>
 inline constexpr NumberT largest_number = (std::numeric_limits<NumberT>::max)();
 
-// All that a residual is but its rows.
+// The state of a residual: everything except its rows.
 struct residual_state {
   wide_number share = 0;
   wide_number mass = 1;
@@ -29,7 +29,8 @@ ESPALIER_HOST_DEVICE NumberT rest_of(NumberT p, NumberT share, NumberT q) {
   return d > 0 ? d : NumberT{0};
 }
 
-// Finite: it takes nothing where the draft's probability is 0.
+// The factor of q after a draw was rejected with `times`; kept finite, so that 0 * share is 0 for tokens of draft
+// probability 0.
 template <class NumberT>
 ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number times) {
   constexpr wide_number most = [] {
@@ -44,10 +45,10 @@ ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number 
 
 }  // namespace detail
 
-//! What the target still has to give after draws from q were rejected: R = norm((p - share * q)+), never stored.
+//! The part of the target that is left after draws from q were rejected: R = norm((p - share * q)+), never stored.
 //!
-//! Every verifier begins with R = p and takes the draft away again and again, R := norm((R - times * q)+). Since all
-//! rows are non-negative, that keeps this form: only `share` and the mass change.
+//! Every verifier begins with R = p and subtracts the draft again and again, R := norm((R - times * q)+). Since all
+//! rows are non-negative, this form is kept: only `share` and the mass change.
 //!
 //! Shapes      p, q: [vocab]
 //! Law         a token rejected once, with R(x) < times * q(x), has weight 0 from then on
@@ -56,26 +57,28 @@ ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number 
 template <class NumberT, class TargetRowT = row_view<NumberT>, class DraftRowT = TargetRowT>
 class residual {
  public:
-  //! R = p.
+  //! Begins with R = p.
   ESPALIER_HOST_DEVICE residual(TargetRowT p, DraftRowT q) : p_(p), q_(q) {}
 
   ESPALIER_HOST_DEVICE std::size_t size() const { return p_.size(); }
-  //! In proportion to R.
+  //! The weight of token i, in proportion to R.
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return detail::rest_of(p_[i], share_, q_[i]); }
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE const TargetRowT& target() const { return p_; }
-  //! R itself.
+  //! R(i), which adds up to 1 over all tokens.
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  //! Weights in proportion to (R - times * q)+, to draw from once: nothing is summed up. All zero where R is times * q.
+  //! Weights in proportion to (R - times * q)+, to draw from once: they are not summed up. All zero if R is times * q.
   ESPALIER_HOST_DEVICE residual after(wide_number times) const {
     residual next = *this;
     next.share_ = detail::share_after<NumberT>(now(), times);
     return next;
   }
 
-  //! R := norm((R - times * q)+), and the mass that was left before it was made 1. Where none is left (R was times *
-  //! q), R stays and the mass is 0. Complexity: one pass over p and q.
+  //! Sets R := norm((R - times * q)+), and returns the sum before the normalisation. If that is 0 (R was times * q), R
+  //! stays unchanged.
+  //!
+  //! Complexity  one pass over p and q
   ESPALIER_HOST_DEVICE wide_number take(wide_number times) {
     const residual next = after(times);
     const wide_number left = detail::mass(next);

@@ -15,10 +15,10 @@
 #include "espalier/core/weights.hpp"
 #include "espalier/core/wide_number.hpp"
 
-//! What verifiers have in common: the way down from the root, and the rows on it.
+//! The functions that verifiers share: the walk down from the root, and the rows on it.
 namespace espalier::detail {
 
-// From the root, to the child that bears the token which choose(u) gives, as long as there is one.
+// Walks from the root to the child with the token that choose(u) returns, as long as there is such a child.
 template <class ChooseT>
 ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   node_id u = root_node;
@@ -30,17 +30,19 @@ ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   }
 }
 
-// The probability that a drawn child is accepted with where its parent is with this one: `ratio` is of the target's
-// probability of the child to the draft's.
+// The probability with which a drawn child is accepted if its parent is accepted with `probability`; `ratio` is the
+// target's probability of the child divided by the draft's.
 ESPALIER_HOST_DEVICE inline wide_number passed_on(wide_number probability, wide_number ratio) {
   const wide_number passed = probability > 0 ? probability * ratio : 0;
   return passed < 1 ? passed : 1;
 }
 
-// How far the sum of a row may be from 1: what rounding makes of softmax in float is a hundredth of it.
+// The most by which the sum of a row may differ from 1. Rounding of a softmax in float makes about a hundredth of it.
 inline constexpr wide_number mass_tolerance = static_cast<wide_number>(1e-4);
 
-// One pass. Errors: numeric_error where the row is no distribution.
+// Checks a row in one pass.
+//
+// Errors      numeric_error if the row is no distribution
 template <class NumberT>
 void require_distribution(std::span<const NumberT> row, const char* whose, node_id u) {
   constexpr NumberT bad = std::numeric_limits<NumberT>::quiet_NaN();
@@ -60,13 +62,13 @@ inline constexpr bool are_distributions = requires {
   requires RowsT::are_distributions;
 };
 
-// Rows that need not be checked: of the device, where nothing can be raised.
+// True for rows that need not be checked: those of the device, which cannot raise errors.
 template <class RowT>
 inline constexpr bool is_trusted = requires {
   requires RowT::is_trusted;
 };
 
-// The row of a node that was looked at before.
+// The row of a node, without a check: it was checked before.
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowsT>
 ESPALIER_HOST_DEVICE auto known_row(RowsT& rows, node_id u) {
@@ -83,7 +85,7 @@ ESPALIER_HOST_DEVICE token_id argmax(TargetRowsT& target, node_id u) {
   return static_cast<token_id>(target.argmax(u));
 }
 
-// The target's row of a node. Rows that are distributions by construction say so and are not read for it.
+// The target's row of a node, checked. Rows that are distributions by construction say so and are not read for that.
 ESPALIER_EXEC_CHECK_DISABLE
 template <class TargetRowsT>
 ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
@@ -93,7 +95,9 @@ ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
   return p;
 }
 
-// The row that the draws of a node came from. Errors: input_error where the rows do not fit the tree or the target.
+// The row that the draws of a node came from, checked.
+//
+// Errors      input_error if the rows do not fit the tree or the target
 ESPALIER_EXEC_CHECK_DISABLE
 template <class DraftRowsT>
 ESPALIER_HOST_DEVICE auto draft_row(const DraftRowsT& draft, node_id u, std::size_t vocab) {
@@ -111,7 +115,9 @@ ESPALIER_HOST_DEVICE auto draft_row(const DraftRowsT& draft, node_id u, std::siz
   }
 }
 
-// The token of a node, as an index into a row. Errors: input_error where it is none.
+// The token of a node, as an index into a row.
+//
+// Errors      input_error if it is outside the vocabulary
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowT>
 ESPALIER_HOST_DEVICE std::size_t vocab_token(tree_view tree, node_id u, const RowT& row) {
@@ -125,7 +131,9 @@ ESPALIER_HOST_DEVICE std::size_t vocab_token(tree_view tree, node_id u, const Ro
   return static_cast<std::size_t>(token);
 }
 
-// The same for a drawn child. Errors: input_error where the row could not have given it.
+// The token of a drawn child, as an index into a row.
+//
+// Errors      input_error if the row could not have given it
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowT>
 ESPALIER_HOST_DEVICE std::size_t drawn_token(tree_view tree, node_id child, const RowT& q) {
@@ -139,14 +147,15 @@ ESPALIER_HOST_DEVICE std::size_t drawn_token(tree_view tree, node_id child, cons
   return x;
 }
 
-// The token after u, drawn from the target's row p alone: the same one whatever tree u is in.
+// The token after u, drawn from the target's row p alone: its random number, and so the token, does not depend on the
+// tree.
 template <class RowT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id pick_token(tree_view tree, node_id u, const RowT& p, ChanceT& chance) {
   return static_cast<token_id>(chance.pick(p, {tree.depth[u], 0, purpose::token}));
 }
 
-// A walk where the token is drawn from the target's row at a leaf, and elsewhere given by choose(u, p, q): the token
-// after an inner node, from its target row and the row that its draws came from.
+// Walks down the tree: choose(u, p, q) returns the token after an inner node, from its target row and the row that its
+// draws came from; at a leaf the token is drawn from the target's row.
 template <class DraftRowsT, class TargetRowsT, class ChanceT, class ChooseT>
 ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance,
                                        const ChooseT& choose) {
@@ -157,7 +166,8 @@ ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, 
   });
 }
 
-// The token drawn from what is left of the target; where nothing is, which only rounding can do, from `instead`.
+// The token drawn from the part of the target that is left. If nothing is left, which only rounding can cause, it is
+// drawn from `instead`.
 template <class WeightsT, class InsteadT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id pick_left(const WeightsT& left, const InsteadT& instead, node_id u, ChanceT& chance) {
   const token_id token = chance.pick(left, {u, 0, purpose::residual});
