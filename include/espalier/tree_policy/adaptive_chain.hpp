@@ -19,8 +19,8 @@ namespace espalier {
 
 struct adaptive_chain_options {
   std::int32_t length = 20;      //!< drafted tokens of the first round
-  std::int32_t max_length = 64;  //!< drafted tokens a round at most
-  double confidence = 0.4;       //!< a token less probable than that is the last one drafted
+  std::int32_t max_length = 64;  //!< drafted tokens of a round at most
+  double confidence = 0.4;       //!< the draft stops after a token less probable than this
 
   static constexpr void describe(auto see) {
     using self = adaptive_chain_options;
@@ -29,23 +29,23 @@ struct adaptive_chain_options {
     see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
   }
 
-  //! Of the round after one of this length.
+  //! The length of the round after one of length `now`.
   ESPALIER_HOST_DEVICE std::int32_t next_length(std::int32_t now, bool all_accepted) const {
     if (all_accepted) return now + 2 < max_length ? now + 2 : max_length;
     return now > 1 ? now - 1 : 1;
   }
 };
 
-//! Drafts the most probable tokens, one after the other, until the draft is unsure: two more at most once all that was
-//! drafted has been accepted, one fewer, but at least one, once it has not. From a SequenceDrafter, as much of the run
-//! as that length says, with a log-probability of 0.
+//! Drafts the most probable tokens, one after the other, until the draft is unsure. The greatest length of a round is
+//! two more than the last if all drafted tokens were accepted, otherwise one fewer, but at least one. A
+//! SequenceDrafter's run is drafted up to that length, with a log-probability of 0.
 //!
 //! Complexity  a draft pass of one row for each drafted token; from a SequenceDrafter one call
 //! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
 //!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version
-//!             4.46, where the schedule is "constant". The greatest length is ours. A round that drafted nothing
-//!             teaches nothing
+//!             4.46, where the schedule is "constant". The greatest length is ours. A round that drafted nothing does
+//!             not change the length
 class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -103,8 +103,8 @@ class adaptive_chain {
 
   adaptive_chain_options options_;
   std::int32_t length_;
-  std::int32_t drafted_ = 0;  // in this round
-  node_id u_ = root_node;     // the last one drafted
+  std::int32_t drafted_ = 0;  // drafted tokens of this round
+  node_id u_ = root_node;     // the node drafted last
 };
 
 }  // namespace espalier

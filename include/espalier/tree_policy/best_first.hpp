@@ -27,7 +27,7 @@ namespace espalier {
 struct best_first_options {
   std::int32_t budget = 64;     //!< B, drafted tokens a round
   std::int32_t max_depth = 16;  //!< levels below the root
-  double min_gain = 0;          //!< delta: a level that gains no more expected tokens than this is the last
+  double min_gain = 0;          //!< delta: a level that adds no more expected tokens than this is the last
 
   static constexpr void describe(auto see) {
     using self = best_first_options;
@@ -36,30 +36,31 @@ struct best_first_options {
     see(option{"min_gain", &self::min_gain, "a level that gains no more expected tokens is the last", 0, 1});
   }
 
-  //! Of a StepDrafter's nodes. What is among the best after one level need not be after the next: so many are asked
-  //! about, four for each that is kept, or 256 where that is more; never more than max_depth levels have. Growth ends
-  //! where more would have to be.
+  //! Number of nodes that a StepDrafter may be asked about. Nodes that are among the best after one level need not be
+  //! after the next, so more are asked about than are kept: four for each that is kept, or 256 if that is more, but
+  //! never more than max_depth levels have. Growth ends when more would be needed.
   std::int32_t max_asked() const {
     const std::int32_t of_levels = budget * (max_depth - 1);
     return (std::max)(budget, (std::min)(of_levels, (std::max)(4 * budget, std::int32_t{256})));
   }
 };
 
-//! Drafts the B most probable prefixes: of all trees of that size the one of which most tokens are accepted if the
-//! target is as the draft says. From a BlockDrafter's marginals it is DDTree's, from a StepDrafter's rows OPT-Tree's,
-//! level by level, asking only about nodes that are among the best so far: no other one's descendants can be.
+//! Drafts the B most probable prefixes: of all trees of that size, the one of which most tokens are accepted if the
+//! target agrees with the draft. From a BlockDrafter's marginals it is DDTree. From a StepDrafter's rows it is
+//! OPT-Tree: level by level, it asks only about nodes that are among the best so far, since no other node can have a
+//! descendant among them.
 //!
-//! Complexity  BlockDrafter: one draft pass, one look at each row, O(B log B); no allocation after the first round.
-//!             StepDrafter: one draft pass a level, one look at each row; no allocation after construction. The drafter
-//!             reserves a row for each of max_asked() nodes
-//! Law         parents are more probable than children: what is chosen is a tree
+//! Complexity  BlockDrafter: one draft pass, one pass over each row, O(B log B); no allocation after the first round.
+//!             StepDrafter: one draft pass a level, one pass over each row; no allocation after construction. The
+//!             drafter reserves a row for each of max_asked() nodes
+//! Law         parents are more probable than children, so the chosen prefixes are a tree
 //!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
 //!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and
 //!             token
 //! Errors      option_error for options out of range; numeric_error for logits of a block that are NaN or plus
-//!             infinity, and where all of a row are minus infinity
-//! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and what is said of levels do
-//!             not concern blocks. Where there is no room to ask about all of a level, its best nodes are asked about,
+//!             infinity, and if all logits of a row are minus infinity
+//! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and the rules for levels do not
+//!             apply to blocks. If there is no room to ask about all nodes of a level, its best nodes are asked about,
 //!             and it is the last
 class best_first {
  public:
@@ -112,7 +113,7 @@ class best_first {
     return {};
   }
 
-  //! What a block's rows give, from lists that are there already.
+  //! Appends the tree that a block's rows give, from lists of their most probable tokens that the caller has.
   //!
   //! Shapes      tokens, log_probs: [n_rows][ranks], the most probable first; a log-probability of minus infinity ends
   //!             a list
@@ -153,7 +154,7 @@ class best_first {
  private:
   static constexpr float impossible = -std::numeric_limits<float>::infinity();
 
-  // The most probable tokens of a block's rows, whichever numbers it has.
+  // The most probable tokens of a block's rows, for rows of one number type.
   template <class NumberT>
   struct row_lists {
     top_tokens<NumberT> top;
@@ -175,13 +176,13 @@ class best_first {
 
   std::vector<prefix>::iterator best_end() { return best_.begin() + static_cast<std::ptrdiff_t>(n_best_); }
 
-  // What a prefix must exceed to be among the best. Of equal ones the earlier stay.
+  // The probability that a prefix must exceed to be among the best. Of equal prefixes the earlier ones stay.
   double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
 
   template <class NumberT>
   void consider_children(node_id u, double reach, std::span<const NumberT> row) {
     constexpr std::size_t block = 64;
-    // A little less than what a child's own probability must exceed.
+    // A number a little below the one that a child's own probability must exceed.
     const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
     NumberT least = bound();
     for (std::size_t first = 0; first < row.size(); first += block) {
@@ -217,18 +218,18 @@ class best_first {
 
   best_first_options options_;
   std::tuple<row_lists<float>, row_lists<double>> lists_;
-  std::vector<token_id> tokens_;  // [max_depth][budget] of a block
+  std::vector<token_id> tokens_;  // [max_depth][budget] the most probable tokens of a block's rows
   std::vector<float> log_probs_;  // [max_depth][budget]
   std::vector<std::uint64_t> heap_entries_;
   std::vector<marginal_node> heap_nodes_;
   std::vector<node_id> heap_buckets_;
   asked_nodes asked_;
-  std::vector<prefix> best_;   // [budget] the best so far, as a heap with the worst on top, or sorted
-  std::vector<double> reach_;  // [budget + 1] probability of the paths to the nodes of the level
+  std::vector<prefix> best_;   // [budget] the best prefixes so far, as a heap with the worst on top, or sorted
+  std::vector<double> reach_;  // [budget + 1] probability of the path to each node of the level
   std::size_t n_best_ = 0;
   std::size_t limit_ = 0;
-  std::int32_t depth_ = 1;  // of the children of the level
-  double expected_ = 0;     // tokens accepted of the best
+  std::int32_t depth_ = 1;  // depth of the children of the level
+  double expected_ = 0;     // expected number of accepted tokens of the best prefixes
 };
 
 }  // namespace espalier

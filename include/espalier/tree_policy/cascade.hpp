@@ -21,16 +21,16 @@
 
 namespace espalier {
 
-//! Several deterministic trees in one: policy i grows over drafter i of a joint, and what they draft is merged.
+//! Several deterministic trees in one: policy i grows over drafter i of a joint, and the trees are merged.
 //!
-//! Nodes of the same path are one node. First come those of the first policy, in its order and with its probabilities,
-//! then what each of the next adds to them, as far as the tree has room.
+//! Nodes of the same path are one node. The first policy's nodes come first, in its order and with its probabilities;
+//! then each of the next policies adds its own, as far as the tree has room.
 //!
 //!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(),
 //!     kv, target);
 //!
-//! Policies are kept by value. Each observes the merged tree and its verdict: what
-//! the next ones add may be accepted, too, and counts.
+//! Policies are kept by value. Each observes the merged tree and its verdict: accepted nodes of other policies count,
+//! too.
 //!
 //! Complexity  that of the policies; O(nodes * children) to merge; no allocation after construction
 //! Law         TreePolicy's; a drafter that has no room is not asked, and the others go on
@@ -56,7 +56,8 @@ class cascade {
   }
 
   std::int32_t max_nodes() const { return merged_.capacity(); }
-  //! While one of them grows, the tree holds what that one asks for.
+  //! Nodes that the tree may hold while it grows: the most of the merged tree and of the nodes that one policy asks
+  //! about.
   std::int32_t max_asked() const {
     return std::apply(
         [&](const auto&... policy) {
@@ -72,13 +73,13 @@ class cascade {
     return std::get<Index>(policies_);
   }
 
-  //! Tokens that each drafter may still draft.
+  //! Sets how many tokens each drafter may still draft.
   void limit_parts(std::span<const std::int32_t> rooms) { std::copy_n(rooms.begin(), n_policies, rooms_); }
 
-  //! The drafter that is asked about what is wanted.
+  //! Number of the drafter that is asked about the wanted nodes.
   std::size_t part() const { return part_; }
 
-  //! Of the tree that this drafter was asked about.
+  //! For each merged node, its number in the tree that drafter `part` was asked about, or no_node.
   std::span<const node_id> was(std::size_t part) const {
     return std::span(was_[part]).first(static_cast<std::size_t>(merged_.size()));
   }
@@ -141,8 +142,8 @@ class cascade {
     return static_cast<std::int32_t>(nodes);
   }
 
-  // Begins the first policy from this one on that wants something; once there is none, the tree is what all have
-  // drafted.
+  // Begins the first policy from number `first` on that wants an answer. If there is none, the tree becomes the merged
+  // one.
   template <class TreeT>
   std::span<const node_id> begin_from(TreeT& tree, std::size_t first) {
     const token_id root = merged_.view().token[root_node];
@@ -167,7 +168,7 @@ class cascade {
     return {};
   }
 
-  // Adds what a policy has drafted, and notes which of its drafter's nodes that was.
+  // Adds the nodes that a policy has drafted to the merged tree, and notes their numbers for its drafter.
   template <class PolicyT>
   void merge(tree_view drafted, const PolicyT& policy, std::vector<node_id>& was) {
     node_of_[root_node] = root_node;
@@ -188,11 +189,11 @@ class cascade {
 
   policies_type policies_;
   tree<> merged_;
-  std::vector<node_id> was_[n_policies];  // [max_nodes + 1] merged node -> node of the part, or no_node
+  std::vector<node_id> was_[n_policies];  // [max_nodes + 1] merged node -> node of the policy, or no_node
   std::int32_t limit_ = 0;
   std::int32_t rooms_[n_policies] = {};
   std::size_t part_ = 0;
-  std::vector<node_id> node_of_;  // [max_asked + 1] node of the part -> merged node, or no_node
+  std::vector<node_id> node_of_;  // [max_asked + 1] node of the policy -> merged node, or no_node
 };
 
 }  // namespace espalier

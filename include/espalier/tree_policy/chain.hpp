@@ -24,7 +24,7 @@ namespace espalier {
 
 namespace detail {
 
-// Appends the most probable token after u and moves u there; returns its probability, 0 where there is none.
+// Appends the most probable token after u and moves u there. Returns its probability; 0 if the row has none.
 template <class TreeT, class NumberT>
 wide_number append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u) {
   candidate<NumberT> best[1];
@@ -36,7 +36,7 @@ wide_number append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u)
 }  // namespace detail
 
 struct chain_options {
-  std::int32_t length = 5;  //!< K, drafted tokens a round
+  std::int32_t length = 5;  //!< K, drafted tokens of a round
 
   static constexpr void describe(auto see) {
     see(option{"length", &chain_options::length, "drafted tokens a round", 1, 1024});
@@ -48,7 +48,7 @@ struct chain_options {
 //!
 //! Complexity  K draft passes of one row; from a BlockDrafter one pass, and one over each row; from a SequenceDrafter
 //!             one call. No allocation after the first round
-//! Errors      option_error for options out of range; numeric_error as top_tokens::of_logits for a block's rows
+//! Errors      option_error for options out of range; those of top_tokens::of_logits for a block's rows
 //! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables. Over a block it is DFlash's decoding
 class chain {
  public:
@@ -57,7 +57,8 @@ class chain {
   explicit chain(chain_options options = {}) : options_(require_options(options)) {}
 
   std::int32_t max_nodes() const { return options_.length; }
-  //! It takes none of an arena, but over a block drafter, which a static_decoder can therefore not have.
+  //! Number of bytes that it takes of an arena: none. Over a block drafter it would need memory, but a static_decoder
+  //! cannot have one.
   static constexpr std::size_t bytes(const static_capacity&) { return 0; }
 
   template <class TreeT>
@@ -103,9 +104,9 @@ class chain {
   }
 
   chain_options options_;
-  std::int32_t length_ = 0;                                // in this round
-  node_id u_ = root_node;                                  // the last one drafted
-  std::tuple<top_tokens<float>, top_tokens<double>> top_;  // for blocks, by their number type
+  std::int32_t length_ = 0;                                // drafted tokens of this round at most
+  node_id u_ = root_node;                                  // the node drafted last
+  std::tuple<top_tokens<float>, top_tokens<double>> top_;  // searches of block rows, by their number type
 };
 
 }  // namespace espalier

@@ -32,29 +32,33 @@
 namespace espalier {
 
 //! Drafts the prefixes that are most likely to be accepted, as far as that pays: each draft pass, and each row of the
-//! target's pass, must be expected to gain more tokens than could otherwise be written in the time that it takes. How
-//! likely a token is to be accepted follows from the draft's probabilities and from what was accepted lately. Time is
-//! that of the cost model. Many texts share one round_budget, where each pays for what it adds to their passes.
+//! target's pass, must be expected to gain more tokens than could otherwise be written in the time that it takes. The
+//! probability that a token is accepted is estimated from the draft's probabilities and from recently accepted tokens.
+//! Times are those of the cost model. Many texts may share one round_budget, where each pays for what it adds to their
+//! passes.
 //!
-//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n whose expected tokens, less
-//!   the price of their rows, are most.
+//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n at which their expected
+//!   tokens, less the price of their rows, are most.
 //! - Whether to ask about a further level: if the tree that could then be built is expected to be worth more than the
-//!   best one now. For that, each asked node is taken to begin a path on which tokens are accepted as often as best
-//!   children lately were. The whole path is looked at, since it may pay where its first token does not: the time of
-//!   the target's pass rises in steps.
-//! - Over a SequenceDrafter: how much of its run to keep. The n tokens whose expected number that are accepted, less
-//!   the price of their rows, is most; run_acceptance says how likely that is. A run costs nothing to ask for, so it is
-//!   asked for in every round, and no pause is needed: what the text writes is compared with the run in any case.
-//! - Whether to ask a model at all: draft_pauses decides, by what the draft has gained in this text. It is never asked
-//!   where not even a chain of which all is accepted would gain time. Over a SequenceDrafter that is to be a question
-//!   of rows alone: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
+//!   best one now. For that estimate, each asked node is taken to begin a path on which tokens are accepted as often as
+//!   best children recently were. The whole path is considered, since it may pay even if its first token alone does
+//!   not: the time of the target's pass rises in steps.
+//! - Over a SequenceDrafter: how much of its run to keep. It keeps the n tokens at which the expected number of
+//! accepted
+//!   ones, less the price of their rows, is most; run_acceptance gives the probabilities. A run costs nothing to ask
+//!   for, so it is asked for in every round, and no pause is needed: the written text is compared with the run in any
+//!   case.
+//! - Whether to ask a model at all: draft_pauses decides, by the tokens that the draft has gained in this text. The
+//! model
+//!   is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter, only
+//!   the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
 //!
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; over a run
 //!             O(budget); no allocation once warm
 //! Law         the tree depends on nothing but the options, the costs, the draft's rows (or its run, and the length of
-//!             the match), the text's length, the room that is left, the verdicts of the text's earlier rounds, and
-//!             the budget that it shares, if it does. A parent is at least as likely to be accepted as its children,
-//!             so what is chosen is a tree
+//!             the match), the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
+//!             budget that it shares, if it does. A parent is at least as likely to be accepted as its children, so the
+//!             chosen prefixes are a tree
 //! Errors      option_error for options out of range
 //! Source      ours. Prefixes are ranked as OPT-Tree does, by calibrated probabilities of acceptance
 class cost_aware {
@@ -76,7 +80,7 @@ class cost_aware {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! Forgets what was learnt of a text: the next one may be of another kind.
+  //! Forgets everything learnt from a text: the next one may be of another kind.
   void reset() {
     budget_.reset();
     pauses_.reset();
@@ -130,7 +134,7 @@ class cost_aware {
 
   template <class TreeT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, token_run run, ChanceT&) {
-    asks_ = false;  // no draft was asked
+    asks_ = false;  // no draft model was asked
     const std::int32_t n = runs_.worth(run, limit_, [this](std::int32_t rows) { return now().of_rows(rows); });
     node_id u = root_node;
     for (const token_id token : run.tokens.first(static_cast<std::size_t>(n)))
@@ -176,17 +180,18 @@ class cost_aware {
     if (asks_) pauses_->observe(v.accepted != root_node, gain);
   }
 
-  //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
+  //! Tokens per second of the last rounds, in the seconds of the cost model, if it has its own budget.
   double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
-  static constexpr std::int32_t max_breadth = 8;  // children of a node
-  static constexpr std::int32_t most_ahead = 8;   // levels that are looked ahead
-  static constexpr double usual_share = 0.8;      // of best children that are accepted, until the text tells
-  static constexpr double share_weight = 0.05;    // of the latest best child in that share
+  static constexpr std::int32_t max_breadth = 8;  // children of a node at most
+  static constexpr std::int32_t most_ahead = 8;   // levels that it looks ahead at most
+  // share of best children that are accepted, until the text has shown its own
+  static constexpr double usual_share = 0.8;
+  static constexpr double share_weight = 0.05;  // weight of the latest best child in that share
 
   struct prefix : considered_node {
-    double reach = 0;  // the probability that it is accepted
+    double reach = 0;  // probability that it is accepted
     std::int32_t depth = 0;
   };
 
@@ -194,9 +199,9 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  // Learns from the children of the accepted nodes, those excepted that another policy of a cascade has added.
+  // Learns from the children of the accepted nodes, except those that another policy of a cascade has added.
   void observe_children(tree_view tree, verdict v) {
-    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
+    // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       acceptance_calibration* rank = &first_child_;
@@ -226,8 +231,8 @@ class cost_aware {
     return level;
   }
 
-  // Finds the number n of best prefixes whose expected tokens, less the price of their rows, are most. Returns that
-  // difference.
+  // Finds the number n at which the expected tokens of the n best prefixes, less the price of their rows, are most.
+  // Returns that difference.
   double worth_of_best() {
     double expected = 0, most = 0;
     n_worth_ = 0;
@@ -239,7 +244,8 @@ class cost_aware {
     return most;
   }
 
-  // What further levels would gain over `worth`, and from how many nodes of the frontier, the best ones.
+  // Finds for each number of further levels what they would gain over `worth`, and about how many of the best nodes of
+  // the frontier to ask for that.
   void look_ahead(double worth) {
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {
@@ -287,8 +293,8 @@ class cost_aware {
   void consider_children(node_id u, double reach, std::span<const NumberT> row, std::int32_t depth) {
     candidate<NumberT> top[max_breadth];
     const std::int32_t n = top_k(row, std::span(top));
-    double left = 1;  // at most one child is accepted: their probabilities add up to 1 at most
-    double most = 1;  // and they fall with the draft's
+    double left = 1;  // at most one child is accepted: the probabilities add up to 1 at most
+    double most = 1;  // the probabilities of acceptance fall as the draft's do
     for (std::int32_t i = 0; i < n; ++i) {
       const auto probability = static_cast<double>(top[i].probability);
       const acceptance_calibration& rank = i == 0 ? first_child_ : other_child_;
@@ -313,30 +319,30 @@ class cost_aware {
 
   struct frontier_node {
     double reach;
-    std::size_t place;  // among the best prefixes
+    std::size_t place;  // index among the best prefixes
   };
 
   cost_aware_options options_;
   text_budget budget_;
   provisional<draft_pauses> pauses_;
-  // Priors. The most probable child is accepted more often than the draft says, for it is the likeliest to be the
-  // target's most probable token, too; the others as often as the draft says.
+  // Calibrations that begin with priors. The most probable child is accepted more often than the draft says, since it
+  // is the likeliest to be the target's most probable token, too; the others as often as the draft says.
   acceptance_calibration first_child_{{0.9, 1.0}};
   acceptance_calibration other_child_{{0.0, 1.0}};
   run_acceptance runs_;
   asked_nodes asked_;
-  double share_ = usual_share;           // of best children accepted lately, of those whose parents were accepted
-  std::vector<double> reach_;            // [budget] of the nodes of the level
-  std::vector<prefix> best_;             // the best so far, best first
-  std::vector<double> ahead_;            // the same of the best tree that is expected, as probabilities
-  std::vector<frontier_node> frontier_;  // what may be asked about next, best first
-  std::size_t n_worth_ = 0;              // so many of the best are worth their rows
-  round_budget::gains gains_{};          // of further levels, and how many nodes are asked about for them
+  double share_ = usual_share;           // share of best children that were accepted recently, if their parents were
+  std::vector<double> reach_;            // [budget] probability that each node of the level is reached
+  std::vector<prefix> best_;             // the best prefixes so far, best first
+  std::vector<double> ahead_;            // probabilities of the best prefixes of an expected tree, best first
+  std::vector<frontier_node> frontier_;  // nodes that may be asked about next, best first
+  std::size_t n_worth_ = 0;              // number of best prefixes that are worth their rows
+  round_budget::gains gains_{};  // gain from each number of further levels, and number of nodes to ask about for it
   std::array<std::size_t, round_budget::max_ahead> n_asked_{};
   std::int32_t limit_ = 0;
   node_id n_drafted_ = 0;   // nodes of this round's tree
-  std::int32_t depth_ = 1;  // of the children of the level
-  bool asks_ = false;       // in this round
+  std::int32_t depth_ = 1;  // depth of the children of the level
+  bool asks_ = false;       // whether the draft is asked in this round
 };
 
 }  // namespace espalier

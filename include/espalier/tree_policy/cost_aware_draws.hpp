@@ -28,18 +28,19 @@
 namespace espalier {
 
 //! cost_aware for sampling. The tree is a path, drawn as long as it is expected to gain more tokens than could
-//! otherwise be written in the time that it takes. Beside it stand further draws without replacement, where they are
-//! worth their rows. draft_pauses decides whether the draft is asked at all, by what it has gained in this text.
+//! otherwise be written in the time that it takes. Further draws without replacement are added beside it if they are
+//! worth their rows. draft_pauses decides whether the draft is asked at all, by the tokens that it has gained in this
+//! text.
 //!
-//! - The draft is asked about one node at a time: where both models sample, a longer path is nearly always worth more
+//! - The draft is asked about one node at a time: if both models sample, a longer path is nearly always worth more
 //!   than a second one.
-//! - How likely a draw is to be accepted follows from the largest probability of its row, calibrated by what was
-//!   accepted lately. The drawn token's own probability would add nearly nothing.
-//! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as where a
-//!   draft's first choice is always wrong. The path goes on from the last of these draws.
+//! - The probability that a draw is accepted is estimated from the largest probability of its row, calibrated by
+//!   recently accepted tokens. The drawn token's own probability would add nearly nothing.
+//! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as with a
+//!   draft whose first choice is always wrong. The path goes on from the last of these draws.
 //!
 //! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first
-//!             draw, two for a further one; O(max_depth) beside. No allocation once warm
+//!             draw, two for a further one; O(max_depth) in addition. No allocation once warm
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
 //!             chance, the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
@@ -61,7 +62,7 @@ class cost_aware_draws {
 
   std::int32_t max_nodes() const { return options_.budget; }
 
-  //! Forgets what was learnt of a text: the next one may be of another kind.
+  //! Forgets everything learnt from a text: the next one may be of another kind.
   void reset() {
     budget_.reset();
     round_.reset();
@@ -138,29 +139,29 @@ class cost_aware_draws {
 
   void observe(tree_view tree, verdict v) {
     round_.keep();
-    // A verdict that was cut at a stop condition ends with a token of the tree: it was accepted, too.
+    // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       std::int32_t n_draws = 0;
       for (const node_id child : tree.draws(u)) {
         if (n_draws == 0) now().add_first_child(child == taken);
         calibration(n_draws++).observe(largest_[at(u)], child == taken);
-        if (child == taken) break;  // the later ones were not needed
+        if (child == taken) break;  // later draws were not tested
       }
     }
     const double gain = budget_.end(tree.n_nodes - 1, tree.depth[v.accepted] + 1);
     if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, gain);
   }
 
-  //! Tokens a second of the last rounds, in the seconds of the cost model, where it has its own budget.
+  //! Tokens per second of the last rounds, in the seconds of the cost model, if it has its own budget.
   double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
-  static constexpr double confidence_weight = 0.05;  // of the latest row in the mean
+  static constexpr double confidence_weight = 0.05;  // weight of the latest row in the mean
 
   struct round_state {
     draft_pauses pauses;
-    double confidence = 1;  // mean log-odds of the largest probability of rows that were lately asked for
+    double confidence = 1;  // mean log-odds of the largest probability of recent rows
 
     template <class ArchiveT>
     void serialize(ArchiveT& archive) {
@@ -173,7 +174,7 @@ class cost_aware_draws {
   const round_budget& now() const { return budget_.now(); }
 
   struct asked_node {
-    double reach;  // the probability that the next draw from it is looked at
+    double reach;  // probability that the next draw from it is tested
     node_id node;
     std::int32_t n_draws;
   };
@@ -198,19 +199,19 @@ class cost_aware_draws {
 
   template <class NumberT>
   void look_at(std::span<const NumberT> row, const asked_node& from) {
-    // The row holds probabilities: its largest number is the largest probability.
+    // max_logit finds the largest number of any row; this row holds probabilities.
     const double largest = largest_[at(from.node)] =
         static_cast<double>(max_logit(row, row_origin::after_node(row_origin::model::draft, -1, from.node)));
     round_->confidence +=
         confidence_weight * from.reach * (acceptance_calibration::log_odds(largest) - round_->confidence);
   }
 
-  // The probability that the next draw from a node is looked at and accepted.
+  // The probability that the next draw from a node is tested and accepted.
   double expected(const asked_node& from) const {
     return from.reach > 0 ? from.reach * calibration(from.n_draws).probability(largest_[at(from.node)]) : 0;
   }
 
-  // Whether a draw that is accepted with probability `reach`, with the path that may follow it, is worth more than the
+  // True if a draw that is accepted with probability `reach`, with the path that may follow it, is worth more than the
   // rows and passes of both.
   bool pays(double reach, std::int32_t depth, std::int32_t drawn) const {
     const path_ahead ahead = path();
@@ -225,7 +226,7 @@ class cost_aware_draws {
     return false;
   }
 
-  // What a path of one level more, two levels more, ... would gain after a draw that has been made and is reached with
+  // Sets what a path of one level more, two levels more, ... would gain after a draw that was made and is reached with
   // this probability.
   void look_ahead(double reach, std::int32_t depth, std::int32_t drawn) {
     const path_ahead ahead = path();
@@ -239,10 +240,10 @@ class cost_aware_draws {
     }
   }
 
-  // The levels of a path, as they lately were.
+  // The expected levels of a path, from recent ones.
   struct path_ahead {
-    double share;       // of the next level, once this one is reached
-    std::int32_t rows;  // draws a level
+    double share;       // probability of the next level, once this one is reached
+    std::int32_t rows;  // draws for each level
   };
   path_ahead path() const {
     const double first = first_draw_.at(round_->confidence);
@@ -250,7 +251,7 @@ class cost_aware_draws {
     return {(std::max)(first, second), second > first ? 2 : 1};
   }
 
-  // Draws from a node that was asked about; no_node where nothing is left of its row.
+  // Draws from a node that was asked about. Returns the new node, or no_node if nothing is left of its row.
   template <class TreeT, class RowsT, class ChanceT>
   node_id draw(TreeT& tree, asked_node& from, const RowsT& rows, ChanceT& chance) {
     const undrawn left(tree.view(), from.node, rows.row(from.node));
@@ -281,14 +282,15 @@ class cost_aware_draws {
   cost_aware_options options_;
   text_budget budget_;
   provisional<round_state> round_;
-  // Priors: what two language models of one kind do at temperature 1. Texts of one pair of models differ little in how
-  // often first draws are accepted, so there the prior weighs as much as some thirty observations.
+  // Calibrations that begin with priors: the acceptance between two language models of one kind at temperature 1. Texts
+  // of one pair of models differ little in how often first draws are accepted, so the prior of first draws weighs as
+  // much as some thirty observations.
   acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
-  acceptance_calibration later_draw_{{-1.2, 0}};      // of a later one, if those before it were rejected
-  std::vector<double> largest_;    // [budget + 1] probability of a node's row, where it was asked for
-  std::vector<asked_node> asked_;  // in this round
-  round_budget::gains gains_{};    // of further levels
-  node_id tip_ = no_node;          // where the path may go on, and how likely that is reached
+  acceptance_calibration later_draw_{{-1.2, 0}};      // of a later draw, if those before it were rejected
+  std::vector<double> largest_;    // [budget + 1] largest probability of each node's row, if it was asked for
+  std::vector<asked_node> asked_;  // nodes asked about in this round
+  round_budget::gains gains_{};    // gain from each number of further levels
+  node_id tip_ = no_node;          // the node at which the path may go on, and the probability that it is reached
   double reach_ = 0;
   std::int32_t limit_ = 0;
 };

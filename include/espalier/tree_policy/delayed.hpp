@@ -24,7 +24,7 @@ namespace espalier {
 
 struct delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
-  std::int32_t trunk = 2;   //!< L1, drafted tokens before they part
+  std::int32_t trunk = 2;   //!< L1, drafted tokens before the paths part
   std::int32_t length = 4;  //!< L2, drafted tokens of each path after that
 
   static constexpr void describe(auto see) {
@@ -33,9 +33,9 @@ struct delayed_options {
     see(option{"length", &delayed_options::length, "drafted tokens of each after that", 0, 64});
   }
 
-  //! Drafted tokens at most.
+  //! Number of drafted tokens at most.
   ESPALIER_HOST_DEVICE std::int32_t max_nodes() const { return trunk + paths * length; }
-  //! Paths that get a token more once the longest has `level`.
+  //! Number of paths that get one more token when the longest path has `level` tokens.
   ESPALIER_HOST_DEVICE std::int32_t paths_at(std::int32_t level) const {
     return level >= trunk + length ? 0 : level < trunk ? 1 : paths;
   }
@@ -51,7 +51,7 @@ class delayed_growth {
     wanted_.resize(ends_.size());
   }
 
-  // All paths stand at the root.
+  // Begins a tree with all paths at the root.
   template <class TreeT>
   std::span<const node_id> begin(const TreeT& tree, const delayed_options& shape) {
     shape_ = shape;
@@ -60,10 +60,10 @@ class delayed_growth {
     return wanted(tree);
   }
 
-  // Another shape, before anything is drawn.
+  // Sets another shape, before any token is drawn.
   void reshape(const delayed_options& shape) { shape_ = shape; }
 
-  // One token more for each path.
+  // Draws one more token for each path.
   template <class TreeT, class RowsT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     const std::size_t n = n_paths(tree);
@@ -74,14 +74,14 @@ class delayed_growth {
   }
 
  private:
-  // Paths that get another token: one in the trunk, as many as there is room for after it.
+  // Number of paths that get another token: one in the trunk; after it all, or as many as there is room for.
   template <class TreeT>
   std::size_t n_paths(const TreeT& tree) {
     if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths_at(level_), ends_[0]);
     return static_cast<std::size_t>((std::min)(tree.left(), shape_.paths_at(level_)));
   }
 
-  // The nodes that these paths stand on, each once.
+  // The nodes at which these paths end, each once.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     const std::size_t n = n_paths(tree);
@@ -102,15 +102,15 @@ class delayed_growth {
   }
 
   delayed_options shape_;
-  std::int32_t level_ = 0;        // tokens that the longest path has
-  detail::list<node_id> ends_;    // [paths] where each path stands
+  std::int32_t level_ = 0;        // number of tokens of the longest path
+  detail::list<node_id> ends_;    // [paths] the node at which each path ends
   detail::list<node_id> wanted_;  // [paths]
 };
 
 }  // namespace detail
 
 //! Draws a trunk of L1 tokens, then K independent paths of L2 tokens from its end. Paths that draw the same token at
-//! the same node share it; the node keeps one slot for each path, in the order of the paths.
+//! the same node share its child; the node keeps one draw for each path, in the order of the paths.
 //!
 //! Complexity  L1 + L2 draft passes, one a depth, with a row for each different node that paths stand on; no allocation
 //! Law         the draws of a node are independent, and their number does not depend on what they are
@@ -125,7 +125,7 @@ class delayed {
   }
 
   std::int32_t max_nodes() const { return options_.max_nodes(); }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>((std::max)(c.nodes, std::int32_t{1})));
   }

@@ -17,12 +17,11 @@
 
 namespace espalier {
 
-//! Grows a tree breadth first from the draft's most probable token: breadth by the draft's confidence at each node,
-//! depth by the probability of the path, both adapted to what was accepted lately. Both papers are settings of this one
-//! policy.
+//! Grows a tree breadth first from the draft's most probable token. Its breadth follows the draft's confidence at each
+//! node, its depth the probability of the path; both are adapted to recent acceptance. The options cover both papers.
 //!
 //! Complexity  one draft pass a level, at most max_depth + 1; no allocation
-//! Law         a node whose path probability is below a threshold stays in the tree, unexpanded
+//! Law         a node whose path probability is below a threshold stays in the tree as a leaf
 //! Errors      option_error for options out of range
 //! Source      Chen et al., DynaTree (both papers), Algorithm 1 of each; history: their public code, updated every
 //!             round as the paper says. See docs/algorithms/tree_policies.md for what the papers leave open.
@@ -34,7 +33,7 @@ class dynatree {
       : budget_(require_options(options).budget), rule_(options), layer_(budget_) {}
 
   std::int32_t max_nodes() const { return budget_; }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>
@@ -54,7 +53,7 @@ class dynatree {
 
   void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
 
-  //! As dynatree_rule's.
+  //! Adapts to the acceptance of one round: see dynatree_rule.
   void observe_acceptance(double acceptance) { rule_.observe_acceptance(acceptance); }
 
   void reset() { rule_.reset(); }

@@ -23,22 +23,22 @@
 namespace espalier {
 
 struct dyspec_greedy_options {
-  std::int32_t budget = 64;  //!< drafted tokens a round, all of them used where the draft's rows can give them
+  std::int32_t budget = 64;  //!< drafted tokens of a round; all are used if the draft's rows can give them
 
   static constexpr void describe(auto see) {
     see(option{"budget", &dyspec_greedy_options::budget, "drafted tokens a round", 1, 1024});
   }
 };
 
-//! Grows the tree draw by draw where the next one is most likely to be needed: after its ancestors were accepted and
-//! its earlier siblings rejected, as the draft's own probabilities have it. Draws are without replacement.
+//! Grows the tree draw by draw. The next draw is made where it is most likely to be needed: after its ancestors were
+//! accepted and its earlier siblings rejected, by the draft's own probabilities. Draws are without replacement.
 //!
 //! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two
 //!             passes over a row, O(log budget), and O(c * c) for the draw after c of the same node. No allocation
 //!             once warm
 //! Law         where to draw next does not depend on the token that will be drawn there
 //! Errors      option_error for options out of range
-//! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they came up
+//! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they arose
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;
@@ -48,7 +48,7 @@ class dyspec_greedy {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<expandable>(2 * static_cast<std::size_t>(c.nodes) + 1);
   }
@@ -87,7 +87,7 @@ class dyspec_greedy {
     return tree.left(options_.budget) > 0;
   }
 
-  // The node of the next draw, whose row is not there yet.
+  // The node of the next draw, if its row is not there yet.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     if (!has_room(tree) || heap_.empty()) return {};
@@ -95,9 +95,9 @@ class dyspec_greedy {
     return {&asked_, 1};
   }
 
-  // A node, and the next draw from its row.
+  // A node, with the next draw from its row.
   struct expandable {
-    wide_number reach = 1;  // the probability that the draw is looked at
+    wide_number reach = 1;  // probability that the draw is tested
     std::int64_t order = 0;
     node_id node = root_node;
     std::int32_t n_draws = 0;
@@ -125,7 +125,7 @@ class dyspec_greedy {
   dyspec_greedy_options options_;
   detail::list<expandable> heap_;
   std::int64_t n_pushed_ = 0;
-  node_id asked_ = no_node;  // the last one asked about
+  node_id asked_ = no_node;  // the node asked about last
 };
 
 }  // namespace espalier

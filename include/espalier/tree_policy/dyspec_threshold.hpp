@@ -25,9 +25,9 @@
 namespace espalier {
 
 struct dyspec_threshold_options {
-  std::int32_t budget = 64;     //!< drafted tokens a round at most
+  std::int32_t budget = 64;     //!< drafted tokens of a round at most
   std::int32_t max_depth = 16;  //!< levels below the root
-  double threshold = 0.02;      //!< a draw less likely to be needed is not made while there are levels to come
+  double threshold = 0.02;      //!< draws less likely to be needed than this are not made before the last level
   bool fill = false;            //!< after the last level, the threshold falls until the budget is spent
 
   static constexpr void describe(auto see) {
@@ -37,28 +37,26 @@ struct dyspec_threshold_options {
     see(option{"fill", &dyspec_threshold_options::fill, "at the end, lower the threshold until the budget is spent"});
   }
 
-  //! Whether to make a draw that is looked at with this probability.
+  //! True if a draw that is tested with this probability is to be made.
   ESPALIER_HOST_DEVICE bool needs(wide_number reach) const {
     return reach > 0 && reach >= static_cast<wide_number>(threshold);
   }
 };
 
-//! DySpec's tree layer by layer: every draw that is needed with at least the threshold's probability, after its
-//! ancestors were accepted and its earlier siblings rejected. Draws are without replacement.
+//! DySpec's tree, layer by layer: makes every draw whose probability to be needed, after its ancestors were accepted
+//! and its earlier siblings rejected, is at least the threshold. Draws are without replacement.
 //!
-//! A threshold that suits one round leaves budget unused in the next. With `fill`, what is left goes to further draws
-//! from the rows that were asked for, the one most likely to be needed first (of equals, from the node that was asked
-//! about first): the budget is used where these rows can give it. No node is asked about for it, so what it draws stays
-//! a leaf. A threshold so low that it spends the budget on the first levels leaves nothing to fill, and no deep tree:
-//! with `fill` it may be high.
+//! A threshold that suits one round leaves budget unused in the next. With `fill`, the rest of the budget goes to
+//! further draws from the rows that were asked for, the one most likely to be needed first (of equal ones, from the
+//! node that was asked about first). No further node is asked about, so these draws stay leaves. A threshold so low
+//! that it spends the budget on the first levels leaves nothing to fill, and no deep tree: with `fill` it may be high.
 //!
 //! Complexity  one draft pass a level, filled or not; a draw is one or two passes over a row, and O(c * c) for the draw
-//!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once
-//!             warm
+//!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once warm
 //! Law         with the threshold at the value of the last draw, and no ties, the tree is that of dyspec_greedy. A
-//!             token that was drawn is kept whatever it is; whether it is expanded depends on its probability. The
-//!             filled tree begins with all draws of the one that is not filled, and where to draw next never depends on
-//!             the token drawn there
+//!             drawn token is kept whatever it is; whether it is expanded depends on its probability. The filled tree
+//!             begins with all draws of the tree without `fill`; where to draw next never depends on the token drawn
+//!             there
 //! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 2; filling mends the weakness that its appendix B.1 reports. Budget and depth are
 //!             ours: a sure draft never falls below a threshold
@@ -72,7 +70,7 @@ class dyspec_threshold {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     const std::size_t nodes = static_cast<std::size_t>(c.nodes) + 1;
     return arena::bytes_of<node_id>(nodes) + arena::bytes_of<wide_number>(nodes);
@@ -103,7 +101,7 @@ class dyspec_threshold {
   void observe(tree_view, verdict) const {}
 
  private:
-  // The next level. Each node gives at least one draw: more than are left in the budget need not be asked.
+  // The nodes of the next level. Each gives at least one draw, so no more are asked about than the budget has left.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     if (depth_ < options_.max_depth)
@@ -111,7 +109,7 @@ class dyspec_threshold {
     return std::span<const node_id>(nodes_).subspan(begin_, end_ - begin_);
   }
 
-  // Further draws from the nodes that were asked about.
+  // Makes further draws from the nodes that were asked about, until the budget is spent.
   template <class TreeT, class RowsT, class ChanceT>
   void fill(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     const auto asked = reach_.begin() + static_cast<std::ptrdiff_t>(end_);
@@ -122,7 +120,7 @@ class dyspec_threshold {
     }
   }
 
-  // One draw more from node i of those that were asked about; its reach falls to 0 once nothing is left of its row.
+  // Makes one more draw from the i-th of the expanded nodes; its reach falls to 0 once nothing is left of its row.
   template <class TreeT, class RowsT, class ChanceT>
   void draw(TreeT& tree, std::size_t i, const RowsT& rows, ChanceT& chance) {
     const node_id u = nodes_[i];
@@ -143,10 +141,10 @@ class dyspec_threshold {
   }
 
   dyspec_threshold_options options_;
-  detail::list<node_id> nodes_;  // all that are expanded, level after level; those of this level are begin .. end
+  detail::list<node_id> nodes_;  // all expanded nodes, level after level; those of this level are begin .. end
   std::size_t begin_ = 0, end_ = 0;
   std::int32_t depth_ = 0;
-  detail::list<wide_number> reach_;  // [nodes] the probability that the next draw from a node is looked at
+  detail::list<wide_number> reach_;  // [nodes] probability that the next draw from a node is tested
 };
 
 }  // namespace espalier

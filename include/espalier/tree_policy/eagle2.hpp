@@ -20,7 +20,7 @@
 
 namespace espalier {
 
-//! Defaults: those of EAGLE's public code.
+//! Options of eagle2. Defaults are those of EAGLE's public code.
 struct eagle2_options {
   std::int32_t beam = 10;    //!< K, nodes asked about in a level, and children of each
   std::int32_t depth = 5;    //!< levels asked about below the root
@@ -32,17 +32,19 @@ struct eagle2_options {
     see(option{"budget", &eagle2_options::budget, "drafted tokens kept", 1, 1024});
   }
 
-  //! The beams of all levels stand in the tree until the best nodes are known.
+  //! Number of nodes in the tree while it grows, at most: the beams of all levels stay in it until the best nodes are
+  //! known.
   std::int32_t max_asked() const { return (std::max)(budget, beam * depth); }
 };
 
 //! Expands the most probable paths of each level, then keeps the most probable nodes of all.
 //!
-//! Complexity  depth + 1 draft passes; O(beam^2) a level besides the look at the rows. No allocation after construction
+//! Complexity  depth + 1 draft passes; O(beam^2) a level in addition to the passes over the rows. No allocation after
+//!             construction
 //! Law         a node is kept only with its parent, which is at least as probable and was considered earlier
 //! Errors      option_error for options out of range
-//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. Where there
-//!             is no room to ask about all of a beam, its best nodes are asked about, and it is the last
+//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. If there is
+//!             no room to ask about a whole beam, its best nodes are asked about, and it is the last
 class eagle2 {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -119,7 +121,7 @@ class eagle2 {
     }
   }
 
-  // The k best of those considered from `first` on, best first, of equal ones the earlier.
+  // Indices of the k best nodes considered from `first` on, best first, of equal ones the earlier.
   std::span<std::size_t> best(std::size_t first, std::size_t k) {
     const auto n = static_cast<std::ptrdiff_t>(n_considered_ - first);
     const auto wanted = (std::min)(n, static_cast<std::ptrdiff_t>(k));
@@ -134,10 +136,10 @@ class eagle2 {
   eagle2_options options_;
   asked_nodes asked_;
   std::vector<scored> considered_;    // [beam + depth * beam * beam]
-  std::vector<std::size_t> order_;    // [beam + depth * beam * beam] places in it
-  double scores_[max_beam + 1] = {};  // of the level that is asked about
+  std::vector<std::size_t> order_;    // [beam + depth * beam * beam] indices into considered_
+  double scores_[max_beam + 1] = {};  // log-probabilities of the paths to the nodes of the level
   std::size_t n_considered_ = 0;
-  std::int32_t depth_ = 0;  // of the level
+  std::int32_t depth_ = 0;  // depth of the level
 };
 
 }  // namespace espalier

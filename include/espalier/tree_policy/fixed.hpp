@@ -41,7 +41,7 @@ class fixed {
   explicit fixed(fixed_options options = {}) : options_(require_options(options)), layer_(options.budget) {}
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>

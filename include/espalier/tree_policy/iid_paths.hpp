@@ -20,7 +20,7 @@ struct iid_paths_options {
 
 //! Draws K independent paths of L tokens from the root: a delayed tree without a trunk.
 //!
-//! Complexity, law and errors as delayed
+//! Complexity, law and errors are those of delayed
 //! Source      SpecTr; SpecInfer; Delayed tree expansion, section 3
 class iid_paths : public delayed {
  public:

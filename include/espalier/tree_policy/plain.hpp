@@ -10,7 +10,7 @@
 
 namespace espalier {
 
-//! Drafts nothing: one token a round, what every other policy is measured against.
+//! Drafts nothing and commits one token a round: the baseline of every other policy.
 struct plain {
   static constexpr regime sampling = regime::any;
 

@@ -19,7 +19,7 @@
 namespace espalier {
 
 struct sequoia_options {
-  std::int32_t budget = 64;     //!< drafted tokens a round
+  std::int32_t budget = 64;     //!< drafted tokens of a round
   std::int32_t max_depth = 10;  //!< levels below the root at most
 
   static constexpr void describe(auto see) {
@@ -28,26 +28,27 @@ struct sequoia_options {
   }
 };
 
-//! Draws the same shape every round: of all trees of that size and depth the one that commits most tokens, if the draws
-//! of a node are accepted as often as they were by their rank before. Draws are without replacement.
+//! Draws the same shape every round: of all trees of that size and depth, the one that commits most tokens, if draws
+//! are accepted as often as draws of their rank were before. Draws are without replacement.
 //!
-//! Complexity  as sequoia_shapes to build; one draft pass a level of the nodes that have children; a draw is a pass
-//!             over a row, and O(c) for each of the c drawn before. No allocation after construction
-//! Law         whether a draw is made does not depend on any token, but for rows that have given all they can: what the
-//!             shape hangs below a draw that was not made is left out
-//! Errors      option_error for options out of range; otherwise as sequoia_shapes
-//! Source      Sequoia, section 3. There, a row that has given all goes on with the other tokens, which no draft
-//!             expects: here it ends, as in DySpec
+//! Complexity  that of sequoia_shapes to build; one draft pass a level of the nodes that have children; a draw is a
+//!             pass over a row, and O(c) for each of the c drawn before. No allocation after construction
+//! Law         whether a draw is made does not depend on any token. Only a row that has given all its tokens gives no
+//!             further draw; the part of the shape below that draw is then left out
+//! Errors      option_error for options out of range; otherwise those of sequoia_shapes
+//! Source      Sequoia, section 3. There, a row that has given all its tokens goes on with tokens of probability 0;
+//!             here it ends, as in DySpec
 class sequoia {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  //! How often each draw of a node was the one accepted where the bundled models wrote at temperature 1, rounded so
-  //! that it falls with the rank; bench_tables_dyspec prints such rates of any pair.
+  //! Default acceptance: how often the draw of each rank was the accepted one when the bundled models wrote at
+  //! temperature 1, rounded so that it falls with the rank. bench_tables_dyspec prints such rates of any pair.
   static constexpr double default_acceptance[] = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
                                                   0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
 
-  //! `acceptance` by the rank of a draw, the first one's first: see acceptance_by_rank.
+  //! Makes the policy of the best tree for these rates. acceptance[r] is the rate of the draws of rank r, the first
+  //! draw's first: see acceptance_by_rank.
   explicit sequoia(sequoia_options options = {}, std::span<const double> acceptance = default_acceptance) {
     require_options(options);
     const sequoia_shapes shapes(acceptance, options.budget, options.max_depth);
@@ -58,7 +59,7 @@ class sequoia {
 
   std::int32_t max_nodes() const { return static_cast<std::int32_t>(n_children_.size()) - 1; }
 
-  //! The shape: how many children each node has, level after level from the root on.
+  //! The shape: the number of children of each node, level after level from the root on.
   std::span<const std::int32_t> children() const { return n_children_; }
 
   template <class TreeT>
@@ -84,7 +85,8 @@ class sequoia {
   void observe(tree_view, verdict) const {}
 
  private:
-  // The nodes of a level that have children. Each gives at least one draw: more than are left need not be asked.
+  // The nodes of a level that have children. Each gives at least one draw, so no more are asked about than the tree has
+  // room for.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     const std::int32_t left = tree.left();
@@ -104,10 +106,10 @@ class sequoia {
   }
 
   std::vector<std::int32_t> n_children_;  // [nodes of the shape]
-  std::vector<node_id> drawn_;            // [nodes of the shape] the tree's node, or no_node
+  std::vector<node_id> drawn_;            // [nodes of the shape] the node of the tree, or no_node
   std::vector<node_id> asked_;
   std::size_t n_asked_ = 0;
-  std::size_t begin_ = 0, end_ = 0;  // of the shape's level
+  std::size_t begin_ = 0, end_ = 0;  // range of the level in the shape
 };
 
 }  // namespace espalier

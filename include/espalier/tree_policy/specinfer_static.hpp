@@ -23,7 +23,8 @@
 
 namespace espalier {
 
-//! Draws from each node of a level, the root's first; a level of 0 ends the tree. The defaults are ours: 60 draws.
+//! Options of specinfer_static: draws from each node of a level, the root's first; a level of 0 ends the tree. The
+//! defaults are ours: 60 draws.
 struct specinfer_static_options {
   std::int32_t budget = 64;  //!< drafted tokens a round at most
   std::int32_t level_1 = 4;
@@ -49,9 +50,9 @@ struct specinfer_static_options {
   }
 };
 
-//! Draws independently from every node, as often as its level says. Draws that give the same token share a node, which
-//! keeps a slot for each of them and is itself drawn from once, not once a slot. Where the budget ends, so does the
-//! tree: level after level, in the order in which nodes came up.
+//! Draws independently from every node, as often as its level says. Draws that give the same token share a node.
+//! However many draws share a node, it is drawn from only as often as its level says. When the budget is spent, the
+//! tree ends: level after level, in the order in which nodes were made.
 //!
 //! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
 //! Law         the draws of a node are independent, and their number does not depend on what they are
@@ -75,7 +76,7 @@ class specinfer_static {
   }
 
   std::int32_t max_nodes() const { return max_nodes_; }
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes) + 1);
   }
@@ -102,7 +103,7 @@ class specinfer_static {
   void observe(tree_view, verdict) const {}
 
  private:
-  // The nodes of the level. Each gets at least one draw: more than are left in the budget need not be asked.
+  // The nodes of the level. Each gets at least one draw, so no more are asked about than the budget has left.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) const {
     if (level_ == draws_.size() || draws_[level_] == 0) return {};
@@ -117,11 +118,11 @@ class specinfer_static {
     tree.draw(u, token, detail::log_prob_of(static_cast<wide_number>(row[static_cast<std::size_t>(token)])));
   }
 
-  std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes
+  std::array<std::int32_t, 8> draws_;  // by level: draws from each of its nodes
   std::int32_t max_nodes_ = 0;
-  std::int32_t begin_ = root_node;  // of the level's nodes, which go to the tree's end
+  std::int32_t begin_ = root_node;  // the first node of the level; its last is the last of the tree
   std::size_t level_ = 0;
-  detail::list<node_id> nodes_;  // 0, 1, .. as nodes of one level are numbered in a row
+  detail::list<node_id> nodes_;  // 0, 1, ..: the nodes of one level have consecutive numbers
 };
 
 }  // namespace espalier

@@ -13,8 +13,9 @@ namespace espalier {
 
 namespace detail {
 
-// Whether one prefix comes before another, different one in lexicographic order of ranks; a prefix comes before what it
-// begins. Each is given by a node's number and the rank after it. ancestry(u) has members parent, rank and depth.
+// True if one prefix comes before another in lexicographic order of ranks; a prefix comes before longer ones that it
+// begins. The two are different. Each is given by a node's number and the rank after it. ancestry(u) has members
+// parent, rank and depth.
 template <class AncestryT>
 ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int32_t b, std::int32_t rank_b,
                                    const AncestryT& ancestry) {
@@ -33,38 +34,39 @@ ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int
 
 }  // namespace detail
 
-//! A prefix that was taken, as a node of the tree, and the first of its children that was not.
+//! A prefix that was taken, as a node of the tree, and the first of its children that was not taken.
 struct marginal_node {
   node_id parent;
-  std::int32_t rank;       //!< of its last token among the most probable of its row, from 0
-  std::int32_t depth;      //!< the root's is 0; row depth - 1 gave the token
-  float path_log_prob;     //!< left-to-right sum in float
-  std::int32_t next_rank;  //!< of the child
-  float next_log_prob;     //!< of the path to the child
-  node_id next_in_bucket;  //!< another node whose child has a similar path_log_prob, or no_node
+  std::int32_t rank;       //!< rank of its last token among the most probable of its row, from 0
+  std::int32_t depth;      //!< 0 for the root; row depth - 1 gave the token
+  float path_log_prob;     //!< float sum of the log-probabilities along the path, in order
+  std::int32_t next_rank;  //!< rank of the next child
+  float next_log_prob;     //!< log-probability of the path to the next child
+  node_id next_in_bucket;  //!< another node whose next child has a similar path_log_prob, or no_node
 };
 
-//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Those far
-//! from being the best wait in buckets by probability, those of the bucket whose turn it is in a heap. A bound that
-//! at least `budget` prefixes reach is known beforehand (bound_of_rows); what lies below it is dropped. Works in memory
+//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Prefixes far
+//! from being the best wait in buckets by probability; those of the bucket whose turn it is are in a heap. A bound that
+//! at least `budget` prefixes reach is known beforehand (bound_of_rows); prefixes below it are dropped. Works in memory
 //! of the caller, on host and device alike.
 //!
 //! Shapes      entries, nodes: [budget + 1]; buckets [budget]
-//! Complexity  take: O(budget * log(budget)), less where not all are alike; the comparison of equal prefixes O(depth)
-//! Law         nodes are numbered in falling order of path_log_prob, among equals in lexicographic order of their
-//!             ranks; parents come before children
-//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix comes into question when its parent or elder sibling is
-//!             taken. The buckets are ours; the order of what is taken does not depend on them
+//! Complexity  take: O(budget * log(budget)), less if not all probabilities are alike; the comparison of equal prefixes
+//!             O(depth)
+//! Law         nodes are numbered in falling order of path_log_prob, equal ones in lexicographic order of their ranks;
+//!             parents come before children
+//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent or elder sibling is
+//!             taken. The buckets are ours; the order in which prefixes are taken does not depend on them
 class marginal_heap {
  public:
   ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
       : entries_(entries), nodes_(nodes), buckets_(buckets) {}
 
-  //! Takes the `budget` best prefixes, or all that have a probability.
+  //! Takes the `budget` best prefixes, or all that have a probability above 0. Returns their number n: they are nodes 1
+  //! to n; node 0 is the root.
   //!
   //! Shapes      log_prob [n_rows][n_ranks], each row falling; -inf: no such token
   //! Pre         log_prob <= 0
-  //! Post        the number of prefixes taken: nodes 1 to that number; node 0 is the root
   ESPALIER_HOST_DEVICE std::int32_t take(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
                                          std::int32_t budget) {
     nodes_[root_node] = {no_node, 0, 0, 0.0F, 0, 0.0F, no_node};
@@ -94,7 +96,7 @@ class marginal_heap {
     return n;
   }
 
-  //! Appends what was taken, nodes 1 to n, to a tree of the root.
+  //! Appends nodes 1 to n, which were taken, to a tree that has only its root.
   //!
   //! Shapes      tokens, log_prob [n_rows][n_ranks]
   ESPALIER_EXEC_CHECK_DISABLE
@@ -108,8 +110,8 @@ class marginal_heap {
     }
   }
 
-  //! A path_log_prob that at least `budget` prefixes have: the first ranks of each of n_rows rows, after the most
-  //! probable tokens of the rows before; -FLT_MAX where there are not so many ranks.
+  //! A path_log_prob that at least `budget` prefixes reach: the first ranks of each of n_rows rows, after the most
+  //! probable tokens of the rows before; -FLT_MAX if there are not so many ranks.
   //!
   //! Complexity  O(n_rows)
   ESPALIER_HOST_DEVICE static float bound_of_rows(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
@@ -140,7 +142,7 @@ class marginal_heap {
 
   ESPALIER_HOST_DEVICE static node_id node_of(std::uint64_t entry) { return static_cast<node_id>(entry & 0xFFFFFFFFU); }
 
-  // The next child of u comes into question. Of equals, all go the same way.
+  // Makes the next child of u a candidate. Equal path_log_probs go to the same bucket.
   ESPALIER_HOST_DEVICE void add(float path_log_prob, node_id u) {
     if (!(path_log_prob >= least_)) return;
     const float place = (best_ - path_log_prob) * scale_;
@@ -155,7 +157,9 @@ class marginal_heap {
     }
   }
 
-  // Brings those of the next bucket into the heap. Pre: the heap is empty.
+  // Moves the candidates of the next bucket into the heap. False if no bucket is left.
+  //
+  // Pre         the heap is empty
   ESPALIER_HOST_DEVICE bool next_bucket() {
     do {
       if (++now_ >= n_buckets_) return false;
@@ -165,7 +169,8 @@ class marginal_heap {
     return true;
   }
 
-  // The next child of a node: smaller is better. The magnitude of a sum that is not positive, read as an integer.
+  // The next child of a node as a number that is smaller for better ones: the magnitude of a path_log_prob, which is
+  // never positive, read as an integer.
   ESPALIER_HOST_DEVICE static std::uint64_t entry(float path_log_prob, node_id parent) {
     std::uint32_t bits;
     std::memcpy(&bits, &path_log_prob, sizeof bits);
@@ -213,8 +218,8 @@ class marginal_heap {
   std::int32_t n_buckets_ = 0;
   std::int32_t now_ = 0;  // the bucket whose turn it is
   float best_ = 0;        // path_log_prob of the best prefix
-  float least_ = 0;       // what has less is not among the best
-  float scale_ = 0;       // buckets a unit
+  float least_ = 0;       // prefixes with a lower path_log_prob are not among the best
+  float scale_ = 0;       // number of buckets for each unit of path_log_prob
 };
 
 }  // namespace espalier

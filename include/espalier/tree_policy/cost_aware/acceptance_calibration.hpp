@@ -6,9 +6,9 @@
 
 namespace espalier {
 
-//! Predicts whether a drafted token is accepted, once its parent is, from a probability that the draft gives. The
-//! log-odds of acceptance are a straight line over the log-odds of that probability. The line begins with a prior and
-//! follows what was accepted lately.
+//! Predicts the probability that a drafted token is accepted, once its parent is, from a probability that the draft
+//! gives. The log-odds of acceptance are a straight line over the log-odds of that probability. The line begins with a
+//! prior and follows recently accepted tokens.
 //!
 //! Complexity  O(1)
 //! Law         non-decreasing in the draft's probability. Nothing but observe() and reset() changes it
@@ -17,16 +17,17 @@ namespace espalier {
 //!             of log-odds (Huber)
 class acceptance_calibration {
  public:
-  //! Log-odds of acceptance, before anything was observed: bias + slope * log-odds of the draft.
+  //! A line: log-odds of acceptance = bias + slope * log-odds of the draft's probability.
   struct line {
     double bias;
     double slope;
   };
 
-  //! `weight` says how much the prior's bias counts, in units of information. An observation has at most 0.25 of these.
+  //! Makes a calibration that begins with this line. `weight` is the weight of the prior's bias, in units of
+  //! information; an observation has at most 0.25 of these.
   explicit acceptance_calibration(line prior, double weight = 0.5) : prior_(prior), prior_weight_(weight) { reset(); }
 
-  //! Forgets what was observed.
+  //! Forgets all observations.
   void reset() {
     now_ = prior_;
     bias_weight_ = prior_weight_;
@@ -48,10 +49,11 @@ class acceptance_calibration {
   //! The probability of acceptance, above 0 and below 1.
   double probability(double draft_probability) const { return at(log_odds(draft_probability)); }
 
-  //! The same from the log-odds of the draft's probability.
+  //! The probability of acceptance, from the log-odds of the draft's probability.
   double at(double draft_log_odds) const { return 1 / (1 + std::exp(-(now_.bias + now_.slope * draft_log_odds))); }
 
-  //! A token to which the draft gave this probability was accepted, or rejected, after its parent was accepted.
+  //! Learns that a token to which the draft gave this probability was accepted or rejected, after its parent was
+  //! accepted.
   void observe(double draft_probability, bool accepted) {
     const double x = log_odds(draft_probability), a = at(x);
     const double information = (std::max)(a * (1 - a), 0.02), error = (accepted ? 1 : 0) - a;
@@ -69,9 +71,9 @@ class acceptance_calibration {
   }
 
  private:
-  static constexpr double kept = 0.98;  // of the weight of earlier observations, at each observation
+  static constexpr double kept = 0.98;  // share of the weight of earlier observations that is kept at each observation
   static constexpr double prior_slope_weight = 30;
-  static constexpr double farthest = 0.5;  // log-odds from which on the prior pulls no harder
+  static constexpr double farthest = 0.5;  // distance in log-odds from which on the prior pulls no harder
 
   static double fade(double weight, double prior) { return kept * weight + (1 - kept) * prior; }
 

@@ -12,10 +12,10 @@ namespace espalier {
 //! Options of cost_aware and cost_aware_draws. The two costs stand in for a measured cost_model. Their unit is a plain
 //! round, that is, a pass of the target over one row.
 struct cost_aware_options {
-  std::int32_t budget = 32;     //!< drafted tokens a round at most
+  std::int32_t budget = 32;     //!< drafted tokens of a round at most
   std::int32_t max_depth = 16;  //!< levels below the root that a model is asked for; runs have no levels
-  double draft_cost = 0.1;      //!< of a draft pass of one row; 0 where no model drafts
-  double row_cost = 0.05;       //!< of each further row, as a share of what its pass costs with one row
+  double draft_cost = 0.1;      //!< cost of a draft pass of one row; 0 if no model drafts
+  double row_cost = 0.05;       //!< cost of each further row, as a share of the cost of its pass with one row
 
   static constexpr void describe(auto see) {
     using self = cost_aware_options;
@@ -25,7 +25,7 @@ struct cost_aware_options {
     see(option{"row_cost", &self::row_cost, "a further row over its pass's first, if not measured", 0, 100});
   }
 
-  //! A cost_model made of the two, in plain rounds instead of seconds.
+  //! A cost_model made of the two costs, in plain rounds instead of seconds.
   //!
   //! Errors      option_error for options out of range
   cost_model costs() const {

@@ -8,14 +8,14 @@ namespace espalier {
 
 //! Decides in which rounds the draft is asked: as long as that gains tokens over plain decoding.
 //!
-//! A text begins with a credit of two plain rounds. That is about what it costs to find out that a draft is useless,
-//! and it is enough to stand some bad luck in the first rounds. Each round that asks adds what it has gained, or takes
-//! away what it has lost; earlier gains lose weight. Once the credit is used up, the draft is not asked for some
-//! rounds, and then is tried once:
+//! A text begins with a credit of two plain rounds. That is about the cost of finding out that a draft is useless, and
+//! it is enough to survive some bad luck in the first rounds. Each round that asks adds its gain to the credit, or
+//! subtracts its loss; earlier gains lose weight. Once the credit is used up, the draft is not asked for some rounds,
+//! and then is tried once:
 //!   - If one of its tokens is accepted, it is asked again, on the credit of one plain round.
 //!   - If none is, the next pause is four times as long, up to the longest.
-//! Pauses are short again once the draft has gained as much as a text begins with. What a trial costs is mostly the
-//! reading of what was written since the draft was last asked, which a text that ends in a pause never pays.
+//! Pauses are short again once the credit exceeds the one that a text begins with. The cost of a trial is mostly that
+//! of reading the tokens written since the draft was last asked; a text that ends in a pause never pays it.
 //!
 //! Complexity  O(1)
 class draft_pauses {
@@ -23,7 +23,7 @@ class draft_pauses {
   static constexpr std::int32_t shortest = 4;  //!< rounds of the first pause
   static constexpr std::int32_t longest = 128;
 
-  //! A new text: the draft is asked.
+  //! Begins a new text: the draft is asked.
   void reset() { *this = {}; }
 
   template <class ArchiveT>
@@ -32,7 +32,7 @@ class draft_pauses {
     archive.require(length_ >= 1 && length_ <= longest && left_ >= 0 && left_ <= length_ && credit_ == credit_);
   }
 
-  //! Whether the draft is to be asked in this round. Called once a round.
+  //! True if the draft is to be asked in this round. To be called once in each round.
   bool asks() {
     if (left_ > 0) {
       --left_;
@@ -44,11 +44,11 @@ class draft_pauses {
     return false;
   }
 
-  //! Whether a round that asks now is a trial after a pause.
+  //! True if a round that asks now is a trial after a pause.
   bool paused() const { return paused_; }
 
-  //! A round that asked is over. `accepted`: whether one of its tokens was; `gain`: tokens beyond those of plain
-  //! decoding.
+  //! Learns the result of a round that asked. `accepted`: whether one of its drafted tokens was accepted; `gain`:
+  //! tokens beyond those of plain decoding.
   void observe(bool accepted, double gain) {
     credit_ = kept * credit_ + gain;
     if (paused_ && accepted) {
@@ -64,13 +64,13 @@ class draft_pauses {
 
  private:
   static constexpr double kept = 0.96;   // share of the credit that remains at each round that asks
-  static constexpr double of_text = 2;   // tokens of credit at the beginning
-  static constexpr double of_trial = 1;  // after a trial that succeeded
+  static constexpr double of_text = 2;   // tokens of credit at the beginning of a text
+  static constexpr double of_trial = 1;  // tokens of credit after a successful trial
 
   bool paused_ = false;
   double credit_ = of_text;
   std::int32_t length_ = shortest;
-  std::int32_t left_ = 0;  // rounds of the pause
+  std::int32_t left_ = 0;  // rounds of the pause that are left
 };
 
 }  // namespace espalier

@@ -18,21 +18,21 @@ namespace espalier {
 
 //! Predicts how far the runs of a SequenceDrafter are accepted in a text, and so how much of a run is worth its rows.
 //!
-//! How likely a token is to be accepted, once those before it are, follows from the length of the match that it comes
-//! after: the run's, and the tokens of the run up to it. For the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more
-//! there is the share of tokens that were right lately, beginning with a prior.
+//! The probability that a token is accepted, once those before it are, depends on the length of the match before it:
+//! the match of the run, and the tokens of the run up to it. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to
+//! 31 and more there is the share of tokens that were right recently, which begins with a prior.
 //!
-//! A run costs nothing to ask for, and its next token can be compared with what was written whether it was drafted or
-//! not. So plain rounds teach as much as others: nothing has to be tried to find out that a text begins to copy.
+//! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
+//! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.
 //!
 //! Complexity  O(run) a round; no allocation after construction
-//! Law         nothing but observe() and reset() changes what is predicted
+//! Law         nothing but observe() and reset() changes the predictions
 class run_acceptance {
  public:
-  //! For runs of so many tokens at most.
+  //! Makes room for runs of up to `longest` tokens.
   explicit run_acceptance(std::int32_t longest) : run_(static_cast<std::size_t>(longest)) {}
 
-  //! Forgets what was observed.
+  //! Forgets all observations.
   void reset() {
     right_ = seen_ = {};
     begin_round();
@@ -46,22 +46,22 @@ class run_acceptance {
     }
   }
 
-  //! The probability that the token after a match of so many is accepted; above 0 and below 1.
+  //! The probability that the token after a match of this length is accepted; above 0 and below 1.
   double probability(std::int32_t match) const {
     const std::size_t i = length_of(match);
     return (right_[i] + prior_weight * priors[i]) / (seen_[i] + prior_weight);
   }
 
-  //! A round begins in which no run is known yet.
+  //! Begins a round in which no run is known yet.
   void begin_round() {
     n_run_ = 0;
     is_known_ = false;
   }
-  //! Whether a drafter was asked for a run in this round.
+  //! True if a drafter was asked for a run in this round.
   bool is_known() const { return is_known_; }
 
-  //! The drafter proposes this run: how many of its tokens to draft, `limit` at most, so that what they are expected to
-  //! gain, less the price of their rows, is most. of_rows(n): the price of n rows, in tokens.
+  //! Number of tokens of this run to draft, at most `limit`, at which their expected gain, less the price of their
+  //! rows, is most. of_rows(n) is the price of n rows, in tokens. Keeps the run for observe().
   template <class PriceT>
   std::int32_t worth(const token_run& run, std::int32_t limit, const PriceT& of_rows) {
     is_known_ = true;
@@ -80,9 +80,9 @@ class run_acceptance {
     return n_best;
   }
 
-  //! The round is over: compares the run with what was written.
+  //! Ends the round: compares the run with the written tokens.
   void observe(tree_view tree, verdict v) {
-    std::int32_t wrong = n_run_;  // the first token of the run that was not written
+    std::int32_t wrong = n_run_;  // index of the first token of the run that was not written
     const auto compare = [&](std::int32_t i, token_id written) {
       if (i < n_run_ && run_[static_cast<std::size_t>(i)] != written) wrong = (std::min)(wrong, i);
     };
@@ -96,7 +96,7 @@ class run_acceptance {
 
  private:
   static constexpr std::size_t n_lengths = 8;
-  static constexpr double kept = 0.98;  // of the weight of earlier tokens, at each token
+  static constexpr double kept = 0.98;  // share of the weight of earlier tokens that is kept at each token
   static constexpr double prior_weight = 3;
   static constexpr std::array<double, n_lengths> priors{0.2, 0.2, 0.3, 0.4, 0.5, 0.75, 0.9, 0.97};
 
@@ -112,7 +112,7 @@ class run_acceptance {
   }
 
   std::array<double, n_lengths> right_{}, seen_{};
-  std::vector<token_id> run_;  // [longest] of this round
+  std::vector<token_id> run_;  // [longest] the run of this round
   std::int32_t n_run_ = 0;
   std::int32_t match_ = 0;
   bool is_known_ = false;

@@ -12,30 +12,30 @@
 
 namespace espalier {
 
-//! One text's part in the budget of its rounds: its own budget, or for a round one that it shares with other texts, and
-//! what it has asked for in this round.
+//! The budget of one text's rounds: its own round_budget, or for a round one that it shares with other texts, and the
+//! nodes that it has asked about in this round.
 //!
 //! Complexity  as round_budget's; no allocation after construction
 //! Law         a copy that is taken between two rounds shares nothing
 class text_budget {
  public:
-  //! Budget in drafted tokens a round, asked about in so many levels at most.
+  //! Makes the budget of a text that drafts up to `budget` tokens in a round, and asks about up to `levels` levels.
   text_budget(cost_model costs, std::int32_t budget, std::int32_t levels) : own_(std::move(costs), budget) {
     nodes_.reserve(static_cast<std::size_t>(levels) + 1);
   }
 
   const round_budget& own() const { return own_; }
-  //! That of this round.
+  //! The budget of this round.
   round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
   const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
 
-  //! Another text begins.
+  //! Begins another text.
   void reset() {
     own_.reset();
     unread_ = 0;
   }
 
-  //! What a round leaves to the next.
+  //! Saves or loads the state that a round leaves to the next.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     own_.serialize(archive);
@@ -43,29 +43,30 @@ class text_budget {
     archive.require(unread_ >= 0);
   }
 
-  //! Where a round stands, and whose budget it shares.
+  //! Opens a round: takes its length of text; its budget is the text's own, unless join() follows.
   void open(const round_start& start) {
     context_ = start.length - 1;
     shared_ = nullptr;
   }
   void join(round_budget& budget) { shared_ = &budget; }
 
-  //! A round begins, of at most `limit` drafted tokens; 0: nobody can be asked.
+  //! Begins a round of at most `limit` drafted tokens; with 0 no drafter can be asked.
   void begin(std::int32_t limit) {
     if (shared_ == nullptr) own_.begin(1, context_);
     nodes_.clear();
     can_ask_ = limit > 0;
   }
 
-  //! The next level is asked about, n nodes. The first one reads what was written since the draft was last asked.
+  //! Notes that the next level is asked about, n nodes. At the first level the draft also reads the tokens written
+  //! since it was last asked.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);
     nodes_.push_back(n + unread);
   }
 
-  //! The round is over, which has drafted and written so many tokens. What it has gained over plain decoding, in
-  //! tokens.
+  //! Ends the round, in which these numbers of tokens were drafted and written. Returns the tokens that it has gained
+  //! over plain decoding.
   double end(std::int32_t n_drafted, std::int32_t n_written) {
     const double gain = now().gain(n_written, now().seconds_of(nodes_, n_drafted));
     if (can_ask_) unread_ = nodes_.empty() ? unread_ + n_written : 0;
@@ -77,9 +78,10 @@ class text_budget {
 
  private:
   round_budget own_;
-  round_budget* shared_ = nullptr;   // in this round
-  std::vector<std::int32_t> nodes_;  // asked about in this round, by level, with what the draft had to read
-  std::int32_t unread_ = 0;          // tokens written since the draft was asked
+  round_budget* shared_ = nullptr;  // the budget shared in this round, or null
+  // by level of this round: nodes asked about, with the tokens that the draft had to read
+  std::vector<std::int32_t> nodes_;
+  std::int32_t unread_ = 0;  // tokens written since the draft was last asked
   std::int32_t context_ = 0;
   bool can_ask_ = false;
 };

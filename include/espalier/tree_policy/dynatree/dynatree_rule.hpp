@@ -12,23 +12,25 @@
 
 namespace espalier {
 
-//! Defaults: DynaTree's second paper (appendix A) and, where that is silent, its public code. Depths are the paper's:
-//! the first drafted token has depth 0.
+//! Options of dynatree. Defaults are those of DynaTree's second paper (appendix A) and, where it gives none, of its
+//! public code. Depths are the paper's: the first drafted token has depth 0.
 struct dynatree_options {
-  std::int32_t budget = 256;        //!< N_max, drafted tokens at most
+  std::int32_t budget = 256;        //!< N_max, drafted tokens of a round at most
   std::int32_t base_depth = 5;      //!< D_0, down to which likely and unlikely paths grow alike
-  std::int32_t max_depth = 8;       //!< D_max
+  std::int32_t max_depth = 8;       //!< D_max, depth of the deepest node
   std::int32_t min_breadth = 1;     //!< B_min, children of a confident node
   std::int32_t mid_breadth = 2;     //!< B_mid, children in between
   std::int32_t max_breadth = 3;     //!< B_max, children of an unsure node
-  double high_confidence = 0.9;     //!< tau_h, from which a node is confident
-  double low_confidence = 0.4;      //!< tau_l, below which a node is unsure
+  double high_confidence = 0.9;     //!< tau_h, confidence from which on a node counts as confident
+  double low_confidence = 0.4;      //!< tau_l, confidence below which a node counts as unsure
   double prune_probability = 0.05;  //!< tau, path probability below which a node stays a leaf
-  double stop_probability = 0.1;    //!< rho_stop, the same, as early stopping
-  double deep_probability = 0.5;    //!< rho_deep, path probability needed beyond the base depth
-  bool history = true;              //!< adapt D_0, tau_h and rho_deep to recent acceptance
+  //! rho_stop, path probability below which a node stays a leaf, too (the paper's early stopping)
+  double stop_probability = 0.1;
+  double deep_probability = 0.5;  //!< rho_deep, path probability needed beyond the base depth
+  bool history = true;            //!< adapt D_0, tau_h and rho_deep to recent acceptance
 
-  //! The first paper: one breadth, one depth, one threshold; its best setting (D = 8, B = 3, tau = 0.03).
+  //! The options of the first paper: one breadth, one depth, one threshold; its best setting (D = 8, B = 3, tau =
+  //! 0.03).
   static constexpr dynatree_options first_paper() {
     return {.budget = 256,
             .base_depth = 8,
@@ -61,16 +63,17 @@ struct dynatree_options {
   }
 };
 
-//! What dynatree decides about a node, and how that follows recent acceptance: a value, the same on host and device.
+//! The rule by which dynatree expands nodes, and its adaptation to recent acceptance: a value, the same on host and
+//! device.
 class dynatree_rule {
  public:
   dynatree_rule() = default;
   ESPALIER_HOST_DEVICE explicit dynatree_rule(const dynatree_options& options) : options_(options), now_(options) {}
 
-  //! Drafted tokens at most.
+  //! Number of drafted tokens at most.
   ESPALIER_HOST_DEVICE std::int32_t budget() const { return options_.budget; }
 
-  //! Whether a node of this depth in the tree (the root's is 0) gets children.
+  //! True if a node of this depth in the tree (the root's is 0) gets children.
   ESPALIER_HOST_DEVICE bool expands(std::int32_t depth, float path_log_prob) const {
     const wide_number probability = detail::exp_of_minus(-static_cast<wide_number>(path_log_prob));
     const auto reaches = [=](double least) { return probability >= static_cast<wide_number>(least); };
@@ -78,22 +81,22 @@ class dynatree_rule {
            (depth - 1 < now_.base_depth || reaches(now_.deep_probability));
   }
 
-  //! How many, where the largest probability of its row is `confidence`.
+  //! Number of children of a node whose row has `confidence` as its largest probability.
   ESPALIER_HOST_DEVICE std::int32_t breadth(double confidence) const {
     if (confidence >= now_.high_confidence) return now_.min_breadth;
     return confidence < now_.low_confidence ? now_.max_breadth : now_.mid_breadth;
   }
 
-  //! A round is over, `depth` drafted tokens were accepted.
+  //! Learns that `depth` drafted tokens were accepted in a round.
   ESPALIER_HOST_DEVICE void observe(std::int32_t depth) {
     if (!options_.history) return;
     const double part = (depth + 1.0) / (now_.base_depth + 2);
     observe_acceptance(part < 1 ? part : 1.0);
   }
 
-  //! Adapts to the acceptance of one round, 0 to 1: over the last 10 rounds, once there are 5, a mean above 0.8 drafts
-  //! deeper and narrower, one below 0.6 shallower and broader. Options move within the published bounds, or from where
-  //! they were set outside of them toward these.
+  //! Adapts to the acceptance of one round, from 0 to 1. The mean is taken over the last 10 rounds, once there are 5:
+  //! above 0.8 the rule drafts deeper and narrower, below 0.6 shallower and broader. Options move within the published
+  //! bounds, or toward them if they were set outside.
   ESPALIER_HOST_DEVICE void observe_acceptance(double acceptance) {
     acceptance_[n_observed_ % window] = acceptance;
     ++n_observed_;
@@ -113,10 +116,10 @@ class dynatree_rule {
     }
   }
 
-  //! A new text begins.
+  //! Begins a new text: forgets the history.
   ESPALIER_HOST_DEVICE void reset() { *this = dynatree_rule(options_); }
 
-  //! What history has changed.
+  //! Saves or loads the values that history has changed.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     archive(now_.base_depth, now_.high_confidence, now_.deep_probability, n_observed_);

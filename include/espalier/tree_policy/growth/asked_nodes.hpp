@@ -10,40 +10,40 @@
 
 namespace espalier {
 
-//! A token that may become a node, while it is not yet decided what the tree will be.
+//! A token that may become a node of the tree.
 struct considered_node {
   token_id token = 0;
   float log_prob = 0;
-  node_id parent = root_node;  //!< its number while the tree grows
-  node_id node = no_node;      //!< its own, once it was asked about
+  node_id parent = root_node;  //!< the parent's number while the tree grows
+  node_id node = no_node;      //!< its own number in the growing tree, if it was asked about
 };
 
-//! The nodes that a policy asks about before it knows which of them it keeps. They stand in the tree while it grows;
-//! then the tree is built anew from what is kept.
+//! The nodes that a policy asks about before it knows which of them it keeps. They are nodes of the tree while it
+//! grows; then the tree is built anew from the nodes that are kept.
 //!
 //! Complexity  no allocation after construction
 class asked_nodes {
  public:
-  //! Numbers of drafted tokens: asked about in one level, in all levels, and kept in the end, at most.
+  //! Makes room for at most so many drafted tokens: asked about in one level, asked about in all levels, and kept in
+  //! the end.
   asked_nodes(std::int32_t level, std::int32_t all, std::int32_t kept)
       : level_(static_cast<std::size_t>(level) + 1),
         now_(static_cast<std::size_t>(all) + 1),
         was_(static_cast<std::size_t>(kept) + 1) {}
 
-  //! The first level is the root.
+  //! Begins with the root as the first level.
   void start() {
     level_[0] = root_node;
     n_level_ = 1;
     n_rebuilt_ = 0;
   }
 
-  //! The next level begins.
+  //! Begins the next level.
   void next_level() { n_level_ = 0; }
 
-  //! Adds a node to the level, if there is room for it.
+  //! Adds a node to the level if there is room for it: sets c.node, or changes nothing.
   //!
   //! Pre         its parent was asked about
-  //! Post        c.node, or the level unchanged
   template <class TreeT>
   void add(TreeT& tree, considered_node& c) {
     if (n_level_ == level_.size() || static_cast<std::size_t>(tree.size()) == now_.size()) return;
@@ -69,14 +69,14 @@ class asked_nodes {
     n_rebuilt_ = static_cast<std::size_t>(tree.size());
   }
 
-  //! What each node of the tree was before it was built anew, no_node for one that was not in it; empty before that.
+  //! For each node of the rebuilt tree its number before, no_node if it was not in the tree; empty before rebuild().
   std::span<const node_id> was() const { return std::span(was_).first(n_rebuilt_); }
 
  private:
   std::vector<node_id> level_;
   std::size_t n_level_ = 0;
-  std::vector<node_id> now_;  // [asked] a node's number in the tree that was built anew
-  std::vector<node_id> was_;  // [kept] the converse
+  std::vector<node_id> now_;  // [asked] number of each node in the rebuilt tree
+  std::vector<node_id> was_;  // [kept] number of each node before the tree was rebuilt
   std::size_t n_rebuilt_ = 0;
 };
 

@@ -27,18 +27,18 @@ class layer {
   //! Children of one node at most.
   static constexpr std::int32_t max_breadth = 64;
 
-  //! Budget in drafted tokens.
+  //! Makes room for a tree of up to `budget` drafted tokens.
   //!
   //! Pre         budget > 0
   explicit layer(std::int32_t budget)
       : nodes_(static_cast<std::size_t>(budget)), next_(static_cast<std::size_t>(budget)) {}
 
-  //! What it takes of an arena at most.
+  //! Number of bytes that it takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes));
   }
 
-  //! A new tree: the root alone is to be expanded.
+  //! Begins a new tree: only its root is to be expanded.
   void start() {
     nodes_[0] = root_node;
     n_nodes_ = 1;
@@ -52,16 +52,15 @@ class layer {
                                         nodes_.begin());
   }
 
-  //! The nodes to ask about: every node adds at least one child, so that more than are left in the budget need not be
-  //! asked.
+  //! The nodes to ask about. Every node adds at least one child, so no more are asked about than the budget has left.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     n_nodes_ = (std::min)(n_nodes_, left(tree));
     return std::span<const node_id>(nodes_).first(n_nodes_);
   }
 
-  //! One level deeper: gives each node that was asked about its breadth(confidence) most probable tokens, confidence
-  //! being the largest probability of its row, until the tree is full.
+  //! Grows the tree by one level: each node that was asked about gets its breadth(confidence) most probable tokens,
+  //! where confidence is the largest probability of its row, until the tree is full.
   //!
   //! Pre         1 <= breadth(confidence) <= max_breadth
   template <class TreeT, class NumberT, class BreadthT>
@@ -89,7 +88,7 @@ class layer {
           tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));
   }
 
-  detail::list<node_id> nodes_;  // [budget], so that a copy needs no more room either
+  detail::list<node_id> nodes_;  // [budget], so that copies need no more room either
   detail::list<node_id> next_;
   std::size_t n_nodes_ = 0;
 };

@@ -5,19 +5,19 @@
 
 namespace espalier {
 
-//! What a policy changes in a round before it hears the verdict. If it never hears one, the next round begins as the
-//! one before did: a round that failed leaves no trace.
+//! The state that a policy changes in a round before it knows the verdict. If no verdict comes, the next round begins
+//! with the state before: a round that failed leaves no trace.
 template <class StateT>
 class provisional {
  public:
-  //! Takes back what a round without a verdict has changed.
+  //! Begins a round, after taking back the changes of a round without a verdict.
   void begin_round() {
     take_back();
     before_ = now_;
     open_ = true;
   }
 
-  //! The verdict has come.
+  //! Keeps the changes: the verdict has come.
   void keep() { open_ = false; }
 
   void reset() { *this = {}; }

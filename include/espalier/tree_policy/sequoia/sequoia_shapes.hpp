@@ -13,17 +13,17 @@
 
 namespace espalier {
 
-//! The tree of each size and depth that commits most tokens a round, where the first draw of any node is accepted with
-//! one probability, the second with another, and so on, whatever the text: a dynamic programme over sizes, levels and
-//! children.
+//! The tree of each size and depth that commits most tokens a round, if draws of rank 1 are accepted with one
+//! probability, draws of rank 2 with another, and so on, at every node and in every text: a dynamic programme over
+//! sizes, levels and children.
 //!
-//! Of trees that commit equally many (as computed), the one whose nodes have fewer children; then the one whose later
-//! children have fewer descendants.
+//! Of trees that commit equally many tokens (as computed), it takes the one whose nodes have fewer children; then the
+//! one whose later children have fewer descendants.
 //!
-//! Shapes      acceptance [ranks]: of the draws of a node, the first one's first; how often each is the one accepted
-//!             where the node is reached
-//! Complexity  O(budget^2 * depth * ranks) to build, depth being that of the best trees; O(budget^2) for a shape
-//! Errors      option_error for a budget, depth or number of ranks out of range, or a probability that is none
+//! Shapes      acceptance [ranks]: for each rank of a draw, the first draw's first, how often it is the accepted one if
+//!             its node is reached
+//! Complexity  O(budget^2 * depth * ranks) to build, where depth is that of the best trees; O(budget^2) for a shape
+//! Errors      option_error for a budget, depth or number of ranks out of range, or a rate outside 0 to 1
 //! Source      Sequoia, section 3 and its choice of size and depth by time. There, sizes and levels count the root
 class sequoia_shapes {
  public:
@@ -43,12 +43,12 @@ class sequoia_shapes {
       require_option("acceptance rate", rate, 0.0, 1.0);
     do {
       add_level();
-      // Where one level more changes nothing, no further one does.
+      // If one level more changes nothing, no further level does.
     } while (n_levels_ <= max_depth && (n_levels_ == 1 || !is_same_as_before()));
   }
 
-  //! The tokens that the best tree of exactly `drafted` nodes below the root and at most `depth` levels commits a
-  //! round, the target's own token included; 0 where there is no such tree.
+  //! Expected number of tokens that the best tree commits in a round, if it has exactly `drafted` nodes below the root
+  //! and at most `depth` levels. The target's own token is included. 0 if there is no such tree.
   //!
   //! Pre         0 <= drafted <= budget, 0 <= depth <= max_depth
   double tokens(std::int32_t drafted, std::int32_t depth) const {
@@ -64,8 +64,8 @@ class sequoia_shapes {
     return drafted;
   }
 
-  //! The size and depth that take the least time a token: target_seconds(drafted) for a round's target pass,
-  //! draft_seconds for each level.
+  //! The size and depth that take the least time for each token. target_seconds(drafted) is the time of a round's
+  //! target pass, draft_seconds that of each level.
   template <class TargetSecondsT>
   size cheapest(const TargetSecondsT& target_seconds, double draft_seconds) const {
     size found;
@@ -81,11 +81,11 @@ class sequoia_shapes {
     return found;
   }
 
-  //! The best tree: how many children each node has, level after level from the root on, siblings by rank.
+  //! The best tree: the number of children of each node, level after level from the root on, siblings by rank.
   //!
   //! Pre         tokens(drafted, depth) > 0
   std::vector<std::int32_t> children(std::int32_t drafted, std::int32_t depth) const {
-    // Nodes that a subtree has, itself included, and the levels that it may have.
+    // For each subtree its number of nodes, the top included, and the number of levels that it may have.
     std::vector<std::pair<std::size_t, std::size_t>> subtrees{{static_cast<std::size_t>(drafted) + 1, level_of(depth)}};
     std::vector<std::int32_t> counts;
     for (std::size_t i = 0; i < subtrees.size(); ++i) {
@@ -103,15 +103,16 @@ class sequoia_shapes {
   }
 
  private:
-  static constexpr double none = -1;  // no such tree: every tree commits at least one token
+  static constexpr double none = -1;  // stands for no tree; every tree commits at least one token
 
   std::size_t n_sizes() const { return static_cast<std::size_t>(budget_) + 2; }
   std::size_t n_counts() const { return acceptance_.size() + 1; }
 
-  // The level whose trees have that depth, beyond which they stay the same. Level 0: the root alone.
+  // The level whose trees have at most this depth. Level 0 is the root alone; from the last level on trees stay the
+  // same.
   std::size_t level_of(std::int32_t depth) const { return static_cast<std::size_t>((std::min)(depth, n_levels_ - 1)); }
 
-  // What the best tree of m nodes with n children of the root is worth.
+  // Expected tokens of the best tree of m nodes whose root has n children.
   const double& value(std::size_t level, std::size_t n, std::size_t m) const {
     return values_[(level * n_counts() + n) * n_sizes() + m];
   }
@@ -126,8 +127,8 @@ class sequoia_shapes {
 
   double best(std::size_t level, std::size_t m) const { return best_[level * n_sizes() + m]; }
 
-  // The last of `rank` children takes a part of the m nodes: how many are left for the others and the root, and the
-  // value.
+  // The best division of m nodes between child number `rank`, which is the last one, and the rest: the number of nodes
+  // left for the rest, and the expected tokens.
   std::pair<std::size_t, double> split(std::size_t level, std::size_t rank, std::size_t m) const {
     std::pair<std::size_t, double> found{0, none};
     if (level == 0) return found;
@@ -167,7 +168,8 @@ class sequoia_shapes {
   std::int32_t max_depth_;
   std::int32_t n_levels_ = 0;
   std::vector<double> values_;  // [levels][children of the root, 0 to ranks][nodes, root included]
-  std::vector<double> best_;    // [levels][nodes], over the children of the root
+  // [levels][nodes] expected tokens of the best tree, over all numbers of children of the root
+  std::vector<double> best_;
 };
 
 }  // namespace espalier
