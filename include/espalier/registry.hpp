@@ -44,7 +44,7 @@
 #include "espalier/verifier/traversal.hpp"
 
 //! The only list of the library's parts. Tests and benchmarks make every combination from it, programs their flags and
-//! JSON: a part that is added here appears in all of them. For host code; core/ and decoder/ do not know it.
+//! JSON: a part that is added here appears in all of them. For host code; core/ and decoder/ do not use it.
 
 namespace espalier {
 
@@ -90,12 +90,12 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
     part<traversal_without_replacement>{"traversal-distinct", "the same, each token of a node once"},
     part<residual_walk>{"residual-walk", "test the different draws of each node in turn"});
 
-//! Whether a policy asks a drafter anything.
+//! True if a policy asks a drafter anything.
 template <class PolicyT>
 inline constexpr bool drafts = !TreePolicy<PolicyT, no_drafter, philox_chance>;
 
-//! Calls f(policy, verifier), two parts, for every pair that is lossless together; of the given lists, which may be
-//! copies of the known ones with other options.
+//! Calls f(policy, verifier) with two parts for every pair that is lossless together. The lists may be given: copies of
+//! the library's lists with other options.
 template <class PoliciesT, class VerifiersT, class FunctionT>
 constexpr void for_each_compatible_pair(const PoliciesT& from, const VerifiersT& with, FunctionT&& f) {
   boost::hana::for_each(from, [&]<class PolicyT>(const PolicyT& policy) {

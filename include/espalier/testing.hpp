@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! Checks that parts of one's own keep the laws of their concepts, for the tests of those who write them. Each check
-//! raises a testing::law_error that says what is wrong; where nothing is, it returns.
+//! Checks that one's own parts keep the laws of their concepts, for the tests of those who write parts. Each check
+//! raises a testing::law_error that says what is wrong, and returns if nothing is.
 //!
 //!     #include <espalier/testing.hpp>
 //!     espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());

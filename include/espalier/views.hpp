@@ -15,14 +15,14 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
-//! Views over a tree as ranges of node_id, for host code: to be combined with range-v3's own. Each is lazy, allocates
+//! Views over a tree as ranges of node_id, for host code: which combine with range-v3's own. Each is lazy, allocates
 //! nothing and is valid as long as the tree_view it was made from.
 //!
 //!     for (const node_id u : views::leaves(tree)) show(views::path(tree, u) | ranges::views::transform(text_of));
 
 namespace espalier::views {
 
-//! The parent of a node, its parent, and so on, the root last.
+//! The parent of a node, the parent's parent, and so on, the root last.
 class ancestors : public ::ranges::view_facade<ancestors> {
  public:
   ancestors() = default;
@@ -39,7 +39,9 @@ class ancestors : public ::ranges::view_facade<ancestors> {
   node_id node_ = no_node;
 };
 
-//! The distinct children of a node in the order they were first drawn. Complexity O(draws of the node) in all.
+//! The distinct children of a node in the order they were first drawn.
+//!
+//! Complexity  O(draws of the node) for all of them
 class children : public ::ranges::view_facade<children> {
  public:
   children() = default;
@@ -51,7 +53,7 @@ class children : public ::ranges::view_facade<children> {
   node_id read() const { return drawn_node_[draw_]; }
   bool equal(::ranges::default_sentinel_t) const { return draw_ < 0; }
   bool equal(const children& other) const { return draw_ == other.draw_; }
-  // A child gets its number at its first draw: a draw that repeats one has no greater number than those before.
+  // A child is numbered at its first draw: a repeated draw has no greater number than the draws before it.
   void next() {
     const node_id last = drawn_node_[draw_];
     do {
@@ -69,7 +71,9 @@ inline auto nodes(tree_view tree) {
   return ::ranges::views::iota(root_node, tree.n_nodes);
 }
 
-//! From the root down to the node, both included. Complexity O(depth) to read one.
+//! The nodes from the root down to the node, both included.
+//!
+//! Complexity  O(depth) to read one
 inline auto path(tree_view tree, node_id node) {
   return ::ranges::views::iota(0, tree.depth[node] + 1) |
          ::ranges::views::transform([tree, node](std::int32_t depth) { return tree.ancestor_at(node, depth); });

@@ -12,12 +12,12 @@
 
 namespace espalier {
 
-//! How often the first, second, third draw of a node was the one accepted, over the nodes that verification reached:
-//! what sequoia builds its shape from. An observer: call it with each round's record.
+//! Counts how often the first, second, third draw of a node was the accepted one, over the nodes that verification
+//! reached: sequoia builds its shape from these rates. An observer: call it with each round's record.
 //!
-//! Draws of one token share a rank, that of the first of them. Where the trees' own shape depends on the text, so does
-//! what is measured: a rank is counted where the draw was made. sequoia's trees, of equal rates if there are none yet,
-//! do not.
+//! Draws of one token share a rank, that of the first of them. If the shape of the trees depends on the text, so do the
+//! rates: a rank is counted only where the draw was made. The rates of sequoia's trees do not; equal rates may build
+//! the first ones.
 //!
 //! Complexity  O(draws of the nodes on the accepted path) a round; no allocation after construction
 //! Errors      option_error for a number of ranks outside 1 to 64
@@ -35,18 +35,19 @@ class acceptance_by_rank {
     count(round.tree, round.decision);
   }
 
-  //! A verdict that was cut short ends with a drafted token: that, too, was accepted.
+  //! Counts the draws of one round. A verdict that was cut short ends with a drafted token, which was accepted, too.
   void count(tree_view tree, verdict v) {
     count_node(tree, v.accepted, tree.find_child(v.accepted, v.token));
     for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
       count_node(tree, tree.parent[u], u);
   }
 
-  //! Nodes that were reached and had a draw of this rank, 0 the first.
+  //! Number of reached nodes that had a draw of this rank, 0 the first; number of those whose draw of this rank was
+  //! accepted.
   std::int64_t made(std::int32_t rank) const { return made_[static_cast<std::size_t>(rank)]; }
   std::int64_t accepted(std::int32_t rank) const { return accepted_[static_cast<std::size_t>(rank)]; }
 
-  //! [ranks] accepted over made; 0 where none was made
+  //! The acceptance rate of each rank, [ranks]: accepted / made, 0 if none was made.
   std::vector<double> rates() const {
     std::vector<double> result(made_.size(), 0.0);
     for (std::size_t i = 0; i < made_.size(); ++i) {

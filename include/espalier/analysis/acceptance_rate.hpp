@@ -31,7 +31,7 @@ void require_same_vocabulary(std::span<const NumberT> p, std::span<const NumberT
   }
 }
 
-// The same, and k independent draws.
+// Checks two rows, and the number of independent draws.
 template <class NumberT>
 void require_draws(std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   require_same_vocabulary(p, q);
@@ -47,15 +47,15 @@ inline double power(double x, std::int32_t n) {
 
 }  // namespace detail
 
-//! The probability that the token a verifier emits at a node is one of the node's k independent draws: how well the
-//! verifier holds on to the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti, the verifiers that
-//! solve an optimal transport problem at each node.
+//! The probability that the token a verifier emits at a node is one of the node's k independent draws. The higher it
+//! is, the longer the verifier stays on the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti,
+//! the verifiers that solve an optimal transport problem at each node.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one
 //!             pass
-//! Law         what enumeration of all draws gives; khisti: a lower bound, exact for one draw and, if the window holds
-//!             the vocabulary, for two
+//! Law         equals the probability by enumeration of all draws; khisti: a lower bound, exact for one draw and, if
+//!             the window holds the vocabulary, for two
 //! Errors      input_error for rows of two lengths, or no draw
 //! Source      Delayed tree expansion, Definition 5.1 and Algorithms 6 to 10
 template <class NumberT>
@@ -81,15 +81,15 @@ double acceptance_rate(const naive&, std::span<const NumberT> p, std::span<const
   return acceptance_rate(naive_tree(), p, q, k);
 }
 
-// Algorithm 8 adds what the residual may still hit, but at this factor the residual has no token that a rejected draw
-// can be.
+// Algorithm 8 adds the probability that the residual gives another draw. With this factor the residual has no token
+// that a rejected draw can be.
 template <class NumberT>
 double acceptance_rate(const spectr&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);
   return detail::any_of(detail::solve_k_seq(p, q, k).beta, k);
 }
 
-// As above: the last term of Algorithm 9 is 0.
+// The last term of Algorithm 9 is 0, since the residual has no token that a rejected draw can be.
 template <class NumberT>
 double acceptance_rate(const specinfer&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);

@@ -12,13 +12,13 @@
 
 namespace espalier {
 
-//! The tokens that a round commits on average when this verifier judges this tree: the probabilities that its walk
-//! reaches a node, summed over all nodes.
+//! The number of tokens that a round commits on average when this verifier judges this tree: the sum, over all nodes,
+//! of the probability that its walk reaches the node.
 //!
 //! The rows are those that verify() takes. For the verifiers of branching_probabilities.
 //!
 //! Complexity  branching_probabilities once for each inner node that can be reached
-//! Law         1 + the mean depth of the accepted node, for the tree as it is
+//! Law         1 + the mean depth of the accepted node, for this tree
 //! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
 //!             given
 //! Source      Delayed tree expansion, equation 3, the inner sum
@@ -57,8 +57,8 @@ struct drawn_tree {
 template <class DraftRowsT, class TargetRowsT>
 drawn_tree(tree_view, DraftRowsT, TargetRowsT&) -> drawn_tree<DraftRowsT, TargetRowsT>;
 
-//! An estimate of the tokens that a round commits on average when its trees are drawn anew: the mean of
-//! expected_block_efficiency over n trees. It leaves the variance of the drawing, and none of the verification.
+//! An estimate of the number of tokens that a round commits on average over random trees: the mean of
+//! expected_block_efficiency over n trees. It has the variance of drawing the trees, and none of verification.
 //!
 //!     const double tokens = estimated_block_efficiency(specinfer(), 4, [&](std::int32_t i) {
 //!       philox_chance chance(seed, sequence, i);
@@ -68,7 +68,7 @@ drawn_tree(tree_view, DraftRowsT, TargetRowsT&) -> drawn_tree<DraftRowsT, Target
 //!     });
 //!
 //! Complexity  n times draw(i) and expected_block_efficiency
-//! Law         unbiased if the draw(i) are drawn as the policy draws; independent draws make its error 1 / sqrt(n)
+//! Law         unbiased if draw(i) draws as the policy does; with independent draws its error is of order 1 / sqrt(n)
 //! Errors      input_error for no tree; those of expected_block_efficiency
 //! Source      Delayed tree expansion, equation 3, where n is 4
 template <class VerifierT, class DrawT>

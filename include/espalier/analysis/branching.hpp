@@ -16,7 +16,9 @@ namespace espalier {
 
 namespace detail {
 
-// Errors: input_error where the list is none that q could have given.
+// Checks that q could have given the draws of a list.
+//
+// Errors      input_error if it could not
 template <class NumberT>
 void require_list(std::span<const NumberT> p, std::span<const NumberT> q, std::span<const token_id> list) {
   require_same_vocabulary(p, q);
@@ -26,7 +28,7 @@ void require_list(std::span<const NumberT> p, std::span<const NumberT> q, std::s
   }
 }
 
-// min(1, p / q), and 0 for p = 0
+// min(1, p / q); 0 for p = 0.
 template <class PT, class QT>
 double acceptance(PT p, QT q) {
   return p > 0 ? (std::min)(1.0, static_cast<double>(p) / static_cast<double>(q)) : 0.0;
@@ -34,16 +36,17 @@ double acceptance(PT p, QT q) {
 
 }  // namespace detail
 
-//! The probability of each draw of a given list to be the token that a verifier emits at their node; repeated draws
-//! have the same. What is missing from 1, over different tokens, is the probability to leave the tree. For the
-//! verifiers of acceptance_rate.
+//! The probability that each draw of a given list is the token that a verifier emits at their node; repeated draws have
+//! the same one. The sum over different tokens falls short of 1 by the probability to leave the tree. For the verifiers
+//! of acceptance_rate.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]; list, result: [k], in the order of the draws
 //! Complexity  passes over p and q as in acceptance_rate; specinfer: and O(k 2^k)
-//! Law         what enumeration of the verifier's choices gives
+//! Law         equals the probabilities by enumeration of the verifier's choices
 //! Errors      input_error for rows of two lengths, a token that q could not give, or, specinfer, more than 16 draws
-//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15; khisti: Algorithm 15 leaves out what the
-//!             residual gives to other draws than the winner, here it counts (docs/algorithms/analysis.md)
+//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15; khisti: Algorithm 15 leaves out the
+//!             probability that the residual gives to draws other than the winner; here it counts
+//!             (docs/algorithms/analysis.md)
 template <class NumberT>
 std::vector<double> branching_probabilities(const target_only&, std::span<const NumberT> p, std::span<const NumberT> q,
                                             std::span<const token_id> list) {
@@ -108,7 +111,7 @@ std::vector<double> branching_probabilities(const specinfer&, std::span<const Nu
   const std::size_t k = list.size();
   if (k > most)
     raise<input_error>("a node has ", k, " draws; SpecInfer's branching is worked out for at most ", most, ".");
-  // accepted[i * k + j]: of draw j, after i rejections.
+  // accepted[i * k + j]: probability to accept draw j after i rejections.
   std::vector<double> accepted;
   residual<NumberT> rest(p, q);
   for (std::size_t i = 0; i < k; ++i) {
@@ -118,7 +121,7 @@ std::vector<double> branching_probabilities(const specinfer&, std::span<const Nu
     }
     rest.take(1);
   }
-  // The probability that just the draws of a set have been rejected; a set comes after its subsets.
+  // The probability that exactly the draws of a set have been rejected; a set comes after its subsets.
   std::vector<double> reached(std::size_t{1} << k, 0.0);
   std::vector<double> emitted(k, 0.0);
   reached[0] = 1;
@@ -148,7 +151,7 @@ std::vector<double> branching_probabilities(const khisti& verifier, std::span<co
   const std::size_t k = list.size();
   std::vector<double> result(k, 0.0);
   if (k == 0) return result;
-  // wins[i]: the probability that draw i leads; of equal tokens the first draw stands for all.
+  // wins[i]: the probability that draw i leads; among equal tokens the first draw stands for all.
   std::vector<double> wins(k, 0.0);
   wins[0] = 1;
   const auto stage = std::make_unique<detail::pair_select<NumberT>>();

@@ -16,7 +16,8 @@ namespace espalier {
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  O(vocab log vocab)
-//! Law         min over token sets S of 1 + p(S) - q(S)^k, which is at a beginning of the order of falling q / p
+//! Law         the minimum over token sets S of 1 + p(S) - q(S)^k; it lies at the first tokens in the order of falling
+//!             q / p
 //! Errors      input_error for rows of two lengths, or no draw
 //! Source      Hu et al., Towards optimal multi-draft speculative decoding (arXiv 2502.18779)
 template <class NumberT>

@@ -15,8 +15,8 @@
 
 namespace espalier::interop {
 
-//! An element of a dense mask. Integers and bool: 1 where the row sees the column. All others: what is added to a
-//! score, 0 where it does and minus infinity where it does not.
+//! An element of a dense mask. Integers and bool: 1 if the row sees the column, else 0. Other types: the number that is
+//! added to a score, 0 if the row sees the column, else minus infinity.
 template <class ElementT>
 ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
   if constexpr (std::is_integral_v<ElementT>) {
@@ -26,11 +26,12 @@ ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
   }
 }
 
-//! The whole mask of a forward batch, prefix and tree, an element each: what a framework's attention takes.
+//! Writes the whole mask of a forward batch, prefix and tree, one element for each column, as the attention of a
+//! framework takes it.
 //!
-//! Shapes      out [n_rows][columns], columns are the cache slots of the row's own sequence; hidden beyond them
+//! Shapes      out [n_rows][columns]; columns are the cache slots of the row's own sequence, and hidden beyond them
 //! Complexity  O(n_rows * columns)
-//! Errors      input_error where a row sees a slot beyond the columns, or out is too small
+//! Errors      input_error if a row sees a slot beyond the columns, or out is too small
 template <class ElementT>
 void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std::span<ElementT> out) {
   detail::require_room("a dense mask", out.size(), static_cast<std::int64_t>(batch.n_rows()) * columns);
@@ -48,11 +49,11 @@ void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std
   }
 }
 
-//! The tree of one sequence's rows of a dense mask.
+//! Reads the tree of one sequence from its rows of a dense mask.
 //!
-//! Shapes      mask [n][columns]; parents [n], row -> row of the parent
-//! Errors      input_error where an element is neither of the two values, where a committed column is hidden, where
-//!             columns beyond the tree are visible, and where the rest is the mask of no tree
+//! Shapes      mask [n][columns]; parents [n]: the parent row of each row
+//! Errors      input_error if an element is neither of the two values, a committed column is hidden, columns beyond the
+//!             tree are visible, or the rest is the mask of no tree
 template <class ElementT>
 void read_dense_mask(std::span<const ElementT> mask, std::int32_t n, std::int32_t columns, std::int32_t prefix,
                      std::span<node_id> parents) {

@@ -13,12 +13,12 @@
 
 namespace espalier::interop {
 
-//! Bytes of one sequence in FlashInfer's packed custom mask: rows * slots bits.
+//! Number of bytes of one sequence in FlashInfer's packed custom mask, which has rows * slots bits.
 ESPALIER_HOST_DEVICE inline std::int64_t flashinfer_mask_bytes(std::int32_t n_rows, std::int32_t prefix) {
   return (static_cast<std::int64_t>(n_rows) * (static_cast<std::int64_t>(prefix) + n_rows) + 7) / 8;
 }
 
-//! One byte of it.
+//! One byte of FlashInfer's packed custom mask of a sequence.
 ESPALIER_HOST_DEVICE inline std::uint8_t flashinfer_mask_byte(const sequence_mask& mask, std::int64_t byte) {
   const std::int32_t slots = mask.n_slots();
   auto row = static_cast<std::int32_t>(byte * 8 / slots);
@@ -35,12 +35,12 @@ ESPALIER_HOST_DEVICE inline std::uint8_t flashinfer_mask_byte(const sequence_mas
   return static_cast<std::uint8_t>(bits);
 }
 
-//! FlashInfer's packed custom mask of a forward batch, for its ragged or paged prefill: bit q * slots + k of a sequence
-//! says that its row q sees slot k, least significant bit first, no padding between rows.
+//! Writes FlashInfer's packed custom mask of a forward batch, for its ragged or paged prefill. Bit q * slots + k of a
+//! sequence is set if its row q sees slot k; least significant bit first, no padding between rows.
 //!
-//! Shapes      indptr [n_sequences + 1], in bytes: each sequence begins on one; packed [indptr[n_sequences]]
+//! Shapes      indptr [n_sequences + 1], in bytes: each sequence begins at a byte; packed [indptr[n_sequences]]
 //! Complexity  O(rows * slots)
-//! Errors      input_error where packed or indptr is too small, or the masks of all sequences take 2^31 bytes or more
+//! Errors      input_error if packed or indptr is too small, or the masks of all sequences take 2^31 bytes or more
 //! Source      FlashInfer, custom_mask with packbits(..., bitorder="little"), 2026
 inline void write_flashinfer_mask(const forward_batch_view& batch, std::span<std::uint8_t> packed,
                                   std::span<std::int32_t> indptr) {
@@ -60,11 +60,11 @@ inline void write_flashinfer_mask(const forward_batch_view& batch, std::span<std
   }
 }
 
-//! The tree of one sequence, of whose mask `packed` holds the bytes.
+//! Reads the tree of one sequence from the bytes of its FlashInfer mask.
 //!
-//! Shapes      parents [n], row -> row of the parent
-//! Errors      input_error where bytes are missing, a committed slot is hidden, a bit beyond the mask is set, or it is
-//!             the mask of no tree
+//! Shapes      parents [n]: the parent row of each row
+//! Errors      input_error if bytes are missing, a committed slot is hidden, a bit beyond the mask is set, or it is the
+//!             mask of no tree
 inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int32_t n, std::int32_t prefix,
                                  std::span<node_id> parents) {
   const std::int64_t bytes = flashinfer_mask_bytes(n, prefix);
@@ -84,12 +84,12 @@ inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int3
       n, [&](std::int32_t row, std::int32_t c) { return test(row * slots + prefix + c); }, parents);
 }
 
-//! FlashInfer's mask for its XQA kernels: row against row alone, 16-bit halves of 32-bit words, least significant bit
-//! and half first.
+//! Writes FlashInfer's mask for its XQA kernels: rows against the rows of the tree only, in 16-bit halves of 32-bit
+//! words, least significant bit and half first.
 //!
-//! Shapes      out [n_sequences][n][mask words of n, times 2], n rows at least as many as a sequence has; the others
-//!             are empty
-//! Errors      input_error where a sequence has more rows than n, or out is too small
+//! Shapes      out [n_sequences][n][mask words of n, times 2]; n is at least the number of rows of each sequence;
+//!             further rows are empty
+//! Errors      input_error if a sequence has more rows than n, or out is too small
 inline void write_xqa_mask(const forward_batch_view& batch, std::int32_t n, std::span<std::uint16_t> out) {
   const std::int32_t halves = (n + 31) / 32 * 2;
   detail::require_room("the XQA mask", out.size(), static_cast<std::int64_t>(batch.sequences.size()) * n * halves);

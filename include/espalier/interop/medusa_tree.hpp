@@ -14,18 +14,17 @@
 
 namespace espalier::interop {
 
-//! In which order the leaves' paths come.
+//! The order in which the paths of the leaves are written.
 enum class leaf_order {
-  medusa,  //!< the last leaf in breadth-first order first
-  eagle,   //!< by rows along the path, -1 counting as the largest
+  medusa,  //!< breadth-first order, last leaf first
+  eagle,   //!< by rows along the path; a missing row, -1, counts as the largest
 };
 
 //! The buffers of Medusa and EAGLE-1 for one tree of n rows, breadth first.
 //!
-//! Shapes      tree_indices [n]: where the row's token is among the candidates, rank + topk * (depth - 1) + 1, the
-//!             root's 0; tree_position_ids [n]: depths; tree_attn_mask [n][n]: 1 where visible, else 0;
-//!             retrieve_indices [leaves][width], width the largest depth plus 1 or more: rows along the path, -1 beyond
-//!             the leaf
+//! Shapes      tree_indices [n]: index of the row's token among the candidates, rank + topk * (depth - 1) + 1, the
+//!             root's 0; tree_position_ids [n]: depths; tree_attn_mask [n][n]: 1 if visible, else 0; retrieve_indices
+//!             [leaves][width], width the largest depth plus 1 or more: rows along the path, -1 beyond the leaf
 struct medusa_tree {
   std::span<std::int64_t> tree_indices;
   std::span<std::int64_t> tree_position_ids;
@@ -33,12 +32,13 @@ struct medusa_tree {
   std::span<std::int64_t> retrieve_indices;
 };
 
-//! Shapes      ranks [n_rows]: of a row's token among its parent's candidates, from 0 and less than topk; the root's is
-//!             not looked at
+//! Writes the buffers of the tree of one sequence of a batch. Returns the number of leaves.
+//!
+//! Shapes      ranks [n_rows]: rank of a row's token among its parent's candidates, from 0 and less than topk; the
+//!             root's is not read
 //! Complexity  O(n^2)
-//! Post        the number of leaves
-//! Errors      option_error for a topk below 1; input_error where rows are not in breadth-first order, ranks of
-//!             siblings do not ascend, a path is longer than width, or a buffer is too small
+//! Errors      option_error for a topk below 1; input_error if rows are not in breadth-first order, ranks of siblings
+//!             do not ascend, a path is longer than width, or a buffer is too small
 //! Source      Cai et al., Medusa, generate_medusa_buffers; Li et al., EAGLE, generate_tree_buffers
 inline std::int32_t write_medusa_tree(const forward_batch_view& batch, std::size_t sequence,
                                       std::span<const std::int32_t> ranks, std::int32_t topk, std::int32_t width,
@@ -87,7 +87,7 @@ inline std::int32_t write_medusa_tree(const forward_batch_view& batch, std::size
     for (std::int32_t row = n - 1; row >= 0; --row) {
       if (detail::first_child(mask, row) < 0) write(row);
     }
-  } else {  // no path is the beginning of another one: from left to right
+  } else {  // from left to right, since no path is the beginning of another one
     std::int32_t leaf = 0;
     for (std::int32_t child = 0; child >= 0; child = detail::first_child(mask, child))
       leaf = child;

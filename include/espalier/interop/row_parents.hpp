@@ -21,12 +21,11 @@ inline void require_room(std::string_view what, std::size_t given, std::int64_t 
 
 }  // namespace detail
 
-//! The parents that a mask says, as row numbers, where sees(row, column) for n rows and columns. The first row is the
-//! root.
+//! Reads the parents of n rows from a mask, which is given as sees(row, column). The first row is the root.
 //!
 //! Shapes      parents [n], parents[0] = -1
-//! Complexity  O(n^2) looks
-//! Errors      input_error where a row does not see itself or sees a later one, and where it does not see what its
+//! Complexity  O(n^2) calls of sees
+//! Errors      input_error if a row does not see itself or sees a later one, and if it does not see the rows that its
 //!             parent sees
 template <class SeesT>
 void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> parents) {
@@ -50,12 +49,12 @@ void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> 
   }
 }
 
-//! The parents that paths from the root say: entry d of a path is the row at depth d, -1 beyond the leaf. Paths of -1
-//! alone are skipped.
+//! Reads the parents of n rows from paths that begin at the root: entry d of a path is the row at depth d, -1 beyond
+//! the leaf. Paths of -1 alone are skipped.
 //!
 //! Shapes      paths [n_paths][length]; parents [n], parents[0] = -1
-//! Errors      input_error where a path does not begin at row 0, has a gap, leaves the n rows, or contradicts another
-//!             one, and where a row is on no path
+//! Errors      input_error if a path does not begin at row 0, has a gap, leaves the n rows, or contradicts another one,
+//!             and if a row is on no path
 template <class IntegerT>
 void read_parents_of_paths(std::span<const IntegerT> paths, std::int32_t length, std::int32_t n,
                            std::span<node_id> parents) {

@@ -8,12 +8,12 @@
 
 namespace espalier::interop {
 
-//! What the rows of one sequence of a forward batch see, and the tree that this says. A view, on host and device; rows
-//! and columns count from the sequence's first.
+//! The mask of one sequence of a forward batch, and the tree that follows from it. A view, on host and device; rows and
+//! columns count from the sequence's first.
 //!
 //! Shapes      words [n_rows][n_words]
-//! Pre         but for sees and n_columns: row i is in scratch slot i, as in every batch of a whole tree, with a chain
-//!             before it or without
+//! Pre         except for sees and n_columns: row i is in scratch slot i, as in every batch of a whole tree, with a
+//!             chain before it or without
 struct sequence_mask {
   const std::uint32_t* words = nullptr;
   std::int32_t n_words = 0;
@@ -23,11 +23,11 @@ struct sequence_mask {
   ESPALIER_HOST_DEVICE sequence_mask(const batch_sequence& s, const std::uint32_t* mask)
       : words(mask + s.mask_begin), n_words(s.mask_words), n_rows(s.row_end - s.row_begin), prefix(s.prefix) {}
 
-  //! Cache slots that the sequence has with this pass.
+  //! Number of cache slots that the sequence has after this pass.
   ESPALIER_HOST_DEVICE std::int32_t n_slots() const { return prefix + n_rows; }
 
-  //! Whether the row sees the cache slot. Rows that are not there, padding, see what is committed and the first row, so
-  //! that no softmax is over nothing.
+  //! True if the row sees the cache slot. Padding rows see the committed slots and the first row, so that no softmax
+  //! has an empty range.
   ESPALIER_HOST_DEVICE bool sees(std::int32_t row, std::int32_t slot) const {
     const std::int32_t column = slot - prefix;
     if (column < 0) return true;
@@ -35,7 +35,9 @@ struct sequence_mask {
     return (word(row, column / 32) >> (column % 32) & 1U) != 0;
   }
 
-  //! The row of the parent, the last one before it that the row sees, or -1. Complexity O(row / 32).
+  //! The parent of a row: the last row before it that the row sees, or -1.
+  //!
+  //! Complexity  O(row / 32)
   ESPALIER_HOST_DEVICE std::int32_t parent(std::int32_t row) const {
     for (std::int32_t w = row / 32; w >= 0; --w) {
       std::uint32_t bits = word(row, w);
@@ -45,7 +47,9 @@ struct sequence_mask {
     return -1;
   }
 
-  //! Columns up to the last one that the row sees. Complexity O(n_words).
+  //! Number of columns up to the last one that the row sees.
+  //!
+  //! Complexity  O(n_words)
   ESPALIER_HOST_DEVICE std::int32_t n_columns(std::int32_t row) const {
     for (std::int32_t w = n_words - 1; w >= 0; --w) {
       if (word(row, w) != 0) return w * 32 + highest_bit(word(row, w)) + 1;
@@ -53,7 +57,7 @@ struct sequence_mask {
     return 0;
   }
 
-  //! 32 columns of a row; none where the row or the word is not there.
+  //! The mask bits of 32 columns of a row; 0 if the row or the word does not exist.
   ESPALIER_HOST_DEVICE std::uint32_t word(std::int32_t row, std::int32_t w) const {
     return row < n_rows && w < n_words ? words[static_cast<std::int64_t>(row) * n_words + w] : 0U;
   }
@@ -68,7 +72,7 @@ struct sequence_mask {
   }
 };
 
-//! The sequence that a batch row belongs to, as padding or not.
+//! The sequence that a batch row belongs to; a padding row belongs to the last one.
 //!
 //! Complexity  O(log n_sequences)
 //! Pre         0 <= row, sequences in the order of their rows

@@ -13,30 +13,28 @@
 
 namespace espalier::interop {
 
-//! How SGLang's EAGLE kernels want the mask, with their numbers.
+//! The form of the mask for SGLang's EAGLE kernels, with their numbers.
 enum class sglang_mask_mode : std::int32_t {
-  full = 0,                  //!< a byte an element, prefix and tree
-  qlen_only = 1,             //!< a byte an element, the tree alone
+  full = 0,                  //!< one byte for each element, prefix and tree
+  qlen_only = 1,             //!< one byte for each element, the tree alone
   qlen_only_bitpacking = 2,  //!< a row of the tree in 1, 2 or 4 bytes, least significant bit first
 };
 
-//! Where the mask of one sequence lies, and what its bytes are.
-//!
-//! Every sequence has n rows there. Those it does not have in the batch are padding.
+//! The layout of the masks of sequences, each of which has n rows there. Rows beyond those in the batch are padding.
 struct sglang_mask_layout {
   sglang_mask_mode mode = sglang_mask_mode::full;
   std::int32_t n = 0;
 
-  //! Of a bit-packed row.
+  //! Number of bytes of a bit-packed row.
   ESPALIER_HOST_DEVICE std::int32_t row_bytes() const { return n <= 8 ? 1 : n <= 16 ? 2 : 4; }
-  //! Of one sequence.
+  //! Number of bytes of one sequence.
   ESPALIER_HOST_DEVICE std::int64_t bytes(std::int32_t prefix) const {
     const std::int64_t row = mode == sglang_mask_mode::full        ? static_cast<std::int64_t>(prefix) + n
                              : mode == sglang_mask_mode::qlen_only ? n
                                                                    : row_bytes();
     return n * row;
   }
-  //! One of them.
+  //! One byte of a sequence's mask.
   ESPALIER_HOST_DEVICE std::uint8_t byte(const sequence_mask& mask, std::int64_t i) const {
     if (mode == sglang_mask_mode::qlen_only_bitpacking) {
       const auto row = static_cast<std::int32_t>(i / row_bytes());
@@ -50,7 +48,9 @@ struct sglang_mask_layout {
     return mask.sees(static_cast<std::int32_t>(i / columns), skipped + static_cast<std::int32_t>(i % columns)) ? 1 : 0;
   }
 
-  //! Errors      input_error for n outside 1 to 2^15, and more than 32 rows in bits
+  //! Checks the layout.
+  //!
+  //! Errors      input_error for n outside 1 to 2^15, and for more than 32 rows in bits
   void check() const {
     if (n < 1 || n > 1 << 15) raise<input_error>("SGLang's mask cannot have ", n, " rows.");
     if (mode == sglang_mask_mode::qlen_only_bitpacking && n > 32) {
@@ -60,12 +60,12 @@ struct sglang_mask_layout {
   }
 };
 
-//! SGLang's tree mask of a forward batch, all columns filled in. Mode full is what its kernels have after the caller
-//! has set the prefix.
+//! Writes SGLang's tree mask of a forward batch with all columns. In mode full it is the mask that its kernels have
+//! after the caller has set the prefix.
 //!
 //! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n];
 //!             bit-packed: [n] words of 1, 2 or 4 bytes
-//! Errors      input_error where a sequence has more rows than n, n > 32 in bits, or out is too small
+//! Errors      input_error if a sequence has more rows than n, n > 32 in bits, or out is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout,
                               std::span<std::uint8_t> out) {
@@ -85,10 +85,10 @@ inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask
   }
 }
 
-//! The tree of one sequence, of whose mask `in` holds the bytes.
+//! Reads the tree of one sequence from the bytes of its SGLang mask.
 //!
-//! Shapes      parents [layout.n], row -> row of the parent
-//! Errors      input_error where bytes are missing, a committed column is hidden, or it is the mask of no tree
+//! Shapes      parents [layout.n]: the parent row of each row
+//! Errors      input_error if bytes are missing, a committed column is hidden, or it is the mask of no tree
 inline void read_sglang_mask(std::span<const std::uint8_t> in, const sglang_mask_layout& layout, std::int32_t prefix,
                              std::span<node_id> parents) {
   layout.check();

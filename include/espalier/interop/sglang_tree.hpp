@@ -13,17 +13,17 @@
 
 namespace espalier::interop {
 
-//! What positions and retrive_index count from.
+//! The origin that positions and retrive_index count from.
 enum class tree_numbering {
-  of_batch,  //!< the text's beginning, and the batch's first row: SGLang
-  of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays in std::int32_t
+  of_batch,  //!< the beginning of the text, and the batch's first row: SGLang
+  of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays as std::int32_t
 };
 
-//! SGLang's arrays of trees with n rows each, with its own spelling; in std::int64_t there.
+//! SGLang's arrays of trees with n rows each, with its own spelling; there they are std::int64_t.
 //!
-//! Shapes      all [n_sequences][n]. positions: of the text; retrive_index: sequence * n + row; retrive_next_token: the
-//!             first child's row, retrive_next_sibling: the next child of the same parent, rows within the sequence,
-//!             ascending, -1 = none
+//! Shapes      all [n_sequences][n]. positions: positions in the text; retrive_index: sequence * n + row;
+//!             retrive_next_token: row of the first child; retrive_next_sibling: row of the next child of the same
+//!             parent; rows count within the sequence and ascend, -1 = none
 template <class IntegerT>
 struct sglang_tree {
   std::span<IntegerT> positions;
@@ -32,10 +32,11 @@ struct sglang_tree {
   std::span<IntegerT> retrive_next_sibling;
 };
 
-//! Rows that a sequence does not have have the position of its root, and no links.
+//! Writes SGLang's arrays of the trees of a batch. Rows beyond those of a sequence have the position of its root, and
+//! no links.
 //!
 //! Complexity  O(n_sequences * n * mask words)
-//! Errors      input_error where a sequence has more rows than n, or an array is too small
+//! Errors      input_error if a sequence has more rows than n, or an array is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
@@ -60,7 +61,7 @@ void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sg
       out.retrive_index[first + i] = static_cast<IntegerT>(is_relative ? i : first + i);
       out.retrive_next_token[first + i] = out.retrive_next_sibling[first + i] = -1;
     }
-    for (std::int32_t row = mask.n_rows - 1; row > 0; --row) {  // the later of two siblings first
+    for (std::int32_t row = mask.n_rows - 1; row > 0; --row) {  // later siblings first
       IntegerT& head = out.retrive_next_token[first + static_cast<std::size_t>(mask.parent(row))];
       out.retrive_next_sibling[first + static_cast<std::size_t>(row)] = head;
       head = row;
@@ -68,10 +69,10 @@ void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sg
   }
 }
 
-//! The tree of one sequence.
+//! Reads the tree of one sequence from its links.
 //!
 //! Shapes      next_token, next_sibling, parents: [n]
-//! Errors      input_error where a link does not go to a later row, a row is linked twice or never
+//! Errors      input_error if a link does not go to a later row, or a row is linked twice or never
 template <class IntegerT>
 void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const IntegerT> next_sibling,
                       std::span<node_id> parents) {
@@ -99,13 +100,13 @@ void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const Inte
   }
 }
 
-//! The tree that SGLang's draft has selected: entry sel of its candidates hangs below the root where sel / topk = 0,
-//! otherwise below the selected candidate parent_list[sel / topk].
+//! Reads the tree that SGLang's draft has selected: the parent of entry sel of its candidates is the root if sel / topk
+//! = 0, otherwise the selected candidate parent_list[sel / topk].
 //!
-//! Shapes      selected_index [n - 1], ascending; parents [n], row -> row of the parent, row i + 1 for
+//! Shapes      selected_index [n - 1], ascending; parents [n]: the parent row of each row; row i + 1 stands for
 //!             selected_index[i]
 //! Complexity  O(n log n)
-//! Errors      option_error for a topk below 1; input_error where selected_index does not ascend, or a parent is not
+//! Errors      option_error for a topk below 1; input_error if selected_index does not ascend, or a parent is not
 //!             selected
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
@@ -138,12 +139,12 @@ inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
   }
 }
 
-//! Such a selection for the rows of one sequence: what SGLang's own kernels make the tree from.
+//! Writes such a selection for the rows of one sequence, from which SGLang's own kernels make the tree.
 //!
-//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children but the root, or more],
-//!             -1 where nobody is
-//! Errors      option_error for a topk below 1; input_error where the rows are not in breadth-first order, a row has
-//!             more than topk children, or an array is too small
+//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children except the root, or
+//!             more], -1 in unused entries
+//! Errors      option_error for a topk below 1; input_error if the rows are not in breadth-first order, a row has more
+//!             than topk children, or an array is too small
 inline void write_sglang_selection(const forward_batch_view& batch, std::size_t sequence, std::int64_t topk,
                                    std::span<std::int64_t> parent_list, std::span<std::int64_t> selected_index) {
   require_option("topk", topk, 1, 1 << 20);
@@ -151,7 +152,7 @@ inline void write_sglang_selection(const forward_batch_view& batch, std::size_t 
   detail::require_room("selected_index", selected_index.size(), mask.n_rows - 1);
   detail::require_room("parent_list", parent_list.size(), 1);
   std::fill(parent_list.begin(), parent_list.end(), -1);
-  std::int64_t slot = 0, children = 0;  // of the present parent
+  std::int64_t slot = 0, children = 0;  // number and children of the present parent
   std::int32_t parent = root_node;
   for (std::int32_t row = 1; row < mask.n_rows; ++row) {
     const std::int32_t above = mask.parent(row);

@@ -19,15 +19,15 @@ namespace espalier::interop {
 //!
 //! Shapes      paths [n_sequences][max_tokens][max_path]: entry d of a path is the row at depth d, the root's 0 first,
 //!             -1 beyond the leaf; leaves from left to right, then paths of -1 alone. packed_mask
-//!             [n_sequences][max_tokens][mask words of max_tokens]: bit c % 32 of word c / 32 where the row sees row c.
-//!             position_offsets [n_sequences][max_tokens]: depths
+//!             [n_sequences][max_tokens][mask words of max_tokens]: bit c % 32 of word c / 32 is set if the row sees
+//!             row c. position_offsets [n_sequences][max_tokens]: depths
 struct tensorrt_tree {
   std::span<std::int32_t> paths;
   std::span<std::int32_t> packed_mask;
   std::span<std::int32_t> position_offsets;
 };
 
-//! How large these are.
+//! The sizes of these arrays.
 struct tensorrt_tree_shape {
   std::int32_t max_tokens = 0;  //!< max_decoding_tokens, the root included
   std::int32_t max_path = 0;    //!< max_path_len, the root included
@@ -36,7 +36,9 @@ struct tensorrt_tree_shape {
   ESPALIER_HOST_DEVICE std::int64_t n_paths() const { return static_cast<std::int64_t>(max_tokens) * max_path; }
   ESPALIER_HOST_DEVICE std::int64_t n_words() const { return static_cast<std::int64_t>(max_tokens) * words(); }
 
-  //! Errors      input_error for shapes below 1 or beyond 2^15
+  //! Checks the sizes.
+  //!
+  //! Errors      input_error for sizes below 1 or beyond 2^15
   void check() const {
     if (max_tokens < 1 || max_tokens > 1 << 15 || max_path < 1 || max_path > 1 << 15) {
       raise<input_error>("TensorRT-LLM's tree cannot have ", max_tokens, " tokens on paths of ", max_path, ".");
@@ -60,7 +62,7 @@ inline std::int32_t first_child(const sequence_mask& mask, std::int32_t row) {
   return low < mask.n_rows && mask.parent(low) == row ? low : -1;
 }
 
-// The leaf that comes next in preorder after all that is below `row`, or -1.
+// The next leaf in preorder after all rows below `row`, or -1.
 inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
   while (row > 0 && (row + 1 == mask.n_rows || mask.parent(row + 1) != mask.parent(row)))
     row = mask.parent(row);
@@ -73,9 +75,11 @@ inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
 
 }  // namespace detail
 
+//! Writes TensorRT-LLM's arrays of the trees of a batch.
+//!
 //! Complexity  O(n_sequences * max_tokens * (max_path + words * log n))
-//! Errors      input_error where rows are not in breadth-first order, a sequence has more rows than max_tokens or
-//!             longer paths than max_path, or an array is too small
+//! Errors      input_error if rows are not in breadth-first order, a sequence has more rows than max_tokens or longer
+//!             paths than max_path, or an array is too small
 //! Source      TensorRT-LLM, speculative decoding with Medusa choices, 2026
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out) {
@@ -123,10 +127,10 @@ inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_
   }
 }
 
-//! The tree of one sequence's packed mask; read_parents_of_paths reads its paths.
+//! Reads the tree of one sequence from its packed mask; read_parents_of_paths reads its paths.
 //!
-//! Shapes      packed_mask [n or more][words of max_tokens]; parents [n], row -> row of the parent
-//! Errors      input_error where words are missing, or it is the mask of no tree
+//! Shapes      packed_mask [n or more][words of max_tokens]; parents [n]: the parent row of each row
+//! Errors      input_error if words are missing, or it is the mask of no tree
 inline void read_tensorrt_mask(std::span<const std::int32_t> packed_mask, std::int32_t n, std::int32_t max_tokens,
                                std::span<node_id> parents) {
   const auto words = static_cast<std::size_t>((max_tokens + 31) / 32);

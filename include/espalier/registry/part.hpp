@@ -6,23 +6,23 @@
 
 namespace espalier {
 
-//! The options of a part that has none.
+//! The options of a part without options.
 struct no_options {
   static constexpr void describe(auto) {}
 };
 
-//! A known part: its type, its options, its name and what it does. Several parts may share a type and differ in their
-//! options. A copy may have its options changed before it makes the part.
+//! A known part: its type, its options, its name and a summary. Several parts may share a type and differ in their
+//! options. The options of a copy may be changed before it makes the part.
 template <class PartT, class OptionsT = no_options>
 struct part {
   using type = PartT;
   using options_type = OptionsT;
 
-  std::string_view name;     //!< for people and flags: lower case, with hyphens
+  std::string_view name;     //!< for people and command lines: lower case, with hyphens
   std::string_view summary;  //!< a few words
   OptionsT options{};
 
-  //! The part, or one of another type that takes its options.
+  //! Makes the part, or one of another type that takes its options.
   //!
   //! Errors      option_error of the part
   template <class MadeT = PartT>

@@ -11,7 +11,7 @@
 
 namespace espalier {
 
-//! What a verdict commits of a tree, for pictures.
+//! The part of a tree that a verdict commits, for pictures.
 class committed_path {
  public:
   committed_path(tree_view tree, verdict v)
@@ -21,11 +21,11 @@ class committed_path {
       on_path_[static_cast<std::size_t>(u)] = 1;
   }
 
-  //! The root and the accepted nodes.
+  //! True for the root and the accepted nodes.
   bool has(node_id u) const { return on_path_[static_cast<std::size_t>(u)] != 0; }
 
-  //! The drafted node that bears the verdict's own token: there is one where a text stopped in the middle of a path.
-  //! Otherwise no_node.
+  //! The drafted node with the verdict's own token, or no_node. It exists only if a text stopped in the middle of a
+  //! path.
   node_id own() const { return own_; }
 
  private:

@@ -30,10 +30,10 @@ inline std::string dot_quoted(std::string_view text) {
 }  // namespace detail
 
 //! Writes a round's tree for Graphviz: `dot -Tsvg`. The accepted path is green, the target's own token purple; an edge
-//! bears the draft's probability in percent and is as dark as its path is likely; a token that was drawn several times
-//! has their number.
+//! shows the draft's probability in percent and is darker the more probable its path is; a token that was drawn several
+//! times shows the number of draws.
 //!
-//! Pre         text_of(token) gives the bytes of a token
+//! Pre         text_of(token) returns the bytes of a token
 template <class TextT>
 void write_dot(std::ostream& out, tree_view tree, verdict v, const TextT& text_of) {
   const committed_path path(tree, v);

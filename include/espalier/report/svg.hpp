@@ -21,7 +21,7 @@
 namespace espalier {
 
 struct svg_options {
-  std::string title{};  //!< above the picture
+  std::string title{};  //!< shown above the picture
 };
 
 namespace detail {
@@ -73,8 +73,8 @@ class svg_tree {
   static constexpr int row_height = 30;
   static constexpr int box_height = 22;
   static constexpr int gap = 40;             // between columns
-  static constexpr double character = 7.83;  // of the label
-  static constexpr double digit = 6.03;      // of the probability
+  static constexpr double character = 7.83;  // width of a character of the label
+  static constexpr double digit = 6.03;      // width of a digit of the probability
 
   static constexpr const char* style =
       "<style>\n"
@@ -95,7 +95,7 @@ class svg_tree {
       "}\n</style>\n";
 
   struct place {
-    double left, right, middle;  // the middle is vertical
+    double left, right, middle;  // middle is vertical
   };
 
   node_id n_drawn() const { return static_cast<node_id>(labels_.size()); }
@@ -117,7 +117,7 @@ class svg_tree {
     return value < 1 ? "<1" : std::to_string(value);
   }
 
-  // From 1 for a sure path to 0.3 for one of probability 0.001 and less.
+  // The darkness of a node: 1 for a sure path, down to 0.3 for paths of probability 0.001 or less.
   double ink(node_id u) const {
     if (!was_drafted(u) || is_marked(u)) return 1;
     return (std::max)(0.3, 1.0 + 0.1014 * static_cast<double>(tree_.path_log_prob[u]));
@@ -163,7 +163,7 @@ class svg_tree {
   void write_edge(std::ostream& out, node_id u) const {
     const place from = place_of(parent(u));
     const place to = place_of(u);
-    const double bend = to.left - gap;  // level up to here
+    const double bend = to.left - gap;  // the edge is horizontal up to here
     out << "<path class=\"edge " << class_of(u) << "\" d=\"M" << number(from.right) << ' ' << number(from.middle) << 'H'
         << number(bend) << 'C' << number(bend + gap / 2.0) << ' ' << number(from.middle) << ' '
         << number(bend + gap / 2.0) << ' ' << number(to.middle) << ' ' << number(to.left) << ' ' << number(to.middle)
@@ -220,11 +220,11 @@ class svg_tree {
 
 }  // namespace detail
 
-//! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, the
-//! rest as dark as its path is likely; a token that was drawn several times has their number. It follows the reader's
-//! choice of a light or dark background.
+//! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, other
+//! nodes darker the more probable their path is. A token that was drawn several times shows the number of draws. The
+//! picture follows the reader's choice of a light or dark background.
 //!
-//! Pre         text_of(token) gives the bytes of a token
+//! Pre         text_of(token) returns the bytes of a token
 template <class TextT>
 void write_svg(std::ostream& out, tree_view tree, verdict v, const TextT& text_of, svg_options options = {}) {
   detail::svg_tree(tree, v, text_of, options).write(out);

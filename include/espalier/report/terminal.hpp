@@ -19,14 +19,14 @@
 namespace espalier {
 
 struct terminal_options {
-  int width = 100;      //!< columns; where the tree is wider, tokens are shortened, and then its tips left out
+  int width = 100;  //!< in columns; in a wider tree tokens are shortened, and if that is not enough, its tips left out
   bool ascii = false;   //!< - = | and + in place of box characters
   bool colour = false;  //!< escape codes: accepted tokens green, the target's own magenta, unlikely paths dim
 };
 
 namespace detail {
 
-// Draws one tree, a leaf a line, the first child of a node on its own line.
+// Draws one tree, one line for each leaf, the first child of a node on the node's own line.
 class terminal_tree {
  public:
   template <class TextT>
@@ -36,7 +36,7 @@ class terminal_tree {
       labels_.clear();
       for (const node_id u : views::nodes(tree))
         labels_.push_back(node_label(tree, u, text_of(tree.token[u]), options.ascii, limit));
-      labels_.emplace_back(text_of(v.token), options.ascii, limit);  // of the target's own token
+      labels_.emplace_back(text_of(v.token), options.ascii, limit);  // label of the target's own token
       fits_ = widest() <= options.width;
       if (limit == 4 || fits_) break;
     }
@@ -49,7 +49,8 @@ class terminal_tree {
   }
 
  private:
-  // Where the children of a node hang: at this column, heavy down to the child on the path.
+  // The vertical line from which the children of a node branch off: at this column, heavy down to the child on the
+  // path.
   struct branch {
     int column;
     std::size_t n_children;
@@ -70,7 +71,7 @@ class terminal_tree {
     return n;
   }
 
-  // Columns from the end of a label to the labels of its children.
+  // Number of columns from the end of a label to the labels of its children.
   int arm(node_id u) const { return n_children(u) > 1 ? 5 : 3; }
 
   int widest() const {
@@ -98,7 +99,7 @@ class terminal_tree {
     put(colour_of(u), label(u).text, label(u).width);
     const std::vector<node_id> below = children(u);
     if (below.empty()) return;
-    // A mark of two columns must fit behind every label where not all of the tree fits.
+    // If the tree does not fit as a whole, every label must leave room for a mark of two columns.
     const bool fits = fits_ || std::all_of(below.begin(), below.end(), [&](node_id c) {
                         return column_ + arm(u) + label(c).width + 2 <= options_.width;
                       });
@@ -118,8 +119,8 @@ class terminal_tree {
     open_.pop_back();
   }
 
-  // The arm before child i: " ━ " to an only child, else " ━┳━ " to the first, and "┣━ " below its joint to
-  // the others.
+  // Draws the line that leads to child i: " ━ " to an only child, else " ━┳━ " to the first, and "┣━ " below its joint
+  // to the others.
   void connect(const branch& b, std::size_t i, node_id child) {
     const bool here = i == b.on_path;
     const bool passes = b.on_path > i && b.on_path < b.n_children;  // the path goes on down
@@ -146,7 +147,7 @@ class terminal_tree {
   }
 
   void begin_line() {
-    // All open branches above the innermost, which connect() draws itself.
+    // All open branches except the innermost, which connect() draws itself.
     for (std::size_t k = 0; k + 1 < open_.size(); ++k) {
       const branch& b = open_[k];
       if (b.next >= b.n_children) continue;
@@ -194,10 +195,10 @@ class terminal_tree {
 
 }  // namespace detail
 
-//! Draws a round's tree with box characters, one line a leaf: the accepted path heavy, the target's own token behind an
-//! arrow, a token that was drawn several times with their number.
+//! Draws a round's tree with box characters, one line for each leaf: the accepted path heavy, the target's own token
+//! behind an arrow. A token that was drawn several times shows the number of draws.
 //!
-//! Pre         text_of(token) gives the bytes of a token
+//! Pre         text_of(token) returns the bytes of a token
 template <class TextT>
 void write_tree(std::ostream& out, tree_view tree, verdict v, const TextT& text_of, terminal_options options = {}) {
   detail::terminal_tree(tree, v, text_of, options).write(out);

@@ -13,16 +13,16 @@
 
 namespace espalier {
 
-//! What one station of a round took, and when. Times are in microseconds, from the beginning of the round.
+//! The time that one station of a round took. Times are in microseconds, from the beginning of the round.
 struct timeline_span {
   std::string name;
   double begin = 0;
   double end = 0;
-  bool on_host = false;  //!< drawn in another colour: the device's stream does not wait for it
+  bool on_host = false;  //!< drawn in another colour; the device's stream does not wait for it
 };
 
 struct timeline_options {
-  std::string title{};  //!< above the picture
+  std::string title{};  //!< shown above the picture
 };
 
 namespace detail {
@@ -75,7 +75,7 @@ class svg_timeline {
   static constexpr int bar_height = 14;
   static constexpr double plot = 620;
   static constexpr double value_width = 66;
-  static constexpr double character = 7.2;  // of a name
+  static constexpr double character = 7.2;  // width of a character of a name
 
   static constexpr const char* style =
       "<style>\n"
@@ -94,7 +94,7 @@ class svg_timeline {
     return text;
   }
 
-  // A round number of microseconds, of which five to ten make the whole.
+  // A round number of microseconds, five to ten of which make the whole.
   static double round_step(double whole) {
     if (!(whole > 0)) return 1;
     const double power = std::pow(10, std::floor(std::log10(whole / 5)));
@@ -141,13 +141,13 @@ class svg_timeline {
   double last_ = 0;  // microseconds
   double left_ = 0;
   double step_ = 1;   // microseconds
-  double scale_ = 1;  // pixels a microsecond
+  double scale_ = 1;  // pixels per microsecond
 };
 
 }  // namespace detail
 
-//! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, a bar
-//! from where it began to where it ended. It follows the reader's choice of a light or dark background.
+//! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, with a
+//! bar from its beginning to its end. The picture follows the reader's choice of a light or dark background.
 //!
 //! Errors      input_error for a span that ends before it begins, begins before 0 or has no end
 inline void write_timeline(std::ostream& out, std::span<const timeline_span> spans,

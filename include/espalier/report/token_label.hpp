@@ -11,12 +11,13 @@
 
 namespace espalier {
 
-//! The text of a token as it can be shown on one line: spaces, line ends and bytes that are no character made visible.
+//! The text of a token as it can be shown on one line: spaces, line ends and bytes that are no character are made
+//! visible.
 struct token_label {
   std::string text;  //!< valid UTF-8 without control characters; ASCII if asked for
   int width = 0;     //!< in columns of a terminal
 
-  //! Shortens to max_width columns, with a mark, where it is longer.
+  //! Makes the label of a token. A label of more than max_width columns is shortened, with a mark.
   explicit token_label(std::string_view bytes, bool ascii = false, int max_width = 24) {
     if (bytes.empty()) add(ascii ? "(none)" : "∅", ascii ? 6 : 1);
     while (!bytes.empty()) {
@@ -70,7 +71,7 @@ struct token_label {
   }
 };
 
-//! The label of a node: its token and, where that was drawn more than once, how often: "the ×3".
+//! The label of a node: its token and, if that was drawn more than once, the number of draws: "the ×3".
 inline token_label node_label(tree_view tree, node_id u, std::string_view bytes, bool ascii = false,
                               int max_width = 24) {
   token_label label(bytes, ascii, max_width);

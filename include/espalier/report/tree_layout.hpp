@@ -20,7 +20,7 @@ namespace espalier {
 //!             turn
 class tree_layout {
  public:
-  //! `extra_parent`, if it is a node, gets one more child behind its own, which is node n_nodes here.
+  //! Lays out a tree. If extra_parent is a node, it gets one more child behind its own, which counts as node n_nodes.
   explicit tree_layout(tree_view tree, node_id extra_parent = no_node)
       : tree_(tree), extra_parent_(extra_parent), rows_(static_cast<std::size_t>(tree.n_nodes) + 1, 0) {
     place(root_node, 0);
@@ -32,7 +32,8 @@ class tree_layout {
   std::int32_t n_columns() const { return static_cast<std::int32_t>(free_.size()); }
 
  private:
-  // The node goes to `least` or below, where its column is free, and down to the row of its first child.
+  // Places a node in row `least` or below, in the first free row of its column, and if necessary lower, in the row of
+  // its first child. Returns the row.
   std::int32_t place(node_id u, std::int32_t least) {
     const auto column = static_cast<std::size_t>(this->column(u));
     if (column == free_.size()) free_.push_back(0);

@@ -12,13 +12,13 @@
 
 namespace espalier {
 
-//! Keeps a copy of one round's tree, to be drawn after the round: a given round, or the first of those with the deepest
-//! accepted path. An observer.
+//! Keeps a copy of one round's tree, to be drawn after the round: either a given round, or the first of the rounds with
+//! the deepest accepted path. An observer.
 class tree_recorder {
  public:
-  //! The deepest accepted path.
+  //! Records the round with the deepest accepted path.
   tree_recorder() = default;
-  //! The round with this index in its text.
+  //! Records the round with this index in its text.
   explicit tree_recorder(std::int32_t round) : wanted_(round) {}
 
   void operator()(const round_record& r) {
@@ -38,11 +38,13 @@ class tree_recorder {
     keep(drawn_node_, t.drawn_node, t.n_draws);
   }
 
-  //! Whether there is a tree.
+  //! True if a tree was recorded.
   bool found() const { return round_ >= 0; }
   std::int32_t round() const { return round_; }
   verdict decision() const { return decision_; }
 
+  //! The recorded tree.
+  //!
   //! Pre         found()
   tree_view tree() const {
     return {static_cast<std::int32_t>(token_.size()),

@@ -6,7 +6,7 @@
 
 namespace espalier::detail {
 
-// As text or as an attribute's value.
+// The text with the special characters of XML escaped, for use as text or as the value of an attribute.
 inline std::string xml_escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -66,7 +66,7 @@ class backend_laws {
     return logits;
   }
 
-  // Commits a text, `step` tokens a pass, and gives the logits of its last token.
+  // Commits a text, `step` tokens a pass. Returns the logits of its last token.
   template <class KVStoreT>
   row_type write(KVStoreT& kv, std::int32_t s, std::span<const token_id> text, std::int32_t step) {
     row_type last;
@@ -124,7 +124,7 @@ class backend_laws {
                       view.depth[u], ", of a tree of ", view.n_nodes, " nodes after ", prefix,
                       " committed rows are not those of plain decoding along its path.");
         }
-        // Committing the deepest path leaves what plain decoding would have left.
+        // Committing the deepest path leaves the same cache rows as plain decoding.
         const auto deepest = static_cast<node_id>(std::max_element(view.depth, view.depth + view.n_nodes) - view.depth);
         std::vector<std::int32_t> kept(static_cast<std::size_t>(pending));
         std::iota(kept.begin(), kept.end(), 0);
@@ -173,7 +173,7 @@ class backend_laws {
     batch.add_chain(text, 0, 0);
     kv.append(0, 6);
     forward(kv, batch, 0);
-    // Again, with logits of two rows in the middle.
+    // Once more, with logits of two rows in the middle.
     batch.clear();
     batch.begin_sequence(0, 0, 6);
     for (std::int32_t i = 0; i < 6; ++i)
@@ -205,13 +205,13 @@ class backend_laws {
 }  // namespace detail
 
 //! Checks the laws of Backend, bit for bit or to a tolerance of the logits: each node of a tree has the logits of plain
-//! decoding along its path, and so have its cache rows; sequences of one pass do not meet; only the rows that are asked
-//! for have logits; a chain may come in parts.
+//! decoding along its path, and its cache rows equal those of plain decoding; sequences of one pass do not influence
+//! each other; only the rows that are asked for have logits; a chain may come in parts.
 //!
-//! Pre         logits of float; make_kv(n_sequences) gives an empty store of at least 64 rows; read_row(kv, sequence,
-//!             slot) gives what the store holds there, as something with ==; max_rows() is at least 40
-//! Errors      law_error with what is wrong. A backend that rounds otherwise for other shapes of a pass keeps the laws
-//!             to its tolerance alone; decoding stays lossless, but over what its passes of trees say
+//! Pre         logits of float; make_kv(n_sequences) returns an empty store of at least 64 rows; read_row(kv, sequence,
+//!             slot) returns the contents of that slot, as something with ==; max_rows() is at least 40
+//! Errors      law_error with what is wrong. A backend whose rounding depends on the shape of a pass keeps the laws
+//!             only to its tolerance; decoding is then lossless for the distributions that its passes over trees give
 template <class BackendT, class MakeKVT, class ReadRowT>
 void check_backend(BackendT& backend, MakeKVT make_kv, ReadRowT read_row, float tolerance = 0) {
   detail::backend_laws(backend, std::move(make_kv), std::move(read_row), tolerance).check();

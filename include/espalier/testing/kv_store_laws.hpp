@@ -46,7 +46,7 @@ class kv_store_laws {
 
   std::vector<int>& rows(std::int32_t s) { return expected_[static_cast<std::size_t>(s)]; }
 
-  // All committed rows of all sequences are what they were.
+  // Checks that all committed rows of all sequences hold the numbers written into them.
   void require_rows(const char* after) {
     for (std::int32_t s = 0; s < n_sequences_; ++s) {
       const auto n = static_cast<std::int32_t>(rows(s).size());
@@ -100,7 +100,7 @@ class kv_store_laws {
     append(s, 4);
     require_commit(s, {}, 0);
     require_rows("a commit of nothing");
-    require_append(s, 0, kv_.size(s));  // the scratch is gone
+    require_append(s, 0, kv_.size(s));  // no scratch is left
   }
 
   void full(std::int32_t s) {
@@ -110,7 +110,7 @@ class kv_store_laws {
     require_append(s, 1, -1);
     require_append(s, 0, kv_.capacity());
     require_append(s, -1, -1);
-    kv_.truncate(s, kv_.capacity());  // beyond size: drops scratch alone
+    kv_.truncate(s, kv_.capacity());  // beyond size(): drops only scratch
     require_rows("a truncation beyond size()");
     require_append(s, 1, kv_.size(s));
     require_commit(s, {}, 0);
@@ -184,7 +184,8 @@ class kv_store_laws {
     require_prefix({}, "a truncation to nothing");
   }
 
-  // Against a list of numbers a sequence: appends in several parts, any ascending choice kept, truncations.
+  // Compares the store with a list of numbers for each sequence: appends in several parts, any ascending choice kept,
+  // truncations.
   void random_operations() {
     std::mt19937 random(5);
     std::vector<std::vector<int>> scratch(static_cast<std::size_t>(n_sequences_));
@@ -240,16 +241,16 @@ class kv_store_laws {
 
 }  // namespace detail
 
-//! Checks the laws of KVStore: what commits keep, what truncations leave, what a full store says, and that sequences do
-//! not meet; and those of PrefixKVStore and SharingKVStore for a store that is one.
+//! Checks the laws of KVStore: the rows that commits keep and truncations leave, the answers of a full store, and that
+//! sequences do not influence each other. Also checks those of PrefixKVStore and SharingKVStore if the store is one.
 //!
 //! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
 //!   access.write(kv, sequence, slot, number)
 //!   access.read(kv, sequence, slot) -> number
-//! With `static constexpr bool keeps_paths = true` in it, each row that it writes follows the one before it, and what
-//! is kept of such a chain is its beginning: for stores that keep paths alone, see KVStore.
+//! If it has `static constexpr bool keeps_paths = true`, each row that it writes follows the one before it, and a
+//! commit keeps the beginning of such a chain: for stores that keep only paths, see KVStore.
 //!
-//! Pre         a capacity of 16 rows or more a sequence, and nothing that must be kept
+//! Pre         a capacity of 16 rows or more a sequence, and no rows that must be kept
 //! Errors      law_error with what is wrong
 template <KVStore KVStoreT, class AccessT>
 void check_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {

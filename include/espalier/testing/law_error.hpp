@@ -5,7 +5,7 @@
 
 namespace espalier::testing {
 
-//! A law that a part breaks. The message says which one, and where.
+//! Error: a part breaks a law. The message says which law, and where.
 struct law_error : error {
   using error::error;
 };

@@ -24,7 +24,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Target rows by node.
+// Target rows, found by node.
 template <class NumberT>
 struct target_rows {
   std::vector<std::vector<NumberT>> rows;
@@ -45,20 +45,21 @@ inline std::string in_words(const std::vector<token_id>& text) {
 }  // namespace detail
 
 struct lossless_options {
-  std::size_t n_tokens = 4;                //!< of the texts that are compared
-  double tolerance = 1e-12;                //!< of each text's probability
-  std::int64_t max_outcomes = 20'000'000;  //!< of one round over one model
+  std::size_t n_tokens = 4;                //!< number of tokens of the texts that are compared
+  double tolerance = 1e-12;                //!< largest difference allowed in the probability of a text
+  std::int64_t max_outcomes = 20'000'000;  //!< outcomes of one round over one model at most
 };
 
 struct lossless_report {
-  std::int64_t n_outcomes = 0;    //!< of drafting and verifying, all models together
-  double largest_difference = 0;  //!< of a text's probability
+  std::int64_t n_outcomes = 0;    //!< outcomes of drafting and verifying, over all models together
+  double largest_difference = 0;  //!< of the probability of a text
 };
 
-//! What one round emits, with its probability: every tree that the policy grows over the draft, every verdict on it.
+//! The texts that one round emits, with their probabilities, over every tree that the policy grows and every verdict on
+//! it.
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
-//! Errors      option_error beyond max_outcomes; law_error where the policy asks out of order
+//! Errors      option_error beyond max_outcomes; law_error if the policy asks out of order
 template <class NumberT = double, class PolicyT, class VerifierT>
 text_distribution round_distribution(const tiny_model& model, const PolicyT& policy, VerifierT verifier,
                                      lossless_report& report,
@@ -103,7 +104,8 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
   return emitted;
 }
 
-//! How far the first n tokens are from the target's own distribution when one round begins them and the target goes on.
+//! The largest difference between the target's distribution of the first n tokens and that of texts that one round
+//! begins and the target continues.
 template <class NumberT = double, class PolicyT, class VerifierT>
 text_difference round_difference(const tiny_model& model, const PolicyT& policy, const VerifierT& verifier,
                                  lossless_report& report, const lossless_options& options = {}) {
@@ -117,15 +119,16 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
   return off;
 }
 
-//! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and what is
-//! written must be distributed as the target alone writes. A verifier for temperature 0 alone must write the target's
-//! argmax. NumberT is of the rows, float or double; float ones, or a wide_number of float, need a larger tolerance.
+//! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and the emitted
+//! texts must be distributed as the target alone writes them. A verifier for temperature 0 alone must write the
+//! target's argmax. NumberT is the type of the rows, float or double; float rows, or a wide_number of float, need a
+//! larger tolerance.
 //!
 //!     testing::check_lossless(my_policy({.budget = 4}), specinfer());
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
 //! Errors      law_error that names the model, the text that is off the most, and both its probabilities; option_error
-//!             where there are too many outcomes
+//!             if there are too many outcomes
 //! Source      docs/algorithms/verifiers.md
 template <class NumberT = double, class PolicyT, class VerifierT>
 lossless_report check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {

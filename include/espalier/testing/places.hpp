@@ -18,10 +18,11 @@
 
 namespace espalier::testing {
 
-//! Philox, and every place that it was asked at. A place used twice gives two decisions the same number, which no
-//! enumeration can see. A draw that found no weight has decided nothing.
+//! Philox chance that records every place it is asked at. A place used twice gives two decisions the same number, which
+//! no enumeration can detect. A draw that finds no weight decides nothing and does not count.
 //!
-//! Errors      law_error at the second use of a place, and for a draft's place while verifying or the other way round
+//! Errors      law_error at the second use of a place, and if the policy decides with a purpose other than draft or the
+//!             verifier with draft
 class recorded_chance {
  public:
   explicit recorded_chance(philox_chance chance) : chance_(chance) {}
@@ -41,7 +42,7 @@ class recorded_chance {
     return chance_.index(n, at);
   }
 
-  //! From here on what is decided is the verifier's.
+  //! Marks the beginning of verification: further decisions are the verifier's.
   void start_verifying() { drafts_ = false; }
 
  private:
@@ -59,7 +60,7 @@ class recorded_chance {
   std::set<std::tuple<node_id, std::int32_t, purpose>> used_;
 };
 
-//! Checks that drafting and verifying use every place once at most in one round, on 60 rounds.
+//! Checks on 60 rounds that drafting and verifying use every place at most once in a round.
 //!
 //! Errors      law_error that names the place
 template <class PolicyT, class VerifierT>

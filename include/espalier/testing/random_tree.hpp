@@ -10,8 +10,8 @@
 
 namespace espalier::testing {
 
-//! A random tree in which siblings differ: the parent of each node is any node before it. `lean` in [0, 1) prefers late
-//! parents, so deep trees.
+//! A random tree in which siblings differ: the parent of each node is any node before it. A higher `lean`, in [0, 1),
+//! prefers late parents and so makes deeper trees.
 inline tree<> random_tree(std::int32_t n_nodes, std::uint32_t seed, std::int32_t vocab = 50, double lean = 0) {
   std::mt19937 random(seed);
   tree<> tree(n_nodes - 1);

@@ -33,14 +33,14 @@ class recurrent_store_laws {
 
  private:
   struct text {
-    std::vector<int> rows;     // numbers of the committed ones
-    std::vector<int> scratch;  // and of the others
+    std::vector<int> rows;     // numbers of the committed rows
+    std::vector<int> scratch;  // numbers of the scratch rows
   };
 
   std::size_t below(std::size_t n) { return random_() % n; }
   text& of(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
 
-  // The state after a path: what it is of can be told from it.
+  // The state after a path, a number that differs between paths.
   static int state_of(std::span<const int> path) {
     std::uint32_t state = 0;
     for (const int number : path)
@@ -90,7 +90,7 @@ class recurrent_store_laws {
     }
   }
 
-  // Goes from the latest state of committed rows through more of them and some of the scratch, a chain.
+  // Goes from the latest state of committed rows through the rest of them and some scratch rows, which are a chain.
   void pass(std::int32_t s) {
     text& t = of(s);
     const std::int32_t from = kv_.state_at(s, kv_.size(s));
@@ -141,7 +141,7 @@ class recurrent_store_laws {
     t.scratch.clear();
   }
 
-  // All that is held says what it was made of; the rows after it are there.
+  // Checks that each state that is held is the one of its rows, and that the rows after it are there.
   void require_states(std::int32_t s) {
     const text& t = of(s);
     require_law(kv_.size(s) == static_cast<std::int32_t>(t.rows.size()), "size(", s, ") is ", kv_.size(s), ", but ",
@@ -175,14 +175,14 @@ class recurrent_store_laws {
 
 }  // namespace detail
 
-//! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is that of
-//! its rows, that the rows after it are there, and when there is no room for more.
+//! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is the
+//! state of its rows, that the rows after it are there, and when there is no room for more.
 //!
 //! AccessT writes numbers into rows, and into the state that a pass leaves, and reads them back:
 //!   access.write_row(kv, sequence, slot, number)      access.read_row(kv, sequence, slot) -> number
 //!   access.write_state(kv, sequence, from, number)    access.read_state(kv, sequence, n) -> number
 //!
-//! Pre         most_rows() from 16 to 40, a larger capacity, and nothing that must be kept
+//! Pre         most_rows() from 16 to 40, a larger capacity, and no rows that must be kept
 //! Errors      law_error with what is wrong
 template <RecurrentStore StoreT, class AccessT>
 void check_recurrent_store(StoreT& kv, std::int32_t n_sequences, AccessT access) {

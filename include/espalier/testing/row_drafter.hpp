@@ -17,8 +17,8 @@ namespace espalier::testing {
 
 //! A StepDrafter without a model: the row after each node is a function of the path to it, root included.
 //!
-//! Errors      law_error from propose() where a policy breaks its rules: the root alone and first, a node only after
-//!             its parent and at most once a round
+//! Errors      law_error from propose() if a policy breaks its rules: to ask about the root first and alone, about a
+//!             node only after its parent and at most once in a round
 template <class NumberT>
 class basic_row_drafter {
  public:

@@ -31,7 +31,7 @@ class sequence_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
-  // Returns the match that the drafter tells of.
+  // Checks the runs that the drafter proposes. Returns the match that it reports.
   template <class DrafterT>
   std::int32_t require_run(DrafterT& drafter, const text_type& text, const char* when) {
     std::int32_t match = 0;
@@ -62,7 +62,7 @@ class sequence_drafter_laws {
     drafter.reserve(40);
     text_type text{0};
     for (int i = 0; i < 8; ++i) {
-      // Another text, with some, none or all of the last one at its beginning; or the same.
+      // Another text, whose beginning is some, none or all of the last one; or the same text.
       if (random() % 4 != 0) {
         text.resize(random() % 2 == 0 ? text.size() : 1 + random() % text.size());
         const text_type more = some(40);
@@ -100,11 +100,11 @@ class sequence_drafter_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Drafter and SequenceDrafter on texts of few tokens, so that n-grams repeat: after commits it
-//! proposes what a fresh one would, and rounds given up leave no trace.
+//! Checks the laws of Drafter and SequenceDrafter on texts of few different tokens, so that n-grams repeat: after
+//! commits the drafter proposes the same runs as a fresh one, and rounds given up leave no trace.
 //!
-//! Pre         make() gives a fresh drafter; expected(text, n) the run of at most n tokens that it should propose after
-//!             a text, worked out in another way
+//! Pre         make() returns a fresh drafter; expected(text, n) returns the run of at most n tokens that it should
+//!             propose after a text, computed in another way
 //! Errors      law_error with what is wrong
 template <class MakeT, class ExpectedT>
 void check_sequence_drafter(MakeT make, ExpectedT expected) {

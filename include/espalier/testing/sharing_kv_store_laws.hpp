@@ -19,7 +19,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Each row bears a number of its own for each beginning of a text, as a model's rows would.
+// Gives each row a number of its own for each beginning of a text, so that rows are as distinct as a model's.
 template <class KVStoreT, class AccessT>
 class sharing_kv_store_laws {
  public:
@@ -38,7 +38,7 @@ class sharing_kv_store_laws {
 
  private:
   struct text {
-    std::vector<token_id> tokens;  // of all rows
+    std::vector<token_id> tokens;  // tokens of all rows
     std::int32_t n_committed = 0;
     std::vector<token_id> committed() const { return {tokens.begin(), tokens.begin() + n_committed}; }
   };
@@ -47,7 +47,7 @@ class sharing_kv_store_laws {
   std::int32_t n_sequences() const { return static_cast<std::int32_t>(texts_.size()); }
   static std::int32_t length(const std::vector<token_id>& tokens) { return static_cast<std::int32_t>(tokens.size()); }
 
-  // The number of the row of a token after the row of a number; 0 at the beginning.
+  // The number of the row of a token that follows the row with number `before`; 0 stands for the beginning.
   int next_number(int before, token_id token) {
     const auto [place, is_new] = numbers_.try_emplace({before, token}, last_number_ + 1);
     if (is_new) ++last_number_;
@@ -118,7 +118,7 @@ class sharing_kv_store_laws {
     of(s).tokens = of(s).committed();
   }
 
-  // How many rows it gave, least <= n <= most.
+  // Adopts rows, and checks that least <= n <= most of them were adopted. Returns n.
   std::int32_t adopt(std::int32_t s, const std::vector<token_id>& tokens, std::int32_t least, std::int32_t most) {
     const std::int32_t n = kv_.adopt(s, tokens);
     require_law(n >= least && n <= most, "adopt(", s, ", ", length(tokens), " tokens) is ", n,
@@ -140,7 +140,7 @@ class sharing_kv_store_laws {
                 kv_.n_pages(), " pages are free.");
   }
 
-  // Tokens that no other text has.
+  // Tokens that occur in no other text.
   std::vector<token_id> new_tokens(std::int32_t n) {
     std::vector<token_id> tokens(static_cast<std::size_t>(n));
     std::iota(tokens.begin(), tokens.end(), last_token_ + 1);
@@ -209,7 +209,7 @@ class sharing_kv_store_laws {
     release_all();
   }
 
-  // Rows of unknown tokens in all pages.
+  // Fills all pages with rows of unknown tokens, so that the rows given up before are evicted.
   void what_was_evicted_is_gone() {
     const std::vector<token_id> tokens = new_tokens(kv_.capacity() / 2);
     write(0, tokens);
@@ -225,7 +225,7 @@ class sharing_kv_store_laws {
     release_all();
   }
 
-  // Texts of two tokens, which often begin alike.
+  // Random operations on texts of two different tokens, which often begin alike.
   void random_operations() {
     std::mt19937 random(7);
     const auto below = [&](std::int32_t n) { return static_cast<std::int32_t>(random() % static_cast<unsigned>(n)); };
@@ -279,11 +279,11 @@ class sharing_kv_store_laws {
 }  // namespace detail
 
 //! Checks the laws of SharingKVStore: that adopted and forked rows are those of their tokens, that no sequence changes
-//! another's, that what was given up is found and what was evicted is not, and that no page is lost.
+//! another's rows, that rows given up are found and evicted rows are not, and that no page is lost.
 //!
-//! AccessT is check_kv_store's.
+//! AccessT is that of check_kv_store.
 //!
-//! Pre         a capacity of 16 rows or more a sequence, pages for one sequence and one more, and nothing that must be
+//! Pre         a capacity of 16 rows or more a sequence, pages for one sequence and one more, and no rows that must be
 //!             kept
 //! Errors      law_error with what is wrong
 template <SharingKVStore KVStoreT, class AccessT>

@@ -17,7 +17,7 @@
 
 namespace espalier::testing {
 
-//! Hidden states for drafters that read them: that of each token of a text is the token itself, one number.
+//! Hidden states for drafters that read them: the state of each token of a text is one number, the token itself.
 struct token_states {
   std::vector<float> tokens;
   std::span<const float> hidden(int, int row) const {
@@ -25,7 +25,7 @@ struct token_states {
   }
 };
 
-//! Shows a drafter the states of all tokens of the text that it has not read, if it reads any.
+//! Gives a drafter that reads hidden states those of all tokens of the text that it has not read.
 template <class DrafterT>
 void show_states(DrafterT& drafter, const std::vector<token_id>& text) {
   if constexpr (FeatureDrafter<DrafterT, token_states>) {
@@ -53,8 +53,8 @@ class step_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
-  // One round as a policy would ask: the root, then random nodes whose parents were asked, in several calls, some
-  // never.
+  // One round as a policy would run it: asks about the root, then about random nodes whose parents were asked about, in
+  // several calls; about some nodes never.
   template <class DrafterT>
   tree<> round(DrafterT& drafter, const text_type& text, std::mt19937& random) {
     tree<> t(max_nodes);
@@ -78,7 +78,7 @@ class step_drafter_laws {
       require_rows(drafter, t, text, now);
       asked.insert(asked.end(), now.begin(), now.end());
     }
-    // All rows of the round are still there, by node.
+    // All rows of the round are still there, found by node.
     const auto rows = drafter.rows();
     for (node_id u = 0; u < t.size(); ++u) {
       const bool was_asked = std::find(asked.begin(), asked.end(), u) != asked.end();
@@ -126,7 +126,7 @@ class step_drafter_laws {
     }
   }
 
-  // What it says at the end of the text is what its model says there.
+  // Checks that the drafter's state at the end of the text is the one expected there.
   template <class DrafterT>
   void require_states(const DrafterT& drafter, tree_view tree, const text_type& text) {
     if constexpr (StateDrafter<DrafterT>) {
@@ -154,7 +154,7 @@ class step_drafter_laws {
     text_type text{1, 0, 2, 1};
     drafter.begin(text);
     for (int i = 0; i < 6; ++i) {
-      if (random() % 2 == 0) round(drafter, text, random);  // given up midway: leaves no trace
+      if (random() % 2 == 0) round(drafter, text, random);  // given up midway: must leave no trace
       const tree<> t = round(drafter, text, random);
       const auto accepted = static_cast<node_id>(random() % static_cast<unsigned>(t.size()));
       const auto token = static_cast<token_id>(random() % vocab(drafter));
@@ -163,7 +163,7 @@ class step_drafter_laws {
       text = along(t, text, accepted);
       text.push_back(token);
       if (random() % 3 == 0) {
-        // A round that asks nothing: its token is the target's alone.
+        // A round that asks nothing: its token comes from the target alone.
         tree<> root(0);
         root.reset(text.back());
         const auto next = static_cast<token_id>(random() % vocab(drafter));
@@ -171,7 +171,7 @@ class step_drafter_laws {
         text.push_back(next);
       }
     }
-    // Equal to a fresh one, given the same text and asked the same.
+    // The drafter must equal a fresh one that is given the same text and asked the same.
     auto fresh = made();
     fresh.begin(text);
     std::mt19937 same_a(seed), same_b(seed);
@@ -196,12 +196,12 @@ class step_drafter_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Drafter and StepDrafter, and of FeatureDrafter and StateDrafter where it is one, bit for bit: the
-//! row of each node is its model's after the path, after commits, rounds given up and texts begun anew. A BlockDrafter
-//! is checked as a StepDrafter that factorised makes of it.
+//! Checks the laws of Drafter and StepDrafter, and of FeatureDrafter and StateDrafter if the drafter is one, bit for
+//! bit: the row of each node is the expected one after its path, after commits, rounds given up and new texts. A
+//! BlockDrafter is checked as the StepDrafter that factorised makes of it.
 //!
-//! Pre         make() gives a fresh drafter of a vocabulary of 3 tokens or more; expected(text) the row after a text;
-//!             or expected(text, path), where the path is not a part of the text
+//! Pre         make() returns a fresh drafter of a vocabulary of 3 tokens or more; expected(text) returns the row after
+//!             a text; or expected(text, path) does, with the path below the text given apart
 //! Errors      law_error with what is wrong
 template <class MakeT, class ExpectedT>
 void check_step_drafter(MakeT make, ExpectedT expected) {

@@ -10,11 +10,11 @@
 
 namespace espalier::testing {
 
-//! Probabilities of texts.
+//! Texts with their probabilities.
 using text_distribution = std::map<std::vector<token_id>, double>;
 
-//! Adds the probabilities of the first n tokens of what begins with `text`, itself of this probability, and goes on as
-//! row(text so far) says.
+//! Adds to `sum` the probabilities of the texts of n tokens that begin with `text` and continue by row(text so far).
+//! `probability` is that of `text`.
 inline void continue_with(const tiny_model::row_function& row, std::vector<token_id> text, double probability,
                           std::size_t n, text_distribution& sum) {
   if (text.size() >= n) {
@@ -34,9 +34,9 @@ inline void continue_with(const tiny_model::row_function& row, std::vector<token
 //! The text on which two distributions differ the most.
 struct text_difference {
   std::vector<token_id> text;
-  double first = 0, second = 0;  //!< its probability in each
+  double first = 0, second = 0;  //!< its probability in each of the two
 
-  //! NaN is as far away as can be.
+  //! The difference of the probabilities; 1 if it is NaN.
   double size() const {
     const double d = std::abs(first - second);
     return std::isnan(d) ? 1.0 : d;

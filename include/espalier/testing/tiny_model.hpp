@@ -14,8 +14,8 @@
 
 namespace espalier::testing {
 
-//! Target and draft of so few tokens that every outcome of a round can be run: a row, of sum 1, for each path below the
-//! root, whose own token is no part of it.
+//! A target and a draft with so few tokens that every outcome of a round can be run. Each is a row, of sum 1, for each
+//! path below the root; the root's token is no part of the path.
 struct tiny_model {
   using row_function = std::function<std::vector<double>(std::span<const token_id> path)>;
 
@@ -25,7 +25,7 @@ struct tiny_model {
   row_function draft;
 };
 
-//! A number that looks random, of a key (SplitMix64).
+//! A random-looking number made from a key (SplitMix64).
 inline std::uint64_t mixed(std::uint64_t key) {
   key += 0x9E3779B97F4A7C15U;
   key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -33,12 +33,12 @@ inline std::uint64_t mixed(std::uint64_t key) {
   return key ^ (key >> 31);
 }
 
-//! The same in [0, 1).
+//! A random-looking number in [0, 1) made from a key.
 inline double mixed_unit(std::uint64_t key) {
   return static_cast<double>(mixed(key) >> 11) * 0x1.0p-53;
 }
 
-//! Weights over their sum.
+//! The weights divided by their sum.
 inline std::vector<double> normalised(std::vector<double> row) {
   double total = 0;
   for (const double x : row)
@@ -48,8 +48,8 @@ inline std::vector<double> normalised(std::vector<double> row) {
   return row;
 }
 
-//! An irregular row of the path. About one in `zeros` probabilities is 0 (0: none); of `levels` sizes (0: any), so that
-//! there are ties.
+//! Rows that depend irregularly on the path. About one in `zeros` probabilities is 0 (0: none); the others have one of
+//! `levels` sizes (0: any), so that there are ties.
 inline tiny_model::row_function irregular(std::uint64_t seed, std::int32_t vocab, unsigned zeros, unsigned levels) {
   return [=](std::span<const token_id> path) {
     std::uint64_t key = seed;
@@ -66,7 +66,7 @@ inline tiny_model::row_function irregular(std::uint64_t seed, std::int32_t vocab
   };
 }
 
-//! Everything on one token: `first` at even depths, `first + step` at odd ones.
+//! Rows with all probability on one token: `first` at even depths, `first + step` at odd ones.
 inline tiny_model::row_function certain(std::int32_t vocab, std::int32_t first, std::int32_t step) {
   return [=](std::span<const token_id> path) {
     std::vector<double> row(static_cast<std::size_t>(vocab), 0.0);
@@ -76,7 +76,8 @@ inline tiny_model::row_function certain(std::int32_t vocab, std::int32_t first, 
   };
 }
 
-//! The same rows without the tokens that forbids(path, token) names: to a model, logits of minus infinity.
+//! The given rows without the tokens for which forbids(path, token) holds, as a model's logits of minus infinity would
+//! make them.
 template <class ForbidsT>
 tiny_model::row_function masked(tiny_model::row_function row, ForbidsT forbids) {
   return [=](std::span<const token_id> path) {
@@ -87,7 +88,7 @@ tiny_model::row_function masked(tiny_model::row_function row, ForbidsT forbids) 
   };
 }
 
-//! All on the most probable token, the first of equal ones: a target at temperature 0.
+//! The given rows with all probability on the most probable token, the first of equal ones: a target at temperature 0.
 inline tiny_model::row_function argmax_only(tiny_model::row_function row) {
   return [=](std::span<const token_id> path) {
     std::vector<double> sharp = row(path);
@@ -98,7 +99,7 @@ inline tiny_model::row_function argmax_only(tiny_model::row_function row) {
   };
 }
 
-//! Models of 1 to 4 tokens that between them show what goes wrong: rows that are alike, tied, certain, disjoint, with
+//! Models of 1 to 4 tokens that together show what can go wrong: rows that are alike, tied, certain, disjoint, with
 //! zeros in either, with the holes of a padded vocabulary or a grammar.
 inline std::vector<tiny_model> tiny_models() {
   std::vector<tiny_model> list;

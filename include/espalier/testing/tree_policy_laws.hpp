@@ -24,7 +24,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// A policy of the same options that has loaded what `policy` has saved.
+// A policy with the same options that has loaded what `policy` has saved.
 template <SavedPolicy PolicyT>
 PolicyT reloaded(PolicyT& policy, const PolicyT& unused) {
   std::vector<std::byte> bytes;
@@ -45,9 +45,9 @@ inline bool equal(tree_view a, tree_view b) {
 
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 60 rounds of different rows and budgets: what it asks about and in what order, the
-//! budget, and what check_growth() says of the trees; that a copy, and a policy that loads what it saved, go on as it
-//! does. What needs every outcome is check_lossless() and check_places().
+//! Checks the laws of TreePolicy on 60 rounds with different rows and budgets: the nodes that it asks about and their
+//! order, the budget, the trees by check_growth(), and that a copy, and a policy that loads what this one saved, go on
+//! in the same way. Laws that need every outcome are checked by check_lossless() and check_places().
 //!
 //! Errors      law_error or input_error with what is wrong
 template <class PolicyT>
@@ -74,7 +74,7 @@ void check_tree_policy(PolicyT policy) {
       return row;
     });
     drafter.reserve(most_asked(policy));
-    // The budget is the policy's or the tree's, whichever is less.
+    // The budget of a round is that of the policy or the tree, whichever is less.
     tree<> t(most_asked(policy) + 9);
     const int limit = round % 3 == 0 ? round / 3 : most_asked(policy) + round % 10;
     t.reset(3, limit);

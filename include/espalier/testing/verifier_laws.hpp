@@ -18,11 +18,11 @@
 
 namespace espalier::testing {
 
-//! Checks the laws of Verifier that hold outcome by outcome, on 60 random trees: the verdict is a node and a token that
-//! the target gives probability, and equal chances give equal verdicts. What needs every outcome is check_lossless()
-//! and check_places().
+//! Checks the laws of Verifier that hold for each outcome, on 60 random trees: the verdict is a node and a token to
+//! which the target gives probability, and equal chances give equal verdicts. Laws that need every outcome are checked
+//! by check_lossless() and check_places().
 //!
-//! Pre         the verifier takes trees, not paths alone
+//! Pre         the verifier takes trees, not only paths
 //! Errors      law_error with what is wrong
 template <class VerifierT>
 void check_verifier(VerifierT verifier, const sampling_options& sampling) {
@@ -41,7 +41,7 @@ void check_verifier(VerifierT verifier, const sampling_options& sampling) {
     target.reserve(view.n_nodes, vocab);
     target.open({logits.data(), view.n_nodes, vocab}, row_of, 0);
     philox_chance chance(3, 0, seed);
-    // Draft rows that gave each drawn token its probability.
+    // The draft's row, from which each drawn token could come.
     const std::vector<float> uniform(vocab, 1.0F / vocab);
     const std::vector<std::int32_t> zero(row_of.size(), 0);
     const node_rows<float> draft{{uniform.data(), 1, vocab}, zero.data()};

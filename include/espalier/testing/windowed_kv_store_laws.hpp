@@ -29,11 +29,11 @@ class windowed_kv_store_laws {
   }
 
  private:
-  // What is held at a number of committed rows.
+  // The rows held at a number of committed rows.
   struct window {
-    std::vector<std::int32_t> rows;  // of the text
+    std::vector<std::int32_t> rows;  // their numbers in the text
     std::int32_t until_slide = 0;
-    bool has_slid = false;  // with the last of them
+    bool has_slid = false;  // true if it slid at the last of them
   };
 
   std::vector<int>& text(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
@@ -50,7 +50,8 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Row by row until the window has slid several times: what is held then is to be held however rows come.
+  // Appends row by row until the window has slid several times: the rows held then must be held in whichever portions
+  // rows come.
   void learn_windows() {
     kv_.truncate(0, 0);
     require_law(kv_.size(0) == 0 && kv_.held(0) == 0, "after a truncation to nothing rows are held.");
@@ -79,7 +80,7 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Of these rows of text 0, those that are found in their order in the slots.
+  // Keeps those of the given rows of text 0 that are found, in their order, in the slots.
   void keep_held(std::vector<std::int32_t>& rows) {
     std::size_t n = 0;
     for (const std::int32_t row : rows) {
@@ -117,7 +118,7 @@ class windowed_kv_store_laws {
     text(s).resize(is_gone ? 0 : n);
   }
 
-  // Any number of rows at a time, any of them kept, truncations, as far as the windows are known.
+  // Random operations as far as the windows are known: any number of rows at a time, any of them kept, truncations.
   void random_operations() {
     std::mt19937 random(5);
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
@@ -160,18 +161,18 @@ class windowed_kv_store_laws {
   std::int32_t n_sequences_;
   AccessT access_;
   std::vector<std::vector<int>> texts_;  // numbers of the committed rows, dropped ones included
-  std::vector<window> windows_;          // by committed rows
+  std::vector<window> windows_;          // by number of committed rows
   int last_number_ = 0;
 };
 
 }  // namespace detail
 
-//! Checks the laws of WindowedKVStore: that which rows are held does not depend on how they came, what commits keep,
-//! and what truncations leave.
+//! Checks the laws of WindowedKVStore: that the rows held do not depend on the portions in which they came, and which
+//! rows commits keep and truncations leave.
 //!
-//! AccessT as check_kv_store's.
+//! AccessT is that of check_kv_store.
 //!
-//! Pre         a window that slides every few dozens of rows, and nothing that must be kept
+//! Pre         a window that slides every few dozens of rows, and no rows that must be kept
 //! Errors      law_error with what is wrong
 template <WindowedKVStore KVStoreT, class AccessT>
 void check_windowed_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {

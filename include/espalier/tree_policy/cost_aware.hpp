@@ -44,14 +44,12 @@ namespace espalier {
 //!   best children recently were. The whole path is considered, since it may pay even if its first token alone does
 //!   not: the time of the target's pass rises in steps.
 //! - Over a SequenceDrafter: how much of its run to keep. It keeps the n tokens at which the expected number of
-//! accepted
-//!   ones, less the price of their rows, is most; run_acceptance gives the probabilities. A run costs nothing to ask
-//!   for, so it is asked for in every round, and no pause is needed: the written text is compared with the run in any
-//!   case.
+//!   accepted ones, less the price of their rows, is most; run_acceptance gives the probabilities. A run costs nothing
+//!   to ask for, so it is asked for in every round, and no pause is needed: the written text is compared with the run
+//!   in any case.
 //! - Whether to ask a model at all: draft_pauses decides, by the tokens that the draft has gained in this text. The
-//! model
-//!   is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter, only
-//!   the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
+//!   model is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter,
+//!   only the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
 //!
 //! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; over a run
 //!             O(budget); no allocation once warm

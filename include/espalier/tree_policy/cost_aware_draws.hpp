@@ -32,8 +32,8 @@ namespace espalier {
 //! worth their rows. draft_pauses decides whether the draft is asked at all, by the tokens that it has gained in this
 //! text.
 //!
-//! - The draft is asked about one node at a time: if both models sample, a longer path is nearly always worth more
-//!   than a second one.
+//! - The draft is asked about one node at a time: if both models sample, a longer path is nearly always worth more than
+//!   a second one.
 //! - The probability that a draw is accepted is estimated from the largest probability of its row, calibrated by
 //!   recently accepted tokens. The drawn token's own probability would add nearly nothing.
 //! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as with a
