@@ -26,7 +26,7 @@ namespace detail {
 
 inline constexpr const char* cost_format = "espalier-costs 1";
 
-// Numbers on one line, each as short as it can be without being another.
+// A list of numbers in JSON on one line. Each number has the fewest digits that still identify it.
 template <class NumberT>
 std::string in_json(std::span<const NumberT> numbers) {
   std::string text = "[";
@@ -44,7 +44,7 @@ inline std::string in_json(const cost_curve& curve) {
   return text + "\n    ]\n  }";
 }
 
-// A list of whole numbers, or of numbers, under a key.
+// Reads a list of numbers, or of whole numbers, under a key.
 template <class NumberT>
 std::vector<NumberT> read_numbers(const json_reader& json, const char* key, const nlohmann::json& list) {
   std::vector<NumberT> numbers;
@@ -118,9 +118,9 @@ inline void save_costs(const cost_model& costs, const std::string& path) {
   if (!file.flush()) raise<input_error>("the costs could not be written to ", path, ".");
 }
 
-//! Reads the text of a cost file; `where` names it in messages.
+//! Reads the text of a cost file; `where` names the file in messages.
 //!
-//! Errors      model_error that names the file and what of it is missing, of another format, or no cost curve's
+//! Errors      model_error that names the file and the part that is missing, of another format, or no cost curve
 inline cost_model parse_costs(std::string_view text, const std::string& where) {
   const nlohmann::json object = detail::parse_json_object(text, where);
   const detail::json_reader json(object, where);
@@ -136,10 +136,10 @@ inline cost_model parse_costs(std::string_view text, const std::string& where) {
           .opening = json.number_or("opening_seconds", 0, 0, 1e6)};
 }
 
-//! Reads a file of save_costs, whatever it was measured for.
+//! Reads a file that save_costs wrote, for whatever hardware and models.
 //!
-//! Law         the model that was saved, number for number
-//! Errors      parse_costs'; model_error for a file that cannot be opened
+//! Law         returns the saved cost model, number for number
+//! Errors      those of parse_costs; model_error for a file that cannot be opened
 inline cost_model load_costs(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) raise<model_error>(path, " cannot be opened.");
@@ -147,10 +147,10 @@ inline cost_model load_costs(const std::string& path) {
   return parse_costs(text, path);
 }
 
-//! Whether costs were measured on this hardware: if not, a sentence that says so. The text is right then, but what is
-//! chosen by the costs may be slower than it need be.
+//! A sentence that says that costs were measured on other hardware than this; empty if they were not. With such costs
+//! the text is still right, but the trees chosen by them may be slower than necessary.
 //!
-//! Errors      input_error for costs of other models: what was measured says nothing of these
+//! Errors      input_error for costs of other models: they say nothing about these models
 inline std::string mismatch(const cost_model& costs, const std::string& hardware, const std::string& target,
                             const std::string& draft) {
   const auto require_model = [](const char* which, const std::string& measured, const std::string& present) {

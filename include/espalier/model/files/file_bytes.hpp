@@ -14,9 +14,9 @@
 
 namespace espalier::detail {
 
-// The bytes of a file, or of any stream that can be moved in, and how many there are.
+// The bytes of a file, or of any seekable stream, and their number.
 //
-// Errors: model_error that names the file
+// Errors      model_error that names the file
 class file_bytes {
  public:
   explicit file_bytes(const std::string& path)

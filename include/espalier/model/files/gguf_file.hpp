@@ -23,14 +23,15 @@ namespace espalier {
 
 namespace detail {
 
-// A type of ggml: how many weights a block has, and how many bytes.
+// A storage type of ggml: the number of weights in a block, and the bytes of a block.
 struct ggml_type {
   std::uint32_t number;
   const char* name;
   std::uint32_t weights, bytes;
 };
 
-// Every type with a fixed place in the format, so that sizes can be checked and what is not decoded can be named.
+// Every type with a fixed number in the format, so that sizes can be checked and types that are not decoded can be
+// named.
 inline constexpr ggml_type ggml_types[] = {
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
     {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 40},
@@ -65,7 +66,8 @@ class gguf_file : public tensor_source {
 
   const gguf_metadata& metadata() const { return metadata_; }
 
-  //! Tensors by name. Shapes are outermost first: what the file gives as [inputs, outputs] is [outputs, inputs] here.
+  //! Tensors by name. Shapes are outermost first: a shape that the file gives as [inputs, outputs] is [outputs, inputs]
+  //! here.
   const std::map<std::string, tensor_entry>& entries() const { return entries_; }
 
   const tensor_entry* find(const std::string& name) const override {
@@ -140,7 +142,8 @@ class gguf_file : public tensor_source {
     if (!entries_.emplace(name, std::move(entry)).second) refuse("is listed twice.");
   }
 
-  // Offsets are given from the first byte after the table that is a multiple of the alignment.
+  // Computes where each tensor lies. Offsets in the file count from the first multiple of the alignment behind the
+  // table.
   void place_entries(std::uint64_t end_of_table) {
     const std::string key = "general.alignment";
     const auto alignment = static_cast<std::uint64_t>(metadata_.integer_or(key, 32, 1, most_alignment));

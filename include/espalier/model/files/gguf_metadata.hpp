@@ -18,8 +18,8 @@ namespace espalier {
 
 namespace detail {
 
-// Reads a file from its start, value after value, and keeps what it has read. No memory is taken for bytes that the
-// file does not have.
+// Reads a file from its start, value after value, and keeps the bytes that it has read. It takes no memory for bytes
+// that the file does not have.
 class gguf_cursor {
  public:
   explicit gguf_cursor(file_bytes& file) : file_(file) {}
@@ -34,7 +34,8 @@ class gguf_cursor {
     return std::move(bytes_);
   }
 
-  // So many things of at least so many bytes each must follow. `what` names them.
+  // Requires that `count` values of at least `bytes_each` bytes each follow, and returns count. `what` names them in
+  // errors.
   std::uint64_t require(std::uint64_t count, std::uint64_t bytes_each, const char* what) const {
     if (count > left() / bytes_each) {
       raise<model_error>(where(), " is cut short or damaged: at byte ", at_, " it says that ", count, " ", what,
@@ -63,7 +64,7 @@ class gguf_cursor {
   }
 
  private:
-  // Reads ahead, up to what is asked for.
+  // Reads up to the present position, and ahead to the end of its piece of the file.
   void load() {
     constexpr std::size_t piece = 1U << 16;
     if (at_ <= bytes_.size()) return;
@@ -80,9 +81,10 @@ class gguf_cursor {
 
 }  // namespace detail
 
-//! The key-value pairs that a GGUF file begins with. A value that is asked for must be of a fitting kind and in range.
+//! The key-value pairs that a GGUF file begins with. Each value that is asked for must be of a fitting kind and in
+//! range.
 //!
-//! Complexity  memory as the pairs take in the file; a value is decoded when it is asked for
+//! Complexity  as much memory as the pairs take in the file; a value is decoded when it is asked for
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 class gguf_metadata {
@@ -99,7 +101,7 @@ class gguf_metadata {
     }
   }
 
-  //! The bytes that the pairs were read from, from the start of the file.
+  //! Keeps the bytes that the pairs were read from, from the start of the file.
   void keep(std::vector<char> bytes) { bytes_ = std::move(bytes); }
 
   const std::string& where() const { return where_; }
@@ -181,7 +183,7 @@ class gguf_metadata {
   }
 
  private:
-  // As numbered in the file.
+  // The kinds of values, numbered as in the file.
   enum class kind_type : std::uint32_t {
     uint8,
     int8,
@@ -199,7 +201,7 @@ class gguf_metadata {
   };
 
   struct value {
-    kind_type kind = kind_type::uint8;  // of the elements of a list
+    kind_type kind = kind_type::uint8;  // for a list, the kind of its elements
     bool is_list = false;
     std::size_t count = 1;
     std::size_t offset = 0;  // in bytes_
@@ -262,7 +264,7 @@ class gguf_metadata {
     return {bytes_.data() + offset + sizeof(std::uint64_t), static_cast<std::size_t>(load<std::uint64_t>(offset))};
   }
 
-  // A uint64 beyond the largest int64 is shown as that.
+  // Element i of a value as int64. A uint64 beyond the largest int64 becomes the largest int64.
   std::int64_t integer_at(const value& of, std::size_t i) const {
     const std::size_t offset = of.offset + i * size_of(of.kind);
     switch (of.kind) {

@@ -12,8 +12,8 @@
 
 namespace espalier::detail {
 
-// Parses one JSON object. `where` names the file in messages. Nesting is bounded and no key may come twice, both of
-// which the parser alone would accept.
+// Parses one JSON object. `where` names the file in messages. Nesting is bounded, and no key may occur twice; the
+// parser alone would accept both.
 inline nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
   constexpr int deepest = 16;
   std::vector<std::set<std::string>> keys;
@@ -46,7 +46,7 @@ class json_reader {
 
   const std::string& where() const { return where_; }
   bool has(const char* key) const { return find(key) != nullptr; }
-  // True also where the key is null.
+  // True if the object has the key, even with the value null.
   bool mentions(const char* key) const { return object_.contains(key); }
 
   // A whole number in [low, high].

@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// The nearest F16, halves to even.
+// The nearest F16; halves are rounded to even.
 inline std::uint16_t f16_from_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
@@ -40,13 +40,13 @@ inline std::uint16_t bf16_from_float(float value) {
 
 }  // namespace detail
 
-//! Puts rows into another type, one after the other.
+//! Converts rows into another type, one after the other.
 class rounded_row {
  public:
-  //! The row in another type; valid until the next. Blocks are rounded as ggml does it: the number of greatest
+  //! The row in another type; valid until the next call. Blocks are rounded as ggml does it: the number of greatest
   //! magnitude gets the integer of greatest magnitude.
   //!
-  //! Errors      model_error for a number that is not finite, or becomes so when it is rounded, except to f32
+  //! Errors      model_error for a number that is not finite, or is not finite after rounding, except for f32
   //! Pre         type is f32, bf16, q8_0 or q4_0, and its blocks divide row.n
   weight_row operator()(const weight_row& row, weight_type type) {
     values_.resize(static_cast<std::size_t>(row.n));
@@ -81,7 +81,7 @@ class rounded_row {
       raise<model_error>("a weight or scale of ", value, " is too large for ", name_of(type), ".");
   }
 
-  // Writes a block's scale, and gives what its numbers are multiplied by: 0 where the scale is too small for F16.
+  // Writes a block's scale, and returns the factor for its numbers: 0 if the scale is too small for F16.
   static float put_scale(std::byte* to, float scale, weight_type type) {
     const std::uint16_t bits = detail::f16_from_float(scale);
     const float rounded = detail::float_from_f16(bits);

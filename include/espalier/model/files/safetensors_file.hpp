@@ -42,7 +42,7 @@ class safetensors_file : public tensor_source {
   //! Tensors by name.
   const std::map<std::string, tensor_entry>& entries() const { return entries_; }
 
-  //! What the file says of itself, by key.
+  //! The metadata in the file, by key.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   const tensor_entry* find(const std::string& name) const override {
@@ -123,7 +123,7 @@ class safetensors_file : public tensor_source {
     return entry;
   }
 
-  // Each tensor must begin where the one before it ends, the last at the end of the file.
+  // Checks that each tensor begins where the one before it ends, and that the last ends at the end of the file.
   void check_cover(std::uint64_t begin, std::uint64_t end) const {
     std::vector<std::pair<const tensor_entry*, const std::string*>> order;
     for (const auto& [name, entry] : entries_)

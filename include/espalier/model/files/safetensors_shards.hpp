@@ -18,7 +18,7 @@
 
 namespace espalier {
 
-//! A model in several safetensors files, as model.safetensors.index.json lists them.
+//! A model in several safetensors files that model.safetensors.index.json lists.
 //!
 //! Complexity  memory for the tables of contents only
 //! Errors      model_error that names the index or the file, the tensor and what does not fit

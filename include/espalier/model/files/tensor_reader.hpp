@@ -23,17 +23,18 @@ struct column_range {
   int size() const { return end - begin; }
 };
 
-// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. Where it
-// only checks, it reads nothing and calls nobody, but finds the same faults.
+// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. If it only
+// checks, it reads no bytes and makes no calls, but finds the same faults.
 class tensor_reader {
  public:
-  // `maker` is what fixes the shapes, in messages.
+  // Makes a reader. `maker` names, in messages, the source of the shapes.
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, weight_row) for each row in order that is wanted(row), with the columns part(type), whole blocks
-  // of the type, and gives the type that all rows have. No other row is read, and no other columns where they are
-  // 16 KiB of a row or more. The scales of I8 are an F32 tensor [rows] called as the tensor with _scale after it.
+  // Calls visit(row, weight_row) for each row with wanted(row), in order, and returns the type of all rows. The
+  // weight_row has the columns part(type), which must be whole blocks of the type. No other row is read; other columns
+  // are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are an F32 tensor [rows] with
+  // the same name and _scale appended.
   template <class VisitT, class WantedT, class PartT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
                      const PartT& part) {
@@ -58,12 +59,12 @@ class tensor_reader {
     return matrix(name, rows, columns, visit, every_row, [&](weight_type) { return column_range{0, columns}; });
   }
 
-  // Calls visit(values [n]).
+  // Calls visit(values [n]) with the values of a vector.
   template <class VisitT>
   requires std::invocable<VisitT&, const float*>
   void vector(const std::string& name, int n, VisitT&& visit) { numbers(name, {static_cast<std::uint64_t>(n)}, visit); }
 
-  // The same of a tensor of any shape, in its order.
+  // Calls visit(values) with the values of a tensor of any shape, in their order.
   template <class VisitT>
   void numbers(const std::string& name, const std::vector<std::uint64_t>& shape, VisitT&& visit) {
     const tensor_entry& entry = need(name, shape);
@@ -122,7 +123,7 @@ class tensor_reader {
   template <class VisitT, class WantedT>
   void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, column_range part, VisitT&& visit,
                 const WantedT& wanted) {
-    // A call for each row fills the stream's buffer of 8 KiB, so less is not worth leaving out.
+    // Each separate read fills the stream's buffer of 8 KiB, so skipping less than that saves nothing.
     constexpr std::size_t buffer_bytes = 1U << 17, least_gap = 1U << 14;
     const std::size_t row_size = row_bytes(type, columns), part_size = row_bytes(type, part.size());
     const std::size_t before = row_bytes(type, part.begin);

@@ -8,33 +8,33 @@
 
 namespace espalier {
 
-//! One tensor of a model file: where its bytes lie and what they are.
+//! The description of one tensor of a model file: its type, its shape and the position of its bytes.
 struct tensor_entry {
   std::string dtype;                 //!< as the format names it: F32, BF16, I8, Q4_1, ...
   std::vector<std::uint64_t> shape;  //!< outermost first; empty for a scalar
-  std::uint64_t offset = 0;          //!< of the first byte, from the start of the file
+  std::uint64_t offset = 0;          //!< position of its first byte, from the start of the file
   std::uint64_t bytes = 0;
-  int file = 0;  //!< which file of a model in several
+  int file = 0;  //!< number of the file, in a model of several files
 };
 
-//! Tensors by name, whatever file or files they lie in.
+//! A source of tensors by name, in one file or several.
 //!
 //! Models      safetensors_file, safetensors_shards, gguf_file
 class tensor_source {
  public:
   virtual ~tensor_source() = default;
 
-  //! Names the source in messages.
+  //! The name of the source in messages.
   virtual const std::string& where() const = 0;
-  //! Names the file that the tensor lies in.
+  //! The name of the file that the tensor is in.
   virtual const std::string& where_is(const tensor_entry&) const { return where(); }
 
-  //! Null where there is no such tensor.
+  //! The tensor with this name; null if there is none.
   virtual const tensor_entry* find(const std::string& name) const = 0;
 
   //! Copies n bytes of the tensor, from byte `first` of it on.
   //!
-  //! Errors      model_error where the file cannot be read
+  //! Errors      model_error if the file cannot be read
   //! Pre         entry is one of this source; first + n <= entry.bytes
   virtual void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) = 0;
 

@@ -26,10 +26,10 @@ inline float float_from_f16(std::uint16_t bits) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// The small integers of a run of weights and what they mean: a weight is q * scale, or q * scale + offset where its
-// type has offsets. A scale is scale_unit * scale_step and an offset offset_unit * offset_step: the units are F16 and
-// belong to a block, the steps are integers, and 1 (offset_step -1 for the K types, which subtract) where a block has
-// one scale only.
+// A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or q *
+// scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step. The
+// units are F16 and belong to a block. The steps are integers; they are 1 (offset_step is -1 for the K types, which
+// subtract) if a block has only one scale.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
   std::int8_t scale_step = 1, offset_step = 1;
@@ -44,7 +44,7 @@ constexpr bool has_offsets(weight_type type) {
          type == weight_type::q5_k;
 }
 
-// Weights of a run: those that share a scale.
+// Number of weights in a run, which share a scale.
 constexpr int run_weights(weight_type type) {
   return type == weight_type::q6_k ? 16 : 32;
 }
@@ -55,8 +55,8 @@ inline std::uint16_t two_bytes(const std::byte* from) {
   return value;
 }
 
-// The 6-bit scale and minimum of run j of eight: the first four lie whole in twelve bytes, of the others two bits lie
-// above those of the first.
+// Unpacks the 6-bit scale and minimum of run j of eight. For the first four they lie whole in twelve bytes; for the
+// others, two of their bits lie above those of the first four.
 inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   const auto at = [&](int i) { return std::to_integer<int>(packed[i]); };
   if (j < 4) {
@@ -68,7 +68,7 @@ inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   }
 }
 
-// Takes apart run `index` of a block of 32 (one run) or 256 (eight, for q6_k sixteen).
+// Unpacks run `index` of a block of 32 (one run) or 256 (eight runs; sixteen for q6_k).
 //
 // Pre         type is q4_0 or a later one
 inline weight_run unpack_run(weight_type type, const std::byte* block, int index) {
@@ -114,12 +114,12 @@ inline weight_run unpack_run(weight_type type, const std::byte* block, int index
 
 }  // namespace detail
 
-//! A view of one row of a matrix, as its file stores it.
+//! A view of one row of a matrix in the form in which its file stores it.
 struct weight_row {
   weight_type type = weight_type::f32;
   std::span<const std::byte> bytes;  //!< [row_bytes(type, n)], little-endian, of any alignment
-  int n = 0;                         //!< weights
-  float scale = 1.0F;                //!< of i8_rows: what each weight is multiplied by
+  int n = 0;                         //!< number of weights
+  float scale = 1.0F;                //!< for i8_rows: the factor of every weight
 
   //! A row of floats.
   static weight_row of(const float* values, int n) {
@@ -128,7 +128,7 @@ struct weight_row {
 
   //! Writes the weights as floats, [n].
   //!
-  //! Law         bitwise what ggml's own functions give
+  //! Law         bitwise equal to ggml's own functions
   void decode(float* to) const {
     switch (type) {
       case weight_type::f32:

@@ -8,7 +8,7 @@
 
 namespace espalier {
 
-//! How a model holds the weights of its matrices.
+//! The form in which a model holds the weights of its matrices in memory.
 enum class weight_storage { as_stored, f32, bf16, q8_0, q4_0 };
 
 template <>
@@ -19,8 +19,8 @@ inline constexpr std::array known_values<weight_storage> = {
     known_value<weight_storage>{weight_storage::q8_0, "q8-0", "floats rounded to 8 bits with a scale for each 32"},
     known_value<weight_storage>{weight_storage::q4_0, "q4-0", "floats rounded to 4 bits with a scale for each 32"}};
 
-//! The type that rows of n weights are held in. Only floats are rounded, to fewer bytes, and where blocks divide a row:
-//! what is quantised stays so, or becomes F32.
+//! The type in which rows of n weights are held. Only floats are rounded, only to fewer bytes, and only if blocks
+//! divide a row. Quantised weights stay as they are, or become F32.
 constexpr weight_type held_type(weight_type type, int n, weight_storage storage) {
   constexpr weight_type to[] = {weight_type::f32, weight_type::f32, weight_type::bf16, weight_type::q8_0,
                                 weight_type::q4_0};

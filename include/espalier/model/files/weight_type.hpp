@@ -7,10 +7,11 @@
 
 namespace espalier {
 
-//! How a file stores the weights of a matrix: as numbers, or in blocks of small integers with a scale.
+//! The form in which a file stores the weights of a matrix: as numbers, or in blocks of small integers with a scale.
 //!
-//! A weight of a quantised type is scale * q + offset, where q has the bits of the type's name. The K types keep a
-//! scale, and for q4_k and q5_k an offset, of each 32 weights (q6_k: 16), themselves quantised, in blocks of 256.
+//! A weight of a quantised type is scale * q + offset, where q has the bits of the type's name. The K types have blocks
+//! of 256 weights with a scale for each 32 (q6_k: 16) and, in q4_k and q5_k, an offset; scales and offsets are
+//! quantised, too.
 //!
 //! Law         scale, offset and scale * q are exact in F32, so that a weight is rounded at most once: by adding its
 //!             offset, or by the scale of i8_rows, which is any F32
@@ -22,26 +23,26 @@ inline constexpr weight_type weight_types[] = {weight_type::f32,     weight_type
                                                weight_type::q5_0,    weight_type::q5_1, weight_type::q8_0,
                                                weight_type::q4_k,    weight_type::q5_k, weight_type::q6_k};
 
-//! As GGUF and safetensors files write it, in small letters.
+//! The name as in GGUF and safetensors files, but in small letters.
 constexpr const char* name_of(weight_type type) {
   constexpr const char* names[] = {"f32",  "f16",  "bf16", "i8_rows", "q4_0", "q4_1",
                                    "q5_0", "q5_1", "q8_0", "q4_k",    "q5_k", "q6_k"};
   return names[static_cast<std::size_t>(type)];
 }
 
-//! Weights of a block; a row is a whole number of blocks.
+//! Number of weights in a block; a row is a whole number of blocks.
 constexpr int block_weights(weight_type type) {
   if (type < weight_type::q4_0) return 1;
   return type < weight_type::q4_k ? 32 : 256;
 }
 
-//! Bytes of a block; for i8_rows without the row's scale.
+//! Number of bytes of a block; for i8_rows without the row's scale.
 constexpr int block_bytes(weight_type type) {
   constexpr int bytes[] = {4, 2, 2, 1, 18, 20, 22, 24, 34, 144, 176, 210};
   return bytes[static_cast<std::size_t>(type)];
 }
 
-//! Bytes of a row of n weights.
+//! Number of bytes of a row of n weights.
 //!
 //! Pre         n is a multiple of block_weights(type)
 constexpr std::size_t row_bytes(weight_type type, int n) {
@@ -50,7 +51,7 @@ constexpr std::size_t row_bytes(weight_type type, int n) {
 
 namespace detail {
 
-// As files write it.
+// The name as files write it.
 inline std::string file_name_of(weight_type type) {
   if (type == weight_type::i8_rows) return "I8";
   std::string name = name_of(type);
@@ -59,7 +60,7 @@ inline std::string file_name_of(weight_type type) {
   return name;
 }
 
-// The types that need no tensor beside their own, in a sentence: "F32, ..., Q5_K or Q6_K".
+// The types that need no tensor in addition to their own, as a list for a sentence: "F32, ..., Q5_K or Q6_K".
 inline std::string names_of_file_types() {
   std::string names;
   for (const weight_type type : weight_types) {

@@ -14,23 +14,24 @@
 
 namespace espalier {
 
-//! Which of an engine's sequence ids the rows of each text have, where an engine knows a tree as sequences that share
-//! rows: the path to each leaf is one, and a row sees what its first id has at positions up to its own.
+//! Assigns an engine's sequence ids to the rows of texts. Such an engine knows a tree only as sequences that share
+//! rows: the path to each leaf is one sequence, and a row sees the rows that its first id has at positions up to its
+//! own.
 //!
-//! One id of each text is its trunk: it has all committed rows. A row takes on the id that ends at its parent; where
-//! another row has done that, it gets a free id, which is first given the rows of the parent's path. At the commit the
-//! id of the last accepted row becomes the trunk. The others keep what they share with it, and are free.
+//! One id of each text is its trunk: it has all committed rows. A row takes the id that ends at its parent. If another
+//! row has taken that, it gets a free id, which first receives the rows of the parent's path. At the commit the id of
+//! the last accepted row becomes the trunk. The other ids keep the rows that they share with it, and are free.
 //!
 //! EngineT changes the engine's lists of ids, and copies no keys or values:
-//!   engine.copy(from, to, begin, end)   rows of `from` at positions begin to end - 1 are also `to`'s
-//!   engine.remove(id, begin)            rows at positions from begin on are not `id`'s any more
+//!   engine.copy(from, to, begin, end)   gives `to` the rows of `from` at positions begin to end - 1, too
+//!   engine.remove(id, begin)            takes the rows at positions from begin on away from `id`
 //!
-//! Complexity  place: O(rows * depth), one copy for each leaf but the first; commit and drop: one remove for each leaf
-//!             at most. No allocation once warm
+//! Complexity  place: O(rows * depth), one copy for each leaf but the first; commit and drop: at most one remove for
+//!             each leaf. No allocation once warm
 //! Law         after place() a row's first id has the committed rows and the row's ancestors, and nothing else at
-//!             positions up to the row's; where nothing is scratch, the trunk has the committed rows alone
-//! Errors      option_error for fewer ids than texts; input_error for a batch or commit that is no tree's, and where
-//!             there are no more free ids
+//!             positions up to the row's; if a text has no scratch, its trunk has only the committed rows
+//! Errors      option_error for fewer ids than texts; input_error for a batch or commit that is no tree's, and if there
+//!             are no more free ids
 class branch_ledger {
  public:
   branch_ledger(std::int32_t n_sequences, std::int32_t n_ids) {
@@ -44,13 +45,13 @@ class branch_ledger {
     }
   }
 
-  //! The id that has the committed rows of a text, and no others where it has no scratch.
+  //! The id that has the committed rows of a text, and no other rows if the text has no scratch.
   std::int32_t trunk(std::int32_t text) const { return texts_[index(text)].trunk; }
 
-  //! Finds ids for the rows of one sequence of a batch: ids[r] of batch row r, its own first. Ids of rows that are
-  //! written anew are removed before.
+  //! Finds ids for the rows of one sequence of a batch: ids[r] are those of batch row r, its own first. Rows that are
+  //! written anew lose their old ids first.
   //!
-  //! Errors      input_error; drop() then brings the text back to what is committed
+  //! Errors      input_error; drop() then brings the text back to its committed rows
   template <class EngineT>
   void place(EngineT&& engine, const forward_batch_view& batch, const batch_sequence& s,
              std::span<std::vector<std::int32_t>> ids) {
@@ -78,15 +79,15 @@ class branch_ledger {
       one.batch_row = none;
   }
 
-  //! What is scratch is given up.
+  //! Gives up the scratch rows.
   template <class EngineT>
   void drop(EngineT&& engine, std::int32_t text, std::int32_t n_committed) {
     commit(engine, text, n_committed, {});
   }
 
-  //! The rows `kept`, a path from what is committed, are committed; all others are given up.
+  //! Commits the scratch rows `kept`, which must be a path that begins after the committed rows; gives up all others.
   //!
-  //! Errors      input_error, and nothing is changed, where they are no path or no pass has written them
+  //! Errors      input_error, and nothing is changed, if they are no path or no pass has written them
   template <class EngineT>
   void commit(EngineT&& engine, std::int32_t text, std::int32_t n_committed, std::span<const std::int32_t> kept) {
     std::vector<scratch_row>& rows = texts_[index(text)].rows;
@@ -114,7 +115,7 @@ class branch_ledger {
     rows.clear();
   }
 
-  //! What is scratch is given up, and committed rows from number n on.
+  //! Gives up the scratch rows, and the committed rows from number n on.
   template <class EngineT>
   void truncate(EngineT&& engine, std::int32_t text, std::int32_t n_committed, std::int32_t n) {
     drop(engine, text, n_committed);
@@ -130,15 +131,15 @@ class branch_ledger {
   static constexpr std::int32_t none = -1;
 
   struct branch {
-    std::int32_t text = none;  // whose committed rows it has
-    std::int32_t held = 0;     // how many of them, from the first on
+    std::int32_t text = none;  // the text whose committed rows it has
+    std::int32_t held = 0;     // number of these rows, from the first on
     std::int32_t tip = none;   // the scratch row at its end; with none it is free, or a trunk
   };
   struct scratch_row {
-    std::int32_t parent = none;  // a scratch row, or none after what is committed
+    std::int32_t parent = none;  // a scratch row, or none if it follows the committed rows
     std::int32_t depth = 0;
-    std::int32_t id = none;         // of the sequences through it, its own; none: no pass has written it
-    std::int32_t batch_row = none;  // in the batch that is being placed
+    std::int32_t id = none;         // its own sequence id among those through it; none: no pass has written it
+    std::int32_t batch_row = none;  // its number in the batch that is being placed
   };
   struct text_rows {
     std::int32_t trunk = none;
@@ -154,7 +155,9 @@ class branch_ledger {
     return depth < kept.size() && kept[depth] == i;
   }
 
-  // The last row before its own that a mask row sees. Errors: input_error where it does not see just that row's path.
+  // The last row before its own that a mask row sees.
+  //
+  // Errors      input_error if it does not see exactly that row's path
   static std::int32_t parent_of(std::vector<scratch_row>& rows, std::span<const std::uint32_t> mask,
                                 std::int32_t column) {
     const auto sees = [&](std::int32_t c) {
@@ -176,7 +179,7 @@ class branch_ledger {
     return parent;
   }
 
-  // The id of a row after `parent`.
+  // The sequence id for a row after `parent`.
   template <class EngineT>
   std::int32_t id_after(EngineT&& engine, const batch_sequence& s, std::int32_t parent,
                         std::span<std::vector<std::int32_t>> ids) {
@@ -184,7 +187,7 @@ class branch_ledger {
     const std::int32_t through = parent == none ? trunk(s.sequence) : row(rows, parent).id;
     if (at(through).tip == parent) return through;
     const std::int32_t id = free_id(engine, s.sequence);
-    // Ancestors in this batch get the id with it; those before them are there already.
+    // Ancestors in this batch get the id, too; the engine has those before them already.
     std::int32_t there = parent;
     for (; there != none && row(rows, there).batch_row != none; there = row(rows, there).parent)
       ids[static_cast<std::size_t>(row(rows, there).batch_row)].push_back(id);
@@ -195,7 +198,7 @@ class branch_ledger {
     return id;
   }
 
-  // An id that ends nowhere: one that has much of the text already, else one that nobody has used, else one that
+  // An id that ends at no row: one that has many rows of the text already, else one that was never used, else one that
   // another text has left.
   template <class EngineT>
   std::int32_t free_id(EngineT&& engine, std::int32_t text) {
@@ -220,7 +223,8 @@ class branch_ledger {
     return best;
   }
 
-  // A row is written anew: the ids through it end before it, and the rows after it on them are gone.
+  // Prepares a row for being written anew: the ids through it now end before it, and the rows after it on them are
+  // gone.
   template <class EngineT>
   void release(EngineT&& engine, const batch_sequence& s, std::int32_t column) {
     std::vector<scratch_row>& rows = texts_[index(s.sequence)].rows;

@@ -19,11 +19,11 @@ namespace espalier {
 //!     auto decode = make_decoder(prompt_lookup(), chain(), greedy(), cache, llama_cpp_backend(model));
 //!
 //! Shapes      logits [n_outputs][vocab_size]
-//! Complexity  one llama_decode a pass; the ids of its rows take O(rows * depth) beside it
+//! Complexity  one llama_decode a pass; the ids of its rows take O(rows * depth) more
 //! Law         Backend's, within llama.cpp's rounding, which depends on how many rows a pass has and on where they lie
 //! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a batch that is no tree's,
-//!             and for more leaves than there are sequence ids; llama_cpp_error where llama.cpp fails or a server goes
-//!             away. Sequences then stand at what is committed
+//!             and for more leaves than there are sequence ids; llama_cpp_error if llama.cpp fails or a server goes
+//!             away. Sequences then keep only their committed rows
 //! Pre         caches are of this model; one pass of a cache at a time
 class llama_cpp_backend {
  public:

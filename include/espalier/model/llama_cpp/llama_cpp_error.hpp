@@ -5,7 +5,7 @@
 
 namespace espalier {
 
-//! What llama.cpp could not do: a pass that failed, a server that has gone away.
+//! Error: llama.cpp could not do something, such as make a pass, or reach a server.
 struct llama_cpp_error : error {
   using error::error;
 };

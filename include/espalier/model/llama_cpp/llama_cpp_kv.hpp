@@ -27,7 +27,7 @@ namespace espalier {
 
 struct llama_cpp_kv_options {
   int capacity = 2048;  //!< rows of a sequence, committed and scratch
-  int n_sequences = 1;  //!< texts that it holds
+  int n_sequences = 1;  //!< texts that the cache holds
 
   static constexpr void describe(auto see) {
     see(option{"capacity", &llama_cpp_kv_options::capacity, "rows of a sequence", 1, 1 << 24});
@@ -36,17 +36,17 @@ struct llama_cpp_kv_options {
 };
 
 //! A cache of llama.cpp, in a context of its own. The path to each leaf of a tree is one of llama.cpp's sequences, and
-//! so is the committed text; a commit keeps the sequence of the accepted node and removes the others. No keys or values
-//! are moved or copied, ever.
+//! so is the committed text; a commit keeps the sequence of the accepted node and removes the others. Keys and values
+//! are never moved or copied.
 //!
-//! llama.cpp has 256 sequence ids: so many leaves may the trees of a pass have, less one for each text of the cache
-//! that the pass is not of.
+//! llama.cpp has 256 sequence ids. The trees of a pass may have as many leaves, minus one for each text of the cache
+//! that is not in the pass.
 //!
 //! Complexity  commit: a scan of the cache's cells for each leaf; memory for capacity * n_sequences rows
-//! Law         KVStore's and PrefixKVStore's, where kept rows are a path. In a model with a sliding window, truncate
-//!             keeps nothing where rows that the window then needs are gone
-//! Errors      option_error for sizes out of range; input_error for kept rows that are no path of the last passes, and
-//!             otherwise as slot_ledger; llama_cpp_error where llama.cpp has no memory for it
+//! Law         KVStore's and PrefixKVStore's, if kept rows are a path. In a model with a sliding window, truncate keeps
+//!             nothing if rows that the window then needs are gone
+//! Errors      option_error for sizes out of range; input_error for kept rows that are no path of the last passes;
+//!             otherwise those of slot_ledger; llama_cpp_error if llama.cpp has no memory for it
 class llama_cpp_kv {
  public:
   explicit llama_cpp_kv(const llama_cpp_model& model, const llama_cpp_kv_options& options = {})
@@ -59,7 +59,7 @@ class llama_cpp_kv {
         context_(nullptr, free_context{loaded_}) {
     require_option("capacity * n_sequences", static_cast<double>(options.capacity) * options.n_sequences, 1, 1 << 30);
     llama_context_params params = llama_context_default_params();
-    // llama.cpp wants a row of logits for each sequence id, and no longer batch than cache.
+    // llama.cpp requires room for a row of logits for each sequence id, and a cache at least as long as the batch.
     params.n_ctx = static_cast<std::uint32_t>((std::max)(options.capacity * options.n_sequences, n_ids()));
     params.n_batch = params.n_ubatch = static_cast<std::uint32_t>((std::max)(max_rows_, n_ids()));
     params.n_seq_max = static_cast<std::uint32_t>(n_ids());
@@ -109,9 +109,9 @@ class llama_cpp_kv {
     ledger_.remember(sequence, first, tokens);
   }
 
-  //! One pass of the model over a batch: what llama_cpp_backend does.
+  //! Runs one pass of the model over a batch, for llama_cpp_backend.
   //!
-  //! Errors      as llama_cpp_backend's; the scratch of all its sequences is then given up
+  //! Errors      those of llama_cpp_backend; all its sequences then lose their scratch
   logits_view pass(const forward_batch_view& batch) {
     if (batch.n_rows() == 0) return {nullptr, 0, vocab_};
     require_fit(batch);
@@ -123,7 +123,7 @@ class llama_cpp_kv {
     fill(batch);
     llama_batch rows{batch.n_rows(),   tokens_.data(),      nullptr, positions_.data(), n_ids_.data(),
                      id_lists_.data(), wants_logits_.data()};
-    // Where it is given up, the call may still end later.
+    // Shared, since the call may end after this function has given it up.
     struct result {
       std::int32_t code = 0;
       const float* logits = nullptr;
@@ -147,11 +147,11 @@ class llama_cpp_kv {
     return {made->logits, static_cast<std::int32_t>(batch.outputs.size()), vocab_};
   }
 
-  //! Time spent in llama.cpp's passes since construction.
+  //! Seconds spent in llama.cpp's passes since construction.
   double engine_seconds() const { return std::chrono::duration<double>(engine_time_).count(); }
 
-  //! For what llama.cpp offers beside: the text of a sequence is in its sequence `trunk`. What is changed there the
-  //! cache does not know.
+  //! The context of llama.cpp, for its other functions, and the number of its sequence that holds the text of a
+  //! sequence here. The cache does not know of changes that are made there.
   llama_context* context() const { return context_.get(); }
   std::int32_t trunk(std::int32_t sequence) const { return branches_.trunk(sequence); }
 
@@ -163,7 +163,7 @@ class llama_cpp_kv {
     }
   };
 
-  // The lists of ids of llama.cpp's cells; nothing once a server is gone, where a pass may still be under way.
+  // The lists of ids of llama.cpp's cells. Does nothing once a server is gone, since a pass may still be running there.
   struct engine {
     llama_memory_t cells;
     void copy(std::int32_t from, std::int32_t to, std::int32_t begin, std::int32_t end) const {
@@ -225,10 +225,10 @@ class llama_cpp_kv {
   branch_ledger branches_;
   std::int32_t max_rows_;
   std::int32_t vocab_;
-  std::int32_t sliding_;  // rows that a layer with a sliding window sees; 0 without one
+  std::int32_t sliding_;  // number of rows that a layer with a sliding window sees; 0 without one
   std::shared_ptr<detail::loaded_llama_cpp> loaded_;
   std::unique_ptr<llama_context, free_context> context_;
-  std::vector<std::vector<std::int32_t>> ids_;  // [rows] the sequences that a row is of, its own first
+  std::vector<std::vector<std::int32_t>> ids_;  // [rows] ids of each row, its own first
   std::vector<llama_token> tokens_;
   std::vector<llama_pos> positions_;
   std::vector<std::int32_t> n_ids_;

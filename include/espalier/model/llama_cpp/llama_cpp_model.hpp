@@ -26,10 +26,10 @@
 namespace espalier {
 
 struct llama_cpp_options {
-  int threads = 0;        //!< 0: as many as the hardware runs at once
-  int max_rows = 512;     //!< longest batch of one forward pass
-  int gpu_layers = -1;    //!< of the model's layers, those on GPUs that llama.cpp has, or on servers; -1: all
-  double patience = 300;  //!< seconds that a pass over servers may take before it is given up
+  int threads = 0;                     //!< 0: as many as the hardware runs at once
+  int max_rows = 512;                  //!< rows of the longest forward pass
+  int gpu_layers = -1;                 //!< number of the model's layers on GPUs of llama.cpp or on servers; -1: all
+  double patience = 300;               //!< seconds that a pass over servers may take before it is given up
   std::vector<std::string> servers{};  //!< ggml's RPC servers, "host:port", over which the model is spread
 
   static constexpr void describe(auto see) {
@@ -42,7 +42,7 @@ struct llama_cpp_options {
 
 namespace detail {
 
-// While it lives, llama.cpp's log goes here: its last complaint is kept.
+// Receives llama.cpp's log while it lives, and keeps the first error in it.
 class llama_cpp_log {
  public:
   llama_cpp_log() : lock_(mutex()) {
@@ -53,7 +53,7 @@ class llama_cpp_log {
   llama_cpp_log(const llama_cpp_log&) = delete;
   llama_cpp_log& operator=(const llama_cpp_log&) = delete;
 
-  // One line, ending in a full stop.
+  // The error as one line that ends in a full stop.
   std::string complaint() const { return complaint_.empty() ? "llama.cpp does not say why." : complaint_ + "."; }
 
  private:
@@ -67,7 +67,7 @@ class llama_cpp_log {
     std::string_view line = text;
     while (!line.empty() && (line.back() == '\n' || line.back() == '.'))
       line.remove_suffix(1);
-    // The first is the cause; what follows says only that loading failed.
+    // The first error is the cause; the later ones say only that loading failed.
     std::string& kept = static_cast<llama_cpp_log*>(self)->complaint_;
     if (kept.empty() && !line.empty()) kept = line;
   }
@@ -78,7 +78,7 @@ class llama_cpp_log {
   std::string complaint_;
 };
 
-// A model that llama.cpp has loaded, and the thread for calls that reach its servers.
+// A model that llama.cpp has loaded, with the thread for calls that reach its servers.
 class loaded_llama_cpp {
  public:
   loaded_llama_cpp(const std::string& file, const llama_cpp_options& options) : patience_(options.patience) {
@@ -100,10 +100,10 @@ class loaded_llama_cpp {
   }
 
   llama_model* get() const { return model_; }
-  // Whether a server went away: there are no more passes.
+  // True if a server went away: no more passes are possible.
   bool lost() const { return remote_ && remote_->lost(); }
 
-  // Makes a call that may reach servers. See remote_thread::run.
+  // Makes a call that may reach servers: see remote_thread::run.
   template <class CallT>
   void pass(CallT&& made) {
     call(std::forward<CallT>(made), patience_);
@@ -112,7 +112,7 @@ class loaded_llama_cpp {
   void load_with(CallT&& made) {
     call(std::forward<CallT>(made), unlimited);
   }
-  // What servers that went away have a part of is left as it is.
+  // Makes a call that frees memory, which must not fail. Memory of a model that lost a server is not freed.
   template <class CallT>
   void free(CallT&& made) noexcept {
     if (lost()) return;
@@ -172,13 +172,13 @@ class loaded_llama_cpp {
 }  // namespace detail
 
 //! A model that llama.cpp runs, from a GGUF file: see llama_cpp_backend for its passes and llama_cpp_kv for caches.
-//! Copies are of the same weights.
+//! Copies share the weights.
 //!
-//! With `servers` the layers lie on ggml's RPC servers, which must be of the same version, and passes go over the
-//! network. A server that goes away in the middle of a pass is an error that names it. What the model has in this
-//! process is then lost and stays allocated, and ggml does not connect to that server again before the process ends.
+//! With `servers` the layers are on ggml's RPC servers, which must be of the same version, and passes go over the
+//! network. If a server goes away in the middle of a pass, the error names it. The model's memory in this process is
+//! then lost and stays allocated, and ggml does not connect to that server again before the process ends.
 //!
-//! Errors      model_error where llama.cpp cannot load the file, and for a model whose cache has no row for each token
+//! Errors      model_error if llama.cpp cannot load the file, and for a model whose cache has no row for each token
 //!             (recurrent, hybrid, diffusion, encoders); option_error for options out of range; llama_cpp_error for a
 //!             server that does not answer
 class llama_cpp_model {
@@ -200,11 +200,12 @@ class llama_cpp_model {
   }
 
   std::int32_t vocab_size() const { return llama_vocab_n_tokens(vocab()); }
-  //! Longest text that it was trained for.
+  //! Length of the longest text that the model was trained for.
   std::int32_t max_positions() const { return llama_model_n_ctx_train(loaded_->get()); }
   const llama_cpp_options& options() const { return options_; }
 
-  //! The tokens of a text; `begins`: with what the model wants in front of one. Special tokens may be spelled out.
+  //! The tokens of a text. `begins`: adds the tokens that the model wants at the beginning of a text. Special tokens
+  //! may be written out in the text.
   //!
   //! Errors      input_error for more than 2^31 bytes
   std::vector<token_id> tokens(std::string_view text, bool begins = true) const {
@@ -231,7 +232,7 @@ class llama_cpp_model {
     return bytes;
   }
 
-  //! The tokens after which the model has no more to say: for stop_conditions::tokens.
+  //! The tokens by which the model ends a text: for stop_conditions::tokens.
   std::vector<token_id> end_tokens() const {
     std::vector<token_id> ends;
     for (token_id t = 0; t < vocab_size(); ++t) {

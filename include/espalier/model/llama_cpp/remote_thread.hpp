@@ -30,13 +30,13 @@
 
 namespace espalier::detail {
 
-// What has been heard of servers in this process. Never destroyed: threads that wait for ever look at it.
+// The state of servers as this process knows it. Never destroyed, since threads that wait for ever still read it.
 struct server_losses {
   std::mutex mutex;
   std::condition_variable changed;
-  unsigned n = 0;               // connections that broke
-  std::set<std::string> known;  // servers that have been connected to
-  std::set<std::string> gone;   // those of them whose connection broke
+  unsigned n = 0;               // number of broken connections
+  std::set<std::string> known;  // servers that this process has connected to
+  std::set<std::string> gone;   // known servers whose connection broke
   ggml_abort_callback_t before = nullptr;
 
   static server_losses& all() {
@@ -45,15 +45,17 @@ struct server_losses {
   }
 };
 
-// The calls of one model into llama.cpp, where ggml's RPC servers have parts of the model.
+// Runs the calls of one model into llama.cpp if ggml's RPC servers hold parts of the model.
 //
-// A connection that breaks makes ggml abort, on a thread of its own for each server, while the caller waits for an
-// answer that will not come. So the calls are made on a thread that can be left waiting: ggml's abort callback says
-// that a connection broke, stops the thread that it is called on, and run() raises. What the model has is then lost
-// to this process, and is not freed.
+// When a connection breaks, ggml aborts on the thread that it has for that server, while the caller waits for an answer
+// that will never come. So calls are made on a thread that can be left waiting: ggml's abort callback reports the
+// broken connection and stops the thread that it is called on, and run() raises an error. The memory of the model is
+// then lost to this process, and is not freed.
 class remote_thread {
  public:
-  // Errors: llama_cpp_error that names a server which does not answer, or which this process has lost.
+  // Starts the thread.
+  //
+  // Errors      llama_cpp_error that names a server that does not answer, or that this process has lost
   explicit remote_thread(std::vector<std::string> servers) : servers_(std::move(servers)) {
     server_losses& losses = server_losses::all();
     for (const std::string& server : servers_) {
@@ -62,7 +64,7 @@ class remote_thread {
         raise<llama_cpp_error>("the connection to server ", server,
                                " broke, and ggml does not connect to it again: start a new process to use it.");
       }
-      // One that serves this process leaves others waiting.
+      // A server that already serves this process lets further connections wait, so it is not asked.
       if (losses.known.count(server) == 0 && ask_server(server) != server_answer::takes)
         raise<llama_cpp_error>("no server answers at ", server, ".");
     }
@@ -92,16 +94,16 @@ class remote_thread {
 
   bool lost() const { return lost_; }
 
-  // The servers have been connected to.
+  // Notes that the servers have been connected to.
   void connected() const {
     const std::lock_guard lock(server_losses::all().mutex);
     server_losses::all().known.insert(servers_.begin(), servers_.end());
   }
 
-  // Makes a call on the thread, and waits for it, `patience` seconds at most. The call may go on after an error: what
-  // it refers to must be its own, or stay.
+  // Makes a call on the thread, and waits for it, at most `patience` seconds. The call may go on after an error, so
+  // objects that it refers to must be its own or outlive it.
   //
-  // Errors: what the call throws; llama_cpp_error that names the server which went away, after which no call is made
+  // Errors      the call's own; llama_cpp_error that names the server that went away, after which no call is made
   void run(std::function<void()> call, double patience) {
     const std::lock_guard one_at_a_time(calls_);
     server_losses& losses = server_losses::all();
@@ -133,7 +135,7 @@ class remote_thread {
 
  private:
   struct shared_state {
-    std::function<void()> call;  // empty: the last one has been made
+    std::function<void()> call;  // the call to make; empty when the last one is done
     std::exception_ptr thrown;
     bool stops = false;
   };
@@ -151,10 +153,10 @@ class remote_thread {
       } else {
         std::fprintf(stderr, "%s\n", message);
       }
-      return;  // ggml ends the program
+      return;  // after which ggml ends the program
     }
 #if ESPALIER_EXCEPTIONS
-    // While it connects: ggml must let go of its locks.
+    // If this happens while connecting, ggml must release its locks.
     if (is_own_thread()) throw llama_cpp_error(std::string("llama.cpp: ") + message + ".");
 #endif
     {
@@ -169,7 +171,8 @@ class remote_thread {
   static void work(shared_state& state) {
     is_own_thread() = true;
 #if __has_include(<csignal>) && __has_include(<pthread.h>)
-    // ggml's own threads are started from here and take this over: a broken connection is an error of send(), there.
+    // ggml's own threads are started here and inherit this mask: a broken connection becomes an error of send() in
+    // them.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGPIPE);
@@ -199,9 +202,9 @@ class remote_thread {
     }
   }
 
-  // The servers that refuse a connection, or else those that are silent, or else all: the one that broke may have been
-  // started again. Where a connection broke they are asked for a while: a process that ends closes it before it stops
-  // to listen.
+  // The names of the servers that refuse a connection, or else of those that are silent, or else of all: the one that
+  // broke may have been started again. After a broken connection they are asked for a while, since a process that ends
+  // closes its connections before it stops listening.
   std::string who_is_gone(bool broke) const {
     std::vector<std::string> refuse, silent;
     for (int turn = 0; turn < (broke ? 25 : 1) && refuse.empty() && silent.empty(); ++turn) {

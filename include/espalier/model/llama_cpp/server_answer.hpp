@@ -16,12 +16,12 @@
 namespace espalier::detail {
 
 enum class server_answer {
-  takes,    // a connection, or it cannot be asked on this system
-  refuses,  // one, or there is no such place
-  silent,   // for two seconds: gone, or busy with others
+  takes,    // takes a connection, or cannot be asked on this system
+  refuses,  // refuses a connection, or does not exist
+  silent,   // gives no answer for two seconds: it is gone, or busy with others
 };
 
-// What happens at "host:port" to who wants a connection.
+// The answer of "host:port" to a request for a connection.
 inline server_answer ask_server([[maybe_unused]] const std::string& server) {
 #if __has_include(<sys/socket.h>)
   const std::size_t colon = server.rfind(':');

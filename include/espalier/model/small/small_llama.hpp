@@ -16,9 +16,9 @@
 
 namespace espalier {
 
-//! A transformer of the Llama family for small machines: weights of 8 bits read where they lie, activations rounded to
-//! 8 bits a row, integer products, floats between them. All of its memory is in the object: no heap. Of the library of
-//! mathematics it takes fmaf, where the processor has no such instruction.
+//! A transformer of the Llama family for small machines. Weights of 8 bits are read from the image, activations are
+//! rounded to 8 bits with a scale for each row; products are of integers, and all else is floats. All of its memory is
+//! in the object: no heap. From the mathematical library it needs only fmaf, if the processor has no such instruction.
 //!
 //!     constexpr small_shape shape{.vocab = 512, .hidden = 96, ...};
 //!     static small_llama<shape, 8> target(image);
@@ -26,11 +26,12 @@ namespace espalier {
 //! Shapes      logits [n_outputs][vocab]
 //! Complexity  a pass reads each weight once for up to three rows, or six on a machine of 64 bits
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch that it is in
-//! Errors      fault() is a sentence where the image is none of this shape, else null. forward: no rows, which a
-//!             decoder takes for a pass that failed, where there is a fault, for more than MaxRows rows, a cache of
-//!             another shape or longer than the positions, and tokens, positions or slots that do not exist
-//! Pre         the image outlives it; ancestors of a row lie in lower slots than it does, as a decoder has them; what
-//!             contracts a product and a sum (-ffp-contract) changes the numbers, and must be the same where texts must
+//! Errors      fault() is a sentence if the image is not one of this shape, else null. forward returns no rows, which a
+//!             decoder takes for a failed pass, if there is a fault, for more than MaxRows rows, a cache of another
+//!             shape or longer than the positions, and tokens, positions or slots that do not exist
+//! Pre         the image outlives it; ancestors of a row are in lower slots than the row, as with a decoder.
+//!             Contraction of products and sums (-ffp-contract) changes the numbers, so it must be the same wherever
+//!             texts must be equal
 template <small_shape Shape, std::int32_t MaxRows>
 class small_llama {
   static_assert(Shape.is_sound(), "a small_llama has sizes that it cannot compute: see small_shape");

@@ -14,11 +14,12 @@
 #include "espalier/model/small/small_weights.hpp"
 #include "espalier/sampling/exponential.hpp"
 
-//! The forward pass of small_llama, one copy of its code for models of all sizes. What is done to a row does not depend
-//! on the others.
+//! The forward pass of small_llama, one copy of its code for models of all sizes. The results of a row do not depend on
+//! other rows.
 namespace espalier::detail {
 
-// Newton's iteration from a first guess by the exponent; error below 3e-7. A library's root may set errno.
+// 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; error below 3e-7. A library's square root may
+// set errno.
 inline float inverse_root(float x) {
   float y = __builtin_bit_cast(float, 0x5F3759DF - (__builtin_bit_cast(std::int32_t, x) >> 1));
   for (int i = 0; i < 4; ++i)
@@ -26,9 +27,9 @@ inline float inverse_root(float x) {
   return y;
 }
 
-// e^x for x up to 60, and e^-87 below -87: scaled_exp() with products and sums in one.
+// e^x for x up to 60, and e^-87 below -87: scaled_exp() with fused products and sums.
 [[gnu::always_inline]] inline float exponential(float x) {
-  // Adding it rounds to an integer, with the exponent's bias in the low bits.
+  // Adding it rounds to an integer, and leaves it plus the exponent's bias in the low bits.
   constexpr float rounding = 12582912.0F + 127.0F;
   const float from = x < -87.0F ? -87.0F : x;
   using terms = scaled_exp_terms;
@@ -50,18 +51,18 @@ inline float inverse_root(float x) {
 
 class small_pass {
  public:
-  // The parts of the memory of a pass. Those that are never in use at one time lie at one place.
+  // The parts of a pass's memory. Parts that are never in use at the same time share memory.
   struct memory_type {
     float* stream = nullptr;        // [rows][hidden]
-    float* normed = nullptr;        // [rows][hidden or query_size]: inputs of products
-    float* projected = nullptr;     // [rows][query_size + 2 kv_size or 2 inner], [rows][vocab] logits
-    float* angles = nullptr;        // [rows][head_dim]: cosines and sines, half each
-    float* scores = nullptr;        // [positions + 1][heads that are looked at together]
-    void* integers = nullptr;       // inputs of a product
-    std::int32_t* slots = nullptr;  // [positions]: what a row sees after the prefix
+    float* normed = nullptr;        // [rows][hidden or query_size] inputs of products
+    float* projected = nullptr;     // [rows][query_size + 2 kv_size or 2 inner], or logits [rows][vocab]
+    float* angles = nullptr;        // [rows][head_dim] cosines, then sines, half each
+    float* scores = nullptr;        // [positions + 1][heads that are computed together]
+    void* integers = nullptr;       // the inputs of a product, rounded
+    std::int32_t* slots = nullptr;  // [positions] slots that a row sees after the prefix
   };
 
-  // Floats that the rows of a pass take.
+  // Number of floats for a pass of `rows` rows.
   static constexpr std::size_t floats(const small_shape& s, std::int32_t rows) {
     return static_cast<std::size_t>(rows) *
                static_cast<std::size_t>(s.hidden + normed_size(s) + projected_size(s) + s.head_dim) +
@@ -91,7 +92,7 @@ class small_pass {
   const small_weights& weights() const { return weights_; }
   std::int32_t max_rows() const { return max_rows_; }
 
-  // No rows where the batch does not fit.
+  // Runs a pass. Returns no rows if the batch does not fit.
   vocab_rows<float> run(contiguous_kv& kv, const forward_batch_view& batch) {
     if (!fits(kv, batch)) return {};
     const small_shape& s = weights_.shape();
@@ -132,7 +133,7 @@ class small_pass {
     return (std::max)({s.query_size() + 2 * s.kv_size(), 2 * s.inner, s.vocab});
   }
 
-  static constexpr std::int32_t most_heads = 3;  // that are looked at together
+  static constexpr std::int32_t most_heads = 3;  // heads that are computed together
   static constexpr std::int32_t scores_size(const small_shape& s) {
     return (std::min)(most_heads, s.heads / s.kv_heads) * (s.positions + 1);
   }
@@ -159,7 +160,8 @@ class small_pass {
       to[i] = static_cast<float>(row[i]) * table.scales[token];
   }
 
-  // Turns of the powers of two that make up a position, one after the other.
+  // Computes the cosines and sines of a position by applying, one after the other, the turns of the powers of two in
+  // it.
   void turn(std::int32_t position, float* to) const {
     const std::int32_t half = weights_.shape().head_dim / 2;
     std::fill_n(to, half, 1.0F);
@@ -186,7 +188,7 @@ class small_pass {
       each<8>([&](auto l) __attribute__((always_inline)) { to[i + l] = x[i + l] * factor * scale[i + l]; });
   }
 
-  // Queries in place; keys and values into the cache.
+  // Rotates queries in place, and keys into the cache; copies values there.
   void rotate(contiguous_kv& kv, std::int32_t layer, std::int32_t sequence, std::int32_t row, std::int32_t slot) {
     const small_shape& s = weights_.shape();
     float* x = memory_.projected + row * (s.query_size() + 2 * s.kv_size());
@@ -207,8 +209,8 @@ class small_pass {
     }
   }
 
-  // The slots that a row sees in ascending order, along a path that of the text: those of the prefix, then these.
-  // Returns how many there are in all.
+  // Lists the slots that a row sees after the prefix, in ascending order, which along a path is the order of the text.
+  // Returns the number of slots that it sees in all, the prefix included.
   std::int32_t list_slots(const contiguous_kv& kv, const batch_sequence& sequence,
                           std::span<const std::uint32_t> mask) const {
     std::int32_t n = 0;
@@ -237,18 +239,19 @@ class small_pass {
     }
   }
 
-  // Keys and values of what a row sees, for the heads of a group: those of the prefix, and others.
+  // Keys and values of the rows that a row sees, for the heads of a group: the slots of the prefix, then the listed
+  // ones.
   struct seen_rows {
     const float *keys, *values;
     std::int32_t prefix, n;
   };
 
-  // Where row i of these is.
+  // Offset of the i-th of these rows in the cache.
   [[gnu::always_inline]] std::int32_t place(const seen_rows& seen, std::int32_t i) const {
     return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
   }
 
-  // For so many heads that see the same keys and values, each of which is read once for all of them.
+  // Attention of several heads that see the same keys and values, each of which is read once for all of them.
   template <std::int32_t Heads>
   void attend(const seen_rows& seen, const float* query, float* to) const {
     score<Heads>(seen, query);
@@ -260,7 +263,7 @@ class small_pass {
       mix<Heads>(seen, d, parts, to + d);
   }
 
-  // Scores [n][Heads], two rows at a time; the last one twice where it is alone.
+  // Computes scores [n][Heads], two rows at a time; if the last row is alone, it is computed twice.
   template <std::int32_t Heads>
   void score(const seen_rows& seen, const float* query) const {
     const std::int32_t dim = weights_.shape().head_dim;
@@ -292,7 +295,7 @@ class small_pass {
     }
   }
 
-  // Exponentials of the scores of a head, relative to the greatest; returns their sum.
+  // Replaces the scores of a head by their exponentials, relative to the greatest; returns the sum.
   float weigh(float* scores, std::int32_t n, std::int32_t heads) const {
     float greatest = scores[0];
     for (std::int32_t i = 1; i < n; ++i)
@@ -305,7 +308,7 @@ class small_pass {
     return sum;
   }
 
-  // Eight dimensions of the values, each weighing its scores.
+  // Adds up eight dimensions of the values, each row weighted by its score.
   template <std::int32_t Heads>
   void mix(const seen_rows& seen, std::int32_t d, const float (&parts)[Heads], float* to) const {
     const std::int32_t dim = weights_.shape().head_dim;
@@ -327,7 +330,7 @@ class small_pass {
     });
   }
 
-  // [2 inner] gates and the numbers that they weigh, to [inner], which may begin where the gates do or before.
+  // Weights numbers by their gates: [2 inner], gates first, to [inner], which may begin at the gates or before.
   void activate(const float* gates, float* to) const {
     const std::int32_t inner = weights_.shape().inner;
     for (std::int32_t i = 0; i < inner; ++i)

@@ -10,11 +10,11 @@
 #include "espalier/config.hpp"
 #include "espalier/model/small/small_weights.hpp"
 
-//! Products of rows of activations, rounded to 8 bits with a scale a row, with weights of 8 bits. Sums are integers and
-//! exact, so that a row's do not depend on those beside it.
+//! Products of rows of activations, rounded to 8 bits with a scale for each row, with weights of 8 bits. Sums are
+//! integers and exact, so the sums of a row do not depend on the rows next to it.
 namespace espalier::detail {
 
-// Calls body(0) to body(N - 1) with constants: what they index may stay in registers.
+// Calls body(0) to body(N - 1) with constants, so that arrays they index may stay in registers.
 template <std::int32_t N, class BodyT>
 [[gnu::always_inline]] inline void each(BodyT&& body) {
   [&]<std::int32_t... Index>(std::integer_sequence<std::int32_t, Index...>) __attribute__((always_inline)) {
@@ -23,8 +23,8 @@ template <std::int32_t N, class BodyT>
   (std::make_integer_sequence<std::int32_t, N>());
 }
 
-// How a row is rounded to integers from -127 to 127: by `inverse`, which `scale` undoes. Their magnitudes add up to
-// `total` at most.
+// The rounding of a row to integers from -127 to 127: multiplication by `inverse`, which `scale` undoes. The integers'
+// magnitudes add up to `total` at most.
 struct rounding {
   float inverse, scale, total;
 
@@ -42,15 +42,16 @@ struct rounding {
     total = sum * inverse * 1.01F + 0.5F * static_cast<float>(n);
   }
 
-  // The integer, on top of `zero`, of which the low 16 bits are 0.
+  // The bits that stand for the integer 0; their low 16 bits are 0. of() returns the integer added to them.
   static constexpr std::int32_t zero = 0x4B400000;
   [[gnu::always_inline]] static std::int32_t of(float x, float inverse) {
-    // Adding it rounds to an integer, in the low bits.
+    // Adding this number rounds to an integer, in the low bits.
     return __builtin_bit_cast(std::int32_t, x * inverse + 12582912.0F);
   }
 };
 
-// Where sums go: [rows][outputs] of floats, with the scales of rows and weights, over what is there or added to it.
+// The output of a product: [rows][outputs] floats, to which sums are written or added after the scales of rows and
+// weights are applied.
 struct product_target {
   float* out;
   const float* row_scales;
@@ -58,7 +59,7 @@ struct product_target {
   std::int32_t outputs;
   bool adds;
 
-  // The first `rows` of them.
+  // Puts the first `rows` of the sums.
   template <std::int32_t Rows, std::int32_t Outputs>
   [[gnu::always_inline]] void put(std::int32_t output, const std::int32_t (&sums)[Outputs][Rows],
                                   std::int32_t rows = Rows) const {
@@ -77,18 +78,20 @@ struct product_target {
   }
 };
 
-// For machines of 32 bits: one product an instruction, or two where there are DSP instructions. A weight is read once
-// for up to three rows.
+// Products for machines of 32 bits: one product for each instruction, or two if there are DSP instructions. A weight is
+// read once for up to three rows.
 class word_products {
  public:
   static constexpr std::int32_t most = 3;
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
     return sizeof(std::int16_t) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(inputs);
   }
-  // Rows of the next block where `left` are left.
+  // Number of rows of the next block if `left` rows are left.
   static constexpr std::int32_t block(std::int32_t left) { return left == 4 ? 2 : (std::min)(left, most); }
 
-  // Rounds rows, and returns their scales. Shapes: in memory [inputs / 4][rows][4]
+  // Rounds rows, and writes their scales.
+  //
+  // Shapes      memory: [inputs / 4][rows][4]
   static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
     auto* const x = static_cast<std::int16_t*>(memory);
     for (std::int32_t row = 0; row < rows; ++row, from += inputs) {
@@ -120,13 +123,13 @@ class word_products {
   }
 
 #if ESPALIER_DSP_ASSEMBLY
-  // Bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
+  // Position of input i among four: bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
   }
 
-  // Four weights at a time, and the inputs of all rows by one instruction: 1.4, 2.3 and 2.8 instructions a weight for
-  // one, two and three rows. A compiler keeps less of it in registers, and takes about twice as many.
+  // Adds up four weights at a time, and loads the inputs of all rows by one instruction: 1.4, 2.3 and 2.8 instructions
+  // for each weight with one, two and three rows. A compiler keeps less in registers, and takes about twice as many.
   [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
                                             std::int32_t (&sums)[2][1]) {
     const std::int8_t* const end = weights + inputs;
@@ -212,7 +215,7 @@ class word_products {
   template <std::int32_t Rows, std::int32_t Outputs>
   [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
                                             std::int32_t (&sums)[Outputs][Rows]) {
-    std::int32_t found[Outputs][Rows] = {};  // stay in registers
+    std::int32_t found[Outputs][Rows] = {};  // local, so that they stay in registers
     for (std::int32_t k = 0; k < inputs; k += 4, x += 4 * Rows) {
       each<4>([&](auto l) __attribute__((always_inline)) {
         each<Outputs>([&](auto o) __attribute__((always_inline)) {
@@ -227,9 +230,9 @@ class word_products {
 #endif
 };
 
-// For machines of 64 bits: one multiplication for three rows, whose activations are 21 bits apart in one number. A sum
-// of a row has its 21 bits where the row's activations add up to less than 2^13, as those of ordinary rows do, and else
-// over 64 of them at a time.
+// Products for machines of 64 bits: one multiplication for three rows, whose activations are packed into one number, 21
+// bits apart. The sum of a row fits 21 bits if the row's activations add up to less than 2^13, as those of ordinary
+// rows do. Otherwise sums are taken over 64 of them at a time.
 class packed_products {
  public:
   static constexpr std::int32_t most = 6;
@@ -238,15 +241,17 @@ class packed_products {
   }
   static constexpr std::int32_t block(std::int32_t left) { return (std::min)(left, most); }
 
-  // The same. Shapes: how many inputs a sum has room for, [inputs][packs]; packs of three rows, the first in the low
-  // bits
+  // Rounds rows, and writes their scales.
+  //
+  // Shapes      memory: the number of inputs that a sum has room for, then [inputs][packs], in packs of three rows, the
+  //             first row in the low bits
   static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
     auto* const run = static_cast<std::int64_t*>(memory);
     *run = inputs;
     const std::int32_t packs = (rows + 2) / 3;
     for (std::int32_t pack = 0; pack < packs; ++pack) {
       const float* x[3];
-      float inverse[3];  // 0 where there is no row
+      float inverse[3];  // 0 for a row that does not exist
       each<3>([&](auto r) __attribute__((always_inline)) {
         const std::int32_t row = 3 * pack + r;
         const bool is_row = row < rows;
@@ -300,7 +305,7 @@ class packed_products {
     }
   }
 
-  // The same where sums have room for the products of fewer inputs.
+  // Multiplies in parts of `run` inputs, for sums that have room for no more.
   template <std::int32_t Packs>
   static void multiply_in_runs(const std::int64_t* x, std::int32_t run, std::int32_t rows,
                                const small_weights::matrix_type& w, const product_target& to) {
@@ -318,7 +323,7 @@ class packed_products {
     }
   }
 
-  // Sums over n inputs of four outputs, whose weights are `stride` apart.
+  // Adds up n inputs of four outputs, whose weights are `stride` apart.
   template <std::int32_t Packs, std::int32_t Sums>
   [[gnu::always_inline]] static void add_up(const std::int64_t* x, const std::int8_t* first, std::int32_t stride,
                                             std::int32_t n, std::int32_t (&sums)[4][Sums]) {
@@ -334,7 +339,8 @@ class packed_products {
           const std::int64_t weight = weights[o][i];
           each<Packs>([&](auto p) __attribute__((always_inline)) {
             packed[o][p] += weight * rows_of_input[p];
-            asm volatile("" : "+r"(packed[o][p]));  // one input after the other: each is loaded once
+            // keeps the compiler to one input after the other, so that each is loaded once
+            asm volatile("" : "+r"(packed[o][p]));
           });
         });
       });
@@ -349,7 +355,7 @@ class packed_products {
   template <std::int32_t Fields>
   [[gnu::always_inline]] static void unpack(std::int64_t packed, std::int32_t* sums) {
     each<Fields - 1>([&](auto f) __attribute__((always_inline)) {
-      // The low bits, with their sign; what is above them has borrowed it.
+      // The low bits with their sign; a negative one has borrowed from the bits above, which is undone.
       const std::int64_t low =
           static_cast<std::int64_t>(static_cast<std::uint64_t>(packed) << (64 - field)) >> (64 - field);
       sums[f] = static_cast<std::int32_t>(low);
@@ -361,9 +367,9 @@ class packed_products {
 
 using machine_products = std::conditional_t<sizeof(void*) == 8, packed_products, word_products>;
 
-// y = W x for rows of floats; or y += W x.
+// Computes y = W x for rows of floats, or y += W x if `adds`.
 //
-// Shapes: x [rows][inputs]; y [rows][outputs]; memory: ProductsT::bytes(most, inputs), scales [most]
+// Shapes      x [rows][inputs]; y [rows][outputs]; memory: ProductsT::bytes(most, inputs)
 template <class ProductsT = machine_products>
 void multiply_rows(const small_weights::matrix_type& w, const float* x, std::int32_t rows, float* y, bool adds,
                    void* memory) {

@@ -11,7 +11,7 @@
 
 namespace espalier {
 
-//! The weights of a small_llama where they lie, such as in flash: nothing is copied. examples/models/train.py writes
+//! A view of the weights of a small_llama in memory, such as flash: nothing is copied. examples/models/train.py writes
 //! the image.
 //!
 //! An image is 12 words (magic, version, bytes in all, the eight numbers of small_shape, epsilon of the norms as a
@@ -24,11 +24,12 @@ namespace espalier {
 //!               a layer: query, key, value [query_size + 2 kv_size][hidden]; output [hidden][query_size];
 //!                        gate, up [2 inner][hidden]; down [hidden][inner]
 //!
-//! Errors      fault() is a sentence where the bytes are no such image, and null where they are; nothing is read then
+//! Errors      fault() is a sentence if the bytes are no such image, of which nothing else is read then; null if they
+//!             are one
 //! Pre         the bytes outlive it; the machine is little-endian
 class small_weights {
  public:
-  //! Rows of integers, each with a scale.
+  //! A matrix: rows of integers, each with a scale.
   struct matrix_type {
     const std::int8_t* rows = nullptr;
     const float* scales = nullptr;
@@ -53,10 +54,10 @@ class small_weights {
   const char* fault() const { return fault_; }
   const small_shape& shape() const { return shape_; }
   float epsilon() const { return epsilon_; }
-  //! Bytes of the image; others may follow them.
+  //! Number of bytes of the image; further bytes may follow it.
   std::size_t bytes() const { return first_integer() + integers_in_front_of(shape_.layers); }
 
-  //! [head_dim] of position 2^i.
+  //! [head_dim] cosines and sines of position 2^i.
   const float* turn(std::int32_t i) const { return floats(i * shape_.head_dim); }
   const float* final_norm() const { return floats(shape_.n_turns() * shape_.head_dim); }
   matrix_type embedding() const {

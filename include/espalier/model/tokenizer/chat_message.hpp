@@ -5,7 +5,7 @@
 
 namespace espalier {
 
-//! What one side of a chat says.
+//! One message of a chat.
 struct chat_message {
   std::string role;  //!< system, user or assistant
   std::string content;

@@ -19,32 +19,33 @@
 
 namespace espalier {
 
-//! Messages of a chat to the prompt that the assistant goes on from, as a model was trained to read them.
+//! Turns the messages of a chat into the prompt after which the assistant answers, in the form that a model was trained
+//! to read.
 //!
 //! Model files bring a template in the language Jinja. It is not run: its form is recognised by the marks that it
-//! writes, and must be one of ChatML, Llama 2, Llama 3, Gemma, Mistral, Zephyr and Phi. So marks and what is said are
-//! told apart, and what is said is never trusted: where marks are special tokens, nobody can write one. Llama 2, the
-//! first Mistral, some of Zephyr's kind and labels have marks of plain text, which a user can write, too.
+//! writes, and must be one of ChatML, Llama 2, Llama 3, Gemma, Mistral, Zephyr and Phi. So marks and messages are told
+//! apart, and messages are never trusted: if marks are special tokens, no message can contain one. Llama 2, the first
+//! Mistral, some models like Zephyr, and labels have marks of plain text, which a user can write, too.
 //!
 //!     const auto chat = espalier::chat_template::of(tokenizer);
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, messages);
 class chat_template {
  public:
-  //! The template of a tokenizer's file.
+  //! The template in the file of a tokenizer.
   //!
-  //! Errors      model_error that names the file where it has none, or one of a form that is not known
+  //! Errors      model_error that names the file if it has no template, or one of an unknown form
   static chat_template of(const tokenizer& text) {
     if (text.chat_template_text().empty()) raise<model_error>(text.where(), " has no chat template.");
     return of(text.chat_template_text(), text.begin_mark(), text.end_mark(), text.where());
   }
 
-  //! The template of a text; begin_mark and end_mark are what it calls bos_token and eos_token.
+  //! The template of a text. begin_mark and end_mark are the values of its variables bos_token and eos_token.
   static chat_template of(std::string_view text, std::string_view begin_mark, std::string_view end_mark,
                           const std::string& where) {
     return chat_template(detail::chat_form_reader(text, begin_mark, end_mark).read(where));
   }
 
-  //! For models without marks: what each says stands on a line of its own, after a label.
+  //! A template for models without marks: each message is on a line of its own, after a label.
   static chat_template labelled(const std::string& user, const std::string& assistant) {
     detail::chat_form form;
     form.system.after = form.user.after = form.assistant.after = "\n";
@@ -56,21 +57,21 @@ class chat_template {
     return chat_template(std::move(form));
   }
 
-  //! The text that ends what the assistant says: a special token, or, of a template with labels, a text to stop at.
+  //! The text that ends an answer of the assistant: a special token or, in a template with labels, a text to stop at.
   const std::string& end_of_turn() const { return form_.end_of_turn; }
 
-  //! The tokens of the prompt; before those of labels begin_of_text, which templates of files write themselves.
+  //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write that themselves.
   //!
-  //! Errors      as prompt
+  //! Errors      those of prompt
   std::vector<token_id> tokens(const tokenizer& text, std::span<const chat_message> messages) const {
     std::vector<token_id> prompted = text.encode_pieces(prompt(messages));
     if (form_.is_plain && text.begin_of_text() >= 0) prompted.insert(prompted.begin(), text.begin_of_text());
     return prompted;
   }
 
-  //! The prompt: the template's marks, which are trusted, and what is said, which is not.
+  //! The prompt as pieces: the template's marks, which are trusted, and the messages, which are not.
   //!
-  //! Errors      input_error for a role that there is not, or an order of roles that the form does not have
+  //! Errors      input_error for an unknown role, or an order of roles that the form does not have
   std::vector<prompt_piece> prompt(std::span<const chat_message> messages) const {
     check(messages);
     pieces made;
@@ -126,7 +127,7 @@ class chat_template {
   explicit chat_template(detail::chat_form form) : form_(std::move(form)) {}
 
   void check(std::span<const chat_message> messages) const {
-    std::size_t said = 0;  // by user and assistant
+    std::size_t said = 0;  // messages of user and assistant so far
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const std::string& role = messages[i].role;
       if (role != "system" && role != "user" && role != "assistant")

@@ -5,8 +5,8 @@
 
 namespace espalier {
 
-//! A piece of a prompt, and whether what looks like a special token in it is one: in a chat template's own marks it is,
-//! in what a user, a file or a model says it is plain text.
+//! A piece of a prompt. Special tokens are recognised only in trusted pieces: the marks of a chat template are trusted;
+//! the words of a user, a file or a model are plain text.
 struct prompt_piece {
   std::string text;
   bool is_trusted = false;

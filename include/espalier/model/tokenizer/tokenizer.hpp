@@ -26,23 +26,24 @@
 
 namespace espalier {
 
-//! Text to tokens and back, as a model's own files say: a byte-pair encoding of Hugging Face's tokenizer.json or of a
-//! GGUF file, or a SentencePiece model.
+//! Converts text to tokens and back by a model's own files: a byte-pair encoding of Hugging Face's tokenizer.json or of
+//! a GGUF file, or a SentencePiece model.
 //!
-//! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are found only in text that is trusted.
-//! In any other text they are the characters that they are written with: nobody can end a turn by writing so. Marks
-//! that are no tokens of their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a
-//! SentencePiece model calls user-defined: it finds them everywhere.
+//! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are recognised only in trusted text. In
+//! any other text they are ordinary characters: no text can end a turn by containing them. Marks that are no tokens of
+//! their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a SentencePiece model
+//! calls user-defined: it finds them everywhere.
 //!
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
-//! Complexity  of encoding O(n log n) of n bytes
-//! Errors      model_error that names the file, what of it does not fit, and what is supported
+//! Complexity  encoding n bytes: O(n log n)
+//! Errors      model_error that names the file, the part that does not fit, and what is supported
 class tokenizer {
  public:
-  //! From a folder with a tokenizer.json, beside which tokenizer_config.json, generation_config.json, config.json
-  //! and chat_template.jinja are read where they are, or else with a tokenizer.model; from one of these two alone; or
-  //! from a GGUF file. Files are told apart by how their names end.
+  //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,
+  //! generation_config.json, config.json and chat_template.jinja if they are there; or from a folder with a
+  //! tokenizer.model; from one of these two files alone; or from a GGUF file. Files are told apart by the ends of their
+  //! names.
   static tokenizer load(const std::string& path) {
     namespace fs = std::filesystem;
     if (!fs::is_directory(path)) {
@@ -57,31 +58,31 @@ class tokenizer {
     return from_sentencepiece(detail::read_whole(model), model);
   }
 
-  //! From the text of a tokenizer.json; `where` names it in messages.
+  //! Reads the text of a tokenizer.json; `where` names it in messages.
   static tokenizer from_json(std::string_view text, const std::string& where) {
     return tokenizer(detail::tokenizer_json(text, where).parts());
   }
 
-  //! From the metadata of a GGUF file.
+  //! Reads the tokenizer in the metadata of a GGUF file.
   static tokenizer from_gguf(const gguf_metadata& metadata) {
     return tokenizer(detail::tokenizer_gguf(metadata).parts());
   }
 
-  //! From the bytes of a SentencePiece model.
+  //! Reads the bytes of a SentencePiece model; `where` names it in messages.
   static tokenizer from_sentencepiece(std::string_view bytes, const std::string& where) {
     return tokenizer(detail::read_sentencepiece(bytes, where));
   }
 
-  //! Tokens are below this.
+  //! Number of token ids: all tokens are below it.
   int size() const { return static_cast<int>(parts_.pieces.size()); }
 
-  //! The token that goes before a text, or -1 where the model has none.
+  //! The token at the beginning of a text, or -1 if the model has none.
   token_id begin_of_text() const { return parts_.begin; }
 
   //! The tokens that end a text or an answer, ascending.
   const std::vector<token_id>& ends_of_text() const { return parts_.ends; }
 
-  //! The token that a special token's text is, or -1 where there is none.
+  //! The special token that is written as `mark`, or -1 if there is none.
   token_id find(std::string_view mark) const {
     const detail::added_token* const token = parts_.added.find(mark);
     return token ? token->id : -1;
@@ -94,7 +95,7 @@ class tokenizer {
     return tokens;
   }
 
-  //! The tokens of a text in which special tokens are found.
+  //! The tokens of a trusted text, in which special tokens are recognised.
   std::vector<token_id> encode_trusted(std::string_view text) const {
     const std::string whole = clean(text);
     const detail::text_range all{0, whole.size()};
@@ -103,8 +104,8 @@ class tokenizer {
     return tokens;
   }
 
-  //! The tokens of pieces that are one text: special tokens are found where they lie within trusted pieces that follow
-  //! on one another.
+  //! The tokens of pieces that together are one text. A special token is recognised if it lies within consecutive
+  //! trusted pieces.
   std::vector<token_id> encode_pieces(std::span<const prompt_piece> pieces) const {
     std::string text;
     std::vector<detail::text_range> trusted;
@@ -120,7 +121,7 @@ class tokenizer {
     return tokens;
   }
 
-  //! The tokens of a text that a model is to continue, not trusted: before it goes begin_of_text, where there is one.
+  //! The tokens of a text, not trusted, that a model is to continue; they begin with begin_of_text if there is one.
   std::vector<token_id> encode_prompt(std::string_view text) const {
     std::vector<token_id> tokens;
     if (begin_of_text() >= 0) tokens.push_back(begin_of_text());
@@ -141,17 +142,17 @@ class tokenizer {
     return text;
   }
 
-  //! The file that it was read from, for messages.
+  //! The file that the tokenizer was read from, for messages.
   const std::string& where() const { return parts_.where; }
 
-  //! The chat template as the file has it, and what it calls bos_token and eos_token; empty where there is none.
+  //! The chat template in the file, and the values of its variables bos_token and eos_token; empty if there is none.
   const std::string& chat_template_text() const { return parts_.chat_template; }
   const std::string& begin_mark() const { return parts_.begin_mark; }
   const std::string& end_mark() const { return parts_.end_mark; }
 
  private:
   explicit tokenizer(detail::tokenizer_parts parts) : parts_(std::move(parts)) {
-    // What a template writes between messages is a mark, whatever the file calls it.
+    // A token that the template writes between messages is a mark, even if the file does not call it special.
     const auto mark_those_of = [&](detail::added_tokens& of) {
       for (detail::added_token& token : of.take_those_in(parts_.chat_template)) {
         token.is_mark = true;

@@ -29,11 +29,11 @@ namespace espalier {
 //!     auto decode = make_decoder(prompt_lookup(), chain(), greedy(), cache, target);
 //!
 //! Shapes      logits [n_outputs][vocab_size]
-//! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) beside it; the cache
-//!             is shown, not copied
+//! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) more; the module sees
+//!             the cache itself, not a copy
 //! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
 //! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
-//!             cache of another shape, or a batch that contradicts itself; torch_error where the module fails
+//!             cache of another shape, or a batch that contradicts itself; torch_error if the module fails
 //! Pre         one forward at a time
 class torch_backend {
  public:
@@ -82,7 +82,7 @@ class torch_backend {
     return at::from_blob(const_cast<std::int32_t*>(numbers.data()), {n}, at::kInt).to(at::kLong);
   }
 
-  // [rows][columns], up to the last slot that any row sees.
+  // [rows][columns] the slots that each row sees, up to the last that any row sees.
   static at::Tensor seen(const forward_batch_view& batch, const batch_sequence& s) {
     const interop::sequence_mask mask(s, batch.mask.data());
     std::int32_t columns = 0;
@@ -97,7 +97,7 @@ class torch_backend {
     return seen;
   }
 
-  // [layers][capacity][row_size] of a sequence, its memory in the cache.
+  // [layers][capacity][row_size] the keys or values of a sequence, as a view of the cache's memory.
   static at::Tensor rows_of(contiguous_kv& kv, float* (contiguous_kv::*row)(int, int, int), int sequence) {
     float* const data = (kv.*row)(0, sequence, 0);
     const std::int64_t next_layer = kv.n_layers() > 1 ? (kv.*row)(1, sequence, 0) - data : 0;
@@ -107,7 +107,7 @@ class torch_backend {
 
   torch_module module_;
   torch_options limits_;
-  at::Tensor logits_ = at::empty({0, 0});  // until the next pass
+  at::Tensor logits_ = at::empty({0, 0});  // the last pass's logits, kept until the next pass
 };
 
 static_assert(Backend<torch_backend, contiguous_kv>);

@@ -5,7 +5,7 @@
 
 namespace espalier {
 
-//! A pass that PyTorch could not make.
+//! Error: PyTorch could not make a pass.
 struct torch_error : error {
   using error::error;
 };

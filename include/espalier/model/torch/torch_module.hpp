@@ -18,7 +18,7 @@ namespace espalier {
 
 namespace detail {
 
-// What PyTorch says, without the stacks of Python's and its own functions.
+// The message of an error of PyTorch, without the stacks of Python's and its own functions.
 inline std::string said_by_torch(const std::exception& error) {
   const std::string text = error.what();
   const std::size_t last = text.rfind("Error: ");
@@ -26,9 +26,9 @@ inline std::string said_by_torch(const std::exception& error) {
   return text.substr(from, text.find('\n', from) - from);
 }
 
-// Runs what asks PyTorch for a pass of so many rows.
+// Calls a function that asks PyTorch for a pass of n_rows rows.
 //
-// Errors: the library's as they are; torch_error for all others
+// Errors      the library's own errors pass through; torch_error for all others
 template <class FunctionT>
 decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
   try {
@@ -46,17 +46,17 @@ decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
 //!
 //!     forward(tokens, positions, slots, seen, outputs, keys, values) -> logits
 //!
-//! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and gives the
+//! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and returns the
 //! logits of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
 //!
 //! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
-//!             [n_layers][capacity][row_size], slots below capacity, columns at most; the slots of rows that are looked
-//!             at lie below columns, those of padding rows, which a GPU has, may not. logits [n][vocab_size]
+//!             [n_layers][capacity][row_size], slots below capacity, columns at most; the slots of real rows are below
+//!             columns; those of padding rows, which a GPU pass has, may not be. logits [n][vocab_size]
 //! Errors      load: model_error that names the file; the call: torch_error with PyTorch's words, or for logits of
 //!             another shape
 class torch_module {
  public:
-  //! Reads a file that has its shape beside the module, as "espalier.json".
+  //! Reads a module from a file that also contains its shape, as "espalier.json".
   static torch_module load(const std::string& path, at::Device device = at::kCPU) {
     torch::jit::ExtraFilesMap beside{{"espalier.json", ""}};
     torch::jit::Module loaded;
@@ -69,7 +69,7 @@ class torch_module {
     return {std::move(loaded), shape_from(beside.at("espalier.json"), path), device};
   }
 
-  //! Of a module that was made otherwise; it goes to the device.
+  //! Takes a module made in another way, and moves it to the device.
   torch_module(torch::jit::Module module, const torch_shape& shape, at::Device device)
       : module_(std::move(module)), shape_(require_options(shape)), device_(device) {
     module_.to(device_);

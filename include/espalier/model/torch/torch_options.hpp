@@ -10,8 +10,8 @@
 namespace espalier {
 
 struct torch_options {
-  std::int32_t max_rows = 320;     //!< longest batch of one forward pass: a tree of 256 and what is pending
-  std::int32_t max_positions = 0;  //!< longest text, in tokens; 0: as many as the model has
+  std::int32_t max_rows = 320;  //!< rows of the longest forward pass: by default a tree of 256 and the pending tokens
+  std::int32_t max_positions = 0;  //!< length of the longest text, in tokens; 0: the module's
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &torch_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
@@ -22,9 +22,9 @@ struct torch_options {
 
 namespace detail {
 
-// The options, with as many positions as the module has at most.
+// The options, with max_positions set to the module's if it is 0.
 //
-// Errors: option_error
+// Errors      option_error, also for more positions than the module has
 inline torch_options limited(torch_options options, const torch_shape& shape) {
   require_options(options);
   if (options.max_positions > shape.max_positions) {

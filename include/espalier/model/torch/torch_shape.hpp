@@ -7,7 +7,7 @@
 
 namespace espalier {
 
-//! What a module of PyTorch takes and gives.
+//! The sizes of a PyTorch module's inputs and outputs.
 struct torch_shape {
   std::int32_t vocab_size = 0;
   std::int32_t n_layers = 0;

@@ -13,15 +13,15 @@
 
 namespace espalier::detail {
 
-// What a Jinja template is made of, as far as it is read here.
+// The parts of a Jinja template that are read here.
 struct template_text {
   struct literal {
     std::string text;
-    bool is_complaint;  // the argument of raise_exception
-    std::size_t at;     // in the template
+    bool is_complaint;  // true for the argument of raise_exception
+    std::size_t at;     // position in the template
   };
-  std::vector<literal> literals;  // of expressions and statements, in order
-  std::string outside;            // text that stands outside them
+  std::vector<literal> literals;  // literals of expressions and statements, in order
+  std::string outside;            // text outside of expressions and statements
 
   explicit template_text(std::string_view text) {
     for (std::size_t at = 0; at < text.size(); ++at) {
@@ -37,7 +37,7 @@ struct template_text {
   }
 
  private:
-  // Gives the place of what closes it.
+  // Reads code up to its closing mark, and returns the position of that mark.
   std::size_t read_code(std::string_view text, std::size_t at, std::string_view closed) {
     for (; at < text.size() && text.substr(at, 2) != closed; ++at) {
       const char quote = text[at];
@@ -59,14 +59,16 @@ struct template_text {
   }
 };
 
-// Recognises the form of a chat template by the marks that it writes, and reads from its literals in what templates of
-// one form differ. It is not run: what a template does beyond its form, such as tools, is left out.
+// Recognises the form of a chat template by the marks that it writes, and reads from its literals the texts in which
+// templates of one form differ. The template is not run: parts beyond its form, such as tools, are left out.
 class chat_form_reader {
  public:
-  // begin and end are what the template calls bos_token and eos_token.
+  // Makes a reader of a template. begin and end are the values of its variables bos_token and eos_token.
   chat_form_reader(std::string_view text, std::string_view begin, std::string_view end)
       : text_(text), begin_(begin), end_(end), parsed_(text) {}
 
+  // The form of the template.
+  //
   // Errors      model_error that says which forms are known
   chat_form read(const std::string& where) {
     for (const std::string_view other : {"[SYSTEM_PROMPT]", "[gMASK]", "keep_past_thinking"})
@@ -109,7 +111,7 @@ class chat_form_reader {
   bool trims() const { return has("trim") || has(".strip()"); }
   std::string begin_if_written() const { return has("bos_token") ? std::string(begin_) : std::string(); }
 
-  // The first literal with a mark in it, or the mark where none has.
+  // The first literal that contains a mark, or the mark itself if none does.
   std::string literal_with(std::string_view mark) const {
     for (const auto& literal : parsed_.literals)
       if (literal.text.find(mark) != std::string::npos) return literal.text;
@@ -125,7 +127,7 @@ class chat_form_reader {
       *turn = {std::string("<|im_start|>") + role + after_role, after};
     form_.reply = form_.assistant.before;
     form_.end_of_turn = "<|im_end|>";
-    // A turn of the system in one literal is what it says by default.
+    // A whole turn of the system in one literal is the default message.
     for (const auto& [literal, is_complaint, at] : parsed_.literals) {
       const std::size_t end = literal.find("<|im_end|>");
       const std::size_t begin = form_.system.before.size();
@@ -144,7 +146,7 @@ class chat_form_reader {
     form_.system.trims = form_.user.trims = form_.assistant.trims = trims();
     if (!has("Cutting Knowledge Date")) return true;
     form_.system_preamble = literal_with("Cutting Knowledge Date");
-    // The date is that of the template, so that a chat is the same on every day.
+    // The date is the template's, so that a chat gives the same prompt every day.
     for (const auto& [literal, is_complaint, at] : parsed_.literals) {
       const bool is_date =
           literal.size() == 11 && literal[2] == ' ' && literal[6] == ' ' && literal.find('%') == std::string::npos;
@@ -196,7 +198,7 @@ class chat_form_reader {
     form_.begin = begin_if_written();
     form_.end_of_turn = has("<|end|>") ? "<|end|>" : std::string(end_);
     const std::string after = form_.end_of_turn + "\n";
-    // Of some models only what the assistant says is ended by a token: Tulu, OLMo 2, Falcon 3.
+    // In some models only the assistant's messages are ended by a token: Tulu, OLMo 2, Falcon 3.
     const bool ends_all = has("<|end|>") || count("eos_token") >= 3;
     form_.system = {"<|system|>\n", ends_all ? after : "\n"};
     form_.user = {"<|user|>\n", ends_all ? after : "\n"};
@@ -205,11 +207,12 @@ class chat_form_reader {
     if (!has("system")) form_.system_goes = chat_form::system_place::nowhere;
   }
 
-  // Some models think at once: their template writes so where it asks for a reply. It must do so always, or never.
+  // Reads the text after which the assistant answers. Templates of models that always think begin the thoughts there.
+  // False if a template does so only in some cases.
   bool read_reply() {
     const std::size_t asks = text_.rfind("add_generation_prompt");
     if (asks == std::string_view::npos || text_.find("<think>", asks) == std::string_view::npos) return true;
-    // Where only a caller who does not want thoughts gets them, empty, nothing is written by itself.
+    // If thoughts are only added, empty, for callers who turn thinking off, they are not part of the reply.
     const std::string_view tail = text_.substr(asks);
     const auto tail_has = [&](std::string_view what) { return tail.find(what) != std::string_view::npos; };
     if (tail_has("enable_thinking is false") && !tail_has("else")) return true;
@@ -221,8 +224,8 @@ class chat_form_reader {
     return true;
   }
 
-  // Whether the template writes sentences that its form does not have: in its text, marks and roles aside, or in a
-  // literal that speaks of no tools.
+  // True if the template writes sentences that its form does not have: text beside marks and roles, or a literal that
+  // does not speak of tools.
   bool has_other_text() const {
     std::string rest;
     for (std::size_t at = 0; at < parsed_.outside.size(); ++at) {
@@ -235,7 +238,7 @@ class chat_form_reader {
     for (const std::string_view role : {"system", "user", "assistant", "model"})
       if (const std::size_t at = rest.find(role); at != std::string::npos) rest.erase(at, role.size());
     if (std::any_of(rest.begin(), rest.end(), [](char c) { return static_cast<unsigned char>(c) > ' '; })) return true;
-    bool speaks_of_tools = false;  // this literal or the one before
+    bool speaks_of_tools = false;  // whether this literal or the one before does
     for (const auto& literal : parsed_.literals) {
       const auto names = [&](std::string_view word) { return literal.text.find(word) != std::string::npos; };
       const bool names_tools = names("tool") || names("function") || names("Function");

@@ -20,10 +20,10 @@ namespace espalier::detail {
 struct added_token {
   std::string text;
   token_id id = -1;
-  bool is_mark = false;      // only in trusted text: special tokens, and the marks of a chat template
-  bool takes_left = false;   // the white space before it
-  bool takes_right = false;  // the white space after it
-  std::string spelled{};     // what is looked for in place of the text, where it is not empty
+  bool is_mark = false;      // found only in trusted text: special tokens, and the marks of a chat template
+  bool takes_left = false;   // includes the white space before it
+  bool takes_right = false;  // includes the white space after it
+  std::string spelled{};     // searched for instead of the text, if not empty
 };
 
 // A range of bytes.
@@ -31,10 +31,10 @@ struct text_range {
   std::size_t begin = 0, end = 0;
 };
 
-// Finds added tokens in a text: the leftmost, and of those that begin there the longest.
+// Finds added tokens in a text: the leftmost, and of those that begin at one position the longest.
 class added_tokens {
  public:
-  // Of equal texts the last counts; an empty text is never found.
+  // Adds a token. Of tokens with equal texts the last one counts; an empty text is never found.
   void add(added_token token) {
     const std::string& sought = token.spelled.empty() ? token.text : token.spelled;
     if (sought.empty()) return;
@@ -54,14 +54,14 @@ class added_tokens {
 
   bool empty() const { return tokens_.empty(); }
 
-  // Null where no token has this text.
+  // The token with this text; null if there is none.
   const added_token* find(std::string_view text) const {
     for (const added_token& token : tokens_)
       if (token.text == text) return &token;
     return nullptr;
   }
 
-  // Takes out the tokens whose text stands in a chat template; white space alone does not count.
+  // Removes and returns the tokens whose text occurs in a chat template, except tokens of white space only.
   std::vector<added_token> take_those_in(std::string_view chat_template) {
     std::vector<added_token> taken, kept;
     for (added_token& token : tokens_) {
@@ -75,7 +75,8 @@ class added_tokens {
     return taken;
   }
 
-  // Calls text(begin, end) and token(id) in order; `trusted` are the parts in which marks are found, in order, apart.
+  // Calls on_text(begin, end) and on_token(id) in order; `trusted` are the ranges in which marks are found, in order
+  // and without overlap.
   //
   // Complexity  O(bytes * length of the longest token) at most
   template <class TextT, class TokenT>
@@ -148,7 +149,7 @@ class added_tokens {
   }
 
   std::vector<added_token> tokens_;
-  // A tree of the texts: what follows a node by a byte, and the token that ends at it.
+  // A tree of the texts: for a node and a byte the next node, and for each node the token that ends there.
   std::unordered_map<std::uint64_t, std::size_t> children_;
   std::vector<std::size_t> token_at_{none};
 };

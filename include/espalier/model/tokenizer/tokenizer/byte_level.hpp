@@ -9,8 +9,8 @@
 
 namespace espalier::detail {
 
-// Byte-level vocabularies spell each byte as a character that prints: those of Latin-1 that print as themselves, all
-// others as U+0100 and on, in order.
+// The character by which byte-level vocabularies write each byte: printable characters of Latin-1 stand for themselves,
+// all other bytes are U+0100 and on, in order.
 //
 // Source      Radford et al., Language Models are Unsupervised Multitask Learners, section 2.2, and its code
 inline constexpr std::array<char32_t, 256> byte_spellings = [] {
@@ -23,7 +23,7 @@ inline constexpr std::array<char32_t, 256> byte_spellings = [] {
   return spellings;
 }();
 
-// The bytes that a word spells. A word with a character that spells none stands for itself.
+// The bytes that a word stands for. A word with a character that stands for no byte stands for itself.
 //
 // Pre         word is UTF-8
 inline std::string bytes_spelled(std::string_view word) {
@@ -44,7 +44,7 @@ inline std::string bytes_spelled(std::string_view word) {
   return spelled;
 }
 
-// How a byte is spelled, in UTF-8.
+// The character that stands for a byte, in UTF-8.
 inline std::string spelling_of(unsigned char byte) {
   const char32_t code = byte_spellings[byte];
   if (code < 0x80) return {static_cast<char>(code)};

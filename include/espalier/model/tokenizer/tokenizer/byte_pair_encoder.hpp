@@ -14,24 +14,24 @@
 
 namespace espalier::detail {
 
-// What is put before a text, and before which texts.
+// A text that is put before fragments of a text, and the fragments that get it.
 struct text_prefix {
   enum class when { never, first, always };
   when before = when::never;
-  std::string text{};               // unless the text begins with it
-  std::string spelled_space = " ";  // what a space becomes, before that
-  bool doubles = false;             // also before a text that begins with it
+  std::string text{};               // the prefix; not added to a fragment that begins with it
+  std::string spelled_space = " ";  // replacement of spaces, made before the prefix is added
+  bool doubles = false;             // adds the prefix also to a fragment that begins with it
 };
 
-// The tokens of a text between added tokens: it is normalised, cut into words, and each word merged.
+// Encodes the text between added tokens: it is normalised, cut into words, and each word is merged.
 struct byte_pair_encoder {
   normaliser normalise;
-  added_tokens added;  // that are found in the normalised text; none is a mark
+  added_tokens added;  // tokens that are found in the normalised text; none is a mark
   text_prefix prefix;
   text_splitter splitter;
   byte_pair_model model;
 
-  // Appends the tokens of a fragment of a text; is_first: it is where the text begins.
+  // Appends the tokens of a fragment of a text. is_first: the text begins with it.
   //
   // Pre         the fragment is UTF-8 and not empty
   void append(std::string_view fragment, bool is_first, std::vector<token_id>& tokens) const {

@@ -19,13 +19,13 @@
 
 namespace espalier::detail {
 
-// Two tokens that become one, and when: lower ranks first.
+// Two tokens that merge into one. Merges of lower rank come first.
 struct token_merge {
   token_id left, right, merged;
   std::int32_t rank;
 };
 
-// Which two tokens become one: a table with open addresses.
+// A table of the pairs of tokens that merge, with open addresses.
 class merge_table {
  public:
   struct entry {
@@ -35,14 +35,14 @@ class merge_table {
   };
 
   merge_table() : merge_table(std::vector<token_merge>{}) {}
-  // Of a pair that comes more than once, the last counts.
+  // Makes the table. Of equal pairs the last one counts.
   explicit merge_table(const std::vector<token_merge>& merges)
       : entries_(std::bit_ceil(2 * merges.size() + 2)), shift_(64 - std::countr_zero(entries_.size())) {
     for (const token_merge& m : merges)
       *place_of(pair_of(m.left, m.right)) = {pair_of(m.left, m.right), m.rank, m.merged};
   }
 
-  // Null where they do not merge.
+  // The merge of two tokens; null if they do not merge.
   const entry* find(token_id left, token_id right) const {
     const entry* const found = const_cast<merge_table*>(this)->place_of(pair_of(left, right));
     return found->pair == empty_pair ? nullptr : found;
@@ -66,42 +66,42 @@ class merge_table {
   int shift_;
 };
 
-// Of each byte the token -1.
+// A table in which no byte has a token: -1 for each.
 constexpr std::array<token_id, 256> no_byte_tokens() {
   std::array<token_id, 256> none{};
   none.fill(-1);
   return none;
 }
 
-// Byte-pair encoding of a word: it begins as bytes or characters, and as long as two neighbours merge, those of the
-// lowest rank do, the leftmost first.
+// Byte-pair encoding of a word: it begins as bytes or characters; as long as any two neighbours merge, the pair of the
+// lowest rank does, the leftmost first.
 //
 // Complexity  O(n log n) of n bytes
 // Source      Sennrich et al., Neural Machine Translation of Rare Words with Subword Units, section 3.2
 class byte_pair_model {
  public:
-  // What a word begins as, and what becomes of it.
+  // The tokens that a word begins as, and the merges.
   struct parts {
-    bool is_byte_level = false;                              // the words' bytes, else their characters
-    std::array<token_id, 256> bytes = no_byte_tokens();      // of each byte, -1 where there is none
-    std::unordered_map<std::string, token_id> characters{};  // where it is not byte-level
-    token_id unknown = -1;                              // for what has no token; where there is none, it is left out
-    bool joins_unknown = false;                         // one token for unknown neighbours
-    std::unordered_map<std::string, token_id> whole{};  // words that are not merged from their parts
+    bool is_byte_level = false;                              // words begin as bytes, otherwise as characters
+    std::array<token_id, 256> bytes = no_byte_tokens();      // token of each byte, -1 if there is none
+    std::unordered_map<std::string, token_id> characters{};  // used if words begin as characters
+    token_id unknown = -1;                                   // token for characters without one; -1: they are left out
+    bool joins_unknown = false;                              // neighbouring unknown characters share one token
+    std::unordered_map<std::string, token_id> whole{};       // words that are tokens at once, not merged from parts
     std::vector<token_merge> merges{};
   };
 
-  // Room for the work on one word after another.
+  // Memory for the work on one word after the other.
   struct workspace {
     struct symbol {
       token_id token;
       std::int32_t before, after;  // its neighbours, -1 at the ends
-      std::int32_t bytes;          // 0 where it is merged into the one before
+      std::int32_t bytes;          // 0 if it is merged into the one before
     };
     struct candidate {
       std::int32_t rank, left, bytes;
       token_id merged;
-      // For the heap, whose front is the largest.
+      // Reversed, for a heap whose front is the largest: lower ranks come first.
       bool operator<(const candidate& other) const {
         return rank != other.rank ? rank > other.rank : left > other.left;
       }
@@ -152,7 +152,7 @@ class byte_pair_model {
     symbols.push_back({token, at - 1, -1, static_cast<std::int32_t>(bytes)});
   }
 
-  // A character without a token is its bytes where all of them have one.
+  // Begins with the characters of a word. A character without a token becomes its bytes if all of them have one.
   void begin_with_characters(std::string_view word, workspace& work) const {
     std::string character;
     while (!word.empty()) {
@@ -194,7 +194,7 @@ class byte_pair_model {
       workspace::symbol& left = symbols[static_cast<std::size_t>(best.left)];
       if (left.bytes == 0 || left.after < 0) continue;
       workspace::symbol& right = symbols[static_cast<std::size_t>(left.after)];
-      if (left.bytes + right.bytes != best.bytes) continue;  // one of them has merged since
+      if (left.bytes + right.bytes != best.bytes) continue;  // one of the two has merged since
       left.token = best.merged;
       left.bytes = best.bytes;
       right.bytes = 0;

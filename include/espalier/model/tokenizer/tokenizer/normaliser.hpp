@@ -15,7 +15,7 @@
 
 namespace espalier::detail {
 
-// The text with every `from` in it replaced, from the left.
+// The text with every occurrence of `from` replaced, from left to right.
 inline std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -39,6 +39,8 @@ class normaliser {
   }
   void add_prefix(std::string text) { steps_.push_back({step::kind::prefix, {}, {}, std::move(text)}); }
 
+  // The normalised text.
+  //
   // Pre         text is UTF-8
   std::string operator()(std::string_view text) const {
     std::string result(text);

@@ -13,8 +13,8 @@
 
 namespace espalier::detail {
 
-// The patterns that byte-level tokenizers cut texts by. Of digits, GPT-2 takes any number together, Llama 3 at most
-// three, Qwen2 one.
+// The patterns by which byte-level tokenizers cut texts. Digits are taken together in any number by GPT-2, at most
+// three at a time by Llama 3, and singly by Qwen2.
 inline constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view llama3_pattern =
@@ -24,7 +24,7 @@ inline constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// A pattern that matches a text as it is.
+// A pattern that matches exactly this text.
 inline std::string quoted_pattern(std::string_view text) {
   std::string pattern;
   for (const char c : text) {
@@ -66,7 +66,7 @@ struct pretokenizers {
   }
 
  private:
-  // What changes the text must do so before it is cut.
+  // Sets a change of the text, which must come before any cut.
   void put_first(const json_reader& step, text_prefix change) {
     if (!splitter.empty() || prefix.spelled_space != " ")
       raise<model_error>(step.where(), ": a prefix or a replaced space is supported in its first step only.");
@@ -75,7 +75,7 @@ struct pretokenizers {
 
   void add_metaspace(const json_reader& step) {
     const std::string mark = step.text_or("replacement", "\xE2\x96\x81");
-    // Older files say add_prefix_space.
+    // Older files have add_prefix_space instead.
     const std::string scheme =
         step.text_or("prepend_scheme", step.flag_or("add_prefix_space", true) ? "always" : "never");
     auto before = text_prefix::when::never;

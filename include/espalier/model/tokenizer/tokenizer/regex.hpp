@@ -17,8 +17,8 @@
 
 namespace espalier::detail {
 
-// Translates a pattern of Oniguruma's syntax, which the patterns of tokenizer files are written in, to one of PCRE2's
-// that matches the same. What means something else there, or is not known to mean the same, is refused.
+// Translates a pattern from Oniguruma's syntax, in which tokenizer files write patterns, to one of PCRE2's that matches
+// the same texts. Parts that mean something else in PCRE2, or are not known to mean the same, are refused.
 class regex_translation {
  public:
   regex_translation(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {
@@ -37,7 +37,7 @@ class regex_translation {
   const std::string& result() const { return result_; }
 
  private:
-  // What \w is there; PCRE2's \w is narrower, and its \s wider by U+180E.
+  // Oniguruma's \w; PCRE2's \w is narrower, and its \s is wider by U+180E.
   static constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
   [[noreturn]] void refuse(std::string_view what) const {
@@ -96,7 +96,7 @@ class regex_translation {
     }
   }
 
-  // A name of more than two letters is a script, in the narrow sense.
+  // Translates a property. A name of more than two letters is a script, in the narrow sense.
   void property() {
     const std::size_t end = pattern_.find('}', at_);
     if (look(2) != '{' || end == std::string_view::npos) refuse("\\p without a name in braces");
@@ -171,7 +171,7 @@ class regex {
   // Calls visit(begin, end) for each match, in order; a match may be empty, but not right after another.
   //
   // Pre         text is UTF-8
-  // Errors      input_error where the pattern takes too many steps over the text
+  // Errors      input_error if the pattern takes too many steps over the text
   template <class VisitT>
   void each_match(std::string_view text, VisitT&& visit) const {
     const std::unique_ptr<pcre2_match_data_8, match_end> match(pcre2_match_data_create_8(1, nullptr));
@@ -179,7 +179,7 @@ class regex {
     pcre2_set_match_limit_8(limits.get(), 1'000'000);
     pcre2_set_heap_limit_8(limits.get(), 1U << 16U);
     const auto* subject = reinterpret_cast<PCRE2_SPTR8>(text.data());
-    std::size_t last = text.size() + 1;  // end of the match before
+    std::size_t last = text.size() + 1;  // end of the match before; none yet
     for (std::size_t at = 0; at <= text.size();) {
       int found = PCRE2_ERROR_JIT_STACKLIMIT;
       if (has_jit_) found = pcre2_jit_match_8(code_.get(), subject, text.size(), at, 0, match.get(), limits.get());
@@ -195,7 +195,7 @@ class regex {
       if (begin < end || begin != last) visit(begin, end);
       last = end;
       at = end;
-      if (begin == end)  // go on after the next character
+      if (begin == end)  // after an empty match, go on behind the next character
         do {
           ++at;
         } while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80);

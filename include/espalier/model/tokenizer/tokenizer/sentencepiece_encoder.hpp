@@ -13,9 +13,11 @@
 
 namespace espalier::detail {
 
-// The tokens of a text by the library SentencePiece.
+// Encodes text with the library SentencePiece.
 class sentencepiece_encoder {
  public:
+  // Reads a model from its bytes.
+  //
   // Errors      model_error for bytes that are no SentencePiece model
   sentencepiece_encoder(std::string_view bytes, const std::string& where)
       : processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {

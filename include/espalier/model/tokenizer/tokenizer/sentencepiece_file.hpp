@@ -11,7 +11,7 @@
 
 namespace espalier::detail {
 
-// The tokenizer of a SentencePiece model, as its bytes.
+// The tokenizer in the bytes of a SentencePiece model.
 //
 // Errors      model_error for bytes that are no such model
 inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::string& where) {

@@ -10,13 +10,13 @@
 
 namespace espalier::detail {
 
-// What becomes of what a pattern matches.
+// The treatment of the parts of a text that a pattern matches.
 enum class split_behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 struct split_step {
   regex pattern;
   split_behavior behavior = split_behavior::isolated;
-  bool inverted = false;  // what lies between the matches counts as matched, and the matches as between
+  bool inverted = false;  // swaps the matches and the parts between them
 };
 
 // Cuts a text into the words within which tokens are merged: each step cuts the words of the step before.

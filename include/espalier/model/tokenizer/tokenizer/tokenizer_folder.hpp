@@ -23,12 +23,12 @@ inline std::string read_whole(const std::string& path) {
   return bytes;
 }
 
-// What the files beside a tokenizer.json say: which tokens begin and end a text, and the chat template.
+// Reads the files next to a tokenizer.json: the tokens that begin and end a text, and the chat template.
 class tokenizer_settings {
  public:
   explicit tokenizer_settings(tokenizer_parts& parts) : parts_(parts) {}
 
-  // Of tokenizer_config.json.
+  // Reads tokenizer_config.json.
   void read_tokenizer_config(std::string_view text, const std::string& where) {
     const nlohmann::json file = parse_json_object(text, where);
     const json_reader config(file, where);
@@ -44,7 +44,7 @@ class tokenizer_settings {
     if (chat && chat->is_array()) read_named_templates(config, *chat);
   }
 
-  // Of generation_config.json or config.json: one token or a list.
+  // Reads generation_config.json or config.json: one ending token or a list.
   void read_ends(std::string_view text, const std::string& where) {
     const nlohmann::json file = parse_json_object(text, where);
     const json_reader config(file, where);
@@ -59,7 +59,7 @@ class tokenizer_settings {
   }
 
  private:
-  // A token is told by its text, or as an object that has it.
+  // The text of a token, which is given as text or as an object that contains it.
   static std::string mark_of(const json_reader& config, const char* key) {
     const nlohmann::json* const mark = config.find(key);
     if (mark && mark->is_object()) return json_reader(*mark, config.where()).text_or("content", "");

@@ -57,7 +57,7 @@ class tokenizer_gguf {
   }
 
  private:
-  // Of tokenizer.ggml.token_type.
+  // The kinds in tokenizer.ggml.token_type.
   enum class word_kind { normal = 1, unknown, control, user_defined, unused, byte };
 
   void read_words() {
@@ -103,7 +103,7 @@ class tokenizer_gguf {
     split_as(from_.text_or("tokenizer.ggml.pre", "default"));
     const std::string key = "tokenizer.ggml.merges";
     for (const std::string& merge : from_.texts(key)) {
-      // The first character may be a space of the left word in no file that is known.
+      // A space at the beginning would belong to the left word; no known file has one.
       const std::size_t space = merge.find(' ', 1);
       const std::string left = merge.substr(0, space), right = space < merge.size() ? merge.substr(space + 1) : "";
       const token_id ids[] = {find(left), find(right), find(left + right)};
@@ -118,7 +118,7 @@ class tokenizer_gguf {
     return found == ids_.end() ? -1 : found->second;
   }
 
-  // What "pre" stands for, as in Hugging Face's files of the models that have given it its name.
+  // Sets the cuts that "pre" stands for, as in Hugging Face's files of the models that it is named after.
   void split_as(std::string_view pre) {
     const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
       return std::find(names.begin(), names.end(), pre) != names.end();
@@ -145,7 +145,7 @@ class tokenizer_gguf {
     }
   }
 
-  // SentencePiece merges to the token of the highest score first.
+  // Reads a SentencePiece BPE, which merges to the token of the highest score first.
   void read_scored() {
     adds_begin_ = true;
     const std::string key = "tokenizer.ggml.scores";
@@ -174,7 +174,7 @@ class tokenizer_gguf {
       prefix_ = {text_prefix::when::always, std::string(space_mark), " ", true};
   }
 
-  // Equal scores have equal ranks.
+  // The rank of each token by falling score. Equal scores have equal ranks.
   std::vector<std::int32_t> ranks_of(const std::vector<float>& scores) const {
     std::vector<float> order(scores);
     for (const float score : order)
@@ -187,7 +187,7 @@ class tokenizer_gguf {
     return ranks;
   }
 
-  // A word is merged from any two that make it.
+  // Adds the merges of each word: from any two words that make it up.
   void add_scored_merges(const std::vector<std::int32_t>& ranks) {
     constexpr std::size_t longest = 512;
     for (std::size_t i = 0; i < words_.size(); ++i) {
@@ -209,7 +209,7 @@ class tokenizer_gguf {
   const gguf_metadata& from_;
   std::vector<std::string> words_, pieces_;
   std::vector<word_kind> kinds_;
-  std::unordered_map<std::string, token_id> ids_;  // of the words that are not added
+  std::unordered_map<std::string, token_id> ids_;  // ids of the words that are not added tokens
   added_tokens added_;
   normaliser normalise_;
   text_prefix prefix_;

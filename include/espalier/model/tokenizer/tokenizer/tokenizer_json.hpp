@@ -18,9 +18,9 @@
 
 namespace espalier::detail {
 
-// Reads a tokenizer.json of Hugging Face's tokenizers: a BPE, and what of the format such files use.
+// Reads a tokenizer.json of Hugging Face's tokenizers: a BPE, and the parts of the format that such files use.
 //
-// Errors      model_error that names the file, what of it is not supported, and what is
+// Errors      model_error that names the file, the part that is not supported, and what is supported
 // Source      https://github.com/huggingface/tokenizers, the fields that each component is serialised with
 class tokenizer_json {
  public:
@@ -55,7 +55,7 @@ class tokenizer_json {
     return &*found;
   }
 
-  // Calls visit(type, step) for each step of a component, those of a Sequence in their order.
+  // Calls visit(type, step) for each step of a component; the steps of a Sequence in their order.
   template <class VisitT>
   void each_step(const char* key, const json* node, const char* list, VisitT&& visit) const {
     if (!node) return;
@@ -96,7 +96,8 @@ class tokenizer_json {
     model_.is_byte_level = words_.is_byte_level;
   }
 
-  // A Strip takes away what a prefix put before a text. A piece does not know whether it is the first, and keeps it.
+  // Reads the decoder. A Strip removes the prefix of a text; it is ignored, since a single piece does not know whether
+  // it is the first, and keeps the prefix.
   void read_decoder() {
     bool has_byte_level = false;
     each_step("decoder", section("decoder"), "decoders", [&](const std::string& type, const json_reader& step) {
@@ -137,7 +138,7 @@ class tokenizer_json {
   }
 
   void read_vocabulary(const json_reader& model) {
-    // Files of before 2020 do not tell it.
+    // Files from before 2020 have no type.
     const std::string type = model.text_or("type", "BPE");
     if (type != "BPE") unsupported(model.where(), type, "BPE");
     if (const double dropout = model.number_or("dropout", 0, 0, 1); dropout > 0)
@@ -269,7 +270,7 @@ class tokenizer_json {
     token_id begin = -1;
     if (!single || !single->is_array()) raise<model_error>(step.where(), " lacks the list \"single\".");
     for (const json& part : *single) {
-      if (!part.is_object() || !part.contains("SpecialToken")) break;  // the text
+      if (!part.is_object() || !part.contains("SpecialToken")) break;  // the text itself
       const json& name = part["SpecialToken"].is_object() ? part["SpecialToken"].value("id", json()) : json();
       const added_token* const token = name.is_string() ? raw_.find(name.get_ref<const std::string&>()) : nullptr;
       if (!token || begin >= 0)
@@ -283,7 +284,7 @@ class tokenizer_json {
   json file_;
   normaliser normalise_;
   pretokenizers words_;
-  std::vector<std::pair<std::string, std::string>> spelled_;  // what the decoder replaces in a word
+  std::vector<std::pair<std::string, std::string>> spelled_;  // replacements that the decoder makes in words
   std::unordered_map<std::string, token_id> vocabulary_;
   std::vector<std::string> pieces_;
   std::vector<token_id> marks_;  // ascending
