@@ -47,7 +47,7 @@ constexpr std::int32_t vocab = 16;
 constexpr std::int32_t context = 64;
 constexpr std::int32_t most_rows = 80;
 
-// Logits from the last three tokens: half of what decides is common to target and draft.
+// A model whose logits depend on the last three tokens; half of each logit is common to target and draft.
 template <class NumberT>
 class toy_model {
  public:
@@ -95,7 +95,7 @@ class toy_model {
   NumberT logits_[most_rows * vocab] = {};
 };
 
-// All compositions, or the one of this number.
+// True for all compositions, or only for the one with this number.
 #if defined(FIRMWARE_ONLY)
 constexpr bool is_wanted(int number) {
   return number == FIRMWARE_ONLY;
@@ -116,7 +116,7 @@ constexpr sampling_options drawn{.temperature = 0.8F};
 constexpr sampling_options nucleus{.temperature = 1.0F, .top_p = 0.9F};
 constexpr sampling_options top_four{.temperature = 1.0F, .top_k = 4};
 
-// What all of these decoders have room for.
+// The sizes of all of these decoders.
 template <const sampling_options& Sampling>
 constexpr static_capacity capacity{
     .nodes = 8,
@@ -126,7 +126,7 @@ constexpr static_capacity capacity{
     .target = Sampling,
 };
 
-// Drafters of a composition.
+// Makers of the drafters of compositions.
 struct nothing {
   auto operator()() const { return no_drafter(); }
 };
@@ -141,7 +141,7 @@ struct counts {
   auto operator()() const { return ngram({.order = 3, .capacity = context}); }
 };
 
-// A decoder of these parts, which are given by functions.
+// Makes a decoder of these parts, which functions provide.
 template <class DrafterOf, auto PolicyOf, auto VerifierOf, class NumberT>
 struct composition {
   auto operator()(decoder_options options) const {
@@ -193,7 +193,7 @@ void expect(bool holds, const char* what) {
   print("\n");
 }
 
-// Two million instructions are counted, and a few more around them.
+// Checks that two million instructions are counted as such, up to a few more around them.
 bool counts_right() {
   const std::uint64_t before = instructions();
   spend(1000000);
@@ -210,7 +210,7 @@ void write_drafted(const char* name) {
   expect(decode.state() == status::idle, "a decoder is built in the memory that was computed");
   write_texts(name, decode);
 
-  // What a running device may meet.
+  // Inputs that a running device may meet.
   const token_id unknown[] = {1, vocab}, fits[] = {1, 5, 2};
   static const token_id too_long[context + 1] = {};
   expect(decode.begin(unknown) == status::failed, "a token outside the vocabulary is refused");
@@ -225,7 +225,7 @@ void write_drafted(const char* name) {
       while (decode.step()) {
       }
     }
-    model->fail_next(false);  // without a draft model nobody has asked it
+    model->fail_next(false);  // without a draft model no part asks it
     expect(decode.state() == status::length && decode.current().written().size() == 40,
            "a text goes on after a pass that failed");
   }
@@ -239,7 +239,7 @@ void write_drafted(const char* name) {
 
 #endif
 
-// Drafted by a small model.
+// Writes a text that a small model drafts.
 template <int Number, auto PolicyOf, auto VerifierOf, const sampling_options& Sampling, class NumberT = float>
 void write(const char* name) {
   write_drafted<Number, small_model<NumberT>, PolicyOf, VerifierOf, Sampling, NumberT>(name);

@@ -69,7 +69,7 @@ std::span<const std::byte> after_image(std::span<const std::byte> bytes) {
 small_llama<target_shape, most_rows> target(pair_bytes());
 small_llama<draft_shape, most_rows> draft(after_image(pair_bytes()));
 
-// The pieces of text that tokens stand for: a byte of length in front of each. The first three are empty: unknown,
+// The pieces of text that tokens stand for, each after a byte with its length. The first three are empty: unknown,
 // beginning and end.
 class piece_table {
  public:
@@ -88,7 +88,8 @@ class piece_table {
     print(text);
   }
 
-  // The longest piece that fits comes next. Returns how many tokens there are, the one of the beginning included.
+  // Reads tokens from a text, each time the longest piece that fits. Returns their number, the token of the beginning
+  // included.
   std::size_t read(const char* text, std::span<token_id> tokens) const {
     std::size_t n = 0;
     tokens[n++] = 1;
@@ -117,7 +118,7 @@ class piece_table {
 
 const piece_table pieces(after_image(after_image(pair_bytes())));
 
-// All compositions, or the one of this number.
+// True for all compositions, or only for the one with this number.
 #if defined(FIRMWARE_ONLY)
 constexpr bool is_wanted(int number) {
   return number == FIRMWARE_ONLY;
@@ -131,7 +132,8 @@ constexpr bool is_wanted(int) {
 constexpr sampling_options most_probable{};
 constexpr sampling_options drawn{.temperature = 0.8F};
 constexpr sampling_options nucleus{.temperature = 1.0F, .top_p = 0.9F};
-// What a chain drafts are the draft's most probable tokens, which need no probabilities. Others ask for these.
+// The draft's sampling for chains, which need only its most probable tokens and no probabilities. Other trees need
+// these.
 constexpr sampling_options as_it_is{.temperature = 1.0F};
 
 constexpr std::int32_t most_nodes = 8;
@@ -148,13 +150,13 @@ constexpr static_capacity capacity{
     .draft = Draft,
 };
 
-// Bytes of rows of the vocabulary, one for each node and the root, and of a cache.
+// Bytes of rows over the vocabulary, one for each node and the root; bytes of a cache.
 [[maybe_unused]] constexpr std::size_t bytes_of_rows = sizeof(float) * (most_nodes + 1) * target_shape.vocab;
 [[maybe_unused]] constexpr std::size_t bytes_of_cache(const small_shape& shape) {
   return sizeof(float) * 2 * context * static_cast<std::size_t>(shape.layers * shape.kv_size());
 }
 
-// What a pass has of a row: its stream, inputs, outputs and angles.
+// Bytes that a pass needs for one more row: its stream, inputs, outputs and angles.
 [[maybe_unused]] constexpr std::int32_t bytes_of_row(const small_shape& shape) {
   return static_cast<std::int32_t>(detail::small_pass::floats(shape, 2) - detail::small_pass::floats(shape, 1)) * 4;
 }
@@ -163,7 +165,7 @@ contiguous_kv cache_for(const small_shape& shape) {
   return {shape.layers, shape.kv_size(), 1, context};
 }
 
-// Drafters of a composition.
+// Makers of the drafters of compositions.
 struct nothing {
   static constexpr const sampling_options& sampling = as_it_is;
   [[maybe_unused]] static constexpr std::size_t cache = 0, rows = 0;
@@ -183,7 +185,7 @@ struct earlier_text {
   auto operator()() const { return prompt_lookup({.capacity = context}); }
 };
 
-// A decoder of these parts, which are given by functions.
+// Makes a decoder of these parts, which functions provide.
 template <class DrafterOf, auto PolicyOf, auto VerifierOf>
 struct composition {
   auto operator()(decoder_options options) const {
@@ -192,7 +194,7 @@ struct composition {
   }
 };
 
-// Thousandths of a / b.
+// Prints a / b with three decimals.
 void print_ratio(std::uint64_t a, std::uint64_t b) {
   const auto thousandths = static_cast<std::int32_t>(b == 0 ? 0 : a * 1000 / b);
   print("", thousandths / 1000);
@@ -209,7 +211,7 @@ void write_texts(const char* name, DecoderT& decode) {
     token_id ids[40];
     const std::size_t n = pieces.read(prompt, ids);
     decode.begin(std::span<const token_id>(ids, n), {.max_tokens = written});
-    // Steps that read the prompt, and the first that writes, are not counted.
+    // Steps that read the prompt, and the first one that writes, are not counted.
     while (decode.current().written().empty() && decode.step()) {
     }
     const auto before = static_cast<std::int32_t>(decode.current().written().size());

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-//! Where firmware prints to: the board's first serial port where there is no operating system, else standard output.
+//! Prints text: to the board's first serial port if there is no operating system, else to standard output.
 inline void print(const char* text);
 
-//! A number of a few digits after a text.
+//! Prints a number of a few digits after a text.
 inline void print(const char* text, std::int32_t number) {
   print(text);
   char digits[12];
@@ -21,22 +21,22 @@ inline void print(const char* text, std::int32_t number) {
 
 #if (defined(__arm__) || defined(__riscv)) && !defined(__linux__)
 
-//! Waits until the port has taken each byte.
+//! Sends text, waiting until the port has taken each byte.
 extern "C" void send(const char* text);
 
 inline void print(const char* text) {
   send(text);
 }
 
-//! Bytes of the stack that have been in use so far.
+//! Number of bytes of the stack that have been used so far.
 extern "C" std::int32_t used_stack();
 
-//! Instructions that the emulator has run, where it is told -icount shift=0: on a board of Arm to within 40, for some
-//! minutes of them.
+//! Number of instructions that the emulator has run, if it runs with -icount shift=0: on a board of Arm exact to within
+//! 40, for some minutes of instructions.
 extern "C" std::uint64_t instructions();
 inline constexpr bool counts_instructions = true;
 
-//! Two instructions, n times.
+//! Runs two instructions n times.
 inline void spend(std::uint32_t n) {
 #if defined(__arm__)
   asm volatile("1: subs %0, %0, #1\n bne 1b" : "+r"(n) : : "cc");
@@ -56,7 +56,7 @@ inline void print(const char* text) {
   (void)n;
 }
 
-// Neither is measured here.
+// Neither number is measured here.
 inline std::int32_t used_stack() {
   return 0;
 }

@@ -75,7 +75,7 @@ void add_text(CLI::App& app, arguments& result) {
         });
 }
 
-// A flag that names parts of the registry: one of them, or to compare a list with commas.
+// Adds a flag that names parts of the registry: one of them, or several with commas to compare them.
 template <class PartsT>
 void add_parts(flags& f, const std::string& flag, const PartsT& parts, const std::string& about,
                std::vector<std::string>& chosen) {
@@ -126,18 +126,18 @@ void add_method(CLI::App& app, arguments& result) {
   f.add_option(group, "", option_of(&arguments::weights), result.weights);
 }
 
-// An option of a method, and how the text of a flag is read into it.
+// An option of a method, and a function that reads the text of its flag.
 struct method_option {
   std::string method;
-  std::string flag;  // with the method's name
+  std::string flag;  // the flag with the method's name
   std::function<void(const std::string& flag, const std::string& text)> read;
 };
 
-// The options of all methods, by their flags without a method's name: --chain.length is that of chain alone, --length
-// that of whatever method is used. The latter are kept until the methods are known.
+// The options of all methods, by their flags without a method's name: --chain.length sets that of chain alone, --length
+// that of the method in use. The texts of the latter are kept until the methods are known.
 struct method_options {
   std::multimap<std::string, method_option> by_flag;
-  std::map<std::string, std::string> given;  // texts of such flags
+  std::map<std::string, std::string> given;  // the texts of such flags
 };
 
 void add_method_options(CLI::App& app, arguments& result, method_options& options) {
@@ -182,7 +182,7 @@ void set_method_options(const CLI::App& app, const method_options& options, cons
   }
 }
 
-// Options of drafters that are not used, as those of methods, are no options.
+// Refuses options of drafters that are not used, as options of unused methods are refused.
 void refuse_options_of_others(const CLI::App& app, const arguments& result) {
   const auto refuse_unused = [&](drafter_kind drafter, const auto& options) {
     espalier::for_each_option(options, [&](const auto& option, const auto&) {
@@ -196,15 +196,15 @@ void refuse_options_of_others(const CLI::App& app, const arguments& result) {
   refuse_unused(drafter_kind::ngram, result.ngram);
 }
 
-// What drafts where no flag says so: the model beside the target, the block draft beside it, or the text itself.
+// The drafter if no flag names one: the model next to the target, else the block draft there, else the text itself.
 drafter_kind drafter_beside(const models::model_paths& paths) {
   if (!paths.draft.empty()) return drafter_kind::model;
   return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
 }
 
-// Which verifiers fit which methods: methods that share them on one line, the default first.
+// The verifiers that fit each method, the default first; methods that share them are on one line.
 std::string verifiers_in_words() {
-  std::vector<std::pair<std::string, std::string>> lines;  // verifiers, methods
+  std::vector<std::pair<std::string, std::string>> lines;  // verifiers, and their methods
   for (const known_method& method : known_methods()) {
     if (!method.drafts) continue;
     const std::string verifiers = listed(method.sampling_verifiers);

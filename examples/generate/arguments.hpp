@@ -23,10 +23,10 @@
 
 namespace generate {
 
-//! What proposes tokens.
+//! The source of drafts.
 enum class drafter_kind { model, block, prompt_lookup, ngram };
 
-//! Where models and rounds run.
+//! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
 
 }  // namespace generate
@@ -52,23 +52,23 @@ inline constexpr auto known_values<generate::device_kind> =
 
 namespace generate {
 
-//! What the command line asks for.
+//! The values that the command line gives.
 struct arguments {
-  std::vector<std::string> prompts;  //!< --prompt
+  std::vector<std::string> prompts;  //!< texts of --prompt
   std::string prompts_file;
   models::model_paths models;
   bool chat = false;
-  bool raw = false;    //!< prompts begin a text, of models that chat, too
-  std::string system;  //!< said before a chat
+  bool raw = false;    //!< prompts are beginnings of texts, even for models that chat
+  std::string system;  //!< the system's message, before a chat
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
-  std::string regex;        //!< that texts match; empty: any
-  std::string json_schema;  //!< a file with the schema of what is written; empty: any
-  std::string grammar;      //!< a file with the grammar of what is written; empty: any
+  std::string regex;        //!< pattern that texts match; empty: any text
+  std::string json_schema;  //!< file with the schema of the text; empty: any text
+  std::string grammar;      //!< file with the grammar of the text; empty: any text
   bool constrains() const { return !regex.empty() || !json_schema.empty() || !grammar.empty(); }
 
-  std::vector<std::string> methods;    //!< names of tree policies; empty: see default_methods
-  std::vector<std::string> verifiers;  //!< names; empty: the best for the method
+  std::vector<std::string> methods;    //!< names of tree policies; empty: the default ones, see default_methods
+  std::vector<std::string> verifiers;  //!< names; empty: the best for each method
   drafter_kind drafter = drafter_kind::model;
   device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
@@ -79,14 +79,14 @@ struct arguments {
   espalier::prompt_lookup_options prompt_lookup;
   espalier::ngram_options ngram;
   std::uint64_t seed = 0;
-  espalier::decoder_options target;  //!< with the target's sampling, and the seed
+  espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
-  std::vector<std::string> draft_options;  //!< names of those that flags have set: see draft_sampling
+  std::vector<std::string> draft_options;  //!< names of the draft options that flags have set: see draft_sampling
   std::remove_const_t<decltype(espalier::tree_policies)> policies =
       espalier::tree_policies;  //!< with options from the flags
 
-  std::string costs;      //!< file; empty: measured
-  std::string selectors;  //!< folder; empty: that of the models, where there is one
+  std::string costs;      //!< file of costs; empty: they are measured
+  std::string selectors;  //!< folder of selectors; empty: that of the models, if there is one
 
   bool compare = false;
   std::int32_t repeats = 3;
@@ -95,7 +95,7 @@ struct arguments {
   bool json = false;
   std::string svg;
   std::string dot;
-  std::int32_t round = -1;  //!< drawn by svg and dot; -1: the one whose accepted path is deepest
+  std::int32_t round = -1;  //!< the round drawn by svg and dot; -1: the one with the deepest accepted path
 
   static constexpr void describe(auto see) {
     using espalier::option;
@@ -115,7 +115,7 @@ struct arguments {
 
 using models::usage_error;
 
-//! Reads a command line. `help` is set instead where --help asks for it.
+//! Reads a command line. If it contains --help, only `help` is set.
 //!
 //! Errors      usage_error
 arguments parse(int argc, const char* const* argv, std::string& help);

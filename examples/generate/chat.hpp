@@ -9,10 +9,10 @@
 
 namespace generate {
 
-//! Talks: reads what is said, a line at a time until the input ends, and streams the model's answers. A line "/new"
-//! begins another chat. What was said before stays in the caches, as far as it is told again in the same tokens.
+//! Runs a chat: reads one message a line until the input ends, and streams the model's answers. A line "/new" begins
+//! another chat. The caches keep the rows of earlier messages, as far as their tokens stay the same.
 //!
-//! Errors      what the chat's template and the parts raise
+//! Errors      those of the chat's template and of the parts
 void chat(models::model_set& models, const arguments& arguments, std::istream& in, std::ostream& out);
 
 }  // namespace generate

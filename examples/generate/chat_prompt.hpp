@@ -12,17 +12,17 @@
 
 namespace generate {
 
-//! What stands before the first thing that a user says.
+//! The messages before the user's first one.
 inline std::vector<espalier::chat_message> opening(const arguments& arguments) {
   if (arguments.system.empty()) return {};
   return {{"system", arguments.system}};
 }
 
-//! The tokens of a prompt: what a user says, of a model that was trained to chat; with --raw, and of other models, the
-//! beginning of a text.
+//! The tokens of a prompt. For a model that was trained to chat, the prompt is a message of the user; with --raw, and
+//! for other models, it is the beginning of a text.
 //!
-//! Errors      usage_error for a system prompt where there is no chat; espalier::model_error for a chat template of a
-//!             form that is not known; espalier::input_error
+//! Errors      usage_error for a system message if the model does not chat; espalier::model_error for a chat template
+//!             of an unknown form; espalier::input_error
 inline std::vector<espalier::token_id> prompt_tokens(const arguments& arguments, const espalier::tokenizer& tokenizer,
                                                      const std::string& text) {
   if (tokenizer.chat_template_text().empty() && !arguments.system.empty())

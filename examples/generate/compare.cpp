@@ -27,9 +27,10 @@ using espalier::token_id;
 
 struct contestant {
   pairing parts;
-  std::vector<statistics> runs{};                   // over all prompts
-  std::vector<std::vector<token_id>> texts{};       // [prompts], as first written
-  std::map<std::size_t, std::ptrdiff_t> differs{};  // where any run's text is not plain decoding's: prompt, first token
+  std::vector<statistics> runs{};              // over all prompts
+  std::vector<std::vector<token_id>> texts{};  // [prompts] the texts of the first run
+  // prompts for which some run's text differs from plain decoding's, with the first token that does
+  std::map<std::size_t, std::ptrdiff_t> differs{};
 
   bool equal() const { return differs.empty(); }
 
@@ -38,7 +39,7 @@ struct contestant {
     differs.emplace(prompt, std::mismatch(plain.begin(), plain.end(), text.begin(), text.end()).first - plain.begin());
   }
 
-  // The run of median throughput.
+  // The run with the median throughput.
   const statistics& median() const {
     std::vector<const statistics*> order;
     for (const statistics& run : runs)
@@ -50,7 +51,7 @@ struct contestant {
   }
 };
 
-// Plain decoding first, as the measure of the others.
+// The methods to compare, plain decoding first as their measure.
 std::vector<contestant> contestants(const arguments& arguments) {
   const bool draws_text = arguments.target.text.sampling.temperature > 0;
   std::vector<contestant> all{{{"plain", default_verifier("plain", draws_text)}}};
@@ -64,7 +65,7 @@ bool all_equal(const std::vector<contestant>& all) {
   return std::all_of(all.begin(), all.end(), [](const contestant& c) { return c.equal(); });
 }
 
-// Where texts part from plain decoding's, a sentence each.
+// Sentences that say where texts differ from plain decoding's.
 std::string differences(const std::vector<contestant>& all) {
   std::string text;
   for (const contestant& c : all) {
@@ -98,7 +99,7 @@ class exhibit {
   const espalier::tokenizer& tokenizer_;
 };
 
-// A column as wide as its longest name.
+// A name padded to the width of its column.
 std::string padded(const std::string& name, std::size_t width) {
   return name + std::string(width - name.size(), ' ');
 }
@@ -125,7 +126,7 @@ std::string table(const std::vector<contestant>& all, bool samples) {
   return text;
 }
 
-// Texts that are drawn are neither equal nor different in any sense that counts: there, "equal" is null.
+// The comparison in JSON. "equal" is null for drawn texts, which need not be equal.
 json to_json(const arguments& arguments, const std::vector<contestant>& all, const std::vector<models::prompt>& prompts,
              const espalier::tokenizer& tokenizer, bool samples) {
   const auto in_json = [&](bool equal) { return samples ? json() : json(equal); };
@@ -171,7 +172,7 @@ bool compare(models::model_set& models, const arguments& arguments, std::ostream
       }
       for (contestant& c : all) {
         statistics& sum = c.runs.back();
-        models.forget_texts();  // each method reads the prompt
+        models.forget_texts();  // so that each method reads the prompt
         written_text written;
         if (shows && &c == &shown) {
           exhibit text(out, prompts[i], models.text);

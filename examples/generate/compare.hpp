@@ -8,8 +8,9 @@
 
 namespace generate {
 
-//! Writes on from every prompt with every method, the methods taking turns, several times; shows the texts of one of
-//! them as they come, then all methods side by side. As JSON where the arguments ask for it.
+//! Continues every prompt with every method, the methods taking turns, several times. Shows the texts of one method
+//! while they are written, then a table of all methods, or JSON if the arguments say so. Returns false if a text
+//! differs from plain decoding's at temperature 0.
 //!
 //! Post        false where a text differs from plain decoding's at temperature 0
 bool compare(models::model_set& models, const arguments& arguments, std::ostream& out);

@@ -23,7 +23,7 @@ using models::text_rule;
 std::string text_of_file(const char* flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  const bool is_empty = file.peek() == std::ifstream::traits_type::eof();  // then << fails
+  const bool is_empty = file.peek() == std::ifstream::traits_type::eof();  // an empty file would make << fail
   if (is_empty ? !file.is_open() || file.bad() : !(text << file.rdbuf()))
     throw usage_error(fmt::format("{} {} cannot be read.", flag, path));
   return text.str();
@@ -47,7 +47,7 @@ text_rule rule_of(const arguments& asked, const espalier::vocabulary_trie& vocab
 }  // namespace
 
 text_constraint constraint_of(const text_task& work) {
-  // The arguments and the tokenizer are the same for all texts, and what one text has found serves the next.
+  // Kept, since arguments and tokenizer are the same for all texts, and states found for one text serve the next.
   static std::optional<text_rule> rule;
   const arguments& asked = work.arguments;
   if (!asked.constrains()) return {};

@@ -9,9 +9,9 @@ namespace generate {
 
 using text_constraint = espalier::constrained<models::text_rule>;
 
-//! What the arguments let a text be: anything, where they do not say.
+//! The constraint that the arguments put on a text; none by default.
 //!
-//! Errors      input_error for a pattern, schema or grammar that is none; usage_error for a file that cannot be read
+//! Errors      input_error for an invalid pattern, schema or grammar; usage_error for a file that cannot be read
 text_constraint constraint_of(const text_task& work);
 
 }  // namespace generate

@@ -12,9 +12,9 @@
 
 namespace generate {
 
-//! What a method's trees are grown from. Options that no flag has set are the target's where trees are drawn, since
-//! verifiers accept most where the two distributions are alike. At temperature 0, where such trees would be a chain,
-//! and for trees that are chosen, the draft is at temperature 1.
+//! The distribution that a method's trees are grown from. For drawn trees, options that no flag has set are the
+//! target's, since verifiers accept most if the two distributions are alike. At temperature 0, where drawn trees would
+//! be a chain, and for trees that are chosen, the draft is at temperature 1.
 inline espalier::sampling_options draft_sampling(const arguments& arguments, const std::string& method) {
   espalier::sampling_options sampling = arguments.draft;
   const espalier::sampling_options& target = arguments.target.text.sampling;

@@ -11,7 +11,7 @@ written_text write_from_block(const assignment& work) {
   written_text result;
   espalier::block_diffusion block(*work.models.block);
   with_policy(work.arguments, work.method, [&]<class PartT>(const PartT& part) {
-    // Policies that take a block as it is need no sampler, unless flags set one; a constraint needs rows by node.
+    // Policies that take a block directly need no sampler, unless flags set one; a constraint needs rows by node.
     if constexpr (espalier::TreePolicy<typename PartT::type, decltype(block), espalier::philox_chance>) {
       if (work.arguments.draft_options.empty() && !work.arguments.constrains()) {
         result = write_with(block, part.make(), work);

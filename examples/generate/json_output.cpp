@@ -16,7 +16,7 @@ namespace generate {
 
 namespace {
 
-// The described fields of an options struct.
+// The described fields of an options struct as JSON.
 template <class OptionsT>
 json options_to_json(const OptionsT& options) {
   json object = json::object();
@@ -25,7 +25,7 @@ json options_to_json(const OptionsT& options) {
     if constexpr (std::is_enum_v<ValueT>) {
       field = std::string(espalier::name_of(value));
     } else if constexpr (std::is_same_v<ValueT, float>) {
-      field = std::stod(fmt::format("{}", value));  // 0.8 and not 0.800000012
+      field = std::stod(fmt::format("{}", value));  // gives 0.8 and not 0.800000012
     } else {
       field = value;
     }

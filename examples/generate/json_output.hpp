@@ -11,12 +11,12 @@ namespace generate {
 
 using json = nlohmann::ordered_json;
 
-//! The options that have a part in what a method writes.
+//! The options that influence the text of a method, as JSON.
 json method_options_to_json(const arguments& arguments, const std::string& method);
 
 json statistics_to_json(const espalier::statistics& s);
 
-//! Indented by two; bytes that are no UTF-8 as U+FFFD.
+//! JSON as text, indented by two spaces; bytes that are no UTF-8 become U+FFFD.
 std::string to_text(const json& object);
 
 }  // namespace generate

@@ -50,8 +50,8 @@ int run(int argc, const char* const* argv) {
 
 }  // namespace
 
-//! 0: done; 1: texts differ where they must not; 2: the arguments, a file or a model cannot be used, as a sentence on
-//! stderr says.
+//! Returns 0 if all is done, 1 if texts differ that must not, 2 if the arguments, a file or a model cannot be used,
+//! which a sentence on stderr explains.
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   try {

@@ -17,12 +17,12 @@ namespace generate {
 //! Errors      usage_error, option_error
 void check_method(const arguments& arguments, const std::string& method, const std::string& verifier);
 
-//! The most rows that a pass of the target should take at once for this method.
+//! Number of rows that a pass of the target should be able to take for this method.
 std::int32_t longest_pass(const arguments& arguments, const std::string& method);
 
-//! Goes on from a prompt with a decoder made for the method, and tells `watch` about every round.
+//! Continues a prompt with a decoder made for the method, and calls `watch` with every round.
 //!
-//! Errors      what the parts raise
+//! Errors      those of the parts
 written_text write(models::model_set& models, const arguments& arguments, const std::string& method,
                    const std::string& verifier, std::span<const espalier::token_id> prompt, const round_watcher& watch);
 

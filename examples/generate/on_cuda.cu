@@ -74,7 +74,7 @@ device_models& models_of(const models::model_paths& paths, std::int32_t rows) {
   return *loaded;
 }
 
-// Whether a method has a form on the device that can grow from this drafter.
+// True if a method has a form on the device that can grow from this drafter.
 template <class PolicyT, class DrafterT>
 constexpr bool grows_from() {
   if constexpr (cuda::has_device_policy<PolicyT>) {

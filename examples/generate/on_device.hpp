@@ -6,7 +6,7 @@
 
 #include "arguments.hpp"
 
-//! What --device cuda needs: on_cuda.cu where this program is built with CUDA, without_cuda.cpp elsewhere.
+//! The functions for --device cuda: on_cuda.cu if this program is built with CUDA, else without_cuda.cpp.
 namespace generate {
 
 struct text_task;
@@ -14,10 +14,10 @@ struct written_text;
 
 //! The names of the methods that run on the device over this drafter, in the registry's order.
 //!
-//! Errors      usage_error where the program was built without CUDA, or nothing drafts so on the device
+//! Errors      usage_error if the program was built without CUDA, or this drafter does not exist on the device
 std::vector<std::string> methods_on_device(drafter_kind drafter);
 
-//! Writes a text there, with models of its own from the same folder.
+//! Writes a text on the device, with models of its own from the same folder.
 written_text write_on_device(const text_task& work);
 
 }  // namespace generate

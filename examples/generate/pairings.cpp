@@ -20,8 +20,8 @@ namespace {
 
 namespace hana = boost::hana;
 
-// The higher, the more of a method's drafts the verifier accepts where texts are drawn, as far as a default needs to
-// know.
+// A number that is higher the more of a method's drafts the verifier accepts in drawn texts, as precise as a default
+// needs.
 template <class VerifierT>
 constexpr int preference(bool drafts) {
   if (std::is_same_v<VerifierT, espalier::target_only>) return drafts ? 1 : 3;
@@ -30,7 +30,7 @@ constexpr int preference(bool drafts) {
   return 0;
 }
 
-// Puts the preferred name first, and leaves the others in the registry's order.
+// A list of names that puts the preferred one first, and leaves the others in the registry's order.
 class ranking {
  public:
   void add(std::string_view name, int preference) {
@@ -63,7 +63,7 @@ known_method described(std::string_view name) {
           .sampling_verifiers = sampling.take()};
 }
 
-// The names of the methods that a drafter can do with, where they are to run, in the registry's order.
+// The names of the methods that can use a drafter on a device, in the registry's order.
 std::vector<std::string> methods_over(drafter_kind drafter, device_kind device) {
   if (device == device_kind::cuda) return methods_on_device(drafter);
   std::vector<std::string> names;
@@ -72,7 +72,7 @@ std::vector<std::string> methods_over(drafter_kind drafter, device_kind device) 
   return names;
 }
 
-// The methods whose trees a verifier is lossless for.
+// The names of the methods for whose trees a verifier is lossless.
 std::vector<std::string> methods_for(const std::string& verifier) {
   std::vector<std::string> names;
   for (const known_method& method : known_methods())
@@ -80,11 +80,11 @@ std::vector<std::string> methods_for(const std::string& verifier) {
   return names;
 }
 
-// The methods that are meant where none is named: to compare all, else the best for the temperature.
+// The methods if none is named: all to compare, else the best one for the temperature.
 std::vector<std::string> default_methods(const arguments& arguments) {
   if (arguments.compare) return methods_over(arguments.drafter, arguments.device);
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
-  // What suits models that come together is known; what suits others, passes tell that are measured, on the host.
+  // The best method for models that come together is known. For others it follows from measured passes, on the host.
   const bool on_host = arguments.device == device_kind::cpu;
   if (is_sequence(arguments.drafter)) return {on_host ? "cost-aware" : "chain"};
   if (on_host && !arguments.models.draft.empty()) return {"cost-aware"};

@@ -25,7 +25,8 @@ namespace generate {
 
 namespace detail {
 
-// Of the first text that asks: the models are the same for all.
+// The costs of the models' passes, read or measured for the first text that asks, since the models are the same for
+// all.
 inline const espalier::cost_model& costs_of(const assignment& work) {
   static const espalier::cost_model costs = [&] {
     if (!work.arguments.costs.empty()) return models::read_model_costs(work.models, work.arguments.costs);
@@ -41,7 +42,7 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
   return costs;
 }
 
-// The file of a verifier's selector in a folder; empty where there is none. At temperature 0 all verifiers accept alike.
+// The file of a verifier's selector in a folder; empty if there is none. At temperature 0 all verifiers accept alike.
 inline std::string selector_in(const std::filesystem::path& folder, const std::string& verifier) {
   const std::string own = verifier == "greedy" ? "target-only" : verifier;
   for (const std::string& name : {own, std::string("specinfer")}) {
@@ -51,8 +52,8 @@ inline std::string selector_in(const std::filesystem::path& folder, const std::s
   return {};
 }
 
-// The selector to choose with: of the folder that was named, or of that beside the models, or beside the draft if it
-// was trained for these very models there.
+// The selector to use: from the named folder, else from the one of the models, else from the one next to the draft if
+// it was trained there for these models.
 inline std::optional<espalier::selector_file> selector_of(const assignment& work) {
   const models::model_paths& paths = work.models.paths;
   const std::string &folder = work.arguments.selectors, &drafts = work.arguments.models.draft;
@@ -64,13 +65,13 @@ inline std::optional<espalier::selector_file> selector_of(const assignment& work
   }
   const bool is_beside_draft = path.empty() && !drafts.empty();
   if (is_beside_draft) {
-    // Whether its name ends in a slash or not.
+    // The path without a slash at its end.
     const std::filesystem::path draft = (std::filesystem::absolute(drafts) / "").lexically_normal().parent_path();
     path = selector_in(draft.parent_path() / "selector", work.verifier);
   }
   if (path.empty()) return {};
   auto file = espalier::load_selector(path);
-  // The models are the same for all texts.
+  // Computed once, since the models are the same for all texts.
   static const std::string target = espalier::model_identity(paths.model),
                            draft = espalier::model_identity(paths.draft);
   const espalier::selector_origin origin{target, draft, work.models.target.vocab_size(), file.origin.verifier};
@@ -81,9 +82,9 @@ inline std::optional<espalier::selector_file> selector_of(const assignment& work
 
 }  // namespace detail
 
-//! The policy of a method, with what it is made from besides its options: what passes cost, and a selector.
+//! The policy of a method, made from its options and, if it needs them, the costs of passes and a selector.
 //!
-//! Errors      what reading the files raises
+//! Errors      those of reading the files
 template <class PartT>
 typename PartT::type policy_of(const PartT& part, const assignment& work) {
   using policy_type = typename PartT::type;

@@ -19,8 +19,8 @@ inline constexpr std::string_view default_question =
     "left?\n"
     "Answer:";
 
-//! The prompts that the arguments ask for, as tokens too. Without any: of the model folder's prompts.jsonl the first of
-//! each domain, just one of them unless methods are compared; without such a file a question.
+//! The prompts that the arguments ask for, as tokens too. Without any, they are the first of each domain in the model
+//! folder's prompts.jsonl (just one unless methods are compared), or a question if there is no such file.
 //!
 //! Errors      usage_error, espalier::input_error
 inline std::vector<models::prompt> collect_prompts(const arguments& arguments, const espalier::tokenizer& tokenizer) {

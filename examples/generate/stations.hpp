@@ -8,9 +8,9 @@
 
 namespace generate {
 
-//! A station of the round: where time goes.
+//! A station of the round, with its share of the time.
 struct station {
-  std::string_view name;  //!< the member's
+  std::string_view name;  //!< name of the member
   std::string_view label;
   double espalier::station_seconds::*seconds;
 };

@@ -12,7 +12,7 @@
 
 namespace generate {
 
-//! Whether stdout is a terminal.
+//! True if stdout is a terminal.
 inline bool is_terminal() {
 #if defined(_WIN32)
   return _isatty(1) != 0;
@@ -21,7 +21,7 @@ inline bool is_terminal() {
 #endif
 }
 
-//! Whether stderr is one, where it can be shown how far something is.
+//! True if stderr is a terminal, where progress can be shown.
 inline bool stderr_is_terminal() {
 #if defined(_WIN32)
   return _isatty(2) != 0;
@@ -30,13 +30,13 @@ inline bool stderr_is_terminal() {
 #endif
 }
 
-//! Colours are for terminals, and not where NO_COLOR is set and not empty (no-color.org).
+//! True if colours are to be written: to terminals, unless NO_COLOR is set and not empty (no-color.org).
 inline bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");
   return is_terminal() && (no_colour == nullptr || no_colour[0] == '\0');
 }
 
-//! Columns of the terminal; 100 where there is none.
+//! Number of columns of the terminal; 100 if there is none.
 inline int terminal_columns() {
 #if !defined(_WIN32)
   winsize size{};

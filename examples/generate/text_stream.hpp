@@ -12,14 +12,14 @@
 
 namespace generate {
 
-//! Whose a piece of text is.
+//! The author of a piece of text.
 enum class author { prompt, draft, target };
 
-//! Shows text as it is written, in whole characters: bytes of a character that is not complete wait for the rest.
-//! What is no character, and control characters other than line end and tab, show as U+FFFD.
+//! Shows text while it is written, in whole characters: bytes of an incomplete character wait for the rest. Bytes that
+//! are no character, and control characters other than line end and tab, are shown as U+FFFD.
 class text_stream {
  public:
-  //! With colour, each author has a colour of its own; without, no escape code is written.
+  //! Makes a stream. With colour, each author has a colour of its own; without, no escape codes are written.
   text_stream(std::ostream& out, bool colour) : out_(out), colour_(colour) {}
 
   void push(std::string_view piece, author from) {
@@ -36,13 +36,13 @@ class text_stream {
     out_.flush();
   }
 
-  //! What a round has written: its last token is the target's.
+  //! Shows the tokens of a round: the last one is the target's.
   void push_round(const espalier::round_record& r, const espalier::tokenizer& tokenizer) {
     for (std::size_t i = 0; i < r.committed.size(); ++i)
       push(tokenizer.piece(r.committed[i]), i + 1 == r.committed.size() ? author::target : author::draft);
   }
 
-  //! The text is over: shows what still waits, and leaves colour.
+  //! Ends the text: shows bytes that still wait, and resets the colour.
   void finish() {
     if (!waiting_.empty()) show({espalier::utf8_character::state::broken, 0, 1}, "", last_);
     waiting_.clear();
@@ -81,7 +81,7 @@ class text_stream {
   std::string waiting_;
 };
 
-//! What the colours mean, on one line.
+//! Writes one line that explains the colours.
 inline void write_legend(std::ostream& out) {
   out << "\x1b[32mdrafted and accepted\x1b[0m, \x1b[35mthe target model's own\x1b[0m\n\n";
 }

@@ -20,7 +20,7 @@
 
 namespace generate {
 
-//! What a method wrote after a prompt.
+//! The text that a method wrote after a prompt.
 struct written_text {
   std::vector<espalier::token_id> tokens;
   espalier::status end = espalier::status::running;
@@ -29,7 +29,7 @@ struct written_text {
 
 using round_watcher = std::function<void(const espalier::round_record&)>;
 
-//! What to write, and with which method: the names of the parts. The same wherever it is written.
+//! A text to write, and the names of the parts to write it with, on any device.
 struct text_task {
   const generate::arguments& arguments;
   const std::string& method;
@@ -47,7 +47,7 @@ void with_policy(const arguments& arguments, const std::string& method, Function
   });
 }
 
-//! Writes with a decoder of the host or of a device.
+//! Writes a text with a decoder of the host or of a device.
 template <class DecoderT>
 written_text write_by(DecoderT& decode, const text_task& work) {
   espalier::stop_conditions stop{.max_tokens = work.arguments.max_tokens, .strings = work.arguments.stop};

@@ -29,7 +29,7 @@ using espalier::round_record;
 using espalier::statistics;
 using espalier::token_id;
 
-// What a token shows as in a picture: its bytes, or a name for one that has none.
+// The text that a token shows in a picture: its bytes, or a name if it has none.
 std::string shown(const espalier::tokenizer& tokenizer, token_id token) {
   const std::string_view piece = tokenizer.piece(token);
   if (!piece.empty()) return std::string(piece);

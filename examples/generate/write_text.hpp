@@ -8,8 +8,8 @@
 
 namespace generate {
 
-//! Writes on from every prompt with one method: streams the text or draws the trees, then a table; or one JSON object;
-//! and the pictures asked for.
+//! Continues every prompt with one method: streams the text or draws the trees, then writes a table, or one JSON
+//! object; and the pictures that were asked for.
 void write_text(models::model_set& models, const arguments& arguments, std::ostream& out);
 
 }  // namespace generate

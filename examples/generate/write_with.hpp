@@ -10,7 +10,7 @@
 
 namespace generate {
 
-//! What to write, and the models on the host that write it.
+//! A text to write, and the models on the host to write it with.
 struct assignment : text_task {
   models::model_set& models;
 };
@@ -25,8 +25,8 @@ written_text write_with(DrafterT&& drafter, PolicyT policy, const assignment& wo
   return write_by(decode, work);
 }
 
-//! A file each: every method over the smaller model, or none for plain decoding; over the block draft; over runs of
-//! tokens.
+//! Write a text with any method over the smaller model, or without a draft for plain decoding; over the block draft;
+//! over runs of tokens. Each is in a file of its own.
 written_text write_from_model(const assignment& work);
 written_text write_from_block(const assignment& work);
 written_text write_from_runs(const assignment& work);

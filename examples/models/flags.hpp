@@ -29,7 +29,7 @@ inline std::string flag_name(std::string_view prefix, std::string_view name) {
   return flag;
 }
 
-//! The shortest text that reads back as the same number: 0.03 of a float, and not 0.029999999.
+//! The shortest text that reads back as the same number: for a float 0.03, not 0.029999999.
 template <class ValueT>
 std::string in_words(ValueT value) {
   if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
@@ -43,7 +43,7 @@ std::string range_in_words(const OptionT& option) {
   return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));
 }
 
-//! Reads all of the text as a number in [low, high]; anything else, NaN too, is refused.
+//! Reads the whole text as a number in [low, high]. False for anything else, NaN included.
 template <class ValueT>
 bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value) {
   const char* end = text.data() + text.size();
@@ -62,7 +62,7 @@ bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value
   throw usage_error(fmt::format("{} must be {}, but is \"{}\".", flag, allowed, given));
 }
 
-//! In --help: the default of a flag, and a name with what it stands for.
+//! Parts of --help: the default of a flag; a name with its meaning.
 inline std::string bracketed(const std::string& value) {
   return fmt::format(" [{}]", value);
 }
@@ -88,7 +88,7 @@ void read_option(const std::string& flag, const OptionT& option, const std::stri
   }
 }
 
-//! What --help says of an option: its meaning, its range or its values, its default.
+//! The description of an option for --help: its meaning, its range or its values, its default.
 template <class OptionT, class ValueT>
 std::string option_help(const OptionT& option, const ValueT& value) {
   std::string help(option.help);
@@ -122,7 +122,7 @@ class flags {
         [=, &value](const std::string& text) { read_option(flag, option, text, value); });
   }
 
-  //! One flag for each described field of an options struct.
+  //! Adds one flag for each described field of an options struct.
   template <class OptionsT>
   void add_options(const std::string& group, std::string_view prefix, OptionsT& options) {
     espalier::for_each_option(options,
@@ -151,7 +151,7 @@ class flags {
   CLI::App& app_;
 };
 
-//! CLI11's own complaints, as sentences. It does not name a flag that --help does not list; such a one is the last
+//! The error of CLI11 as a sentence. CLI11 does not name a flag that --help does not list; that flag is the last
 //! argument.
 inline std::string sentence(const CLI::ParseError& error, const std::string& last) {
   const std::string what = error.what();
@@ -161,7 +161,7 @@ inline std::string sentence(const CLI::ParseError& error, const std::string& las
   return what + (what.empty() || what.back() == '.' ? "" : ".");
 }
 
-//! The flags that say where models lie; not of a block draft.
+//! Adds the flags for the paths of models, except that of a block draft.
 inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
   const auto add = [&](const std::string& flag, std::string& path, const std::string& about) {
     f.add(group, flag, "PATH", about, [&path](const std::string& text) { path = text; });

@@ -14,7 +14,7 @@ namespace models {
 
 inline constexpr std::size_t help_width = 92;
 
-//! Words in lines of --help that are indented by so much.
+//! Words of a text, wrapped to lines of --help that are indented by `indent`.
 inline std::string wrapped(const std::string& text, std::size_t indent) {
   std::istringstream words(text);
   std::string lines, line;
@@ -28,10 +28,10 @@ inline std::string wrapped(const std::string& text, std::size_t indent) {
   return lines + std::string(indent, ' ') + line + "\n";
 }
 
-//! --help in two columns, defaults in brackets.
+//! Writes --help in two columns, defaults in brackets.
 class help_format : public CLI::Formatter {
  public:
-  //! usage: the program and its most important arguments.
+  //! Makes the format. usage: the program and its most important arguments.
   explicit help_format(std::string usage) : usage_(std::move(usage)) {}
 
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -53,7 +53,7 @@ class help_format : public CLI::Formatter {
     std::istringstream description(option->get_description());
     std::string text;
     for (std::string part; std::getline(description, part);) {
-      // Entries of a list begin with two spaces; what wraps of them hangs below their summary.
+      // Entries of a list begin with two spaces; their further lines are indented to below their summary.
       const std::size_t hang = part.compare(0, 2, "  ") == 0 ? entry_indent : 0;
       while (!part.empty()) {
         if (line.size() >= indent) {  // the name is too long to share a line
@@ -75,7 +75,7 @@ class help_format : public CLI::Formatter {
   static constexpr std::size_t indent = 34;
   static constexpr std::size_t entry_indent = 21;
 
-  // Where the first line of the text ends: at the last space that fits.
+  // The end of the first line of a text: the last space that fits.
   static std::size_t line_end(const std::string& text) {
     if (text.size() <= help_width - indent) return text.size();
     const std::size_t space = text.rfind(' ', help_width - indent);

@@ -27,7 +27,7 @@ namespace models {
 
 namespace detail {
 
-// Rows of a text that no model has read: what their numbers are does not change what passes after them cost.
+// Fills a cache with rows of no text: the numbers in them do not change the cost of passes after them.
 inline void fill(espalier::recurrent_kv& kv, std::int32_t n) {
   const espalier::recurrent_shape shape = kv.shape();
   std::vector<std::int32_t> rows;
@@ -51,7 +51,7 @@ inline void fill(espalier::recurrent_kv& kv, std::int32_t n) {
   }
 }
 
-// Seconds that a model takes to read a token of a text, about; the cache is empty before and after.
+// Approximate seconds that a model takes to read one token of a text; the cache is empty before and after.
 inline double reading_seconds(espalier::llama_backend& model, espalier::recurrent_kv& kv) {
   const std::vector<espalier::token_id> text(
       static_cast<std::size_t>((std::min)(espalier::prefill::default_chunk, kv.capacity())));
@@ -64,12 +64,12 @@ inline double reading_seconds(espalier::llama_backend& model, espalier::recurren
 
 }  // namespace detail
 
-//! What passes of the models cost on this machine, measured now: of the target alone where there is no draft. Where
-//! options.contexts does not say after how many tokens, after few and after half of what the models take, at most 1536,
-//! and no more than a draft reads in half of the time: the target's cache is filled, the draft reads. The costs do not
-//! name the models. progress as measure_costs'.
+//! The costs of the models' passes on this machine, measured now; of the target alone if there is no draft. If
+//! options.contexts is empty, passes are measured after few tokens and after half of those that the models take, at
+//! most 1536, and not more than a draft reads in half of the time: the target's cache is filled, but the draft must
+//! read. The costs do not name the models. `progress` is that of measure_costs.
 //!
-//! Errors      measure_costs'
+//! Errors      those of measure_costs
 template <class ProgressT>
 espalier::cost_model measure_model_costs(model_set& models, espalier::measure_options options,
                                          const ProgressT& progress,
@@ -80,12 +80,12 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   std::int32_t half = (std::min)(models.context() / 2, 1536);
   if (models.draft) {
     draft_kv = models.make_cache(*models.draft);
-    // In each of two turns.
+    // in each of the two turns
     const double reach = options.seconds / 4 / detail::reading_seconds(*models.draft, *draft_kv);
     if (reach < half) half = (std::max)(half / 16, static_cast<std::int32_t>(reach));
   }
   if (options.contexts.empty()) options.contexts = {(std::min)(16, half), half};
-  // Reading so far takes a large target longer than all that is measured.
+  // Filled, since reading that many tokens would take a large target longer than the whole measurement.
   const std::int32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   detail::fill(target_kv, std::clamp(longest, 0, models.context()));
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
@@ -93,9 +93,9 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
 }
 
-//! The same from a file of save_costs. A sentence on stderr tells where it is of other hardware.
+//! The costs in a file of save_costs. A sentence on stderr says if they are of other hardware.
 //!
-//! Errors      load_costs' and mismatch's
+//! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
   const std::string warning = espalier::mismatch(

@@ -11,15 +11,15 @@
 
 namespace models {
 
-//! Where models lie.
+//! The paths of models.
 struct model_paths {
   std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block and a tokenizer
-  std::string draft{};  //!< a smaller model; empty: that of DIR, where there is one
-  std::string block{};  //!< a block draft, likewise
+  std::string draft{};  //!< a smaller model; empty: that of DIR, if there is one
+  std::string block{};  //!< a block draft; empty: that of DIR, if there is one
 
-  //! The same with each model's own path.
+  //! These paths with each model's own path filled in.
   //!
-  //! Errors      espalier::model_error for a model that is not there
+  //! Errors      espalier::model_error for a model that does not exist
   model_paths resolved() const {
     namespace files = std::filesystem;
     model_paths each = *this;

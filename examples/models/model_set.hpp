@@ -29,21 +29,23 @@ namespace models {
 //!     models::model_set models = models::model_set::load({"examples/models"}, {.max_rows = 288});
 //!     espalier::recurrent_kv kv = models.make_cache(models.target);
 //!
-//! Errors      espalier::model_error that names the missing or wrong file, or what of the models does not fit together
+//! Errors      espalier::model_error that names the missing or wrong file, or the way in which the models do not fit
+//!             together
 struct model_set {
-  model_paths paths;  //!< of each
+  model_paths paths;  //!< the path of each model
   espalier::tokenizer text;
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::block_draft_model> block{};
-  std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< of target_cache() and draft_cache()
+  std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
-  //! options.max_rows: the longest forward pass of either, a tree and its pending token.
+  //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
+  //! token.
   static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
     const model_paths paths = given.resolved();
     espalier::llama_options target_options = options, draft_options = options;
     const espalier::model_config config = espalier::model_files::open(paths.model).config;
-    // What selectors read.
+    // The hidden states that selectors read.
     target_options.hidden_layers.push_back(config.n_layers - 1);
     widen_if_small(target_options, config);
     if (!paths.block.empty()) {
@@ -56,7 +58,7 @@ struct model_set {
       const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
       draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
       widen_if_small(draft_options, draft_config);
-      // A model that drafts for itself is loaded once.
+      // A model that drafts for itself is loaded only once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
       if (is_target) {
         models.draft.emplace(models.target.config(), models.target.weights(), draft_options);
@@ -79,8 +81,8 @@ struct model_set {
     return *draft;
   }
 
-  //! The cache of texts that one model writes one after the other: what a text has in common with the one before it is
-  //! not computed again. forget_texts() empties both.
+  //! The caches for texts that one model writes one after the other: rows of tokens that a text has in common with the
+  //! one before it are not computed again. forget_texts() empties both.
   espalier::recurrent_kv& target_cache(espalier::commit_mode mode) { return kept(target_kv, target, mode); }
   espalier::recurrent_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, draft_model(), mode); }
   void forget_texts() {
@@ -88,13 +90,13 @@ struct model_set {
       if (*kv) (*kv)->truncate(0, 0);
   }
 
-  //! Tokens that all models can follow.
+  //! Number of tokens that all models can follow.
   int context() const {
     return draft ? (std::min)(target.max_positions(), draft->max_positions()) : target.max_positions();
   }
 
-  //! A cache for one sequence of one of the models, as long as the context. Of a tree, a draft holds as many rows as
-  //! the target reads in a pass, whatever the longest of its own.
+  //! A cache for one sequence of one of the models, as long as the context. It has room for two passes of the longest
+  //! kind: a draft holds as many rows of a tree as the target reads in one pass.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model,
                                     espalier::commit_mode mode = espalier::commit_mode::compact) const {
     const int rows = 2 * (std::max)(model.max_rows(), target.max_rows());
@@ -102,8 +104,8 @@ struct model_set {
   }
 
  private:
-  // Where nothing else is asked for, matrices that are not large are held as floats: passes over trees of 8 rows and
-  // more take less time so, and the logits are the same.
+  // Sets, unless another storage is asked for, matrices of small models to be held as floats: passes over trees of 8
+  // rows and more are then faster, and the logits are the same.
   static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
     const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
     const std::int64_t layer = std::int64_t{config.hidden_size} *

@@ -25,7 +25,7 @@ inline bool has_tokenizer(const std::string& path) {
   return std::filesystem::exists(path + "/tokenizer.json") || std::filesystem::exists(path + "/tokenizer.model");
 }
 
-// Models have rows to spare beyond their tokenizer's tokens, but few.
+// Checks that a tokenizer fits a vocabulary. Models have a few rows more than their tokenizer has tokens.
 inline void require_fitting_tokenizer(const espalier::tokenizer& text, int vocab, const std::string& of) {
   if (text.size() > vocab || 2 * text.size() < vocab) {
     espalier::raise<espalier::model_error>("the tokenizer of ", of, " has ", text.size(),
@@ -34,7 +34,8 @@ inline void require_fitting_tokenizer(const espalier::tokenizer& text, int vocab
   }
 }
 
-// What drafts must mean the same by its tokens. Models that were trained on may have renamed a few.
+// Checks that the draft's tokens mean the same as the target's. Models that were trained further may have renamed a
+// few.
 inline void require_same_tokens(const espalier::tokenizer& text, const model_paths& paths) {
   const espalier::tokenizer of_draft = tokenizer_of(paths.draft);
   const int n = (std::min)(text.size(), of_draft.size());
@@ -50,9 +51,9 @@ inline void require_same_tokens(const espalier::tokenizer& text, const model_pat
 
 }  // namespace detail
 
-//! The tokenizer of the model at `given`, which these are the paths of.
+//! The tokenizer of the model at `given`, whose resolved paths are `paths`.
 //!
-//! Errors      espalier::model_error where it does not fit the target, or the draft has other tokens than the target
+//! Errors      espalier::model_error if it does not fit the target, or the draft has other tokens than the target
 inline espalier::tokenizer model_tokenizer(const std::string& given, const model_paths& paths) {
   const int vocab = espalier::model_files::open(paths.model).config.vocab_size;
   espalier::tokenizer text = detail::tokenizer_of(given);

@@ -7,7 +7,8 @@
 
 namespace models {
 
-//! The bundled models: examples/models in the working directory, else where the program was built from.
+//! The path of the bundled models: examples/models in the working directory, else the place that the program was built
+//! from.
 inline std::string default_models_path() {
   const std::string here = "examples/models";
   std::error_code ignored;

@@ -17,11 +17,11 @@ namespace models {
 
 //! A text to continue, given as text or as tokens.
 struct prompt {
-  std::string text{};                        //!< empty where tokens are given
-  std::vector<espalier::token_id> tokens{};  //!< empty where text is given
-  std::string domain{};                      //!< empty where the file names none
-  std::optional<float> temperature{};        //!< that the target is to sample at, where the file says so
-  int line = 0;                              //!< of the file, from 1
+  std::string text{};                        //!< empty if tokens are given
+  std::vector<espalier::token_id> tokens{};  //!< empty if text is given
+  std::string domain{};                      //!< empty if the file names none
+  std::optional<float> temperature{};        //!< the target's temperature, if the file gives one
+  int line = 0;                              //!< its line in the file, from 1
 };
 
 namespace detail {

@@ -19,7 +19,7 @@ namespace models {
 
 #if defined(EXAMPLES_HAS_XGRAMMAR)
 
-//! The Constraint that a user asks for: an expression's or a schema's automaton, or a grammar.
+//! The Constraint that a user asks for: the automaton of an expression or a schema, or a grammar.
 class text_rule {
  public:
   using state_type = std::variant<espalier::token_automaton::state_type, espalier::ebnf_grammar::state_type>;

@@ -5,7 +5,7 @@
 
 namespace models {
 
-//! A command line that cannot be used; what() is a sentence.
+//! Error: a command line cannot be used; what() is a sentence.
 struct usage_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

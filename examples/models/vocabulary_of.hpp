@@ -10,8 +10,8 @@
 
 namespace models {
 
-//! The bytes of a tokenizer's tokens, for constraints. Special tokens have none: but for those that end a text, no
-//! constraint writes them.
+//! The bytes of a tokenizer's tokens, for constraints. Special tokens have no bytes: constraints write none of them
+//! except those that end a text.
 inline espalier::vocabulary_trie vocabulary_of(const espalier::tokenizer& text) {
   std::vector<std::string> pieces;
   for (int t = 0; t < text.size(); ++t)

@@ -18,7 +18,7 @@ struct model_arguments {
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
 
   void add_to(CLI::App& app);
-  //! As many threads as the hardware runs at once where none are given.
+  //! Number of threads: if none is given, as many as the hardware runs at once.
   int n_threads() const;
 };
 
@@ -29,7 +29,7 @@ struct collect_arguments : model_arguments {
   std::vector<std::string> verifiers;
   collection how;
   int count = 0;
-  int part = 0;  //!< this process's, of so many
+  int part = 0;  //!< number of this process among the processes that share the work
   int parts = 1;
   std::uint64_t seed = 1;
 
@@ -51,7 +51,7 @@ struct inspect_arguments {
   void add_to(CLI::App& app);
 };
 
-//! Each returns what the program does.
+//! Each runs a command of the program and returns its exit status.
 int collect(const collect_arguments& arguments);
 int costs(const costs_arguments& arguments);
 int inspect(const inspect_arguments& arguments);

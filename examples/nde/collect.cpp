@@ -31,7 +31,7 @@ struct task {
   espalier::sampling_options sampling;
 };
 
-// The prompts of a domain that name no temperature take the samplings in turns.
+// The prompts with their samplings: those of a domain that name no temperature take the samplings in turn.
 std::vector<task> tasks_of(const models::model_set& models, const collect_arguments& a) {
   std::vector<espalier::sampling_options> samplings;
   for (const std::string& text : a.samplings)
@@ -86,7 +86,7 @@ std::map<std::string, std::string> settings_of(const collect_arguments& a, const
           {"most_roots", std::to_string(a.how.roots)}};
 }
 
-// Whether the prompt's trace is there, and whole.
+// True if the prompt's trace exists, and is complete.
 bool is_there(const std::string& path, const std::map<std::string, std::string>& settings) {
   if (!std::filesystem::exists(path)) return false;
   std::optional<trace> found;

@@ -3,11 +3,11 @@
 
 namespace nde {
 
-//! How traces are collected.
+//! The way in which traces are collected.
 struct collection {
-  int tokens = 128;  //!< written after each prompt
-  int spacing = 16;  //!< tokens from one root to the next; the first is so far behind the prompt
-  int roots = 0;     //!< of a text at most; 0: as many as there are
+  int tokens = 128;  //!< tokens written after each prompt
+  int spacing = 16;  //!< tokens from one root to the next, and from the prompt to the first root
+  int roots = 0;     //!< roots of a text at most; 0: as many as fit
   int samples = 4;   //!< trees drawn for each action at each root
 };
 

@@ -25,14 +25,14 @@
 
 namespace nde {
 
-//! Writes texts, and works out at roots along them what each action would have brought.
+//! Writes texts, and computes at roots along them the effect that each action would have had.
 //!
 //! Complexity  a root: 16 draft passes, and one target pass over the trees of all samples and actions together
 //! Law         the same seed gives the same trace
 //! Source      Delayed tree expansion, section 6 and appendix E
 class collector {
  public:
-  //! Rows of the longest pass.
+  //! Number of rows of the longest pass.
   static int longest_pass(const collection& how) { return how.samples * root_paths::most_nodes + 1; }
 
   collector(models::model_set& models, const collection& how, std::vector<ot_verifier> verifiers, int threads)
@@ -49,7 +49,7 @@ class collector {
     batch_.reserve(longest_pass(how), longest_pass(how));
   }
 
-  //! One prompt. Both models sample in this way.
+  //! The trace of one prompt. Both models sample by `sampling`.
   //!
   //! Pre         the prompt and how.tokens fit the models' context
   trace collect(std::span<const espalier::token_id> prompt, const espalier::sampling_options& sampling,
@@ -86,7 +86,7 @@ class collector {
  private:
   std::size_t vocab() const { return static_cast<std::size_t>(models_.target.vocab_size()); }
 
-  // With room for the trees of all samples behind the text.
+  // A cache with room for the trees of all samples behind the text.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model) const {
     const int most = longest_pass(how_);
     return espalier::host_cache(model.config(), 1, models_.context() + most, {.rows = 2 * most});
@@ -106,7 +106,7 @@ class collector {
     return t;
   }
 
-  // As the target alone would, past any end of text.
+  // Writes as the target alone would, past any end of text.
   std::vector<espalier::token_id> write(std::span<const espalier::token_id> prompt,
                                         const espalier::sampling_options& sampling, std::uint64_t seed) {
     std::vector<espalier::token_id> text(prompt.begin(), prompt.end());
@@ -118,7 +118,7 @@ class collector {
     return text;
   }
 
-  // The target's row of every node, as it samples.
+  // Computes the target's row of every node, as it samples.
   void forward(const espalier::sampling_options& sampling) {
     const espalier::tree_view tree = drawn_.tree();
     order_.compute(tree, espalier::node_order::insertion);

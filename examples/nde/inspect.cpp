@@ -51,9 +51,9 @@ std::vector<std::string> split(const std::string& list) {
 struct summary {
   std::size_t files = 0;
   std::size_t roots = 0;
-  std::map<std::string, std::size_t> domains, samplings;  // roots
-  std::vector<double> efficiency;                         // [verifiers][n_actions] sums
-  std::vector<double> nodes, draft_rows;                  // [n_actions]
+  std::map<std::string, std::size_t> domains, samplings;  // number of roots for each domain and each sampling
+  std::vector<double> efficiency;                         // [verifiers][n_actions] sums over the roots
+  std::vector<double> nodes, draft_rows;                  // [n_actions] sums over the roots
 
   void add(const trace& t) {
     ++files;

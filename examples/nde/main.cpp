@@ -111,7 +111,8 @@ int run(int argc, char** argv) {
 
 }  // namespace nde
 
-//! 0: done; 1: a trace is damaged; 2: the arguments, a file or a model cannot be used, as a sentence on stderr says.
+//! Returns 0 if all is done, 1 if a trace is damaged, 2 if the arguments, a file or a model cannot be used, which a
+//! sentence on stderr explains.
 int main(int argc, char** argv) {
   try {
     return nde::run(argc, argv);

@@ -15,18 +15,18 @@
 
 namespace nde {
 
-//! A verifier whose expected block efficiency can be worked out, by its name in the registry.
+//! A verifier whose expected block efficiency can be computed, with its name in the registry.
 struct ot_verifier {
   using row = std::span<const float>;
 
   std::string name;
-  //! branching_probabilities of p, q and a list of draws
+  //! branching_probabilities of rows p and q and a list of draws
   std::vector<double> (*branching)(row p, row q, std::span<const espalier::token_id> list);
-  //! The same for a single draw.
+  //! the branching probability of a single draw
   double (*single)(float p, float q);
 };
 
-//! The registry's, in its order: those of branching_probabilities that take independent draws.
+//! The verifiers of the registry, in its order, that have branching_probabilities and take independent draws.
 inline std::vector<ot_verifier> all_ot_verifiers() {
   std::vector<ot_verifier> list;
   boost::hana::for_each(espalier::verifiers, [&]<class PartT>(const PartT& part) {
@@ -44,8 +44,8 @@ inline std::vector<ot_verifier> all_ot_verifiers() {
                         if constexpr (std::is_same_v<verifier, espalier::target_only>) {
                           return static_cast<double>(p);
                         } else {
-                          // A single draw is tested as naive does, and what is left of the target once it failed has
-                          // none of it.
+                          // A single draw is tested as naive does; after it has failed, the rest of the target's row
+                          // has none of its token.
                           return espalier::detail::acceptance(p, q);
                         }
                       }});
@@ -54,7 +54,9 @@ inline std::vector<ot_verifier> all_ot_verifiers() {
   return list;
 }
 
-//! Errors      input_error for a name that is none of theirs
+//! The verifiers with these names; all if there are no names.
+//!
+//! Errors      input_error for an unknown name
 inline std::vector<ot_verifier> ot_verifiers(const std::vector<std::string>& names) {
   const std::vector<ot_verifier> all = all_ot_verifiers();
   if (names.empty()) return all;

@@ -20,7 +20,7 @@
 
 namespace nde {
 
-//! Calls f(thread, i) for i in 0 .. n - 1, by all threads together; what one throws is thrown again here.
+//! Calls f(thread, i) for i in 0 .. n - 1, distributed over all threads; an exception of one is thrown again here.
 template <class FunctionT>
 void share_out(espalier::thread_team& team, std::size_t n, const FunctionT& f) {
   std::atomic<std::size_t> next{0};
@@ -38,21 +38,21 @@ void share_out(espalier::thread_team& team, std::size_t n, const FunctionT& f) {
   }
 }
 
-//! What each action brings and takes at one root, means over the samples.
+//! The gain and the cost of each action at one root, means over the samples.
 struct root_results {
   static constexpr auto n_actions = static_cast<std::size_t>(espalier::delayed_action::count);
 
   std::vector<double> efficiency;              //!< [verifiers][n_actions] tokens that a round commits on average
-  std::array<double, n_actions> nodes{};       //!< drafted, repeated draws counted once
-  std::array<double, n_actions> draft_rows{};  //!< of a draft pass, on average over the passes
+  std::array<double, n_actions> nodes{};       //!< drafted nodes, repeated draws counted once
+  std::array<double, n_actions> draft_rows{};  //!< rows of a draft pass, on average over the passes
 };
 
-//! Works out the expected block efficiency of every action from the trees that were drawn for all of them together.
+//! Computes the expected block efficiency of every action from the trees that were drawn for all of them together.
 //!
-//! Trees share most of their nodes with the same draws: branching probabilities are worked out once for each node and
-//! list of draws, and a sweep along the paths gives the efficiencies of all lengths.
+//! Trees share most of their nodes with the same draws: branching probabilities are computed once for each node and
+//! list of draws, and one sweep along the paths gives the efficiencies of all lengths.
 //!
-//! Law         expected_block_efficiency of each tree, up to the rounding of its sums
+//! Law         equals expected_block_efficiency of each tree, up to the rounding of its sums
 //! Source      Delayed tree expansion, equation 3
 class root_efficiency {
   static constexpr auto n_actions = root_results::n_actions;
@@ -66,7 +66,7 @@ class root_efficiency {
 
   const std::vector<ot_verifier>& verifiers() const { return verifiers_; }
 
-  //! target(u), draft(u): the rows of a node of drawn.tree().
+  //! The results at one root. target(u) and draft(u) are the rows of node u of drawn.tree().
   template <class TargetT, class DraftT>
   const root_results& run(const root_paths& drawn, const TargetT& target, const DraftT& draft) {
     known_.clear();
@@ -91,14 +91,14 @@ class root_efficiency {
   }
 
  private:
-  // Paths that stand on one node, and what they draw there.
+  // The paths that end at one node, and the tokens that they draw there.
   struct group {
     espalier::node_id node = 0;
     std::size_t n = 0;
     std::array<std::size_t, most_paths> path{};
     std::array<espalier::token_id, most_paths> list{};
 
-    // Whether path i draws what none before it does.
+    // True if path i draws a token that no path before it draws.
     bool is_first(std::size_t i) const {
       return std::find(list.begin(), list.begin() + i, list[i]) == list.begin() + i;
     }
@@ -116,7 +116,7 @@ class root_efficiency {
   using branching = std::array<double, most_paths>;
   using key = std::array<std::int32_t, most_paths + 2>;
 
-  // f(sample, paths, trunk, step, the groups of these paths), for two paths and more.
+  // Calls f(sample, paths, trunk, step, groups of these paths), for two paths and more.
   template <class FunctionT>
   static void for_each_branching(const root_paths& drawn, const FunctionT& f) {
     for (int sample = 0; sample < drawn.samples(); ++sample) {
@@ -193,9 +193,9 @@ class root_efficiency {
       const auto token = static_cast<std::size_t>(x);
       return verifiers_[verifier].single(target(u)[token], draft(u)[token]);
     };
-    // By depth of the main path: the probability to come there, and the sum of these so far.
+    // By depth of the main path: the probability to reach it, and the sum of these up to there.
     std::array<double, root_paths::deepest + 1> reached{}, total{};
-    std::array<double, most_paths> at{};  // of the node that each path stands on
+    std::array<double, most_paths> at{};  // probability of the node at which each path ends
     double sum = 0;
     for (int sample = 0; sample < drawn.samples(); ++sample) {
       reached[0] = total[0] = 1;
@@ -237,7 +237,7 @@ class root_efficiency {
   root_results results_;
   std::vector<ot_verifier> verifiers_;
   espalier::thread_team& team_;
-  std::map<key, std::size_t> known_;  // by node, number of draws and draws
+  std::map<key, std::size_t> known_;  // by node, number of draws and draws: index of the answers
   std::vector<group> questions_;
   std::vector<branching> answers_;  // [questions][verifiers]
 };

@@ -16,9 +16,9 @@
 
 namespace nde {
 
-//! The trees of all actions at one root, each drawn `samples` times: a sample is a path of 16 tokens and, from each of
-//! its first 9 nodes, three more of 8 tokens. The trees of a sample overlap, each has the law of its own policy, and
-//! one target pass gives the rows of all samples.
+//! The trees of all actions at one root, each drawn `samples` times. A sample is a path of 16 tokens and, from each of
+//! its first 9 nodes, three more paths of 8 tokens. The trees of a sample overlap, each is distributed as its own
+//! policy draws it, and one target pass gives the rows of all samples.
 //!
 //! Complexity  16 draft passes
 class root_paths {
@@ -44,7 +44,7 @@ class root_paths {
   };
 
  public:
-  //! Of a sample, root not counted; the last token of a path needs no row, and no node.
+  //! Nodes of one sample at most, without the root; the last token of a path needs no row, and so no node.
   static constexpr int most_nodes = deepest - 1 + (most_trunk + 1) * (most_paths - 1) * (most_length - 1);
 
   explicit root_paths(int samples)
@@ -89,17 +89,19 @@ class root_paths {
     }
   }
 
-  //! The nodes after which something was drawn.
+  //! The nodes after which a token was drawn.
   const espalier::tree<>& tree() const { return tree_; }
 
-  //! The node after `step` tokens of a path that leaves the first `trunk` tokens of the sample's main one; path 0 goes
-  //! on along that. Pre: step < 8
+  //! The node after `step` tokens of a path that leaves the sample's main path after its first `trunk` tokens; path 0
+  //! continues along the main path.
+  //!
+  //! Pre         step < 8
   espalier::node_id node(int sample, int trunk, int path, int step) const {
     const auto& s = samples_[at(sample)];
     return path == 0 ? s.main.node[at(trunk + step)] : s.side(trunk, path).node[at(step)];
   }
 
-  //! What was drawn after it.
+  //! The token that was drawn after that node.
   espalier::token_id token(int sample, int trunk, int path, int step) const {
     const auto& s = samples_[at(sample)];
     return path == 0 ? s.main.token[at(trunk + step)] : s.side(trunk, path).token[at(step)];
@@ -108,7 +110,7 @@ class root_paths {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-  // Paths beside the main one that are extended from this depth.
+  // Calls f for the paths beside the main one that are extended at this depth.
   template <class FunctionT>
   static void for_each_side(int depth, const FunctionT& f) {
     for (int trunk = std::max(0, depth - most_length + 1); trunk <= std::min(depth, most_trunk); ++trunk) {

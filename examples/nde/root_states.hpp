@@ -16,22 +16,22 @@
 
 namespace nde {
 
-//! What both models say at the end of a text, as a selector sees it there.
+//! The states of both models at the end of a text, as a selector reads them.
 class root_states {
  public:
   explicit root_states(models::model_set& models)
       : models_(models), draft_kv_(models.make_cache(models.draft_model())) {}
 
-  //! A new text, which both models sample in this way.
+  //! Begins a new text, which both models sample by `sampling`.
   void begin(const espalier::sampling_options& sampling) {
     sampling_ = sampling;
     draft_kv_.truncate(0, 0);
   }
 
-  //! Brings the target's cache up to the text but its last token, which is pending there. The text grows from call to
-  //! call.
+  //! Brings the target's cache up to the text without its last token, which is pending, and returns the features there.
+  //! The text may only grow from call to call.
   //!
-  //! Errors      option_error where a model keeps no state of its last layer
+  //! Errors      option_error if a model keeps no state of its last layer
   espalier::selector_features read(espalier::recurrent_kv& target_kv, std::span<const espalier::token_id> text) {
     const auto before = text.first(text.size() - 1);
     forward(models_.target, target_kv, before);
@@ -56,7 +56,7 @@ class root_states {
   }
 
  private:
-  // The logits and the last hidden state after the last token, which is forwarded again if the cache holds it.
+  // Computes the logits and the last hidden state after the last token, which is forwarded again if the cache holds it.
   void forward(espalier::llama_backend& model, espalier::recurrent_kv& kv, std::span<const espalier::token_id> text) {
     kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
     int last = 0;

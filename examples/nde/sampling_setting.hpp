@@ -13,12 +13,12 @@
 
 namespace nde {
 
-//! The paper's: six temperatures, and temperature 1 with two nuclei.
+//! The samplings of the paper: six temperatures, and temperature 1 with two values of top-p.
 //!
 //! Source      Delayed tree expansion, section 4
 inline const std::vector<std::string> paper_samplings = {"0.2", "0.4", "0.6", "0.8", "1", "1.2", "1:0.9", "1:0.99"};
 
-//! TEMPERATURE or TEMPERATURE:TOP_P
+//! The sampling written as TEMPERATURE or TEMPERATURE:TOP_P.
 //!
 //! Errors      input_error for other text; option_error for numbers out of range
 inline espalier::sampling_options parse_sampling(const std::string& text) {

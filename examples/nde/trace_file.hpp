@@ -23,10 +23,10 @@ namespace nde {
 
 inline constexpr const char* trace_format = "espalier-nde-traces 1";
 inline constexpr auto n_actions = static_cast<std::size_t>(espalier::delayed_action::count);
-//! Features that are the text's; the last two, seconds of passes, are the machine's.
+//! Number of features that depend on the text; the last two features, seconds of passes, depend on the machine.
 inline constexpr std::size_t n_scalars = espalier::selector_features::n_scalars - 2;
 
-//! What was measured at the roots of one text. README.md has the meaning of each tensor.
+//! The measurements at the roots of one text. README.md explains each tensor.
 struct trace {
   struct tensor {
     std::vector<std::size_t> shape;
@@ -47,9 +47,9 @@ struct trace {
   }
 };
 
-//! Writes all of a file under another name first: what bears the name is whole.
+//! Writes a file under another name first and then renames it, so that a file with this name is always complete.
 //!
-//! Errors      input_error where that cannot be done
+//! Errors      input_error if that fails
 inline void write_trace(const std::string& path, const trace& t) {
   static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
   nlohmann::json header{{"__metadata__", t.settings}};
@@ -77,7 +77,7 @@ inline void write_trace(const std::string& path, const trace& t) {
   if (error) espalier::raise<espalier::input_error>(partial, " could not be renamed to ", path, ".");
 }
 
-//! Reads a trace and checks that it is whole.
+//! Reads a trace and checks that it is complete.
 //!
 //! Errors      model_error that names the file and what is wrong with it
 inline trace read_trace(const std::string& path) {
@@ -88,7 +88,7 @@ inline trace read_trace(const std::string& path) {
   if (t.settings["format"] != trace_format) refuse("is no trace: its metadata has no format \"", trace_format, "\".");
   const std::string& verifiers = t.settings["verifiers"];
   const auto n_verifiers = 1 + static_cast<std::size_t>(std::count(verifiers.begin(), verifiers.end(), ','));
-  // Extents after the first; 0 where any will do.
+  // Extents after the first; 0 stands for any.
   const std::map<std::string, std::vector<std::size_t>> shapes = {{"scalars", {n_scalars}},
                                                                   {"target_hidden", {0}},
                                                                   {"draft_hidden_prev", {0}},

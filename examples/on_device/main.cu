@@ -24,7 +24,7 @@ constexpr std::string_view rhyme =
     "the house that jack built. this is the malt that lay in the house that jack built. "
     "this is the rat that ate the malt that lay in the house that jack built.";
 
-// A cache row is a token. Rows of padding belong to no sequence.
+// Writes tokens to the cache, whose rows are tokens. Padding rows belong to no sequence.
 __global__ void write_cache(device::forward_batch_view batch, device::kv_view<float> kv) {
   const auto row = static_cast<std::int32_t>(threadIdx.x);
   if (batch.sequence_of[row] < 0) return;
@@ -32,8 +32,8 @@ __global__ void write_cache(device::forward_batch_view batch, device::kv_view<fl
       static_cast<float>(batch.tokens[row]);
 }
 
-// One block for each row of logits, one thread for each letter: the letter after the longest match of the last `order`
-// tokens wins.
+// Writes logits, with one block for each row and one thread for each letter: the letter after the longest match of the
+// last `order` tokens has the highest.
 __global__ void continue_rhyme(device::forward_batch_view batch, device::kv_view<float> kv, const token_id* letters,
                                std::int32_t n_letters, std::int32_t order, float* logits) {
   const auto output = static_cast<std::int32_t>(blockIdx.x);
@@ -41,7 +41,7 @@ __global__ void continue_rhyme(device::forward_batch_view batch, device::kv_view
   const std::int32_t row = batch.outputs == nullptr ? output : batch.outputs[output];
   if (row < 0 || batch.sequence_of[row] < 0) return;
   const espalier::batch_sequence s = batch.sequences[batch.sequence_of[row]];
-  // Backwards: this round's rows that the mask shows, then the committed ones.
+  // Backwards: first the rows of this round that the mask shows, then the committed ones.
   token_id last[16];
   std::int32_t n = 0;
   const std::uint32_t* mask = batch.mask + s.mask_begin + (row - s.row_begin) * s.mask_words;
@@ -62,7 +62,7 @@ __global__ void continue_rhyme(device::forward_batch_view batch, device::kv_view
   logits[output * vocab + letter] = logit;
 }
 
-// What device::callable_backend calls: it gets addresses on the device and puts work into the stream.
+// The model that device::callable_backend calls: it gets addresses on the device and puts work into the stream.
 struct rhyme_model {
   std::int32_t order;
   const device::device_array<token_id>* letters;

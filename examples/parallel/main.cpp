@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-//! mpirun -np 2 espalier_parallel [options]: texts of a target over ranks, with a whole draft on each. Rank 0 prints
-//! them, what went between the ranks, and how fast it was.
+//! mpirun -np 2 espalier_parallel [options]: writes texts with a target over ranks and a whole draft on each. Rank 0
+//! prints the texts, the traffic between the ranks, and the speed.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
@@ -45,7 +45,7 @@ struct arguments {
   double timeout = 30;
 
   int n_texts() const { return texts > 0 ? texts : static_cast<int>(prompts.size()); }
-  // Of a pass, prompts that are read beside it included.
+  // Rows of a pass, with those of prompts that are read in the same pass.
   int rows() const { return n_texts() * (budget + 1) + 64; }
   weight_storage weights() const { return floats ? weight_storage::f32 : weight_storage::as_stored; }
 };
@@ -56,7 +56,7 @@ struct written {
   double seconds = 0;
 };
 
-// Writes all texts together, as greedy as the target. observe(round) hears of each round of each.
+// Writes all texts together, greedily. observe(round) is called with each round of each text.
 template <class DrafterT, class PolicyT, class BackendT, class KVStoreT, class ObserverT>
 written write(const arguments& a, const tokenizer& text, DrafterT& drafter, const PolicyT& policy, BackendT& target,
               KVStoreT& kv, ObserverT&& observe) {
@@ -83,7 +83,7 @@ written write(const arguments& a, const tokenizer& text, DrafterT& drafter, cons
   return out;
 }
 
-// The same with the policy that is asked for. The clock is one that all ranks share.
+// Writes all texts with the policy that the arguments name. All ranks share the clock.
 template <class ClockT, class BackendT, class KVStoreT, class ObserverT>
 written write(const arguments& a, const tokenizer& text, BackendT& target, KVStoreT& kv, ClockT clock,
               ObserverT&& observe) {
@@ -125,7 +125,7 @@ void write_with_all(const arguments& a, const tokenizer& text, mpi_communicator&
   agreement agree(ranks);
   rank_traffic before{.calls = -1};
   const written out = write(a, text, target, kv, rank_clock(ranks), [&](const round_record& r) {
-    if (before.calls < 0) before = ranks.traffic();  // what was measured before is no part of it
+    if (before.calls < 0) before = ranks.traffic();  // leaves out the traffic of measurements before
     agree(r);
   });
   if (ranks.rank() != 0) return;

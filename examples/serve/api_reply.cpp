@@ -14,7 +14,7 @@ namespace serve {
 
 namespace {
 
-// Why a text has ended; null while it has not.
+// The reason why a text has ended; null while it has not.
 json finish_reason(espalier::status state) {
   switch (state) {
     case espalier::status::stop_token:
@@ -37,7 +37,7 @@ json bytes_of(std::string_view text) {
   return bytes;
 }
 
-// A token as chat has it.
+// A token in the form of chat replies.
 json chat_token(const espalier::token_log_prob& token, const espalier::tokenizer& tokenizer) {
   const std::string_view piece = tokenizer.piece(token.token);
   return {{"token", whole_characters::of(piece)}, {"logprob", token.log_prob}, {"bytes", bytes_of(piece)}};
@@ -75,7 +75,7 @@ json completion_log_probs(const shown_text::piece& piece, const espalier::tokeni
           {"text_offset", std::move(offsets)}};
 }
 
-// Appends the lists of one to those of the other.
+// Appends the lists of one object to those of the other.
 void append(json& to, const json& more) {
   if (to.is_null()) {
     to = more;
@@ -108,7 +108,7 @@ shown_text::piece shown_text::take(const text_event& event) {
   shown_ += event.bytes.size();
   waiting_.insert(waiting_.end(), event.tokens.begin(), event.tokens.end());
   result.offset = told_;
-  // A token is shown with its first byte. What ends a text has none to show.
+  // A token is shown together with its first byte. A token that ends the text has no bytes to show.
   while (!waiting_.empty() && told_ < shown_) {
     told_ += tokenizer_.piece(waiting_.front().token).size();
     result.tokens.push_back(std::move(waiting_.front()));

@@ -24,14 +24,14 @@ std::string to_text(const json& object);
 //! OpenAI's error object.
 json error_object(const api_error& error);
 
-//! What may be shown of a text so far: events hold bytes that need not be whole characters, and tokens whose bytes are
+//! The part of a text that may be shown so far. Events may end within a character, and may have tokens whose bytes are
 //! still held back.
 class shown_text {
  public:
   struct piece {
     std::string text;
     std::vector<scored_token> tokens;
-    std::size_t offset = 0;  //!< of the first of these tokens in the text, in bytes
+    std::size_t offset = 0;  //!< position of the first of these tokens in the text, in bytes
   };
 
   explicit shown_text(const espalier::tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -42,28 +42,28 @@ class shown_text {
   const espalier::tokenizer& tokenizer_;
   whole_characters whole_;
   std::deque<scored_token> waiting_;  // tokens that are not shown yet
-  std::size_t shown_ = 0;             // bytes
-  std::size_t told_ = 0;              // bytes of the tokens that are
+  std::size_t shown_ = 0;             // bytes that were shown
+  std::size_t told_ = 0;              // bytes of the tokens that were shown
 };
 
-//! The replies to one request, as OpenAI's API gives them. It is shown every event that writes; a text that has ended
-//! is not shown again. Request and tokenizer must outlive it.
+//! The replies to one request in the form of OpenAI's API. It is given every event that writes, and none of a text that
+//! has ended. Request and tokenizer must outlive it.
 class api_reply {
  public:
   api_reply(const api_request& request, std::string model, const espalier::tokenizer& tokenizer);
 
-  //! For streams: before all else, one for each text; empty where there is none.
+  //! For streams: the first objects, one for each text; empty if there are none.
   std::vector<json> opening() const;
-  //! For streams: what an event brings; null where that is nothing to show.
+  //! For streams: the object for an event; null if it has nothing to show.
   json chunk(const text_event& event);
-  //! For streams: after all else; null where it was not asked for.
+  //! For streams: the last object; null if it was not asked for.
   json closing() const;
 
-  //! For whole replies: takes an event, and gives all of it when every text has ended.
+  //! For whole replies: takes an event; the whole reply, once every text has ended.
   void add(const text_event& event);
   json whole() const;
 
-  //! Whether every text has ended.
+  //! True if every text has ended.
   bool complete() const { return n_ended_ == static_cast<std::int32_t>(choices_.size()); }
 
  private:
@@ -84,10 +84,10 @@ class api_reply {
   std::string model_;
   const espalier::tokenizer& tokenizer_;
   std::string id_;
-  std::int64_t created_;  // seconds since 1970
+  std::int64_t created_;  // in seconds since 1970
   std::vector<choice_state> choices_;
   std::int32_t n_ended_ = 0;
-  std::int64_t n_written_ = 0;  // tokens
+  std::int64_t n_written_ = 0;  // tokens written
 };
 
 }  // namespace serve

@@ -22,13 +22,13 @@ using espalier::token_id;
 using nlohmann::json;
 
 constexpr std::size_t most_stop_strings = 16, longest_stop_string = 256;
-constexpr double least_top_p = 1e-6;  // of the sampler: 0 is taken for it
+constexpr double least_top_p = 1e-6;  // used by the sampler in place of 0
 
 [[noreturn]] void refuse(const std::string& param, const std::string& message, const std::string& code) {
   throw api_error(400, message, param, code);
 }
 
-// A value in a message, not longer than a line.
+// A value for a message, cut to one line.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
@@ -43,7 +43,7 @@ std::string shown(const json& value) {
   refuse(name, fmt::format("{} must be {}, but is {}.", name, allowed, shown(given)), "invalid_value");
 }
 
-// The fields of an object; null counts as absent.
+// The fields of an object; a field that is null counts as absent.
 class fields {
  public:
   explicit fields(const json& object, std::string within = {}) : object_(object), within_(std::move(within)) {}
@@ -89,7 +89,8 @@ class fields {
   std::string within_;
 };
 
-// Deeper bodies are refused while they are read: what copies and writes a value calls itself for each level.
+// Parses a body. Deep nesting is refused while it is read, since code that copies and writes a value calls itself for
+// each level.
 json parse(std::string_view body) {
   static constexpr int max_depth = 200;
   const auto require_flat = [](int depth, json::parse_event_t event, const json&) {
@@ -120,7 +121,7 @@ void check_model(const fields& body, const std::string& served) {
                   "model_not_found");
 }
 
-// Fields of OpenAI's that are known, but not supported. Each may have a value that changes nothing.
+// Checks known fields of OpenAI's API that are not supported: each may have the value that changes nothing.
 void check_unsupported(const fields& body) {
   const auto must_be = [&](const char* name, const json& neutral) {
     const json* value = body.find(name);
@@ -164,7 +165,7 @@ std::vector<token_id> read_prompt(const fields& body, const request_rules& rules
   return tokens_of(*prompt, rules.vocab_size);
 }
 
-// What a message says: a string, or parts of text.
+// The content of a message: a string, or parts of text.
 std::string content_of(const json& message, const std::string& name) {
   constexpr auto allowed = "a string, or an array of {\"type\": \"text\", \"text\": ...}";
   const auto content = message.find("content");
@@ -203,7 +204,7 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
   return read;
 }
 
-// The prompt of a chat. The answer ends where its turn does.
+// Reads the messages of a chat into a prompt. The answer ends where its turn ends.
 void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
                text_request& texts) {
   const std::vector<espalier::chat_message> messages = read_messages(body);
@@ -278,7 +279,7 @@ espalier::logit_bias read_logit_bias(const fields& body, std::int32_t vocab_size
   return espalier::logit_bias(std::move(biases), vocab_size);
 }
 
-// The schema of what is to be written, in its own bytes; empty: any text. `text` is the request's body.
+// The schema of the text to write, byte for byte; empty: any text. `text` is the request's body.
 std::string_view read_response_format(const fields& body, std::string_view text) {
   const json* given = body.find("response_format");
   constexpr auto allowed =
@@ -297,7 +298,7 @@ std::string_view read_response_format(const fields& body, std::string_view text)
   return text;
 }
 
-// A grammar of what is to be written; empty: any text.
+// The grammar of the text to write; empty: any text.
 std::string read_grammar(const fields& body) {
   const json* given = body.find("grammar");
   if (given == nullptr) return {};

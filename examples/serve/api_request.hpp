@@ -14,20 +14,21 @@
 
 namespace serve {
 
-//! Which of the two ways to ask for text.
+//! The two kinds of request for text.
 enum class endpoint { completions, chat };
 
-//! What requests are read against.
+//! The values that requests are checked against.
 struct request_rules {
-  std::string model;                                      //!< its name
+  std::string model;                                      //!< name of the model
   std::int32_t context = 0;                               //!< tokens of prompt and text together
-  std::int32_t vocab_size = 0;                            //!< token ids are below
-  std::int32_t most_texts = 1;                            //!< of one request
-  std::optional<espalier::vocabulary_trie> vocabulary{};  //!< of the tokenizer, where texts may have to be JSON
-  espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");  //!< of messages
+  std::int32_t vocab_size = 0;                            //!< token ids are below it
+  std::int32_t most_texts = 1;                            //!< texts of one request at most
+  std::optional<espalier::vocabulary_trie> vocabulary{};  //!< vocabulary of the tokenizer, if texts may have to be JSON
+  //! template of the messages of a chat
+  espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");
 };
 
-//! A request for text that is right as far as it can be told without the models.
+//! A request for text that has passed all checks that need no model.
 struct api_request {
   endpoint from = endpoint::completions;
   text_request texts;
@@ -37,8 +38,8 @@ struct api_request {
   bool log_probs() const { return texts.options.log_probs >= 0; }
 };
 
-//! Reads the body of a request. Fields that it does not know are ignored; those of OpenAI's that would change the text,
-//! but are not supported, must have the value that changes nothing.
+//! Reads the body of a request. Unknown fields are ignored; fields of OpenAI's that would change the text, but are not
+//! supported, must have the value that changes nothing.
 //!
 //! Errors      api_error, 400 or 404, for a body that is no JSON object, a field of a wrong type or out of its range,
 //!             and a model that is not served

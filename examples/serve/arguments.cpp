@@ -24,7 +24,7 @@ void add_text(models::flags& f, const char* group, const char* flag, const char*
   f.add(group, flag, type, help, [&value](const std::string& text) { value = text; });
 }
 
-// The last folder of a path.
+// The name of the last folder of a path.
 std::string name_of_folder(const std::string& path) {
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();

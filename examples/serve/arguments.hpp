@@ -16,16 +16,16 @@
 
 namespace serve {
 
-//! What the command line asks for.
+//! The values that the command line gives.
 struct arguments {
   models::model_paths models;
-  std::string model_name;  //!< as clients see it; empty: that of the model folder
+  std::string model_name;  //!< name shown to clients; empty: that of the model folder
   std::int32_t threads = 0;
   std::int32_t grace = 30;
   engine_options engine;
   http_options http;
-  //! What stands before what a user and an assistant say, each on a line of its own; empty: as the model's files say,
-  //! or else labels that the bundled models know.
+  //! Labels before the messages of user and assistant, each on a line of its own; empty: the template in the model's
+  //! files, or else labels that the bundled models know.
   std::string chat_user, chat_assistant;
 
   espalier::chat_template chat(const espalier::tokenizer& text) const {
@@ -44,7 +44,7 @@ struct arguments {
   }
 };
 
-//! Reads a command line. `help` is set instead where --help asks for it.
+//! Reads a command line. If it contains --help, only `help` is set.
 //!
 //! Errors      models::usage_error
 arguments parse(int argc, const char* const* argv, std::string& help);

@@ -21,18 +21,19 @@
 namespace serve {
 
 //! A client's connection as httplib reads and writes it, with limits that httplib lacks: on the time in which a whole
-//! request must arrive, on the bytes of its head, and on how long the client may leave what it is sent unread. Closes
-//! the socket.
+//! request must arrive, on the bytes of its head, and on how long the client may leave sent bytes unread. Closes the
+//! socket.
 class connection final : public httplib::Stream {
  public:
   using clock = std::chrono::steady_clock;
 
-  //! What was wrong with how a request arrived.
+  //! The fault in the way a request arrived.
   enum class fault { none, head_too_long, too_slow, cut_short };
 
   connection(int socket, const http_options& options) : socket_(socket), options_(options) {
     const int on = 1, unread = unread_bytes;
-    // Events are small and not to wait. What the client leaves unread stays with the server, which can let go of it.
+    // Events are small and must not wait. Bytes that the client leaves unread stay with the server, which can drop
+    // them.
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &unread, sizeof unread);
     current_ = this;
@@ -49,7 +50,7 @@ class connection final : public httplib::Stream {
   //! The connection that this thread serves.
   static connection* current() { return current_; }
 
-  //! Waits for the next request; false where the client sends none.
+  //! Waits for the next request; false if the client sends none.
   bool await_request() {
     const bool is_there = begin_ < end_ || wait(POLLIN, clock::now() + std::chrono::seconds(options_.keep_alive));
     deadline_ = clock::now() + std::chrono::seconds(options_.read_timeout);
@@ -58,23 +59,23 @@ class connection final : public httplib::Stream {
     replied_ = false;
     return is_there;
   }
-  //! The head of the request has been read.
+  //! Notes that the head of the request has been read.
   void end_head() { head_left_ = -1; }
-  //! The request has not been read to its end: the connection ends after the reply.
+  //! Notes that the request was not read to its end: the connection ends after the reply.
   void give_up_request() { unread_request_ = true; }
   bool gave_up() const { return unread_request_; }
   fault what_failed() const { return fault_; }
-  //! Whether anything of a reply has been sent.
+  //! True if a part of a reply has been sent.
   bool replied() const { return replied_; }
 
-  //! Whether the client has left, or says that it will send nothing more.
+  //! True if the client has left, or says that it will send nothing more.
   bool is_closed() const {
     char byte = 0;
     const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
   }
 
-  // The functions of httplib::Stream, under the names that its versions have for them.
+  // The functions of httplib::Stream, under all names that its versions have for them.
   ssize_t read(char* to, std::size_t size) {
     if (begin_ == end_ && !fill()) return fault_ == fault::cut_short ? 0 : -1;
     const std::size_t n = (std::min)(size, end_ - begin_);
@@ -134,7 +135,8 @@ class connection final : public httplib::Stream {
     }
   }
 
-  // Reads for a while what the client still sends: closed with unread bytes, it might not see the reply.
+  // Reads for a while the bytes that the client still sends: if the socket were closed with unread bytes, the client
+  // might not get the reply.
   void linger() {
     ::shutdown(socket_, SHUT_WR);
     const clock::time_point end = clock::now() + linger_time;
@@ -149,7 +151,7 @@ class connection final : public httplib::Stream {
     return ::poll(&one, 1, milliseconds) > 0;
   }
 
-  // False at the deadline.
+  // Waits for the socket; false at the deadline.
   bool wait(short what, clock::time_point deadline) const {
     for (;;) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now()).count();
@@ -178,7 +180,7 @@ class connection final : public httplib::Stream {
   int socket_;
   const http_options& options_;
   std::array<char, 4096> buffer_{};
-  std::size_t begin_ = 0, end_ = 0;  // of what is read and not used
+  std::size_t begin_ = 0, end_ = 0;  // range of bytes that were received and not used yet
   clock::time_point deadline_{};
   int head_left_ = -1;  // bytes that the head may still have; -1: it has been read
   fault fault_ = fault::none;

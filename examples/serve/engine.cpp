@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::int32_t page_size = 16;  // tokens
 
-// Of a cache for all texts.
+// Number of pages of a cache for all texts.
 std::int32_t n_pages(const engine_options& options, std::int32_t context) {
   if (options.cache_tokens > 0) return ((std::max)(options.cache_tokens, context) - 1) / page_size + 1;
   return espalier::page_ledger::enough(options.max_texts, context, page_size);
@@ -46,7 +46,7 @@ espalier::cost_model costs_of(models::model_set& models, const std::string& file
   return models::measure_model_costs(models, {.seconds = 1.5}, [](double, std::string_view) {});
 }
 
-// The most nodes of a tree.
+// Number of nodes of the largest tree.
 std::int32_t most_nodes(policy_kind policy) {
   switch (policy) {
     case policy_kind::cost_aware:
@@ -177,7 +177,7 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
     if (!writer.idle()) writer.step();
     show();
     if (n_texts_ > 0) continue;
-    const std::lock_guard lock(mutex_);  // nobody is between looking and waiting
+    const std::lock_guard lock(mutex_);  // so that no thread is between checking and waiting
     ended_.notify_all();
   }
 }

@@ -20,12 +20,12 @@
 
 namespace serve {
 
-//! The queue has no room for a request.
+//! Error: the queue has no room for a request.
 struct queue_full : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-//! The server is about to end.
+//! Error: the server is about to end.
 struct closing_down : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -39,37 +39,37 @@ struct text_job {
 };
 
 //! The thread that owns models, caches and decoder, and writes all texts. Other threads ask it for texts and wait for
-//! what it tells.
+//! its events.
 //!
-//! Law         what a text is depends on its request alone: not on who else is served, or reads, or leaves
+//! Law         a text depends on its request alone: not on which other clients are served, read or leave
 //! Errors      the constructor: those of the parts, and of reading costs
 class engine {
  public:
   engine(models::model_set& models, const engine_options& options, metrics& counts);
   ~engine();
 
-  //! The most rows of a pass of either model: models are to be loaded for so many.
+  //! Number of rows of the longest pass of either model, which must be loaded for as many.
   static std::int32_t max_rows(const engine_options& options);
 
-  //! Asks for texts. What of the request does not fit the models is told by an event, `refused`.
+  //! Asks for texts. A request that does not fit the models gets the event `refused`.
   //!
   //! Errors      queue_full, closing_down
   event_reader submit(text_request request);
 
-  //! Takes no more requests, waits until all texts have ended, at most so long, and cancels the rest, which are told
-  //! that they have failed.
+  //! Takes no more requests, waits until all texts have ended, at most `patience`, and cancels the rest, which get the
+  //! event that they have failed.
   void close(std::chrono::milliseconds patience);
 
  private:
-  // What other threads want.
+  // The orders of other threads.
   struct orders {
     std::vector<text_job> jobs;
-    std::vector<std::int64_t> cancelled;  // requests
-    bool give_up = false;                 // all texts
+    std::vector<std::int64_t> cancelled;  // numbers of cancelled requests
+    bool give_up = false;                 // true to give up all texts
     bool leave = false;
   };
 
-  // The thread. `ready` is told when texts may come, or what went wrong.
+  // The function of the thread. `ready` is set when texts may come, or to the error.
   void work(std::promise<void> ready);
   template <class PolicyT>
   void work_with(PolicyT policy, std::promise<void>& ready);
@@ -83,7 +83,7 @@ class engine {
   std::condition_variable ordered_, ended_;
   orders orders_;
   std::int64_t n_requests_ = 0;
-  std::atomic<std::int32_t> n_texts_ = 0;  // asked for, and not ended
+  std::atomic<std::int32_t> n_texts_ = 0;  // texts that were asked for and have not ended
   bool closing_ = false;
   std::thread thread_;
 };

@@ -10,7 +10,7 @@
 
 namespace serve {
 
-//! What trees are drafted.
+//! The kind of trees that are drafted.
 enum class policy_kind { cost_aware, dynatree, chain };
 
 }  // namespace serve
@@ -29,7 +29,7 @@ namespace serve {
 
 struct engine_options {
   policy_kind policy = policy_kind::cost_aware;
-  std::string costs;  //!< file of what passes cost, for cost_aware; empty: measured
+  std::string costs;  //!< file of the costs of passes, for cost_aware; empty: measured
   std::int32_t max_texts = 8;
   std::int32_t max_waiting = 256;
   std::int32_t prompt_rows = 64;

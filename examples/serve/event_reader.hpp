@@ -14,8 +14,8 @@
 
 namespace serve {
 
-//! Events of a request on their way from the engine's thread to the one that waits for them. Nobody waits to put one:
-//! there are never more than the texts have tokens.
+//! Events of a request on their way from the engine's thread to the thread that waits for them. put() never waits:
+//! there are never more events than the texts have tokens.
 class mailbox {
  public:
   void put(text_event event) {
@@ -26,7 +26,7 @@ class mailbox {
     arrived_.notify_one();
   }
 
-  //! The next event, or nothing where none comes in time.
+  //! The next event, or none if none comes in time.
   std::optional<text_event> take(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     if (!arrived_.wait_for(lock, patience, [&] { return !events_.empty(); })) return {};
@@ -41,7 +41,7 @@ class mailbox {
   std::deque<text_event> events_;
 };
 
-//! What a request is told. When it goes, what is still being written of the request is cancelled.
+//! The reader of a request's events. Its destructor cancels the texts of the request that are still being written.
 class event_reader {
  public:
   event_reader(std::shared_ptr<mailbox> events, std::function<void()> cancel)
@@ -53,7 +53,7 @@ class event_reader {
     if (cancel_) cancel_();
   }
 
-  //! The next event, or nothing where none comes in time.
+  //! The next event, or none if none comes in time.
   std::optional<text_event> next(std::chrono::milliseconds patience) { return events_->take(patience); }
 
  private:

@@ -10,7 +10,7 @@ namespace serve {
 
 struct http_options {
   std::string host = "127.0.0.1";
-  std::string api_key;  //!< empty: none is asked for
+  std::string api_key;  //!< key that clients must send; empty: none
   std::int32_t port = 8080;
   std::int32_t max_connections = 512;
   std::int32_t max_body = 1 << 20;
@@ -18,7 +18,7 @@ struct http_options {
   std::int32_t write_timeout = 10;
   std::int32_t keep_alive = 5;
 
-  static constexpr std::int32_t max_head = 32 << 10;  // bytes of request line and headers
+  static constexpr std::int32_t max_head = 32 << 10;  // bytes of request line and headers at most
 
   static constexpr void describe(auto see) {
     using self = http_options;

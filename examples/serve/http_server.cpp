@@ -32,11 +32,11 @@ using httplib::Request;
 using httplib::Response;
 
 constexpr auto is_json = "application/json";
-constexpr std::chrono::milliseconds glance{200};  // from one look at whether the client is still there to the next
+constexpr std::chrono::milliseconds glance{200};  // time between two checks whether the client is still there
 
 struct client_has_left {};
 
-// The next event; waits for it as long as the client does.
+// Waits for the next event, as long as the client stays.
 text_event next_event(event_reader& events) {
   for (;;) {
     if (auto event = events.next(glance)) return *std::move(event);
@@ -59,7 +59,7 @@ const char* outcome_of(const api_error& error) {
   return error.status < 500 ? "invalid" : "failed";
 }
 
-// What is written and sent event by event.
+// A reply that is written and sent event by event.
 class event_stream {
  public:
   event_stream(std::shared_ptr<const api_request> request, event_reader events, const std::string& model,
@@ -69,7 +69,7 @@ class event_stream {
         reply_(*request_, model, tokenizer),
         counts_(counts) {}
 
-  // Sends all of it; false where the client does not take it.
+  // Sends the whole reply; false if the client does not take it.
   bool send(httplib::DataSink& sink) {
     const char* outcome = "cancelled";
     try {
@@ -110,7 +110,7 @@ class event_stream {
   metrics& counts_;
 };
 
-// The length that a request says its body has; -1: in chunks.
+// The length of the body that a request declares; -1: in chunks.
 std::int64_t said_length(const Request& request) {
   const bool in_chunks = request.has_header("Transfer-Encoding");
   const std::size_t n_lengths = request.get_header_value_count("Content-Length");
@@ -158,7 +158,7 @@ void http_server::parts::refuse(Response& response, const api_error& error) {
   set_json(response, error.status, error_object(error));
 }
 
-// Gives a reason to what httplib refuses by itself.
+// Adds an explanation to replies in which httplib refuses a request by itself.
 void http_server::parts::explain(Response& response) {
   if (!response.body.empty()) return;
   connection* const client = connection::current();
@@ -175,7 +175,7 @@ void http_server::parts::explain(Response& response) {
   }
 }
 
-// What can be told of a request before its body is read.
+// Checks of a request that are possible before its body is read.
 void http_server::parts::check(const Request& request) const {
   const bool may_have_body = request.method != "GET" && request.method != "HEAD";
   const std::string& path = request.path;
@@ -255,7 +255,7 @@ void http_server::parts::write_text(endpoint to, const Request& request, Respons
   } catch (const client_has_left&) {
     counts.count_request("cancelled");
     connection::current()->give_up_request();
-    response.status = 499;  // nobody sees it
+    response.status = 499;  // never seen by the client
   } catch (const api_error& error) {
     counts.count_request(outcome_of(error));
     refuse(response, error);

@@ -12,11 +12,11 @@
 
 namespace serve {
 
-//! OpenAI's API over HTTP: reads requests, has the engine write, and sends what it tells.
+//! OpenAI's API over HTTP: reads requests, passes them to the engine, and sends its events.
 //!
 //! POST /v1/completions, /v1/chat/completions; GET /v1/models, /v1/models/NAME, /health, /metrics.
 //!
-//! Errors      the constructor: models::usage_error where it cannot listen at host and port
+//! Errors      the constructor: models::usage_error if it cannot listen at host and port
 class http_server {
  public:
   http_server(engine& texts, metrics& counts, const espalier::tokenizer& tokenizer, const request_rules& rules,
@@ -24,8 +24,8 @@ class http_server {
   ~http_server();
 
   int port() const;
-  //! Serves until another thread calls end(), which lets replies that have begun be sent. False where it had to stop
-  //! before.
+  //! Serves until another thread calls end(), which lets replies that have begun be sent. False if it had to stop
+  //! earlier.
   bool listen();
   void end();
 

@@ -20,21 +20,21 @@
 
 namespace serve {
 
-//! httplib's server over connections of ours.
+//! httplib's server over this program's connections.
 class listener final : public httplib::Server {
  public:
   explicit listener(const http_options& options) : options_(options) {
     new_task_queue = [n = options.max_connections + spare_threads] {
       return new httplib::ThreadPool(static_cast<std::size_t>(n));
     };
-    // Without SO_REUSEPORT: two servers on one port are a mistake.
+    // Without SO_REUSEPORT: two servers on one port would be a mistake.
     set_socket_options([](int socket) {
       const int on = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     });
   }
 
-  //! The port, or -1.
+  //! Binds the port. Returns it, or -1.
   int bind() {
     const int port = options_.port == 0 ? bind_to_any_port(options_.host)
                                         : (bind_to_port(options_.host, options_.port) ? options_.port : -1);
@@ -42,20 +42,20 @@ class listener final : public httplib::Server {
     return port;
   }
 
-  //! Until end(); false where it ended by itself.
+  //! Serves until end(); false if it ended by itself.
   bool serve() {
     listen_after_bind();
     served_ = true;
     return ended_;
   }
 
-  //! Has serve() return, which another thread has called or will call: nobody is listened to any more, and replies that
-  //! have begun are sent, as long as their clients take them within the write timeout.
+  //! Makes serve() return, which another thread has called or will call: no more connections are accepted, and replies
+  //! that have begun are sent, as long as their clients take them within the write timeout.
   void end() {
     ended_ = true;
     shut_down(SHUT_RD);
     const auto deadline = connection::clock::now() + std::chrono::seconds(options_.write_timeout);
-    // httplib stops nothing that has not begun.
+    // httplib cannot stop a server that has not begun.
     while (!is_running() && !served_)
       std::this_thread::sleep_for(moment);
     stop();
@@ -65,8 +65,8 @@ class listener final : public httplib::Server {
   }
 
  private:
-  static constexpr int backlog = 1024;     // clients that come at once: httplib's is a few
-  static constexpr int spare_threads = 4;  // that refuse clients
+  static constexpr int backlog = 1024;     // clients that may connect at once; httplib's own number is small
+  static constexpr int spare_threads = 4;  // threads that refuse clients
   static constexpr std::chrono::milliseconds moment{5};
 
   void shut_down(int how) {
@@ -115,12 +115,13 @@ class listener final : public httplib::Server {
     return goes_on;
   }
 
-  // Versions of httplib differ in what process_request takes. A template, so that only one of them need compile.
+  // Versions of httplib differ in the parameters of process_request. A template, so that only one of the calls must
+  // compile.
   template <class StreamT>
   bool answer(StreamT& client, bool& closes) {
     const std::function<void(httplib::Request&)> setup = [&client](httplib::Request& request) {
       client.end_head();
-      request.ranges.clear();  // of what is made for the one who asks
+      request.ranges.clear();  // ranges make no sense for replies that are made for one client
     };
     if constexpr (requires { this->process_request(client, false, closes, setup); }) {
       return this->process_request(client, false, closes, setup);
@@ -133,14 +134,14 @@ class listener final : public httplib::Server {
     }
   }
 
-  // What httplib gives no reply to: a request line that does not end.
+  // Replies to requests that httplib leaves without a reply, such as a request line that does not end.
   static void explain(connection& client) {
     const connection::fault what = client.what_failed();
     if (what == connection::fault::too_slow) return refuse(client, too_slow());
     if (what != connection::fault::cut_short) refuse(client, head_too_long());
   }
 
-  // A reply of our own.
+  // Sends a reply without httplib.
   static void refuse(connection& client, const api_error& error) {
     const std::string body = to_text(error_object(error));
     const std::string reply = "HTTP/1.1 " + std::to_string(error.status) +
@@ -160,9 +161,9 @@ class listener final : public httplib::Server {
  private:
   const http_options& options_;
   std::mutex mutex_;
-  std::set<int> sockets_;             // that are being served
+  std::set<int> sockets_;             // sockets that are being served
   std::atomic<bool> ended_ = false;   // no more requests are read
-  std::atomic<bool> served_ = false;  // serve() is through
+  std::atomic<bool> served_ = false;  // serve() has returned
 };
 
 }  // namespace serve

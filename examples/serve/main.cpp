@@ -28,7 +28,7 @@ extern "C" void on_signal(int) {
   sem_post(&told_to_end);
 }
 
-// From now on SIGINT and SIGTERM are for await_signal(); a second one ends the program at once.
+// Leaves SIGINT and SIGTERM to await_signal() from now on; a second one ends the program at once.
 void watch_signals() {
   sem_init(&told_to_end, 0, 0);
   struct sigaction action {};
@@ -82,7 +82,8 @@ int run(int argc, const char* const* argv) {
 
 }  // namespace
 
-//! 0: it was told to end; 2: the arguments, a file, a model or the port cannot be used, as a sentence on stderr says.
+//! Returns 0 if it was told to end, 2 if the arguments, a file, a model or the port cannot be used, which a sentence on
+//! stderr explains.
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);

@@ -15,7 +15,7 @@ inline std::size_t past_space(std::string_view text, std::size_t i) {
   return (std::min)(text.find_first_not_of(" \t\n\r", i), text.size());
 }
 
-// Behind the value of JSON that begins at i.
+// The position behind the JSON value that begins at i.
 inline std::size_t past_value(std::string_view text, std::size_t i) {
   int depth = 0;
   do {
@@ -39,8 +39,8 @@ inline std::size_t past_value(std::string_view text, std::size_t i) {
 
 }  // namespace detail
 
-//! The text of an object's member, byte for byte as it was written: numbers keep their digits, members their order. Of
-//! several with this name it is the last, as in what a parser makes of the object. Empty where there is none.
+//! The text of an object's member, byte for byte: numbers keep their digits, members their order. Of several members
+//! with this name it is the last, as a parser of the object would take it. Empty if there is none.
 //!
 //! Pre         `object` is valid JSON
 inline std::string_view member_text(std::string_view object, std::string_view name) {

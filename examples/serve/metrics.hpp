@@ -10,34 +10,34 @@
 
 namespace serve {
 
-//! How often a number of seconds lay below each of some bounds.
+//! The numbers of times that a duration lay below each of some bounds.
 class histogram {
  public:
   //! Upper bounds in seconds.
   static constexpr std::array bounds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                      0.25,  0.5,    1.0,   2.5,  5.0,   10.0, 30.0};
 
-  //! The same number, `times` times.
+  //! Adds a duration `times` times.
   void add(double seconds, std::int64_t times = 1);
   void write(std::string& text, const std::string& name, const std::string& help) const;
 
  private:
-  std::array<std::int64_t, bounds.size() + 1> counts_{};  // the last: beyond all bounds
+  std::array<std::int64_t, bounds.size() + 1> counts_{};  // the last one counts durations beyond all bounds
   double sum_ = 0;
 };
 
-//! What the server counts. Every function may be called from any thread.
+//! The counters of the server. Every function may be called from any thread.
 class metrics {
  public:
-  //! How things stand.
+  //! The present state of the server.
   struct gauges {
     std::int64_t running = 0;
     std::int64_t waiting = 0;
-    std::int64_t pages = 0;  //!< of the target's cache
+    std::int64_t pages = 0;  //!< pages of the target's cache
     std::int64_t pages_used = 0;
   };
 
-  //! What one round of a text brought.
+  //! The result of one round of a text.
   struct round {
     std::int64_t tokens = 0;
     std::int64_t drafted = 0;
@@ -46,13 +46,13 @@ class metrics {
     bool is_first = false;
   };
 
-  //! A request has ended: ok, invalid, unauthorized, refused, cancelled or failed.
+  //! Counts a request that has ended: ok, invalid, unauthorized, refused, cancelled or failed.
   void count_request(const std::string& outcome);
   void count_read(std::int64_t tokens);
   void count_round(const round& r);
   void set(const gauges& now);
 
-  //! All of it in Prometheus' text format.
+  //! All counters in Prometheus' text format.
   std::string text() const;
 
  private:

@@ -18,11 +18,11 @@
 
 namespace serve {
 
-//! What requests may ask to be done to the target's logits.
+//! The processors of the target's logits that requests may use.
 using text_processor =
     espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<models::text_rule>>;
 
-//! What to write: n texts after one prompt, each with a stream of its own.
+//! A request for n texts after one prompt, each with a random stream of its own.
 struct text_request {
   std::vector<espalier::token_id> prompt;
   espalier::stop_conditions stop;
@@ -31,25 +31,25 @@ struct text_request {
   std::int32_t n = 1;
 };
 
-//! A token of a text with its log-probability and the best at its place.
+//! A token of a text with its log-probability, and the most probable tokens at its position.
 struct scored_token : espalier::token_log_prob {
   std::vector<espalier::token_log_prob> best;
 };
 
-//! What has become of a request. First it is accepted, for all its texts, or refused; a text then is written piece by
-//! piece until its state is not `running`, or fails.
+//! An event of a request. First it is accepted, for all its texts, or refused. A text is then written piece by piece
+//! until its state is not `running`, or fails.
 struct text_event {
   enum class kind { accepted, refused, written, failed };
 
   kind what = kind::written;
-  std::int32_t choice = 0;             //!< which of the n texts
+  std::int32_t choice = 0;             //!< number of the text among the n
   std::string bytes{};                 //!< new bytes to show
-  std::vector<scored_token> tokens{};  //!< those written, where log-probabilities are asked for
-  std::int32_t n_tokens = 0;           //!< written
+  std::vector<scored_token> tokens{};  //!< the tokens written, if log-probabilities are asked for
+  std::int32_t n_tokens = 0;           //!< number of tokens written
   espalier::status state = espalier::status::running;
-  std::string message{};  //!< of what was refused or has failed, a sentence
+  std::string message{};  //!< the reason of a refusal or failure, a sentence
 
-  //! Nothing more is to come of this text.
+  //! True if this is the last event of its text.
   bool ends() const { return what == kind::failed || (what == kind::written && state != espalier::status::running); }
 };
 

@@ -22,14 +22,14 @@
 
 namespace serve {
 
-//! Writes the texts of requests with a batch decoder, and tells each request of its own. For one thread.
+//! Writes the texts of requests with a batch decoder, and sends each request its events. For one thread.
 //!
-//! Law         each request is told once that it is accepted or refused, and each text of it once that it has ended;
-//!             after a cancel it is told nothing
+//! Law         each request gets one event that it is accepted or refused, and each of its texts one event at its end;
+//!             after a cancel it gets none
 template <class DecoderT>
 class text_writer {
  public:
-  //! n_texts goes down with each text that ends, before its request is told.
+  //! Makes a writer. n_texts is decremented with each text that ends, before its request gets the event.
   text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, std::atomic<std::int32_t>& n_texts)
       : decode_(decode), text_(text), counts_(counts), n_texts_(n_texts) {}
 
@@ -57,7 +57,7 @@ class text_writer {
     of_request_.emplace(job.request, std::move(ids));
   }
 
-  //! A request that has ended, or was refused, may be cancelled, too.
+  //! Cancels a request, which may also have ended or been refused.
   void cancel(std::int64_t request) {
     const auto found = of_request_.find(request);
     if (found == of_request_.end()) return;
@@ -69,7 +69,7 @@ class text_writer {
     of_request_.erase(found);
   }
 
-  //! Ends all texts, each with this reason.
+  //! Ends all texts with this reason.
   void fail_all(const std::string& reason) {
     while (!texts_.empty()) {
       const auto at = texts_.begin();
@@ -78,7 +78,7 @@ class text_writer {
     }
   }
 
-  //! One round of all texts.
+  //! Runs one round of all texts.
   void step() {
     try {
       for (const espalier::text_event& event : decode_.step([&](espalier::token_id t) { return text_.piece(t); }))
@@ -95,7 +95,7 @@ class text_writer {
     std::int64_t request;
     std::int32_t choice;
     std::shared_ptr<mailbox> events;
-    clock::time_point last;  // when it was asked for, then when it last got tokens
+    clock::time_point last;  // time of the request, then of its last tokens
     bool has_tokens = false;
   };
 
@@ -155,7 +155,7 @@ class text_writer {
   DecoderT& decode_;
   const espalier::tokenizer& text_;
   metrics& counts_;
-  std::unordered_map<espalier::text_id, place> texts_;  // that have not ended
+  std::unordered_map<espalier::text_id, place> texts_;  // texts that have not ended
   std::unordered_map<std::int64_t, std::vector<espalier::text_id>> of_request_;
   std::atomic<std::int32_t>& n_texts_;
 };

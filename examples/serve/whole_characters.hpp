@@ -8,8 +8,8 @@
 
 namespace serve {
 
-//! Makes UTF-8 of bytes that arrive in pieces: what may go on to be a character waits for the rest, and what is none
-//! shows as U+FFFD.
+//! Makes UTF-8 of bytes that arrive in pieces: bytes that may become a character wait for the rest, and bytes that are
+//! none become U+FFFD.
 //!
 //! Law         the text is the same however the bytes were cut into pieces
 class whole_characters {
@@ -29,7 +29,7 @@ class whole_characters {
     return text;
   }
 
-  //! No more bytes come: what still waits is no character.
+  //! Ends the text: bytes that still wait are no character.
   std::string finish() {
     std::string text;
     if (!waiting_.empty()) text = broken;
@@ -37,7 +37,7 @@ class whole_characters {
     return text;
   }
 
-  //! All of a text at once.
+  //! Converts a whole text at once.
   static std::string of(std::string_view bytes) {
     whole_characters whole;
     std::string text = whole.push(bytes);

@@ -38,7 +38,7 @@ struct torch_model {
 
 template <class DrafterT, class PolicyT>
 void write(DrafterT&& drafter, PolicyT policy, torch_model& target, const std::vector<espalier::token_id>& prompt) {
-  // PyTorch's allocator does not like to be captured: each round is enqueued anew.
+  // PyTorch's allocator does not allow rounds to be captured, so each round is enqueued anew.
   auto decode = device::make_decoder(std::forward<DrafterT>(drafter), std::move(policy), espalier::greedy(), target.kv,
                                      target.backend, {.text = {.sampling = {.temperature = 0.0F}}}, false);
   for (const espalier::token_id t : decode.generate(prompt, {.max_tokens = 128}))
