@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/verdict.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 
 // One node, its draws, and what a verifier makes of them: trees of one level, with every outcome run.
 namespace one_node {

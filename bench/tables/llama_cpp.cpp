@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "../program.hpp"
-#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"

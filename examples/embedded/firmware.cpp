@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/ngram.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace serve {
 

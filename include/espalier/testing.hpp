@@ -8,6 +8,7 @@
 //!     espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());
 
 #include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/kv_store_laws.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/lossless.hpp"
@@ -15,6 +16,7 @@
 #include "espalier/testing/random_tree.hpp"
 #include "espalier/testing/recurrent_store_laws.hpp"
 #include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "espalier/testing/sequence_drafter_laws.hpp"
 #include "espalier/testing/sharing_kv_store_laws.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"

@@ -14,12 +14,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
-#include "espalier/core/message_text.hpp"
-#include "espalier/core/static_capacity.hpp"
-#include "espalier/core/stopwatch.hpp"
-#include "espalier/core/unset_numbers.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/message_text.hpp"
+#include "espalier/core/static/static_capacity.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/static_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"

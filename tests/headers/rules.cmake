@@ -82,7 +82,7 @@ set(tested_elsewhere
   "constraint/regular_expression.cpp: constraint/automaton/byte_dfa.hpp constraint/automaton/byte_nfa.hpp
     constraint/automaton/character_set.hpp constraint/automaton/regex_parser.hpp constraint/automaton/repetitions.hpp
     constraint/token_automaton.hpp constraint/vocabulary_trie.hpp"
-  "core/bytes.cpp: core/byte_reader.hpp core/byte_writer.hpp"
+  "core/util/bytes.cpp: core/util/byte_reader.hpp core/util/byte_writer.hpp"
   "core/forward_batch.cpp: core/forward_batch_view.hpp"
   "core/option.cpp: core/known_value.hpp"
   "decoder/processed.cpp: concepts/processor.hpp concepts/row_processor.hpp decoder/processed_rows.hpp decoder/text_processor.hpp"
@@ -106,10 +106,10 @@ set(tested_elsewhere
   "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/fresh_seed.hpp decoder/text_options.hpp"
   "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
   "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp"
-  "decoder/statistics.cpp: core/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
+  "decoder/statistics.cpp: core/util/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
   "embedded/float_numbers.cpp: core/wide_number.hpp"
-  "embedded/static_decoder.cpp: core/arena.hpp core/list.hpp core/message_text.hpp core/static_capacity.hpp
-    core/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
+  "embedded/static_decoder.cpp: core/static/arena.hpp core/static/list.hpp core/static/message_text.hpp core/static/static_capacity.hpp
+    core/static/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"
   "drafter/autoregressive.cpp: drafter/nodes/forced_row.hpp drafter/nodes/node_columns.hpp drafter/nodes/require_askable.hpp
     drafter/nodes/require_draft_room.hpp"
@@ -160,7 +160,7 @@ set(tested_elsewhere
   "tree_policy/best_first.cpp: tree_policy/growth/asked_nodes.hpp"
   "tree_policy/chain.cpp: sampling/log_prob.hpp"
   "tree_policy/cost_aware.cpp: tree_policy/growth/provisional.hpp"
-  "tree_policy/delayed.cpp: core/script_chance.hpp"
+  "tree_policy/delayed.cpp: testing/script_chance.hpp"
   "tree_policy/fixed.cpp: tree_policy/growth/layer.hpp"
   "verifier/vectors.cpp: core/row_view.hpp verifier/walk/remaining_draft.hpp verifier/walk/residual.hpp verifier/walk/walk.hpp"
   "cuda/backend/on_host.cu: cuda/concepts/backend.cuh cuda/core/host_failure.cuh cuda/kv_store/on_host_kv.cuh"

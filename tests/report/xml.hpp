@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace report_test {
 

@@ -10,9 +10,9 @@
 
 #include "catch.hpp"
 #include "espalier/core/philox.hpp"
-#include "espalier/core/script_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "tree_policy/flat_drafter.hpp"
 #include "tree_policy/grow_tree.hpp"
 #include "vectors.hpp"

@@ -11,9 +11,9 @@
 
 #include "catch.hpp"
 #include "espalier/core/philox.hpp"
-#include "espalier/core/script_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "espalier/tree_policy/dyspec_threshold.hpp"
 #include "tree_policy/grow_below_none.hpp"
 #include "vectors.hpp"

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/testing/tree_policy_laws.hpp"
 #include "raises.hpp"

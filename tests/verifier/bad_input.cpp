@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/script_chance.hpp"
 #include "espalier/registry.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "raises.hpp"
 #include "verifier/scene.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/script_chance.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "one_node.hpp"
 #include "verifier/scene.hpp"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 
 using namespace espalier;
 

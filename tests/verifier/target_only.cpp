@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/enumerating_chance.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/registry/part.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/random_tree.hpp"
 #include "raises.hpp"
 #include "verifier/counted_rows.hpp"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/enumerating_chance.hpp"
-#include "espalier/core/script_chance.hpp"
 #include "espalier/espalier.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/script_chance.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;

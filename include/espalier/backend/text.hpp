@@ -9,8 +9,8 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {

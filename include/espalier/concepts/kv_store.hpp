@@ -6,10 +6,10 @@
 #include <limits>
 #include <span>
 
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 
 namespace espalier {
 

@@ -11,10 +11,10 @@
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/round_start.hpp"
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
 #include "espalier/core/model_state.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "espalier/core/verdict.hpp"
 
 namespace espalier {

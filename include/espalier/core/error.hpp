@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <limits>
 #else
-#include "espalier/core/message_text.hpp"
+#include "espalier/core/static/message_text.hpp"
 #endif
 
 namespace espalier {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_mask.hpp"
 #include "espalier/core/tree_order.hpp"

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/tree_writer.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 

@@ -21,7 +21,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
-#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"

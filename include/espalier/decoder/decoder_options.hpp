@@ -5,7 +5,7 @@
 
 #include "espalier/core/option.hpp"
 #include "espalier/core/sampling_options.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/text_options.hpp"
 

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "espalier/config.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"

@@ -9,11 +9,11 @@
 #include <type_traits>
 
 #include "espalier/concepts/processor.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
-#include "espalier/core/unset_numbers.hpp"
 #include "espalier/decoder/text_processor.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"

@@ -11,10 +11,10 @@
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "espalier/decoder/text.hpp"
 
 namespace espalier {

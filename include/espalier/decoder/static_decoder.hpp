@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "espalier/config.hpp"
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/message_text.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/message_text.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/decoder.hpp"

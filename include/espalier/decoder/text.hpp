@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"

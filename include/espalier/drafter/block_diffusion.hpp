@@ -14,10 +14,10 @@
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/core/verdict.hpp"
 
 namespace espalier {

@@ -7,11 +7,11 @@
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/forward/checked_forward.hpp"
 

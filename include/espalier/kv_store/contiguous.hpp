@@ -6,8 +6,8 @@
 #include <span>
 
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/arena.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/kv_store/memory/kv_shape.hpp"
 #include "espalier/kv_store/memory/serialize_rows.hpp"

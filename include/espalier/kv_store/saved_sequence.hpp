@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 
 namespace espalier {
 

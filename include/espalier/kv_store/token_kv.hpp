@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/serialize_rows.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"

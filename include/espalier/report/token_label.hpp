@@ -7,7 +7,7 @@
 
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace espalier {
 

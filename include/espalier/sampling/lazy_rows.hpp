@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/unset_numbers.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/softmax.hpp"
 

@@ -14,8 +14,8 @@
 #include <span>
 #include <type_traits>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 #include "espalier/core/wide_number.hpp"

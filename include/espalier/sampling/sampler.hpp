@@ -8,12 +8,12 @@
 #include <span>
 #include <type_traits>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/sampling_options.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/nucleus.hpp"

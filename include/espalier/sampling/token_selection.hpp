@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/weights.hpp"
 #include "espalier/core/wide_number.hpp"

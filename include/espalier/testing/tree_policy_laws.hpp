@@ -11,10 +11,10 @@
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/tree_policy.hpp"
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "espalier/decoder/check_growth.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/testing/law_error.hpp"

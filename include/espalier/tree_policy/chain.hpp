@@ -12,7 +12,7 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/wide_number.hpp"

@@ -9,7 +9,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/tree_policy/dynatree/dynatree_rule.hpp"

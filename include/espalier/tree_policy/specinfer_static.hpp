@@ -9,13 +9,13 @@
 #include <span>
 
 #include "espalier/concepts/regime.hpp"
-#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/wide_number.hpp"

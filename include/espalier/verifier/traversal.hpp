@@ -6,10 +6,10 @@
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
-#include "espalier/core/arena.hpp"
 #include "espalier/core/chance.hpp"
-#include "espalier/core/list.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/core/wide_number.hpp"

@@ -9,7 +9,7 @@
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace espalier::detail {
 

@@ -16,8 +16,8 @@
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/stopwatch.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"

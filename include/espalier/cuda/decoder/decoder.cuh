@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "espalier/concepts/processor.hpp"
-#include "espalier/core/stopwatch.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/arena.hpp"
-#include "espalier/core/list.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/drafter/nodes/node_columns.hpp"
 #include "espalier/forward/prefill.hpp"

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier::detail {

@@ -9,7 +9,7 @@
 #include "espalier/config.hpp"
 
 #if !ESPALIER_HOSTED
-#include "espalier/core/unset_numbers.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
 #elif defined(__linux__)
 #include <sys/mman.h>
 #endif

@@ -14,7 +14,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/tokenizer/prompt_piece.hpp"

@@ -7,11 +7,11 @@
 #include <span>
 #include <utility>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/list.hpp"
 #include "espalier/core/probabilities.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/wide_number.hpp"
 #include "espalier/sampling/log_prob.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "espalier/core/token.hpp"
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace espalier::detail {
 

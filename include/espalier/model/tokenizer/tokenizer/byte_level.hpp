@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace espalier::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/core/enumerating_chance.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
 
 #include <cmath>
 #include <map>

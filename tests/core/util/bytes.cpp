@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/core/byte_reader.hpp"
-#include "espalier/core/byte_writer.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "raises.hpp"
 
 using namespace espalier;

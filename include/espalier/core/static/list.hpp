@@ -13,8 +13,8 @@
 #include <new>
 #include <utility>
 
-#include "espalier/core/arena.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/static/arena.hpp"
 #endif
 
 namespace espalier::detail {

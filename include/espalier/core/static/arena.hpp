@@ -6,7 +6,7 @@
 
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/static_capacity.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 
 namespace espalier {
 

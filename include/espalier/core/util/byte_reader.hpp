@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "espalier/core/byte_writer.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 
 namespace espalier {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "espalier/config.hpp"
-#include "espalier/core/list.hpp"
+#include "espalier/core/static/list.hpp"
 
 #if ESPALIER_HOSTED
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/core/utf8.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 #include <string>
 #include <string_view>
