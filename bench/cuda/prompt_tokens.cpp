@@ -13,7 +13,6 @@
 
 #include "../program.hpp"
 #include "espalier/model/files/gguf_file.hpp"
-#include "espalier/model/tokenizer/chat_message.hpp"
 #include "espalier/model/tokenizer/chat_template.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "prompts_file.hpp"

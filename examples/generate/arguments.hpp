@@ -9,7 +9,6 @@
 
 #include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
-#include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/ngram.hpp"

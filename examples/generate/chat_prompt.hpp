@@ -6,7 +6,6 @@
 
 #include "arguments.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/model/tokenizer/chat_message.hpp"
 #include "espalier/model/tokenizer/chat_template.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 

@@ -15,7 +15,6 @@
 #include <system_error>
 #include <type_traits>
 
-#include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
 #include "model_paths.hpp"
 #include "usage_error.hpp"

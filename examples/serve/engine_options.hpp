@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "espalier/core/known_value.hpp"
 #include "espalier/core/option.hpp"
 
 namespace serve {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/model/tokenizer/tokenizer/byte_level.hpp"
+#include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
 #include "model/files/gguf_writer.hpp"
 #include "program.hpp"
 

@@ -77,16 +77,13 @@ set(tested_elsewhere
   "analysis/acceptance_rate.cpp: analysis/optimal_rate.hpp"
   "concepts/minimal.cpp: concepts/backend.hpp concepts/drafter.hpp concepts/kv_store.hpp concepts/tree_policy.hpp
     concepts/verifier.hpp"
-  "constraint/schema/json_schema.cpp: constraint/schema/integer_range.hpp constraint/schema/schema_parser.hpp
-    constraint/schema/schema_text.hpp"
-  "constraint/regular_expression.cpp: constraint/automaton/byte_dfa.hpp constraint/automaton/byte_nfa.hpp
-    constraint/automaton/character_set.hpp constraint/automaton/regex_parser.hpp constraint/automaton/repetitions.hpp
+  "constraint/regular_expression.cpp: constraint/automaton/byte_nfa.hpp
+    constraint/automaton/character_set.hpp constraint/automaton/regex_parser.hpp
     constraint/token_automaton.hpp constraint/vocabulary_trie.hpp"
   "core/util/bytes.cpp: core/util/byte_reader.hpp core/util/byte_writer.hpp"
   "core/forward_batch.cpp: core/forward_batch_view.hpp"
-  "core/option.cpp: core/known_value.hpp"
   "decoder/processed.cpp: concepts/processor.hpp concepts/row_processor.hpp decoder/processed_rows.hpp decoder/text_processor.hpp"
-  "processor/processors.cpp: concepts/constraint.hpp core/require_known_token.hpp processor/banned_sequences.hpp
+  "processor/processors.cpp: concepts/constraint.hpp processor/banned_sequences.hpp
     processor/constrained.hpp processor/forced_tokens.hpp processor/logit_bias.hpp processor/minimum_length.hpp
     processor/penalties.hpp"
   "core/philox.cpp: core/chance.hpp"
@@ -118,7 +115,7 @@ set(tested_elsewhere
   "headers/linked_one.cpp: config.hpp espalier.hpp"
   "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"
   "kv_store/contiguous.cpp: kv_store/memory/float_block.hpp kv_store/memory/kv_shape.hpp kv_store/slot_ledger.hpp"
-  "kv_store/recurrent.cpp: kv_store/recurrent_options.hpp kv_store/recurrent_shape.hpp"
+  "kv_store/recurrent.cpp: kv_store/recurrent_shape.hpp"
   "model/files/cost_file.cpp: model/llama/model_identity.hpp"
   "model/files/rounded_row.cpp: model/files/weight_storage.hpp"
   "model/files/weight_row.cpp: model/files/weight_type.hpp"
@@ -129,9 +126,8 @@ set(tested_elsewhere
   "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp
     core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/llama_options.hpp model/llama/rotary_table.hpp"
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
-  "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_error.hpp model/llama_cpp/llama_cpp_kv.hpp
+  "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
-  "model/llama_cpp/remote_thread.cpp: model/llama_cpp/server_answer.hpp"
   "model/llama/hybrid.cpp: concepts/recurrent_store.hpp model/llama/host_cache.hpp model/llama/host_recurrent_store.hpp
     model/llama/mamba_block.hpp model/llama/mamba_scan.hpp model/llama/mamba_shape.hpp model/llama/mamba_weights.hpp
     model/llama/recurrent_plan.hpp"
@@ -147,12 +143,10 @@ set(tested_elsewhere
     model/parallel/rank_error.hpp model/parallel/rank_logits.hpp model/parallel/rank_part.hpp
     model/parallel/rank_rows.hpp model/parallel/rank_shares.hpp model/parallel/rank_split.hpp
     model/parallel/rank_vocabulary.hpp model/parallel/rank_weights.hpp"
-  "model/small/small_llama.cpp: model/small/small_pass.hpp model/small/small_products.hpp model/small/small_shape.hpp
+  "model/small/small_llama.cpp: model/small/small_products.hpp
     model/small/small_weights.hpp"
-  "model/torch/torch_backend.cpp: model/torch/torch_error.hpp model/torch/torch_module.hpp
-    model/torch/torch_options.hpp model/torch/torch_shape.hpp"
-  "model/tokenizer/chat_template.cpp: model/tokenizer/chat_message.hpp"
-  "model/tokenizer/tokenizer.cpp: model/tokenizer/prompt_piece.hpp"
+  "model/torch/torch_backend.cpp: model/torch/torch_module.hpp
+    model/torch/torch_options.hpp"
   "report/pictures.cpp: report/dot.hpp report/svg.hpp report/terminal.hpp report/xml_escaped.hpp"
   "sampling/lazy_rows.cpp: core/probabilities.hpp"
   "sampling/sampler.cpp: core/sampling_options.hpp sampling/nucleus.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/report/tree_layout.hpp"
+#include "espalier/report/svg.hpp"
 
 #include <algorithm>
 #include <map>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
-#include "espalier/core/require_known_token.hpp"
+#include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/static/arena.hpp"
 #include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"

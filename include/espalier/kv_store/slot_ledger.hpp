@@ -7,7 +7,7 @@
 #include <span>
 
 #include "espalier/core/error.hpp"
-#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/static/arena.hpp"
 #include "espalier/core/static/list.hpp"
 #include "espalier/core/static/static_capacity.hpp"

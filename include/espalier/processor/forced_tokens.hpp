@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "espalier/concepts/processor.hpp"
-#include "espalier/core/require_known_token.hpp"
+#include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {

@@ -11,7 +11,7 @@
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/require_known_token.hpp"
+#include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
 
 namespace espalier {

@@ -4,19 +4,295 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/testing/law_error.hpp"
-#include "espalier/testing/sharing_kv_store_laws.hpp"
 
 namespace espalier::testing {
+
+namespace detail {
+
+// Gives each row a number of its own for each beginning of a text, so that rows are as distinct as a model's.
+template <class KVStoreT, class AccessT>
+class sharing_kv_store_laws {
+ public:
+  sharing_kv_store_laws(KVStoreT& kv, std::int32_t n_sequences, AccessT access)
+      : kv_(kv), access_(access), texts_(static_cast<std::size_t>(n_sequences)) {}
+
+  void check() {
+    release_all();
+    what_was_given_up_is_found();
+    what_is_held_is_shared();
+    forks_part();
+    what_was_evicted_is_gone();
+    random_operations();
+    release_all();
+  }
+
+ private:
+  struct text {
+    std::vector<token_id> tokens;  // tokens of all rows
+    std::int32_t n_committed = 0;
+    std::vector<token_id> committed() const { return {tokens.begin(), tokens.begin() + n_committed}; }
+  };
+
+  text& of(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
+  std::int32_t n_sequences() const { return static_cast<std::int32_t>(texts_.size()); }
+  static std::int32_t length(const std::vector<token_id>& tokens) { return static_cast<std::int32_t>(tokens.size()); }
+
+  // The number of the row of a token that follows the row with number `before`; 0 stands for the beginning.
+  int next_number(int before, token_id token) {
+    const auto [place, is_new] = numbers_.try_emplace({before, token}, last_number_ + 1);
+    if (is_new) ++last_number_;
+    return place->second;
+  }
+
+  void require_rows(const char* after) {
+    for (std::int32_t s = 0; s < n_sequences(); ++s) {
+      const std::vector<token_id> committed = of(s).committed();
+      require_law(kv_.size(s) == of(s).n_committed, "after ", after, " size(", s, ") is ", kv_.size(s), ", but ",
+                  of(s).n_committed, " rows are committed.");
+      const std::span<const token_id> prefix = kv_.prefix(s);
+      require_law(std::equal(prefix.begin(), prefix.end(), committed.begin(), committed.end()), "after ", after,
+                  " prefix(", s, ") is not the tokens that the rows are of.");
+      int number = 0;
+      for (std::int32_t i = 0; i < length(of(s).tokens); ++i) {
+        number = next_number(number, of(s).tokens[static_cast<std::size_t>(i)]);
+        require_law(access_.read(kv_, s, i) == number, "after ", after, " slot ", i, " of sequence ", s,
+                    " does not hold the row of its token.");
+      }
+    }
+    require_law(kv_.n_free() >= 0 && kv_.n_free() <= kv_.n_pages(), "after ", after, " n_free() is ", kv_.n_free(),
+                " of ", kv_.n_pages(), " pages.");
+  }
+
+  // Appends rows, if there is room.
+  bool append(std::int32_t s, std::span<const token_id> tokens) {
+    const auto n = static_cast<std::int32_t>(tokens.size()), end = length(of(s).tokens);
+    const std::int32_t n_free = kv_.n_free();
+    const std::int32_t slot = kv_.append(s, n);
+    if (slot < 0) {
+      require_law(end + n > kv_.capacity() || n_free < n / kv_.page_size() + 2, "append(", s, ", ", n,
+                  ") finds no room, but ", n_free, " pages of ", kv_.page_size(), " rows are free.");
+      return false;
+    }
+    require_law(slot == end, "append(", s, ", ", n, ") is ", slot, ", but should be ", end, ".");
+    int number = 0;
+    for (const token_id token : of(s).tokens)
+      number = next_number(number, token);
+    for (std::int32_t i = 0; i < n; ++i) {
+      number = next_number(number, tokens[static_cast<std::size_t>(i)]);
+      access_.write(kv_, s, slot + i, number);
+    }
+    of(s).tokens.insert(of(s).tokens.end(), tokens.begin(), tokens.end());
+    return true;
+  }
+
+  // Commits the first n rows of scratch.
+  void commit(std::int32_t s, std::int32_t n) {
+    std::vector<std::int32_t> kept(static_cast<std::size_t>(n));
+    std::iota(kept.begin(), kept.end(), 0);
+    kv_.commit(s, kept);
+    const std::int32_t first = of(s).n_committed;
+    of(s).n_committed += n;
+    of(s).tokens = of(s).committed();
+    kv_.remember(s, first, std::span<const token_id>(of(s).tokens).subspan(static_cast<std::size_t>(first)));
+  }
+
+  bool write(std::int32_t s, const std::vector<token_id>& tokens) {
+    if (!append(s, tokens)) return false;
+    commit(s, length(of(s).tokens) - of(s).n_committed);
+    return true;
+  }
+
+  void truncate(std::int32_t s, std::int32_t n) {
+    kv_.truncate(s, n);
+    of(s).n_committed = (std::min)(of(s).n_committed, n);
+    of(s).tokens = of(s).committed();
+  }
+
+  // Adopts rows, and checks that least <= n <= most of them were adopted. Returns n.
+  std::int32_t adopt(std::int32_t s, const std::vector<token_id>& tokens, std::int32_t least, std::int32_t most) {
+    const std::int32_t n = kv_.adopt(s, tokens);
+    require_law(n >= least && n <= most, "adopt(", s, ", ", length(tokens), " tokens) is ", n,
+                ", but should lie between ", least, " and ", most, ".");
+    of(s) = {{tokens.begin(), tokens.begin() + n}, n};
+    return n;
+  }
+
+  void fork(std::int32_t from, std::int32_t to) {
+    kv_.fork(from, to);
+    of(to) = {of(from).committed(), of(from).n_committed};
+  }
+
+  void release_all() {
+    for (std::int32_t s = 0; s < n_sequences(); ++s)
+      truncate(s, 0);
+    require_rows("a release of all sequences");
+    require_law(kv_.n_free() == kv_.n_pages(), "all sequences are released, but only ", kv_.n_free(), " of ",
+                kv_.n_pages(), " pages are free.");
+  }
+
+  // Tokens that occur in no other text.
+  std::vector<token_id> new_tokens(std::int32_t n) {
+    std::vector<token_id> tokens(static_cast<std::size_t>(n));
+    std::iota(tokens.begin(), tokens.end(), last_token_ + 1);
+    last_token_ += n;
+    return tokens;
+  }
+
+  void what_was_given_up_is_found() {
+    const std::int32_t n = kv_.capacity() - 1;
+    const std::vector<token_id> tokens = new_tokens(n);
+    write(0, tokens);
+    const std::int32_t last = n_sequences() - 1;
+    truncate(0, 0);
+    adopt(last, tokens, n, n);
+    require_rows("an adoption of what was given up");
+    for (const std::int32_t same : {n, n / 2, 1, 0}) {
+      std::vector<token_id> other(tokens.begin(), tokens.begin() + same);
+      const std::vector<token_id> more = new_tokens(2);
+      other.insert(other.end(), more.begin(), more.end());
+      adopt(last, other, same, same);
+      require_rows("an adoption of a part");
+    }
+    adopt(0, tokens, n, n);
+    require_rows("an adoption of what was adopted before");
+    adopt(0, {tokens.begin(), tokens.begin() + n / 2}, n / 2, n / 2);
+    require_rows("an adoption of a part of what is held");
+    release_all();
+  }
+
+  void what_is_held_is_shared() {
+    const std::vector<token_id> tokens = new_tokens(kv_.capacity() - 2);
+    const std::int32_t n = length(tokens);
+    write(0, tokens);
+    for (std::int32_t s = 1; s < n_sequences(); ++s) {
+      const std::int32_t n_free = kv_.n_free();
+      const std::int32_t got = adopt(s, tokens, n / kv_.page_size() * kv_.page_size(), n);
+      require_law(kv_.n_free() == n_free, "adopt() takes pages.");
+      require_rows("an adoption of what another sequence holds");
+      truncate(s, got / 2);
+      write(s, new_tokens(2));
+      require_rows("a row after shared ones");
+    }
+    truncate(0, n / 2);
+    write(0, new_tokens(1));
+    require_rows("a row of a sequence whose rows are shared");
+    release_all();
+  }
+
+  void forks_part() {
+    write(0, new_tokens(kv_.capacity() / 2));
+    append(0, new_tokens(1));
+    for (std::int32_t s = 1; s < n_sequences(); ++s) {
+      const std::int32_t n_free = kv_.n_free();
+      fork(s - 1, s);
+      require_law(kv_.n_free() == n_free, "fork() takes pages.");
+      require_rows("a fork");
+      write(s, new_tokens(2));
+      require_rows("a row after a fork");
+    }
+    write(0, new_tokens(2));
+    require_rows("a row of a sequence that was forked");
+    append(0, new_tokens(1));
+    fork(0, 0);
+    of(0).tokens = of(0).committed();
+    require_rows("a fork onto itself");
+    release_all();
+  }
+
+  // Fills all pages with rows of unknown tokens, so that the rows given up before are evicted.
+  void what_was_evicted_is_gone() {
+    const std::vector<token_id> tokens = new_tokens(kv_.capacity() / 2);
+    write(0, tokens);
+    truncate(0, 0);
+    for (std::int32_t s = 0; s < n_sequences(); ++s) {
+      while (kv_.append(s, 1) >= 0)
+        continue;
+    }
+    const bool all = kv_.n_free() == 0;
+    for (std::int32_t s = 0; s < n_sequences(); ++s)
+      kv_.truncate(s, 0);
+    if (all) adopt(0, tokens, 0, 0);
+    release_all();
+  }
+
+  // Random operations on texts of two different tokens, which often begin alike.
+  void random_operations() {
+    std::mt19937 random(7);
+    const auto below = [&](std::int32_t n) { return static_cast<std::int32_t>(random() % static_cast<unsigned>(n)); };
+    const auto some_tokens = [&](std::int32_t n) {
+      std::vector<token_id> tokens(static_cast<std::size_t>(n));
+      for (token_id& token : tokens)
+        token = below(2);
+      return tokens;
+    };
+    for (int step = 0; step < 1000; ++step) {
+      const std::int32_t s = below(n_sequences()), other = below(n_sequences());
+      const std::int32_t n_open = length(of(s).tokens) - of(s).n_committed;
+      switch (below(8)) {
+        case 0:
+        case 1:
+        case 2:
+          append(s, some_tokens(below(6)));
+          break;
+        case 3:
+        case 4:
+          commit(s, below(n_open + 1));
+          break;
+        case 5:
+          truncate(s, below(3) == 0 ? 0 : below(of(s).n_committed + 2));
+          break;
+        case 6: {
+          std::vector<token_id> tokens = of(other).tokens;
+          tokens.resize(static_cast<std::size_t>(below(length(tokens) + 1)));
+          const std::vector<token_id> more = some_tokens(below(8));
+          tokens.insert(tokens.end(), more.begin(), more.end());
+          const std::vector<token_id> held = of(s).committed();
+          const auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin();
+          adopt(s, tokens, static_cast<std::int32_t>(same), length(tokens));
+          break;
+        }
+        default:
+          fork(other, s);
+      }
+      require_rows("random operations");
+    }
+  }
+
+  KVStoreT& kv_;
+  AccessT access_;
+  std::vector<text> texts_;
+  std::map<std::pair<int, token_id>, int> numbers_;
+  int last_number_ = 0;
+  token_id last_token_ = 1;
+};
+
+}  // namespace detail
+
+//! Checks the laws of SharingKVStore: that adopted and forked rows are those of their tokens, that no sequence changes
+//! another's rows, that rows given up are found and evicted rows are not, and that no page is lost.
+//!
+//! AccessT is that of check_kv_store.
+//!
+//! Pre         a capacity of 16 rows or more a sequence, pages for one sequence and one more, and no rows that must be
+//!             kept
+//! Errors      law_error with what is wrong
+template <SharingKVStore KVStoreT, class AccessT>
+void check_sharing_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {
+  detail::sharing_kv_store_laws<KVStoreT, AccessT>(kv, n_sequences, access).check();
+}
 
 namespace detail {
 

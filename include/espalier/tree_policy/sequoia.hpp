@@ -1,22 +1,184 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/chance.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/sampling/log_prob.hpp"
 #include "espalier/sampling/undrawn.hpp"
-#include "espalier/tree_policy/sequoia/sequoia_shapes.hpp"
 
 namespace espalier {
+
+//! The tree of each size and depth that commits most tokens a round, if draws of rank 1 are accepted with one
+//! probability, draws of rank 2 with another, and so on, at every node and in every text: a dynamic programme over
+//! sizes, levels and children.
+//!
+//! Of trees that commit equally many tokens (as computed), it takes the one whose nodes have fewer children; then the
+//! one whose later children have fewer descendants.
+//!
+//! Shapes      acceptance [ranks]: for each rank of a draw, the first draw's first, how often it is the accepted one if
+//!             its node is reached
+//! Complexity  O(budget^2 * depth * ranks) to build, where depth is that of the best trees; O(budget^2) for a shape
+//! Errors      option_error for a budget, depth or number of ranks out of range, or a rate outside 0 to 1
+//! Source      Sequoia, section 3 and its choice of size and depth by time. There, sizes and levels count the root
+class sequoia_shapes {
+ public:
+  static constexpr std::int32_t max_budget = 1024, max_levels = 64, max_ranks = 64;
+
+  struct size {
+    std::int32_t drafted = 0;
+    std::int32_t depth = 0;
+  };
+
+  sequoia_shapes(std::span<const double> acceptance, std::int32_t budget, std::int32_t max_depth)
+      : acceptance_(acceptance.begin(), acceptance.end()), budget_(budget), max_depth_(max_depth) {
+    require_option("budget", budget, 0, max_budget);
+    require_option("max_depth", max_depth, 0, max_levels);
+    require_option("number of acceptance rates", acceptance.size(), 1, max_ranks);
+    for (const double rate : acceptance)
+      require_option("acceptance rate", rate, 0.0, 1.0);
+    do {
+      add_level();
+      // If one level more changes nothing, no further level does.
+    } while (n_levels_ <= max_depth && (n_levels_ == 1 || !is_same_as_before()));
+  }
+
+  //! Expected number of tokens that the best tree commits in a round, if it has exactly `drafted` nodes below the root
+  //! and at most `depth` levels. The target's own token is included. 0 if there is no such tree.
+  //!
+  //! Pre         0 <= drafted <= budget, 0 <= depth <= max_depth
+  double tokens(std::int32_t drafted, std::int32_t depth) const {
+    return (std::max)(0.0, best(level_of(depth), static_cast<std::size_t>(drafted) + 1));
+  }
+
+  //! The smallest number of drafted tokens within the budget that commits most.
+  std::int32_t best_size(std::int32_t depth) const {
+    std::int32_t drafted = 0;
+    for (std::int32_t m = 1; m <= budget_; ++m) {
+      if (tokens(m, depth) > tokens(drafted, depth)) drafted = m;
+    }
+    return drafted;
+  }
+
+  //! The size and depth that take the least time for each token. target_seconds(drafted) is the time of a round's
+  //! target pass, draft_seconds that of each level.
+  template <class TargetSecondsT>
+  size cheapest(const TargetSecondsT& target_seconds, double draft_seconds) const {
+    size found;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::int32_t m = 0; m <= budget_; ++m) {
+      const double target = target_seconds(m);
+      for (std::int32_t d = 0; d <= max_depth_; ++d) {
+        if (tokens(m, d) == 0) continue;
+        const double seconds = (target + d * draft_seconds) / tokens(m, d);
+        if (seconds < least) least = seconds, found = {m, d};
+      }
+    }
+    return found;
+  }
+
+  //! The best tree: the number of children of each node, level after level from the root on, siblings by rank.
+  //!
+  //! Pre         tokens(drafted, depth) > 0
+  std::vector<std::int32_t> children(std::int32_t drafted, std::int32_t depth) const {
+    // For each subtree its number of nodes, the top included, and the number of levels that it may have.
+    std::vector<std::pair<std::size_t, std::size_t>> subtrees{{static_cast<std::size_t>(drafted) + 1, level_of(depth)}};
+    std::vector<std::int32_t> counts;
+    for (std::size_t i = 0; i < subtrees.size(); ++i) {
+      auto [m, level] = subtrees[i];
+      const std::size_t n = best_children(level, m);
+      counts.push_back(static_cast<std::int32_t>(n));
+      subtrees.resize(subtrees.size() + n);
+      for (std::size_t rank = n; rank > 0; --rank) {
+        const std::size_t rest = split(level, rank, m).first;
+        subtrees[subtrees.size() - 1 - (n - rank)] = {m - rest, level > 0 ? level - 1 : 0};
+        m = rest;
+      }
+    }
+    return counts;
+  }
+
+ private:
+  static constexpr double none = -1;  // stands for no tree; every tree commits at least one token
+
+  std::size_t n_sizes() const { return static_cast<std::size_t>(budget_) + 2; }
+  std::size_t n_counts() const { return acceptance_.size() + 1; }
+
+  // The level whose trees have at most this depth. Level 0 is the root alone; from the last level on trees stay the
+  // same.
+  std::size_t level_of(std::int32_t depth) const { return static_cast<std::size_t>((std::min)(depth, n_levels_ - 1)); }
+
+  // Expected tokens of the best tree of m nodes whose root has n children.
+  const double& value(std::size_t level, std::size_t n, std::size_t m) const {
+    return values_[(level * n_counts() + n) * n_sizes() + m];
+  }
+
+  std::size_t best_children(std::size_t level, std::size_t m) const {
+    std::size_t found = 0;
+    for (std::size_t n = 1; n < n_counts(); ++n) {
+      if (value(level, n, m) > value(level, found, m)) found = n;
+    }
+    return found;
+  }
+
+  double best(std::size_t level, std::size_t m) const { return best_[level * n_sizes() + m]; }
+
+  // The best division of m nodes between child number `rank`, which is the last one, and the rest: the number of nodes
+  // left for the rest, and the expected tokens.
+  std::pair<std::size_t, double> split(std::size_t level, std::size_t rank, std::size_t m) const {
+    std::pair<std::size_t, double> found{0, none};
+    if (level == 0) return found;
+    const double rate = acceptance_[rank - 1];
+    const double* const others = &value(level, rank - 1, 0);
+    const double* const subtree = &best_[(level - 1) * n_sizes()];
+    for (std::size_t rest = m; --rest > 0;) {
+      if (others[rest] == none || subtree[m - rest] == none) continue;
+      const double total = others[rest] + rate * subtree[m - rest];
+      if (total > found.second) found = {rest, total};
+    }
+    return found;
+  }
+
+  void add_level() {
+    const auto level = static_cast<std::size_t>(n_levels_++);
+    values_.resize(values_.size() + n_counts() * n_sizes(), none);
+    const auto at = [&](std::size_t n, std::size_t m) -> double& {
+      return values_[(level * n_counts() + n) * n_sizes() + m];
+    };
+    at(0, 1) = 1;
+    for (std::size_t n = 1; n < n_counts(); ++n) {
+      for (std::size_t m = n + 1; m < n_sizes(); ++m)
+        at(n, m) = split(level, n, m).second;
+    }
+    for (std::size_t m = 0; m < n_sizes(); ++m)
+      best_.push_back(value(level, best_children(level, m), m));
+  }
+
+  bool is_same_as_before() const {
+    const auto level = values_.end() - static_cast<std::ptrdiff_t>(n_counts() * n_sizes());
+    return std::equal(level, values_.end(), level - static_cast<std::ptrdiff_t>(n_counts() * n_sizes()));
+  }
+
+  std::vector<double> acceptance_;
+  std::int32_t budget_;
+  std::int32_t max_depth_;
+  std::int32_t n_levels_ = 0;
+  std::vector<double> values_;  // [levels][children of the root, 0 to ranks][nodes, root included]
+  // [levels][nodes] expected tokens of the best tree, over all numbers of children of the root
+  std::vector<double> best_;
+};
 
 struct sequoia_options {
   std::int32_t budget = 64;     //!< drafted tokens of a round

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // What is learnt of runs, and what cost_aware makes of it: texts that are known beforehand, priced by the cost model.
-#include "espalier/tree_policy/cost_aware/run_acceptance.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/model/files/weight_type.hpp"
 
 namespace espalier {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/kv_store/recurrent_options.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {

@@ -20,7 +20,6 @@
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/model/llama_cpp/branch_ledger.hpp"
-#include "espalier/model/llama_cpp/llama_cpp_error.hpp"
 #include "espalier/model/llama_cpp/llama_cpp_model.hpp"
 
 namespace espalier {

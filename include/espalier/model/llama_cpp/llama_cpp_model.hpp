@@ -20,7 +20,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/model/llama_cpp/llama_cpp_error.hpp"
 #include "espalier/model/llama_cpp/remote_thread.hpp"
 
 namespace espalier {

@@ -11,13 +11,284 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/model/tokenizer/chat_message.hpp"
-#include "espalier/model/tokenizer/chat_template/chat_form.hpp"
-#include "espalier/model/tokenizer/chat_template/read_chat_form.hpp"
-#include "espalier/model/tokenizer/prompt_piece.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+// The texts before and after a message of one role.
+struct chat_turn {
+  std::string before, after;
+  bool trims = false;  // removes white space at both ends of the message
+};
+
+// The form in which messages become a prompt.
+struct chat_form {
+  // The place of the system's message: a turn of its own, or in the first or the last of the user's.
+  enum class system_place { own_turn, first_user, last_user, nowhere };
+
+  std::string begin{};  // text at the beginning of the prompt
+  chat_turn system{}, user{}, assistant{};
+  std::string reply{};            // text after which the assistant answers
+  std::string end_of_turn{};      // text that ends the answer
+  std::string default_system{};   // the system's message if none is given
+  std::string system_preamble{};  // text before the system's message; with it there is always a turn of the system
+  system_place system_goes = system_place::own_turn;
+  bool is_plain = false;        // it has no special tokens: begin_of_text goes before the prompt, as before any text
+  bool alternates = false;      // user and assistant must take turns, the user first and last
+  bool drops_thoughts = false;  // removes the part of the assistant's messages up to </think>
+};
+
+// The parts of a Jinja template that are read here.
+struct template_text {
+  struct literal {
+    std::string text;
+    bool is_complaint;  // true for the argument of raise_exception
+    std::size_t at;     // position in the template
+  };
+  std::vector<literal> literals;  // literals of expressions and statements, in order
+  std::string outside;            // text outside of expressions and statements
+
+  explicit template_text(std::string_view text) {
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const std::string_view opened = text.substr(at, 2);
+      if (opened == "{#") {
+        at = (std::min)(text.find("#}", at), text.size() - 2) + 1;
+      } else if (opened == "{{" || opened == "{%") {
+        at = read_code(text, at + 2, opened == "{{" ? "}}" : "%}") + 1;
+      } else {
+        outside += text[at];
+      }
+    }
+  }
+
+ private:
+  // Reads code up to its closing mark, and returns the position of that mark.
+  std::size_t read_code(std::string_view text, std::size_t at, std::string_view closed) {
+    for (; at < text.size() && text.substr(at, 2) != closed; ++at) {
+      const char quote = text[at];
+      if (quote != '\'' && quote != '"') continue;
+      constexpr std::string_view complaint = "raise_exception(";
+      const bool is_complaint = text.substr(0, at).ends_with(complaint);
+      literal found{{}, is_complaint, at};
+      for (++at; at < text.size() && text[at] != quote; ++at) {
+        if (text[at] != '\\' || at + 1 == text.size()) {
+          found.text += text[at];
+        } else {
+          const char c = text[++at];
+          found.text += c == 'n' ? '\n' : (c == 't' ? '\t' : (c == 'r' ? '\r' : c));
+        }
+      }
+      literals.push_back(std::move(found));
+    }
+    return at;
+  }
+};
+
+// Recognises the form of a chat template by the marks that it writes, and reads from its literals the texts in which
+// templates of one form differ. The template is not run: parts beyond its form, such as tools, are left out.
+class chat_form_reader {
+ public:
+  // Makes a reader of a template. begin and end are the values of its variables bos_token and eos_token.
+  chat_form_reader(std::string_view text, std::string_view begin, std::string_view end)
+      : text_(text), begin_(begin), end_(end), parsed_(text) {}
+
+  // The form of the template.
+  //
+  // Errors      model_error that says which forms are known
+  chat_form read(const std::string& where) {
+    for (const std::string_view other : {"[SYSTEM_PROMPT]", "[gMASK]", "keep_past_thinking"})
+      if (has(other)) refuse(where);
+    if (has("<|im_start|>")) {
+      chatml();
+    } else if (has("<|start_header_id|>")) {
+      if (!llama3()) refuse(where);
+    } else if (has("<start_of_turn>")) {
+      gemma();
+    } else if (has("<<SYS>>")) {
+      llama2();
+    } else if (has("[INST]")) {
+      mistral();
+    } else if (has("<|user|>") && has("<|assistant|>") && (has("<|end|>") || has("eos_token"))) {
+      zephyr();
+    } else {
+      refuse(where);
+    }
+    form_.drops_thoughts = has("split('</think>')") || has("split(\"</think>\")");
+    if (!read_reply() || has_other_text()) refuse(where);
+    return form_;
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& where) {
+    raise<model_error>(where,
+                       " has a chat template that is not known; known are ChatML, Llama 2, Llama 3, Gemma, "
+                       "Mistral, Zephyr and Phi, by their marks <|im_start|>, <<SYS>>, <|start_header_id|>, "
+                       "<start_of_turn>, [INST] and <|user|>.");
+  }
+
+  bool has(std::string_view what) const { return text_.find(what) != std::string_view::npos; }
+  int count(std::string_view what) const {
+    int n = 0;
+    for (std::size_t at = text_.find(what); at != std::string_view::npos; at = text_.find(what, at + what.size()))
+      ++n;
+    return n;
+  }
+  bool trims() const { return has("trim") || has(".strip()"); }
+  std::string begin_if_written() const { return has("bos_token") ? std::string(begin_) : std::string(); }
+
+  // The first literal that contains a mark, or the mark itself if none does.
+  std::string literal_with(std::string_view mark) const {
+    for (const auto& literal : parsed_.literals)
+      if (literal.text.find(mark) != std::string::npos) return literal.text;
+    return std::string(mark);
+  }
+
+  void chatml() {
+    const bool is_phi = has("<|im_sep|>");
+    const std::string after_role = is_phi ? "<|im_sep|>" : "\n", after = is_phi ? "<|im_end|>" : "<|im_end|>\n";
+    form_.begin = begin_if_written();
+    for (const auto& [turn, role] :
+         {std::pair{&form_.system, "system"}, {&form_.user, "user"}, {&form_.assistant, "assistant"}})
+      *turn = {std::string("<|im_start|>") + role + after_role, after};
+    form_.reply = form_.assistant.before;
+    form_.end_of_turn = "<|im_end|>";
+    // A whole turn of the system in one literal is the default message.
+    for (const auto& [literal, is_complaint, at] : parsed_.literals) {
+      const std::size_t end = literal.find("<|im_end|>");
+      const std::size_t begin = form_.system.before.size();
+      if (literal.compare(0, begin, form_.system.before) == 0 && end != std::string::npos && end > begin)
+        form_.default_system = literal.substr(begin, end - begin);
+    }
+  }
+
+  bool llama3() {
+    form_.begin = std::string(begin_);
+    for (const auto& [turn, role] :
+         {std::pair{&form_.system, "system"}, {&form_.user, "user"}, {&form_.assistant, "assistant"}})
+      *turn = {std::string("<|start_header_id|>") + role + "<|end_header_id|>\n\n", "<|eot_id|>"};
+    form_.reply = form_.assistant.before;
+    form_.end_of_turn = "<|eot_id|>";
+    form_.system.trims = form_.user.trims = form_.assistant.trims = trims();
+    if (!has("Cutting Knowledge Date")) return true;
+    form_.system_preamble = literal_with("Cutting Knowledge Date");
+    // The date is the template's, so that a chat gives the same prompt every day.
+    for (const auto& [literal, is_complaint, at] : parsed_.literals) {
+      const bool is_date =
+          literal.size() == 11 && literal[2] == ' ' && literal[6] == ' ' && literal.find('%') == std::string::npos;
+      if (!is_date) continue;
+      form_.system_preamble += "Today Date: " + literal + "\n\n";
+      return true;
+    }
+    return false;
+  }
+
+  void gemma() {
+    form_.begin = begin_if_written();
+    form_.user = {"<start_of_turn>user\n", "<end_of_turn>\n", trims()};
+    form_.assistant = {"<start_of_turn>model\n", "<end_of_turn>\n", trims()};
+    form_.reply = form_.assistant.before;
+    form_.end_of_turn = "<end_of_turn>";
+    form_.alternates = true;
+    const bool refuses = has("System role not supported");
+    form_.system_goes = refuses ? chat_form::system_place::nowhere : chat_form::system_place::first_user;
+    form_.system.after = "\n\n";
+  }
+
+  void llama2() {
+    form_.system = {"<<SYS>>\n", "\n<</SYS>>\n\n"};
+    form_.user = {std::string(begin_) + "[INST] ", " [/INST]", trims()};
+    form_.assistant = {" ", " " + std::string(end_), trims()};
+    form_.end_of_turn = std::string(end_);
+    form_.alternates = true;
+    form_.system_goes = chat_form::system_place::first_user;
+  }
+
+  void mistral() {
+    form_.begin = std::string(begin_);
+    form_.user = {literal_with("[INST]"), literal_with("[/INST]")};
+    const bool spaced =
+        has("' ' + message") || has("\" \" + message") || has("' ' ~ message") || has("\" \" ~ message");
+    const bool parts_turns = has("eos_token + ' '") || has("eos_token + \" \"");
+    form_.assistant = {spaced ? " " : "", std::string(end_) + (parts_turns ? " " : ""), trims()};
+    form_.end_of_turn = std::string(end_);
+    form_.alternates = true;
+    const bool in_last = has("loop.last and system_message");
+    form_.system_goes = !has("system_message") ? chat_form::system_place::nowhere
+                        : in_last              ? chat_form::system_place::last_user
+                                               : chat_form::system_place::first_user;
+    form_.system.after = "\n\n";
+  }
+
+  void zephyr() {
+    form_.begin = begin_if_written();
+    form_.end_of_turn = has("<|end|>") ? "<|end|>" : std::string(end_);
+    const std::string after = form_.end_of_turn + "\n";
+    // In some models only the assistant's messages are ended by a token: Tulu, OLMo 2, Falcon 3.
+    const bool ends_all = has("<|end|>") || count("eos_token") >= 3;
+    form_.system = {"<|system|>\n", ends_all ? after : "\n"};
+    form_.user = {"<|user|>\n", ends_all ? after : "\n"};
+    form_.assistant = {"<|assistant|>\n", after};
+    form_.reply = form_.assistant.before;
+    if (!has("system")) form_.system_goes = chat_form::system_place::nowhere;
+  }
+
+  // Reads the text after which the assistant answers. Templates of models that always think begin the thoughts there.
+  // False if a template does so only in some cases.
+  bool read_reply() {
+    const std::size_t asks = text_.rfind("add_generation_prompt");
+    if (asks == std::string_view::npos || text_.find("<think>", asks) == std::string_view::npos) return true;
+    // If thoughts are only added, empty, for callers who turn thinking off, they are not part of the reply.
+    const std::string_view tail = text_.substr(asks);
+    const auto tail_has = [&](std::string_view what) { return tail.find(what) != std::string_view::npos; };
+    if (tail_has("enable_thinking is false") && !tail_has("else")) return true;
+    std::vector<std::string> written;
+    for (const auto& literal : parsed_.literals)
+      if (literal.at > asks) written.push_back(literal.text);
+    if (written.size() != 1 || written.front().compare(0, form_.reply.size(), form_.reply) != 0) return false;
+    form_.reply = written.front();
+    return true;
+  }
+
+  // True if the template writes sentences that its form does not have: text beside marks and roles, or a literal that
+  // does not speak of tools.
+  bool has_other_text() const {
+    std::string rest;
+    for (std::size_t at = 0; at < parsed_.outside.size(); ++at) {
+      const char c = parsed_.outside[at];
+      const std::size_t end =
+          c == '<' ? parsed_.outside.find('>', at) : (c == '[' ? parsed_.outside.find(']', at) : at);
+      if (c != '<' && c != '[') rest += c;
+      if (end != std::string::npos) at = end;
+    }
+    for (const std::string_view role : {"system", "user", "assistant", "model"})
+      if (const std::size_t at = rest.find(role); at != std::string::npos) rest.erase(at, role.size());
+    if (std::any_of(rest.begin(), rest.end(), [](char c) { return static_cast<unsigned char>(c) > ' '; })) return true;
+    bool speaks_of_tools = false;  // whether this literal or the one before does
+    for (const auto& literal : parsed_.literals) {
+      const auto names = [&](std::string_view word) { return literal.text.find(word) != std::string::npos; };
+      const bool names_tools = names("tool") || names("function") || names("Function");
+      const bool is_known = literal.is_complaint || names_tools || speaks_of_tools ||
+                            (!form_.default_system.empty() && names(form_.default_system));
+      if (!is_known && std::count(literal.text.begin(), literal.text.end(), ' ') >= 5) return true;
+      speaks_of_tools = names_tools;
+    }
+    return false;
+  }
+
+  std::string_view text_, begin_, end_;
+  template_text parsed_;
+  chat_form form_;
+};
+
+}  // namespace detail
+
+//! One message of a chat.
+struct chat_message {
+  std::string role;  //!< system, user or assistant
+  std::string content;
+};
 
 //! Turns the messages of a chat into the prompt after which the assistant answers, in the form that a model was trained
 //! to read.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -12,19 +14,147 @@
 #include <variant>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/utf8.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
-#include "espalier/model/tokenizer/prompt_piece.hpp"
-#include "espalier/model/tokenizer/tokenizer/sentencepiece_file.hpp"
-#include "espalier/model/tokenizer/tokenizer/tokenizer_folder.hpp"
+#include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_gguf.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_json.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+inline std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) raise<model_error>(path, " cannot be read.");
+  return bytes;
+}
+
+// Reads the files next to a tokenizer.json: the tokens that begin and end a text, and the chat template.
+class tokenizer_settings {
+ public:
+  explicit tokenizer_settings(tokenizer_parts& parts) : parts_(parts) {}
+
+  // Reads tokenizer_config.json.
+  void read_tokenizer_config(std::string_view text, const std::string& where) {
+    const nlohmann::json file = parse_json_object(text, where);
+    const json_reader config(file, where);
+    parts_.begin_mark = mark_of(config, "bos_token");
+    parts_.end_mark = mark_of(config, "eos_token");
+    if (!parts_.end_mark.empty()) parts_.add_end(id_of(config, "eos_token", parts_.end_mark));
+    if (config.has("add_bos_token")) {
+      const bool adds = config.flag_or("add_bos_token", false) && !parts_.begin_mark.empty();
+      parts_.begin = adds ? id_of(config, "bos_token", parts_.begin_mark) : -1;
+    }
+    const nlohmann::json* const chat = config.find("chat_template");
+    if (chat && chat->is_string()) parts_.chat_template = chat->get<std::string>();
+    if (chat && chat->is_array()) read_named_templates(config, *chat);
+  }
+
+  // Reads generation_config.json or config.json: one ending token or a list.
+  void read_ends(std::string_view text, const std::string& where) {
+    const nlohmann::json file = parse_json_object(text, where);
+    const json_reader config(file, where);
+    const nlohmann::json* const ends = config.find("eos_token_id");
+    if (!ends) return;
+    const auto most = static_cast<int>(parts_.pieces.size()) - 1;
+    for (const nlohmann::json& end : ends->is_array() ? *ends : nlohmann::json::array({*ends})) {
+      if (!end.is_number_integer() || end < 0 || end > most)
+        config.refuse("eos_token_id", *ends, "a token from 0 to ", most, ", or a list of them");
+      parts_.add_end(end.get<token_id>());
+    }
+  }
+
+ private:
+  // The text of a token, which is given as text or as an object that contains it.
+  static std::string mark_of(const json_reader& config, const char* key) {
+    const nlohmann::json* const mark = config.find(key);
+    if (mark && mark->is_object()) return json_reader(*mark, config.where()).text_or("content", "");
+    return config.text_or(key, "");
+  }
+
+  token_id id_of(const json_reader& config, const char* key, const std::string& mark) const {
+    const added_token* const token = parts_.added.find(mark);
+    if (!token)
+      raise<model_error>(config.where(), ": \"", key, "\" is \"", mark, "\", but ", parts_.where,
+                         " has no such added token.");
+    return token->id;
+  }
+
+  void read_named_templates(const json_reader& config, const nlohmann::json& list) {
+    for (const nlohmann::json& entry : list) {
+      if (!entry.is_object())
+        config.refuse("chat_template", list, "a string, or a list of objects with name and template");
+      const json_reader named(entry, config.where() + ": \"chat_template\"");
+      if (named.text_or("name", "") == "default") parts_.chat_template = named.text_or("template", "");
+    }
+  }
+
+  tokenizer_parts& parts_;
+};
+
+// The tokenizer of a folder of Hugging Face's form.
+inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
+  tokenizer_parts parts = tokenizer_json(read_whole(folder + "/tokenizer.json"), folder + "/tokenizer.json").parts();
+  tokenizer_settings settings(parts);
+  const auto each = [&](const char* name, auto&& read) {
+    const std::string path = folder + "/" + name;
+    if (std::filesystem::is_regular_file(path)) read(read_whole(path), path);
+  };
+  each("tokenizer_config.json",
+       [&](const auto& text, const auto& path) { settings.read_tokenizer_config(text, path); });
+  each("generation_config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
+  each("config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
+  each("chat_template.jinja", [&](const auto& text, const auto&) { parts.chat_template = text; });
+  return parts;
+}
+
+// The tokenizer in the bytes of a SentencePiece model.
+//
+// Errors      model_error for bytes that are no such model
+inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::string& where) {
+  tokenizer_parts parts{where, {}, {}, sentencepiece_encoder(bytes, where)};
+  const auto& model = std::get<sentencepiece_encoder>(parts.encoder).processor();
+  for (int id = 0; id < model.GetPieceSize(); ++id) {
+    const std::string& word = model.IdToPiece(id);
+    std::string piece;
+    if (model.IsControl(id)) {
+      parts.added.add({word, id, true});
+    } else if (model.IsUnknown(id)) {
+      piece = replacement_character;
+    } else if (model.IsByte(id)) {
+      piece = std::string(1, static_cast<char>(byte_of(word)));
+    } else if (!model.IsUnused(id)) {
+      piece = replaced(word, space_mark, " ");
+    }
+    parts.pieces.push_back(std::move(piece));
+  }
+  const auto mark_of = [&](token_id token) { return token < 0 ? std::string() : model.IdToPiece(token); };
+  parts.begin = model.bos_id();
+  parts.begin_mark = mark_of(model.bos_id());
+  parts.end_mark = mark_of(model.eos_id());
+  if (model.eos_id() >= 0) parts.add_end(model.eos_id());
+  parts.add_named_ends();
+  return parts;
+}
+
+}  // namespace detail
+
+//! A piece of a prompt. Special tokens are recognised only in trusted pieces: the marks of a chat template are trusted;
+//! the words of a user, a file or a model are plain text.
+struct prompt_piece {
+  std::string text;
+  bool is_trusted = false;
+
+  friend bool operator==(const prompt_piece&, const prompt_piece&) = default;
+};
 
 //! Converts text to tokens and back by a model's own files: a byte-pair encoding of Hugging Face's tokenizer.json or of
 //! a GGUF file, or a SentencePiece model.

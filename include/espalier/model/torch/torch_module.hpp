@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <torch/script.h>
-
 #include <cstdint>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include <torch/script.h>
+#include <nlohmann/json.hpp>
+
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
-#include "espalier/model/torch/torch_error.hpp"
-#include "espalier/model/torch/torch_shape.hpp"
+#include "espalier/model/torch/torch_options.hpp"
 
 namespace espalier {
+
+//! Error: PyTorch could not make a pass.
+struct torch_error : error {
+  using error::error;
+};
 
 namespace detail {
 

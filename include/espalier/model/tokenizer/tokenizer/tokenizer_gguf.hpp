@@ -16,7 +16,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
-#include "espalier/model/tokenizer/tokenizer/byte_level.hpp"
 #include "espalier/model/tokenizer/tokenizer/pretokenizers.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
 

@@ -12,7 +12,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/model/files/json_reader.hpp"
-#include "espalier/model/tokenizer/tokenizer/byte_level.hpp"
 #include "espalier/model/tokenizer/tokenizer/pretokenizers.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
 
