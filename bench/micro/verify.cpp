@@ -55,9 +55,9 @@ struct given_rows {
 struct counted_chance {
   philox_chance chance;
   std::int32_t tested = 0, rejected = 0, hopeless = 0;
-  std::vector<place>* rejections;
+  std::vector<chance_key>* rejections;
 
-  bool accept(double p, double q, place at) {
+  bool accept(double p, double q, chance_key at) {
     const bool yes = chance.accept(p, q, at);
     ++tested;
     if (!yes && at.use == purpose::accept) {
@@ -68,10 +68,10 @@ struct counted_chance {
     return yes;
   }
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, place at) {
+  std::int32_t pick(const WeightsT& weights, chance_key at) {
     return chance.pick(weights, at);
   }
-  std::int32_t index(std::int32_t n, place at) { return chance.index(n, at); }
+  std::int32_t index(std::int32_t n, chance_key at) { return chance.index(n, at); }
 };
 
 // A drafted tree with its rows: softmax of irregular logits, the draft's a disturbed copy of the target's.
@@ -127,7 +127,7 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
   // Both rows of the parent for each rejection of a node that could have been accepted.
   if (verifier.find("traversal") == 0) return 2 * (c.rejected - c.hopeless) + end;
   std::map<node_id, std::int32_t> rejected;
-  for (const place& at : *c.rejections)
+  for (const chance_key& at : *c.rejections)
     ++rejected[at.node];
   std::int32_t reads = tree.is_leaf(accepted) ? 1 : 0;
   for (const auto& [u, n] : rejected) {
@@ -161,7 +161,7 @@ template <class PartT>
 bool measure(const PartT& part, const std::vector<scene>& scenes, int rounds) {
   auto verifier = part.make();
   std::vector<node_id> asked_p, asked_q;
-  std::vector<place> rejections;
+  std::vector<chance_key> rejections;
   asked_p.reserve(4 * budget), asked_q.reserve(4 * budget), rejections.reserve(4 * budget);
   std::vector<double> verify_times, read_times, ratios, readings, depths;
   double sink = 0;

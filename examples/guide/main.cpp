@@ -130,7 +130,7 @@ struct one_path {
   verdict verify(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance) const {
     for (node_id u = root_node;;) {
       const auto p = target.row(u);
-      const place own{u, 0, purpose::residual};
+      const chance_key own{u, 0, purpose::residual};
       if (tree.is_leaf(u)) return {u, chance.pick(p, own)};
       const auto q = draft.row(u);
       const node_id child = *tree.draws(u).begin();

@@ -8,11 +8,11 @@
 //!     espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());
 
 #include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/chance_keys.hpp"
 #include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/kv_store_laws.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/lossless.hpp"
-#include "espalier/testing/places.hpp"
 #include "espalier/testing/random_tree.hpp"
 #include "espalier/testing/recurrent_store_laws.hpp"
 #include "espalier/testing/row_drafter.hpp"

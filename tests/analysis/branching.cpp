@@ -32,12 +32,12 @@ std::vector<double> branching(const VerifierT& verifier, const row_type& p, cons
 template <class ChanceT>
 struct first_draw_first {
   ChanceT& chance;
-  bool accept(double p, double q, place at) { return chance.accept(p, q, at); }
+  bool accept(double p, double q, chance_key at) { return chance.accept(p, q, at); }
   template <class WeightsT>
-  std::int32_t pick(const WeightsT& weights, place at) {
+  std::int32_t pick(const WeightsT& weights, chance_key at) {
     return chance.pick(weights, at);
   }
-  std::int32_t index(std::int32_t, place) { return 0; }
+  std::int32_t index(std::int32_t, chance_key) { return 0; }
 };
 
 // SpecInfer with its draws tested in their order, as other engines do.

@@ -10,9 +10,9 @@ namespace archetypes {
 
 //! A Chance with nothing superfluous: for compiling only.
 struct chance {
-  bool accept(double p, double q, espalier::place);
-  std::int32_t pick(std::span<const float> weights, espalier::place);
-  std::int32_t index(std::int32_t n, espalier::place);
+  bool accept(double p, double q, espalier::chance_key);
+  std::int32_t pick(std::span<const float> weights, espalier::chance_key);
+  std::int32_t index(std::int32_t n, espalier::chance_key);
 };
 static_assert(espalier::Chance<chance>);
 

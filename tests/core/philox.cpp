@@ -33,29 +33,29 @@ TEST_CASE("Philox4x32-10 gives the known answers of Random123") {
     CHECK(answer.counter[i] == answer.words[i]);
 }
 
-TEST_CASE("Philox numbers depend on the place and not on the order of the calls") {
+TEST_CASE("Philox numbers depend on the key and not on the order of the calls") {
   const philox_chance a(7, 0, 3);
   const philox_chance b(7, 0, 3);
-  std::vector<place> places;
+  std::vector<chance_key> keys;
   for (node_id u = 0; u < 20; ++u) {
     for (std::int32_t slot = 0; slot < 5; ++slot) {
       for (const purpose use : {purpose::draft, purpose::accept, purpose::residual, purpose::select, purpose::token})
-        places.push_back({u, slot, use});
+        keys.push_back({u, slot, use});
     }
   }
   std::vector<double> forwards;
-  for (const place& at : places)
+  for (const chance_key& at : keys)
     forwards.push_back(a.uniform(at));
   std::set<double> distinct;
-  for (std::size_t i = places.size(); i-- > 0;) {
-    REQUIRE(b.uniform(places[i]) == forwards[i]);
+  for (std::size_t i = keys.size(); i-- > 0;) {
+    REQUIRE(b.uniform(keys[i]) == forwards[i]);
     distinct.insert(forwards[i]);
   }
-  CHECK(distinct.size() == places.size());
+  CHECK(distinct.size() == keys.size());
 }
 
 TEST_CASE("Philox numbers change with seed (both halves), stream and length") {
-  const place at{4, 1, purpose::residual};
+  const chance_key at{4, 1, purpose::residual};
   const std::set<double> distinct{philox_chance(1, 0, 0).uniform(at), philox_chance(2, 0, 0).uniform(at),
                                   philox_chance(1ULL << 32 | 1, 0, 0).uniform(at), philox_chance(1, 1, 0).uniform(at),
                                   philox_chance(1, 0, 1).uniform(at)};

@@ -12,8 +12,8 @@
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/chance_keys.hpp"
 #include "espalier/testing/kv_store_laws.hpp"
-#include "espalier/testing/places.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/testing/tree_policy_laws.hpp"
 #include "espalier/testing/verifier_laws.hpp"
@@ -193,6 +193,6 @@ TEST_CASE("Verifier laws: every verifier that takes trees") {
 TEST_CASE("places: every decision of a round has a random number of its own, for every pair") {
   for_each_compatible_pair([](const auto& policy, const auto& verifier) {
     INFO(policy.name << " with " << verifier.name);
-    testing::check_places(policy.make(), verifier.make());
+    testing::check_chance_keys(policy.make(), verifier.make());
   });
 }

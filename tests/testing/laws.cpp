@@ -185,10 +185,10 @@ TEST_CASE("a policy that asks twice, keeps too much or does not save what it lea
              "at most 2"));
 }
 
-TEST_CASE("two decisions at one place are caught, which no enumeration can see") {
-  CHECK_NOTHROW(testing::check_places(wrong_chain(), naive_tree()));
-  CHECK(says(broken([] { testing::check_places(wrong_chain{.wrong = way::repeats}, naive_tree()); }),
-             "the policy decides two things at one place: node 0, slot 0"));
+TEST_CASE("two decisions with one key are caught, which no enumeration can see") {
+  CHECK_NOTHROW(testing::check_chance_keys(wrong_chain(), naive_tree()));
+  CHECK(says(broken([] { testing::check_chance_keys(wrong_chain{.wrong = way::repeats}, naive_tree()); }),
+             "the policy decides two things with one key: node 0, slot 0"));
 }
 
 TEST_CASE("a verifier that accepts what the target gives probability 0 is caught") {

@@ -27,19 +27,19 @@ struct path_chance {
   philox_chance base;
   const tree<>* drawn;
 
-  std::uint32_t key(place at) const {
+  std::uint32_t key(chance_key at) const {
     const tree_view view = *drawn;
     std::uint32_t k = static_cast<std::uint32_t>(at.slot) + 1;
     for (node_id u = at.node; u != root_node; u = view.parent[u])
       k = k * 1000003U + static_cast<std::uint32_t>(view.token[u]) + 7;
     return k % 1000000007U;
   }
-  bool accept(double p, double q, place at) { return base.accept(p, q, at); }
+  bool accept(double p, double q, chance_key at) { return base.accept(p, q, at); }
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, place at) {
+  std::int32_t pick(const WeightsT& weights, chance_key at) {
     return base.pick(weights, {static_cast<node_id>(key(at)), 0, at.use});
   }
-  std::int32_t index(std::int32_t n, place at) { return base.index(n, at); }
+  std::int32_t index(std::int32_t n, chance_key at) { return base.index(n, at); }
 };
 
 std::vector<std::vector<token_id>> paths_of(tree_view view) {

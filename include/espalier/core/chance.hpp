@@ -22,7 +22,7 @@ enum class purpose : std::uint32_t {
 //! The key of a random number: the point of a round at which it is used. Equal keys give equal numbers, whatever the
 //! order of the calls. With purpose::token the key means a position in the text: the number is the same in whichever
 //! round that token is drawn.
-struct place {
+struct chance_key {
   node_id node = root_node;
   std::int32_t slot = 0;  //!< number of the draw among the draws of the node
   purpose use = purpose::accept;
@@ -31,18 +31,18 @@ struct place {
 //! The only source of randomness, with three member functions.
 //!
 //! Minimal definition
-//!   accept(p, q, place) -> bool    true with probability min(1, p / q): u * q < p for u uniform in [0, 1)
-//!   pick(weights, place) -> index  i with probability weights[i] / sum, for any Weights; -1 if all are zero
-//!   index(n, place) -> index       uniform in 0 .. n - 1
+//!   accept(p, q, key) -> bool     true with probability min(1, p / q): u * q < p for u uniform in [0, 1)
+//!   pick(weights, key) -> index   i with probability weights[i] / sum, for any Weights; -1 if all are zero
+//!   index(n, key) -> index        uniform in 0 .. n - 1
 //! Optional
-//!   static constexpr bool goes_by_place   true: what is certain need not be asked, for no number depends on earlier
+//!   static constexpr bool goes_by_key     true: what is certain need not be asked, for no number depends on earlier
 //!                                         calls
 //! Laws
 //!   accept never holds for p = 0; pick never returns an index of weight zero
 //! Models
 //!   philox_chance (production), enumerating_chance (proofs), script_chance (given numbers)
 template <class ChanceT>
-concept Chance = requires(ChanceT& chance, double p, std::span<const float> weights, std::int32_t n, place at) {
+concept Chance = requires(ChanceT& chance, double p, std::span<const float> weights, std::int32_t n, chance_key at) {
   { chance.accept(p, p, at) } -> std::same_as<bool>;
   { chance.pick(weights, at) } -> std::convertible_to<std::int32_t>;
   { chance.index(n, at) } -> std::convertible_to<std::int32_t>;

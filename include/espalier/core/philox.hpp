@@ -32,14 +32,14 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 }  // namespace detail
 
 //! Production chance: Philox4x32-10 keyed by the seed; its counter is made of the stream, the length of the text and
-//! the place, not of the order of calls. Host and device, one text or many, give the same numbers. A value: trivially
+//! the key, not of the order of calls. Host and device, one text or many, give the same numbers. A value: trivially
 //! copyable, no state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
 class philox_chance {
  public:
-  static constexpr bool goes_by_place = true;
+  static constexpr bool goes_by_key = true;
 
   //! Makes the chance of a round that begins when the text has `length` tokens. Every round commits a token, so no two
   //! rounds of a text begin with the same length.
@@ -49,7 +49,7 @@ class philox_chance {
         length_(length) {}
 
   //! A number uniform in [0, 1), with the precision of its type: 53 bits (double) or 24 (float).
-  ESPALIER_HOST_DEVICE wide_number uniform(place at) const {
+  ESPALIER_HOST_DEVICE wide_number uniform(chance_key at) const {
     const auto node = static_cast<std::uint32_t>(at.node);
     const bool of_text = at.use == purpose::token;  // its number does not depend on the round that draws it
     std::uint32_t words[4] = {of_text ? 0 : node,
@@ -63,14 +63,14 @@ class philox_chance {
       return static_cast<wide_number>(high >> 11) * 0x1.0p-53;
   }
 
-  ESPALIER_HOST_DEVICE bool accept(wide_number p, wide_number q, place at) const { return uniform(at) * q < p; }
+  ESPALIER_HOST_DEVICE bool accept(wide_number p, wide_number q, chance_key at) const { return uniform(at) * q < p; }
 
   template <Weights WeightsT>
-  ESPALIER_HOST_DEVICE std::int32_t pick(const WeightsT& weights, place at) const {
+  ESPALIER_HOST_DEVICE std::int32_t pick(const WeightsT& weights, chance_key at) const {
     return detail::categorical(weights, uniform(at));
   }
 
-  ESPALIER_HOST_DEVICE std::int32_t index(std::int32_t n, place at) const {
+  ESPALIER_HOST_DEVICE std::int32_t index(std::int32_t n, chance_key at) const {
     const auto i = static_cast<std::int32_t>(uniform(at) * static_cast<wide_number>(n));
     return i < n ? i : n - 1;
   }

@@ -14,7 +14,7 @@ namespace espalier {
 //! The origin of a row of logits, which messages about its numbers name. Trivially copyable.
 struct row_origin {
   enum class model : std::int32_t { any, target, draft };
-  enum class place : std::int32_t {
+  enum class kind : std::int32_t {
     row,    //!< a row known by its number alone
     node,   //!< the row of the token after a node of the tree
     token,  //!< the row of the token after a token of the text that is no node
@@ -22,23 +22,23 @@ struct row_origin {
   };
 
   model of = model::any;
-  place at = place::row;
+  kind at = kind::row;
   std::int32_t index = 0;      //!< number of the row, the node, or the token of the text
   std::int32_t sequence = -1;  //!< -1 if it is not known
 
   constexpr row_origin() = default;
   ESPALIER_HOST_DEVICE constexpr row_origin(std::int32_t row) : index(row) {}
-  ESPALIER_HOST_DEVICE constexpr row_origin(model whose, place where, std::int32_t which, std::int32_t of_sequence)
+  ESPALIER_HOST_DEVICE constexpr row_origin(model whose, kind where, std::int32_t which, std::int32_t of_sequence)
       : of(whose), at(where), index(which), sequence(of_sequence) {}
 
   ESPALIER_HOST_DEVICE static constexpr row_origin after_node(model whose, std::int32_t sequence, node_id u) {
-    return {whose, place::node, u, sequence};
+    return {whose, kind::node, u, sequence};
   }
   ESPALIER_HOST_DEVICE static constexpr row_origin after_token(model whose, std::int32_t sequence, std::int32_t i) {
-    return {whose, place::token, i, sequence};
+    return {whose, kind::token, i, sequence};
   }
   ESPALIER_HOST_DEVICE static constexpr row_origin of_block(std::int32_t row) {
-    return {model::draft, place::block, row, -1};
+    return {model::draft, kind::block, row, -1};
   }
 
   //! The origin of another row of the same kind.
@@ -50,15 +50,15 @@ namespace detail {
 inline message_type in_words(row_origin row) {
   const char *before = "in row ", *after = "";
   switch (row.at) {
-    case row_origin::place::row:
+    case row_origin::kind::row:
       break;
-    case row_origin::place::node:
+    case row_origin::kind::node:
       before = "after node ", after = row.index == root_node ? " (the pending token)" : "";
       break;
-    case row_origin::place::token:
+    case row_origin::kind::token:
       before = "after token ", after = row.sequence < 0 ? " of the text" : "";
       break;
-    case row_origin::place::block:
+    case row_origin::kind::block:
       after = " of the block";
       break;
   }

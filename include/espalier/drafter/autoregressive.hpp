@@ -341,7 +341,7 @@ class autoregressive {
 
   void take_row(node_id u, std::span<const number> logits, std::int32_t batch_row, row_origin from) {
     const std::span<number> row{rows_.get() + offset(n_rows_), logits.size()};
-    const bool is_processed = has_processor() && from.at == row_origin::place::node;
+    const bool is_processed = has_processor() && from.at == row_origin::kind::node;
     if (is_processed) process_(tree_, u, logits, row);
     sampler_.probabilities(is_processed ? row : logits, row, from);
     if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) {

@@ -40,7 +40,7 @@ class undrawn {
   //!
   //! Complexity  one pass
   template <class ChanceT>
-  ESPALIER_HOST_DEVICE undrawn_draw draw(ChanceT&& chance, place at) const {
+  ESPALIER_HOST_DEVICE undrawn_draw draw(ChanceT&& chance, chance_key at) const {
     const token_id token = chance.pick(*this, at);
     if (token < 0) return {};
     return {token, static_cast<wide_number>(row_[static_cast<std::size_t>(token)])};

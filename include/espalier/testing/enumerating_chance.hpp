@@ -22,13 +22,13 @@ namespace espalier {
 //! Law         the probabilities of all runs add up to 1
 class enumerating_chance {
  public:
-  bool accept(double p, double q, place = {}) {
+  bool accept(double p, double q, chance_key = {}) {
     const double yes = p <= 0 ? 0.0 : (p >= q ? 1.0 : p / q);
     return decide({yes, 1.0 - yes}) == 0;
   }
 
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, place = {}) {
+  std::int32_t pick(const WeightsT& weights, chance_key = {}) {
     std::vector<double> distribution;
     for (std::size_t i = 0; i < weights.size(); ++i)
       distribution.push_back(static_cast<double>(weights[i]));
@@ -40,7 +40,7 @@ class enumerating_chance {
     return total > 0 ? decide(std::move(distribution)) : -1;
   }
 
-  std::int32_t index(std::int32_t n, place = {}) {
+  std::int32_t index(std::int32_t n, chance_key = {}) {
     return decide(std::vector<double>(static_cast<std::size_t>(n), 1.0 / n));
   }
 

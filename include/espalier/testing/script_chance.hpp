@@ -19,14 +19,14 @@ class script_chance {
   //! Keeps a view of the numbers, each in [0, 1).
   explicit script_chance(std::span<const double> uniforms) : uniforms_(uniforms) {}
 
-  bool accept(double p, double q, place = {}) { return next() * q < p; }
+  bool accept(double p, double q, chance_key = {}) { return next() * q < p; }
 
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, place = {}) {
+  std::int32_t pick(const WeightsT& weights, chance_key = {}) {
     return detail::categorical(weights, next());
   }
 
-  std::int32_t index(std::int32_t n, place = {}) {
+  std::int32_t index(std::int32_t n, chance_key = {}) {
     const auto i = static_cast<std::int32_t>(next() * n);
     return i < n ? i : n - 1;
   }

@@ -192,7 +192,7 @@ class basic_traversal {
   // of calls.
   template <class ChanceT>
   ESPALIER_HOST_DEVICE static void refuse(tree_view tree, node_id child, ChanceT& chance) {
-    if constexpr (!requires { requires ChanceT::goes_by_place; }) {
+    if constexpr (!requires { requires ChanceT::goes_by_key; }) {
       for (node_id u = child; u < tree.n_nodes; ++u) {
         if (tree.ancestor_at(u, tree.depth[child]) == child) chance.accept(0, 1, {u, 0, purpose::accept});
       }

@@ -265,7 +265,7 @@ TEST_CASE("tokens drawn from the device's rows are the host's") {
     sampler<float>(options).probabilities(from.logits, expected, 0);
     const philox_chance chance(11, 3, 7);
     for (std::int32_t i = 0; i < n; ++i) {
-      const place at{root_node, i, purpose::draft};
+      const chance_key at{root_node, i, purpose::draft};
       const std::span<const float> span(expected);
       CHECK(found[static_cast<std::size_t>(i)] == chance.pick(span, at));
       const token_id other = chance.pick(undrawn(host_tree.view(), root_node, span), at);

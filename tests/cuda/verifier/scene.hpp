@@ -63,7 +63,7 @@ struct scene {
       const auto span = static_cast<std::uint32_t>(std::max(1.0, (last + 1) * (1 - options.lean)));
       const bool is_path = options.how == espalier::regime::single_path;
       const auto u = is_path ? last : static_cast<espalier::node_id>(last - static_cast<int>(random() % span));
-      const espalier::place at{i, 1, espalier::purpose::draft};
+      const espalier::chance_key at{i, 1, espalier::purpose::draft};
       if (options.how == espalier::regime::without_replacement) {
         const espalier::token_id token = chance.pick(espalier::undrawn(tree.view(), u, row(u)), at);
         if (token >= 0) tree.append(u, token, 0);

@@ -18,26 +18,26 @@
 
 namespace espalier::testing {
 
-//! Philox chance that records every place it is asked at. A place used twice gives two decisions the same number, which
+//! Philox chance that records every key it is asked with. A key used twice gives two decisions the same number, which
 //! no enumeration can detect. A draw that finds no weight decides nothing and does not count.
 //!
-//! Errors      law_error at the second use of a place, and if the policy decides with a purpose other than draft or the
+//! Errors      law_error at the second use of a key, and if the policy decides with a purpose other than draft or the
 //!             verifier with draft
 class recorded_chance {
  public:
   explicit recorded_chance(philox_chance chance) : chance_(chance) {}
 
-  bool accept(double p, double q, place at) {
+  bool accept(double p, double q, chance_key at) {
     record(at);
     return chance_.accept(p, q, at);
   }
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, place at) {
+  std::int32_t pick(const WeightsT& weights, chance_key at) {
     const std::int32_t i = chance_.pick(weights, at);
     if (i >= 0) record(at);
     return i;
   }
-  std::int32_t index(std::int32_t n, place at) {
+  std::int32_t index(std::int32_t n, chance_key at) {
     record(at);
     return chance_.index(n, at);
   }
@@ -46,12 +46,12 @@ class recorded_chance {
   void start_verifying() { drafts_ = false; }
 
  private:
-  void record(place at) {
+  void record(chance_key at) {
     require_law((at.use == purpose::draft) == drafts_, drafts_ ? "the policy" : "the verifier",
                 " decides something at node ", at.node, ", slot ", at.slot, " for a purpose that is ",
                 drafts_ ? "not draft." : "draft.");
     require_law(used_.insert({at.node, at.slot, at.use}).second, drafts_ ? "the policy" : "the verifier",
-                " decides two things at one place: node ", at.node, ", slot ", at.slot, ", purpose ",
+                " decides two things with one key: node ", at.node, ", slot ", at.slot, ", purpose ",
                 static_cast<int>(at.use), ". Both get the same random number.");
   }
 
@@ -60,11 +60,11 @@ class recorded_chance {
   std::set<std::tuple<node_id, std::int32_t, purpose>> used_;
 };
 
-//! Checks on 60 rounds that drafting and verifying use every place at most once in a round.
+//! Checks on 60 rounds that drafting and verifying use every chance_key at most once in a round.
 //!
-//! Errors      law_error that names the place
+//! Errors      law_error that names the key
 template <class PolicyT, class VerifierT>
-void check_places(PolicyT policy, VerifierT verifier) {
+void check_chance_keys(PolicyT policy, VerifierT verifier) {
   constexpr std::int32_t vocab = 6;
   const auto row_of = [](std::uint32_t key) {
     std::vector<double> row(vocab);
