@@ -73,7 +73,6 @@ endforeach()
 # (A/B/C.hpp beside A/B.hpp) may be tested with the part. These headers are tested elsewhere: a test, and what it tests.
 set(tested_elsewhere
   "registry.cpp: registry/chosen_verifier.hpp"
-  "constraint/grammar/ebnf_grammar.cpp: constraint/grammar/token_path.hpp"
   "analysis/acceptance_rate.cpp: analysis/optimal_rate.hpp"
   "concepts/minimal.cpp: concepts/backend.hpp concepts/drafter.hpp concepts/kv_store.hpp concepts/tree_policy.hpp
     concepts/verifier.hpp"

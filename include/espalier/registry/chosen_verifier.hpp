@@ -30,14 +30,14 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 }  // namespace detail
 
 //! A verifier that is named at run time, one of all in the registry that are lossless for trees of a regime. A program
-//! that offers every pair thus compiles one decoder a policy instead of one a pair.
+//! that offers every pair thus compiles one decoder for each policy instead of one for each pair.
 //!
-//! Law         lossless for trees of this regime, since each verifier that it may hold is
+//! Law         lossless for trees of this regime, since each verifier that it can hold is
 //! Errors      option_error if no verifier of this name is lossless for them
 template <regime Sampling>
 class chosen_verifier {
  public:
-  //! Whether no verifier of these reads a row of the draft, as for deterministic trees: they are then lossless for
+  //! True if no verifier of these reads a row of the draft, as for deterministic trees: they are then lossless for
   //! every regime.
   static constexpr bool target_alone =
       decltype(boost::hana::all_of(detail::fitting_verifiers<Sampling>, []<class PartT>(const PartT&) {
