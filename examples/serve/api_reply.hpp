@@ -59,7 +59,7 @@ class api_reply {
   //! For streams: the last object; null if it was not asked for.
   json closing() const;
 
-  //! For whole replies: takes an event; the whole reply, once every text has ended.
+  //! For whole replies: add() takes an event; whole() is the reply, once every text has ended.
   void add(const text_event& event);
   json whole() const;
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! Every header of espalier::core: what needs nothing but the standard library.
+//! Includes every header of espalier::core. These need nothing but the standard library.
 //!
-//! What needs more is included by name: the list of all parts (espalier/registry.hpp, Boost.Hana), views over trees
-//! (espalier/views.hpp, range-v3), file formats (espalier/model/files, nlohmann-json) and the transformer that comes
-//! with the library (espalier/model/llama/llama_backend.hpp). So are the parts of espalier/selector, which stands above
-//! all of these.
+//! Headers of other components are included by name: the list of all parts (espalier/registry.hpp, Boost.Hana), views
+//! over trees (espalier/views.hpp, range-v3), file formats (espalier/model/files, nlohmann-json), the transformer that
+//! comes with the library (espalier/model/llama/llama_backend.hpp), and the parts of espalier/selector.
 
 #include "espalier/config.hpp"
 #if !ESPALIER_HOSTED

@@ -9,7 +9,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/sums.hpp"
 
-//! One stage of Khisti's tournament, over memory of whoever runs it: one thread, or a team.
+//! One stage of Khisti's tournament, in memory that the caller provides: one thread, or a team.
 namespace espalier::detail {
 
 // Khisti's truncated linear program as a maximum flow. Every pair of tokens has a mass, which at first belongs to its
