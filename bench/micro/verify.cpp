@@ -138,8 +138,9 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
     if (verifier == "khisti") reads += 2;
   }
   for (const node_id u : draft_rows) {
-    // Each stage ranks by p, law and draft, then writes the next law from the last one and the draft; the first law is
-    // the draft. The winner's rejection reads p and its law.
+    // Each stage ranks tokens by the rows of the target, of the winner so far and of the draft, then writes the row of
+    // the next winner from the last two; the first winner's row is the draft's. Rejecting the last winner reads the
+    // target's row and the winner's.
     if (verifier == "khisti" && draws_of(tree, u) > 1) reads += 4 + 6 * (draws_of(tree, u) - 2);
     // The search for the factor: as many steps as it took, but no more than six.
     if (verifier == "spectr" && draws_of(tree, u) > 1)

@@ -188,7 +188,7 @@ set(tested_elsewhere
   "cuda/model/parallel/parallel_backend.cu: cuda/model/parallel/communicator.cuh cuda/model/parallel/parallel_options.cuh
     cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh cuda/model/parallel/rank_buffers.cuh
     cuda/model/parallel/rank_vocabulary.cuh cuda/model/parallel/rank_weights.cuh"
-  "cuda/sampling/sampler.cu: cuda/sampling/row_law.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
+  "cuda/sampling/sampler.cu: cuda/sampling/row_transform.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"
   "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/block_rows.cuh cuda/core/node_list.cuh cuda/core/text_rows.cuh

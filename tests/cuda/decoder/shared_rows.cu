@@ -346,11 +346,11 @@ TEST_CASE("Trees that are cut to what a pass has room for are verified and commi
 
 TEST_CASE("Texts that share rows before their trees are drawn are distributed as the target alone would write them") {
   // Four tokens; of two written ones, each pair as often as the target says.
-  espalier_test::text_model law = espalier_test::target_model, other = espalier_test::draft_model;
-  law.n_tokens = other.n_tokens = 4;
-  law.sharpness = other.sharpness = 3;
+  espalier_test::text_model target_model = espalier_test::target_model, other = espalier_test::draft_model;
+  target_model.n_tokens = other.n_tokens = 4;
+  target_model.sharpness = other.sharpness = 3;
   constexpr std::int32_t n_texts = 800;
-  device_text_backend target(5, law, 8 * 9), draft(5, other, 8 * 9);
+  device_text_backend target(5, target_model, 8 * 9), draft(5, other, 8 * 9);
   device::contiguous_kv<float> kv(1, 1, 8, 30), draft_kv(1, 1, 8, 30);
   auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv),
                                            device::iid_paths({.paths = 3, .length = 2}), naive_tree(), kv, target,
@@ -377,7 +377,7 @@ TEST_CASE("Texts that share rows before their trees are drawn are distributed as
   for (token_id a = 0; a < 4; ++a) {
     const auto weights = [&](std::span<const token_id> text) {
       std::vector<float> logits(5);
-      law(text, logits);
+      target_model(text, logits);
       std::vector<double> p;
       double sum = 0;
       for (std::size_t i = 0; i < 4; ++i)

@@ -10,8 +10,8 @@
 #include "espalier/core/sums.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
+#include "espalier/cuda/sampling/row_transform.cuh"
 
 namespace espalier::cuda::detail {
 

@@ -15,10 +15,10 @@
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/row_scan.cuh"
 #include "espalier/cuda/sampling/row_selection.cuh"
+#include "espalier/cuda/sampling/row_transform.cuh"
 #include "espalier/cuda/sampling/team_nucleus.cuh"
 #include "espalier/sampling/exponential.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -71,7 +71,7 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. law: temperature
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: temperature
 //!             alone or with min-p 2 (maximum, exponentials); with top-p about seven more, for the cut; with top-k 1,
 //!             and a look at about k groups of 16. probabilities: one more. Nothing is written but the probabilities
 //! Law         bit for bit the rows of espalier::sampler<float>, where neither compiler fuses products and sums
@@ -99,28 +99,30 @@ class team_sampler {
   //! How the probabilities of a row follow from its logits.
   //!
   //! Shapes      logits [vocab]
-  __device__ row_law law(const LogitT* logits, std::int32_t vocab) {
+  __device__ row_transform find_transform(const LogitT* logits, std::int32_t vocab) {
     const detail::row_reader<LogitT> reader(logits, vocab);
     const bool is_greedy = options_.temperature == 0.0F;
     const bool has_top_k = !is_greedy && options_.top_k > 0 && options_.top_k < vocab;
     const std::uint64_t largest = has_top_k ? scan(reader) : largest_of(reader);
     if (!is_accepted(largest)) return refusal(largest, reader);
-    row_law law;
-    law.best = detail::number_of(largest);
+    row_transform transform;
+    transform.best = detail::number_of(largest);
     if (is_greedy) {
-      law.lowest = law.best, law.last_lowest = detail::token_of(largest);  // and every exponential 1
+      transform.lowest = transform.best, transform.last_lowest = detail::token_of(largest);  // and every exponential 1
     } else {
       // The cap keeps 0 * scale at 0 where the quotient overflows.
-      law.scale = fminf(1.44269504F / options_.temperature, FLT_MAX);
-      has_top_k ? take_top(reader, law) : cut(reader, law);
+      transform.scale = fminf(1.44269504F / options_.temperature, FLT_MAX);
+      has_top_k ? take_top(reader, transform) : cut(reader, transform);
     }
-    return law;
+    return transform;
   }
 
   //! Leaves the fault of a row that was refused.
-  __device__ void report_refused(const row_law& law, const LogitT* logits, fault* found, const row_origin& row) const {
-    const auto token = static_cast<std::size_t>(law.refused_token);
-    if (who_.rank() == 0) report(found, {law.refused, row, law.refused_token, detail::number_in(logits, token)});
+  __device__ void report_refused(const row_transform& transform, const LogitT* logits, fault* found,
+                                 const row_origin& row) const {
+    const auto token = static_cast<std::size_t>(transform.refused_token);
+    if (who_.rank() == 0)
+      report(found, {transform.refused, row, transform.refused_token, detail::number_in(logits, token)});
   }
 
   //! Writes the probabilities of a row, which all threads see afterwards. False, and a fault, for a row that
@@ -129,9 +131,9 @@ class team_sampler {
   //! Shapes      logits, out: [vocab]
   __device__ bool probabilities(const LogitT* logits, std::int32_t vocab, float* out, fault* found,
                                 const row_origin& row) {
-    const row_law found_law = law(logits, vocab);
-    if (found_law.refused != fault::kind::none) {
-      report_refused(found_law, logits, found, row);
+    const row_transform transform = find_transform(logits, vocab);
+    if (transform.refused != fault::kind::none) {
+      report_refused(transform, logits, found, row);
       return false;
     }
     // Eight are read before the first is written: no read waits for a write then.
@@ -142,7 +144,7 @@ class team_sampler {
       ESPALIER_UNROLL
       for (std::int32_t j = 0; j < at_once; ++j) {
         const std::int32_t i = ::min(first + j * size, vocab - 1);
-        p[j] = found_law.probability(detail::number_in(logits, static_cast<std::size_t>(i)), i);
+        p[j] = transform.probability(detail::number_in(logits, static_cast<std::size_t>(i)), i);
       }
       ESPALIER_UNROLL
       for (std::int32_t j = 0; j < at_once; ++j) {
@@ -162,13 +164,13 @@ class team_sampler {
   }
 
   // Seldom: the row is read again for the first that is bad.
-  __device__ __noinline__ row_law refusal(std::uint64_t largest, const detail::row_reader<LogitT>& reader) const {
-    if (largest != bad) return row_law::refusing(fault::kind::no_token, 0);
+  __device__ __noinline__ row_transform refusal(std::uint64_t largest, const detail::row_reader<LogitT>& reader) const {
+    if (largest != bad) return row_transform::refusing(fault::kind::no_token, 0);
     auto first = static_cast<std::int32_t>(who_.rank());
     while (first < reader.size() && reader[first] < INFINITY)
       first += static_cast<std::int32_t>(who_.size());
     first = who_.reduce(first, [](std::int32_t a, std::int32_t b) { return ::min(a, b); });
-    return row_law::refusing(fault::kind::bad_logit, first);
+    return row_transform::refusing(fault::kind::bad_logit, first);
   }
 
   // The largest number that a thread has seen, and whether all were good.
@@ -249,9 +251,9 @@ class team_sampler {
   // The exponentials of a row.
   struct exponentials {
     const LogitT* logits;
-    row_law law;
+    row_transform transform;
 
-    __device__ float operator()(std::size_t i) const { return law.exponential(detail::number_in(logits, i)); }
+    __device__ float operator()(std::size_t i) const { return transform.exponential(detail::number_in(logits, i)); }
   };
 
   // Those from min_p on.
@@ -266,30 +268,30 @@ class team_sampler {
   };
 
   // Top-p and min-p, over the whole row.
-  __device__ void cut(const detail::row_reader<LogitT>& reader, row_law& law) {
+  __device__ void cut(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     const auto size = static_cast<std::size_t>(reader.size());
-    const exponentials all{reader.data(), law};
+    const exponentials all{reader.data(), transform};
     double mass;
     if (options_.top_p < 1.0F) {
       const double total = who_.sum_of(size, all);
       detail::team_nucleus nucleus(all, reader.size(), who_, memory_->selection);
       const detail::team_cut found = nucleus.find(static_cast<double>(options_.top_p) * total, total);
-      law.least = found.least, law.last_least = found.last, mass = found.mass;
-      if (options_.min_p > law.least) {
-        law.least = options_.min_p, law.last_least = detail::every_tie;
-        mass = who_.sum_of(size, exponentials_from{all, law.least});
+      transform.least = found.least, transform.last_least = found.last, mass = found.mass;
+      if (options_.min_p > transform.least) {
+        transform.least = options_.min_p, transform.last_least = detail::every_tie;
+        mass = who_.sum_of(size, exponentials_from{all, transform.least});
       }
     } else {
-      law.least = options_.min_p;
-      mass = law.least > 0 ? who_.sum_of(size, exponentials_from{all, law.least}) : who_.sum_of(size, all);
+      transform.least = options_.min_p;
+      mass = transform.least > 0 ? who_.sum_of(size, exponentials_from{all, transform.least}) : who_.sum_of(size, all);
     }
-    law.inverse = static_cast<float>(1.0 / mass);
+    transform.inverse = static_cast<float>(1.0 / mass);
   }
 
   // The same over the k largest, or as many as are above minus infinity. Each block finds them, and each warp the cut.
-  __device__ void take_top(const detail::row_reader<LogitT>& reader, row_law& law) {
+  __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
-    const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, law.best, [] {});
+    const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});
     const std::int32_t k = ::min(n, options_.top_k);
     who_.sync();  // the others have read what this block has found
     detail::rank_found(shared, n, k, 0, 1, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
@@ -299,29 +301,30 @@ class team_sampler {
       std::int32_t place = 0;
       for (std::int32_t j = 0; j < k; ++j)
         place += detail::token_of(shared.own[j]) < token ? 1 : 0;
-      const float e = law.exponential(detail::number_of(shared.own[i]));
+      const float e = transform.exponential(detail::number_of(shared.own[i]));
       memory_->numbers[place] = options_.top_p == 1.0F && e < options_.min_p ? 0.0F : e;
       memory_->tokens[place] = token;
     }
-    law.lowest = detail::number_of(shared.own[k - 1]), law.last_lowest = detail::token_of(shared.own[k - 1]);
+    transform.lowest = detail::number_of(shared.own[k - 1]),
+    transform.last_lowest = detail::token_of(shared.own[k - 1]);
     __syncthreads();
     const float* numbers = memory_->numbers;
     const auto size = static_cast<std::size_t>(k);
     double mass = detail::one_warp()(0, size, [=](std::size_t i) { return numbers[i]; }).of[0];
-    if (options_.top_p == 1.0F) law.least = options_.min_p;
+    if (options_.top_p == 1.0F) transform.least = options_.min_p;
     if (options_.top_p < 1.0F) {
       const detail::team_cut found =
           detail::find_short_nucleus(numbers, k, static_cast<double>(options_.top_p) * mass, mass);
-      law.least = found.least, mass = found.mass;
-      if (found.last != detail::every_tie) law.last_least = memory_->tokens[found.last];
-      if (options_.min_p > law.least) {
-        law.least = options_.min_p, law.last_least = detail::every_tie;
+      transform.least = found.least, mass = found.mass;
+      if (found.last != detail::every_tie) transform.last_least = memory_->tokens[found.last];
+      if (options_.min_p > transform.least) {
+        transform.least = options_.min_p, transform.last_least = detail::every_tie;
         const float min_p = options_.min_p;
         const auto from = [=](std::size_t i) { return numbers[i] < min_p ? 0.0F : numbers[i]; };
         mass = detail::one_warp()(0, size, from).of[0];
       }
     }
-    law.inverse = static_cast<float>(1.0 / mass);
+    transform.inverse = static_cast<float>(1.0 / mass);
   }
 
   sampling_options options_;

@@ -26,7 +26,7 @@
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify/first_path.cuh"
 #include "espalier/cuda/verifier/verify/near_tree.cuh"
-#include "espalier/cuda/verifier/verify/row_laws.cuh"
+#include "espalier/cuda/verifier/verify/row_transforms.cuh"
 #include "espalier/cuda/verifier/verify/stage_memory.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
@@ -102,7 +102,7 @@ struct verify_arguments {
   round_logits<LogitT> logits;
   const sampling_options* samplings;  // [places], as are decisions and found
   team_sampler_layout layout;
-  row_laws_view ahead;
+  row_transforms_view ahead;
   first_path_view path;
   std::int32_t max_nodes;
   verdict* decisions;
@@ -256,9 +256,9 @@ class verification {
     const auto texts = static_cast<std::size_t>(max_texts);
     samplings_ = device_array<sampling_options>(texts);
     decisions_ = device_array<verdict>(texts);
-    laws_ = device_array<row_law>(texts * static_cast<std::size_t>(n_ahead_));
+    transforms_ = device_array<row_transform>(texts * static_cast<std::size_t>(n_ahead_));
     if constexpr (uses_path) {
-      first_ratio_ = device_array<double>(laws_.size());
+      first_ratio_ = device_array<double>(transforms_.size());
       path_ = detail::first_path(max_nodes, vocab, max_texts);
     }
     if constexpr (detail::KeepsPath<VerifierT>)
@@ -282,10 +282,10 @@ class verification {
            const batch_sequence* lanes = nullptr) {
     const detail::round_logits<LogitT> rows{logits, row_of_node, n_rows, lanes};
     const std::int32_t n_ahead = (std::min)(n_ahead_, n_rows);
-    const detail::row_laws_view ahead{laws_.data(), first_ratio_.data(), n_ahead, n_ahead_};
+    const detail::row_transforms_view ahead{transforms_.data(), first_ratio_.data(), n_ahead, n_ahead_};
     const detail::first_path_view path = path_.view();
     if (n_ahead > 0) {
-      launch("find_row_laws", detail::find_row_laws<LogitT>,
+      launch("find_row_transforms", detail::find_row_transforms<LogitT>,
              tuning_.ahead.shape(n_ahead, sizeof(team::memory) + ahead_layout_.bytes, texts.n), stream, texts, rows,
              draft, samplings_.data(), ahead_layout_, ahead, found);
     }
@@ -334,7 +334,7 @@ class verification {
   std::int32_t vocab_;
   std::int32_t n_ahead_;
   device_array<sampling_options> samplings_;  // by text, as are the following
-  device_array<row_law> laws_;
+  device_array<row_transform> transforms_;
   device_array<double> first_ratio_;
   detail::first_path path_;
   [[no_unique_address]] typename argument::memory kept_;

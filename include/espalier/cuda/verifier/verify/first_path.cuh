@@ -18,9 +18,9 @@
 #include "espalier/cuda/core/team.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_reader.cuh"
-#include "espalier/cuda/verifier/verify/row_laws.cuh"
+#include "espalier/cuda/sampling/row_transform.cuh"
+#include "espalier/cuda/verifier/verify/row_transforms.cuh"
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
@@ -32,9 +32,9 @@ inline constexpr unsigned path_threads = 256;
 
 // A node of the path, by its depth.
 struct path_entry {
-  double weight;  // the probability that it is accepted with, where nothing on the path was rejected before
-  row_law law;    // of an inner node
-  float share;    // of the draft's row that a rejection of its first draw takes from the target's
+  double weight;            // the probability that it is accepted with, where nothing on the path was rejected before
+  row_transform transform;  // of an inner node
+  float share;              // of the draft's row that a rejection of its first draw takes from the target's
   node_id node;
   std::int32_t logits_row, draft_row;
   bool has_rest;  // an inner node that can be accepted
@@ -109,12 +109,12 @@ struct path_memory {
 // One block a lane. What goes from node to node is two loads and a product; all else is done for all nodes at once.
 template <class LogitT>
 ESPALIER_KERNEL void weigh_path(text_batch texts, round_logits<LogitT> all_logits, text_rows all_drafts,
-                                row_laws_view all_rows, first_path_view all_paths, const fault* found) {
+                                row_transforms_view all_rows, first_path_view all_paths, const fault* found) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const std::int32_t* const row_of_node = all_logits.of(here.lane).row_of_node;
   const std::int32_t* const draft_row_of = all_drafts.of(here.place).row_of;
-  const row_laws_view rows = all_rows.of(here.place);
+  const row_transforms_view rows = all_rows.of(here.place);
   const first_path_view path = all_paths.of(here.place);
   auto& shared = *reinterpret_cast<path_memory*>(shared_memory());
   const tree_view tree = here.tree.view();
@@ -154,11 +154,11 @@ ESPALIER_KERNEL void weigh_path(text_batch texts, round_logits<LogitT> all_logit
     const node_id u = entry.node;
     entry.has_rest = !tree.is_leaf(u) && entry.weight > 0;
     if (entry.has_rest) {
-      entry.law = rows.laws[u];
+      entry.transform = rows.transforms[u];
       entry.share = espalier::detail::share_after<float>({}, 1 / entry.weight);
       entry.logits_row = row_of_node[u];
       entry.draft_row = draft_row_of[u];
-      if (entry.law.refused != fault::kind::none) refused = ::min(refused, d);
+      if (entry.transform.refused != fault::kind::none) refused = ::min(refused, d);
     }
     path.entry[d] = entry;
   }
@@ -174,11 +174,11 @@ template <class LogitT>
 struct first_rest {
   const LogitT* logits;
   const float* draft;
-  row_law law;
+  row_transform transform;
   float share;
 
   __device__ float operator[](std::size_t i) const {
-    const float p = law.probability(number_in(logits, i), static_cast<token_id>(i));
+    const float p = transform.probability(number_in(logits, i), static_cast<token_id>(i));
     return espalier::detail::rest_of(p, share, draft[i]);
   }
 };
@@ -202,7 +202,8 @@ ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_bat
   if ((found[here.place].what != fault::kind::none) | (part >= path.n_parts)) return;
   while (d < length) {
     if (entry.has_rest) {
-      const first_rest<LogitT> rest{logits.at(entry.logits_row), draft.at(entry.draft_row), entry.law, entry.share};
+      const first_rest<LogitT> rest{logits.at(entry.logits_row), draft.at(entry.draft_row), entry.transform,
+                                    entry.share};
       const double sum = espalier::detail::part_sums(one_warp(), cut, static_cast<std::size_t>(part), rest).of[0];
       if (threadIdx.x % 32 == 0) path.part[static_cast<std::ptrdiff_t>(d) * path.n_parts + part] = sum;
     }

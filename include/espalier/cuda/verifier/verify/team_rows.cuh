@@ -13,11 +13,11 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/team.cuh"
-#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_reader.cuh"
+#include "espalier/cuda/sampling/row_transform.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify/first_path.cuh"
-#include "espalier/cuda/verifier/verify/row_laws.cuh"
+#include "espalier/cuda/verifier/verify/row_transforms.cuh"
 
 namespace espalier::cuda {
 
@@ -90,13 +90,13 @@ class logits_row {
   static constexpr bool is_trusted = true;
 
   //! Shapes      logits [vocab]
-  __device__ logits_row(const LogitT* logits, std::size_t vocab, const row_law& law, node_id u, std::int32_t depth,
-                        const detail::row_team& who)
-      : logits_(logits), vocab_(vocab), law_(law), u_(u), depth_(depth), who_(who) {}
+  __device__ logits_row(const LogitT* logits, std::size_t vocab, const row_transform& transform, node_id u,
+                        std::int32_t depth, const detail::row_team& who)
+      : logits_(logits), vocab_(vocab), transform_(transform), u_(u), depth_(depth), who_(who) {}
 
   __device__ std::size_t size() const { return vocab_; }
   __device__ float operator[](std::size_t i) const {
-    return law_.probability(detail::number_in(logits_, i), static_cast<token_id>(i));
+    return transform_.probability(detail::number_in(logits_, i), static_cast<token_id>(i));
   }
   __device__ detail::row_team team() const { return who_; }
   __device__ node_id node() const { return u_; }
@@ -105,7 +105,7 @@ class logits_row {
  private:
   const LogitT* logits_;
   std::size_t vocab_;
-  row_law law_;
+  row_transform transform_;
   node_id u_;
   std::int32_t depth_;
   detail::row_team who_;
@@ -115,7 +115,7 @@ class logits_row {
 //! verifier first asks for it. It remembers some rows alone: nodes of the same depth, modulo their number, share a
 //! place, and what lost it is found out again.
 //!
-//! Complexity  row, argmax: team_sampler's law; none where it is known
+//! Complexity  row, argmax: team_sampler::find_transform; none where it is known
 //! Law         bit for bit the rows of espalier::lazy_rows
 //! Errors      a fault for logits that espalier::sampler refuses: then the row is 0 everywhere, and the verdict is not
 //!             to be used
@@ -124,16 +124,16 @@ class team_target_rows {
  public:
   static constexpr std::int32_t most_rows = 32;
 
-  //! Which node each law is of: in the shared memory of each block.
+  //! Which node each transform is of: in the shared memory of each block.
   struct memory {
     node_id holder[most_rows];
-    row_law laws[most_rows];
+    row_transform transforms[most_rows];
   };
 
   //! Shapes      row_of_node [n_nodes]
   __device__ team_target_rows(memory& shared, tree_view tree, const vocab_rows<LogitT>& logits,
                               const std::int32_t* row_of_node, std::int32_t sequence,
-                              const detail::row_laws_view& known, const detail::near_path& path,
+                              const detail::row_transforms_view& known, const detail::near_path& path,
                               team_sampler<LogitT>& sampler, const team& who, fault* found)
       : shared_(shared),
         tree_(tree),
@@ -153,14 +153,14 @@ class team_target_rows {
   //! The target's most probable token after node u; ties go to the lower id. -1 where there is a fault. Pre: the
   //! sampler's temperature is 0
   __device__ token_id argmax(node_id u) {
-    const row_law found = law(u, logits_.at(row_of_node_[u]));
+    const row_transform found = transform_of(u, logits_.at(row_of_node_[u]));
     return found.refused == fault::kind::none ? found.last_lowest : -1;
   }
 
   //! The distribution of the token after node u.
   __device__ logits_row<LogitT> row(node_id u) {
     const LogitT* const logits = logits_.at(row_of_node_[u]);
-    return {logits, static_cast<std::size_t>(logits_.vocab), law(u, logits), u, tree_.depth[u], adding_};
+    return {logits, static_cast<std::size_t>(logits_.vocab), transform_of(u, logits), u, tree_.depth[u], adding_};
   }
 
   //! Whether a row that was asked for has a fault.
@@ -172,28 +172,28 @@ class team_target_rows {
   }
 
   // Not inlined, for verifiers ask for rows in several places.
-  __device__ __noinline__ row_law law(node_id u, const LogitT* logits) {
+  __device__ __noinline__ row_transform transform_of(node_id u, const LogitT* logits) {
     const std::int32_t place = tree_.depth[u] % most_rows;
-    row_law law;
+    row_transform transform;
     if (const detail::path_entry* entry = path_.known(u, tree_.depth[u]); entry != nullptr) {
-      law = entry->law;
+      transform = entry->transform;
     } else if (known_.has(tree_, u)) {
-      law = known_.laws[u];
+      transform = known_.transforms[u];
     } else if (who_.once([&] { return shared_.holder[place] == u; })) {
-      law = shared_.laws[place];
+      transform = shared_.transforms[place];
     } else {
-      law = sampler_.law(logits, logits_.vocab);
+      transform = sampler_.find_transform(logits, logits_.vocab);
       if (threadIdx.x == 0) {
         shared_.holder[place] = u;
-        shared_.laws[place] = law;
+        shared_.transforms[place] = transform;
       }
       __syncthreads();
     }
-    if (law.refused != fault::kind::none) {
-      sampler_.report_refused(law, logits, found_, origin(u));
+    if (transform.refused != fault::kind::none) {
+      sampler_.report_refused(transform, logits, found_, origin(u));
       failed_ = true;
     }
-    return law;
+    return transform;
   }
 
   memory& shared_;
@@ -201,7 +201,7 @@ class team_target_rows {
   const vocab_rows<LogitT>& logits_;
   const std::int32_t* row_of_node_;
   std::int32_t sequence_;
-  detail::row_laws_view known_;
+  detail::row_transforms_view known_;
   const detail::near_path& path_;
   detail::row_team adding_;
   team_sampler<LogitT>& sampler_;

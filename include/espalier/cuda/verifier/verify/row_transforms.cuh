@@ -16,8 +16,8 @@
 #include "espalier/cuda/core/team.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/sampling/row_law.cuh"
 #include "espalier/cuda/sampling/row_reader.cuh"
+#include "espalier/cuda/sampling/row_transform.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 
@@ -26,17 +26,17 @@ namespace espalier::cuda::detail {
 // What is found out about the target's rows before verifiers ask for them: of those inner nodes that are among the
 // first `n` of each tree. By value into kernels.
 //
-// Shapes      laws, first_ratio [places][stride]
-struct row_laws_view {
-  row_law* laws = nullptr;
+// Shapes      transforms, first_ratio [places][stride]
+struct row_transforms_view {
+  row_transform* transforms = nullptr;
   double* first_ratio = nullptr;  // of the target's probability of the first draw to the draft's; null: not wanted
   std::int32_t n = 0;
   std::int32_t stride = 0;
 
   // Those of one text.
-  __device__ row_laws_view of(std::int32_t place) const {
+  __device__ row_transforms_view of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * stride;
-    return {laws + first, first_ratio == nullptr ? nullptr : first_ratio + first, n, stride};
+    return {transforms + first, first_ratio == nullptr ? nullptr : first_ratio + first, n, stride};
   }
 
   __device__ bool has(tree_view tree, node_id u) const { return u < n && !tree.is_leaf(u); }
@@ -62,17 +62,17 @@ struct round_logits {
 
 // A team a node, along x, of each lane, along y. Shapes: samplings, found [places]
 template <class LogitT>
-ESPALIER_KERNEL __launch_bounds__(row_threads, 2) void find_row_laws(text_batch texts, round_logits<LogitT> all_logits,
-                                                                     text_rows all_drafts,
-                                                                     const sampling_options* samplings,
-                                                                     team_sampler_layout layout, row_laws_view all_rows,
-                                                                     const fault* found) {
+ESPALIER_KERNEL __launch_bounds__(row_threads,
+                                  2) void find_row_transforms(text_batch texts, round_logits<LogitT> all_logits,
+                                                              text_rows all_drafts, const sampling_options* samplings,
+                                                              team_sampler_layout layout, row_transforms_view all_rows,
+                                                              const fault* found) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const round_logits<LogitT> from = all_logits.of(here.lane);
   const vocab_rows<LogitT>& logits = from.logits;
   const node_rows<float> draft = all_drafts.of(here.place);
-  const row_laws_view rows = all_rows.of(here.place);
+  const row_transforms_view rows = all_rows.of(here.place);
   const sampling_options options = samplings[here.place];
   const tree_view tree = here.tree.view();
   const node_id u = team::number();
@@ -84,12 +84,12 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 2) void find_row_laws(text_batch 
   const team who(*reinterpret_cast<team::memory*>(shared_memory()), turns);
   team_sampler<LogitT> sampler(options, layout, who, shared_memory() + sizeof(team::memory));
   const LogitT* const row = logits.at(row_of);
-  const row_law law = sampler.law(row, logits.vocab);
+  const row_transform transform = sampler.find_transform(row, logits.vocab);
   if (who.rank() == 0) {
-    rows.laws[u] = law;
+    rows.transforms[u] = transform;
     if (rows.first_ratio != nullptr) {
       const token_id x = tree.token[*tree.draws(u).begin()];
-      const float p = law.probability(number_in(row, static_cast<std::size_t>(x)), x);
+      const float p = transform.probability(number_in(row, static_cast<std::size_t>(x)), x);
       rows.first_ratio[u] = static_cast<double>(p) / static_cast<double>(draft.at(u)[x]);
     }
   }

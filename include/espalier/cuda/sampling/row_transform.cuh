@@ -20,7 +20,7 @@ inline constexpr token_id every_tie = INT32_MAX;
 
 //! How the probabilities of a row follow from its logits, each from its own: all that a sampler finds out about a row.
 //! A row that is refused gives 0 to every token.
-struct row_law {
+struct row_transform {
   float best = 0;                            //!< the largest logit
   float scale = 0;                           //!< of exponents of 2
   float inverse = 1;                         //!< of the sum of the exponentials that are kept
@@ -31,13 +31,13 @@ struct row_law {
   token_id refused_token = 0;                //!< whose logit is bad
   fault::kind refused = fault::kind::none;
 
-  __device__ static row_law refusing(fault::kind why, token_id token) {
-    row_law law;
-    law.lowest = INFINITY;
-    law.last_lowest = -1;
-    law.refused = why;
-    law.refused_token = token;
-    return law;
+  __device__ static row_transform refusing(fault::kind why, token_id token) {
+    row_transform transform;
+    transform.lowest = INFINITY;
+    transform.last_lowest = -1;
+    transform.refused = why;
+    transform.refused_token = token;
+    return transform;
   }
 
   //! 1 for the largest logit, whatever is cut off.
