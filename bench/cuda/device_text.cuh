@@ -11,7 +11,7 @@
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace bench {
 

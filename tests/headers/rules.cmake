@@ -158,24 +158,24 @@ set(tested_elsewhere
   "verifier/vectors.cpp: core/row_view.hpp verifier/walk/remaining_draft.hpp verifier/walk/residual.hpp verifier/walk/walk.hpp"
   "cuda/backend/on_host.cu: cuda/concepts/backend.cuh cuda/core/host_failure.cuh cuda/kv_store/on_host_kv.cuh"
   "cuda/core/arrays.cu: cuda/core/device_array.cuh cuda/core/error.cuh cuda/core/fault.cuh cuda/core/launch.cuh
-    cuda/core/pinned_array.cuh cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/text.cuh cuda/core/tree.cuh"
+    cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/tree.cuh"
   "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/text_batch.cuh cuda/core/tree_order.cuh"
   "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh cuda/decoder/lane_table.cuh
     cuda/decoder/prompt_rows.cuh cuda/decoder/served_texts.cuh cuda/decoder/text_caches.cuh"
-  "cuda/decoder/decoder.cu: cuda/core/context_bucket.cuh cuda/core/event.cuh cuda/core/graph.cuh cuda/core/path.cuh
+  "cuda/decoder/decoder.cu: cuda/core/path.cuh
     cuda/decoder/accepted_path.cuh cuda/decoder/round_arrival.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
     cuda/decoder/take_round.cuh cuda/decoder/text_place.cuh
     cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
-    cuda/drafter/autoregressive/draft_batch.cuh cuda/drafter/no_drafter.cuh"
-  "cuda/decoder/shared_rows.cu: cuda/core/moved_nodes.cuh cuda/decoder/learnt_words.cuh cuda/decoder/round_size.cuh"
+    cuda/drafter/no_drafter.cuh"
+  "cuda/decoder/shared_rows.cu: cuda/decoder/learnt_words.cuh cuda/decoder/round_size.cuh"
   "cuda/decoder/text_processors.cu: cuda/concepts/processor.cuh cuda/core/row_changes.cuh"
   "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
     cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
-  "cuda/drafter/prompt_lookup.cu: cuda/core/text_runs.cuh cuda/tree_policy/growth/append_run.cuh"
+  "cuda/drafter/prompt_lookup.cu: cuda/tree_policy/growth/append_run.cuh"
   "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh
     cuda/interop/sglang_mask.cuh cuda/interop/sglang_tree.cuh cuda/interop/tensorrt_tree.cuh"
   "cuda/kv_store/stores.cu: cuda/concepts/kv_store.cuh cuda/kv_store/compaction.cuh cuda/kv_store/contiguous.cuh
-    cuda/kv_store/kv_view.cuh cuda/kv_store/page_copy.cuh cuda/kv_store/paged.cuh"
+    cuda/kv_store/kv_view.cuh cuda/kv_store/paged.cuh"
   "cuda/model/attention/tree_attention.cu: cuda/core/ptx.cuh cuda/model/attention/attention_arguments.cuh
     cuda/model/attention/attention_merge.cuh cuda/model/attention/attention_plan.cuh cuda/model/attention/attention_shape.cuh
     cuda/model/attention/attention_tile.cuh cuda/model/attention/attention_tuning.cuh cuda/model/attention/path_attention.cuh
@@ -188,17 +188,17 @@ set(tested_elsewhere
   "cuda/model/parallel/parallel_backend.cu: cuda/model/parallel/communicator.cuh cuda/model/parallel/parallel_options.cuh
     cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh cuda/model/parallel/rank_buffers.cuh
     cuda/model/parallel/rank_vocabulary.cuh cuda/model/parallel/rank_weights.cuh"
-  "cuda/sampling/sampler.cu: cuda/sampling/row_transform.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh cuda/sampling/row_selection.cuh
-    cuda/sampling/row_tuning.cuh cuda/sampling/team_nucleus.cuh cuda/sampling/team_sampler.cuh"
+  "cuda/sampling/sampler.cu: cuda/sampling/row_transform.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh
+    cuda/sampling/row_tuning.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"
-  "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/block_rows.cuh cuda/core/node_list.cuh cuda/core/text_rows.cuh
+  "cuda/tree_policy/chain.cu: cuda/concepts/tree_policy.cuh cuda/core/node_list.cuh cuda/core/text_rows.cuh
     cuda/decoder/grow.cuh cuda/tree_policy/plain.cuh"
   "cuda/tree_policy/delayed.cu: cuda/tree_policy/iid_paths.cuh cuda/tree_policy/sampled_chain.cuh"
   "cuda/tree_policy/dyspec_greedy.cu: cuda/tree_policy/growth/draw_queue.cuh"
-  "cuda/tree_policy/eagle2.cu: cuda/tree_policy/growth/append_in_order.cuh cuda/tree_policy/growth/best_of_list.cuh
+  "cuda/tree_policy/eagle2.cu: cuda/tree_policy/growth/best_of_list.cuh
     cuda/tree_policy/growth/rebuild_tree.cuh"
   "cuda/tree_policy/fixed.cu: cuda/tree_policy/growth/asked_levels.cuh cuda/tree_policy/growth/rule_levels.cuh
-    cuda/tree_policy/growth/rule_step.cuh cuda/tree_policy/growth/values_by_place.cuh"
+    cuda/tree_policy/growth/values_by_place.cuh"
   "cuda/tree_policy/growth/append_draws.cu: cuda/tree_policy/growth/grow_level.cuh"
   "cuda/tree_policy/sequoia.cu: cuda/tree_policy/growth/drawn_children.cuh"
   "gpu/linked_one.cu: cuda.cuh"

@@ -16,7 +16,6 @@
 #include "espalier/backend/text.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/kv_store/token_kv.hpp"

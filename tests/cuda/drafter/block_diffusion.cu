@@ -17,7 +17,6 @@
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/drafter/joint.cuh"

@@ -15,7 +15,6 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/cuda/concepts/tree_policy.cuh"
-#include "espalier/cuda/core/text.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/cuda/decoder/grow.cuh"

@@ -14,7 +14,7 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/row_view.hpp"
 #include "espalier/core/tree.hpp"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/sampling/undrawn.hpp"

@@ -14,7 +14,6 @@
 #include "cuda/tree_policy/same_tree.cuh"
 #include "cuda/tree_policy/table_drafter.cuh"
 #include "espalier/core/philox.hpp"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/drafter/joint.cuh"

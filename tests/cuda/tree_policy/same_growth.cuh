@@ -16,7 +16,6 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/cuda/concepts/tree_policy.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"

@@ -17,7 +17,6 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 
 // Drafters whose rows come from a table: which row a node has depends on its whole path. Each is there twice, on the

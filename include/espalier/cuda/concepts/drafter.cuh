@@ -11,15 +11,12 @@
 #include <utility>
 
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/cuda/core/block_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
-#include "espalier/cuda/core/moved_nodes.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/core/text_runs.cuh"
 
 namespace espalier::cuda {
 

@@ -23,4 +23,19 @@ struct node_list {
   }
 };
 
+//! What the nodes of a round's trees were before these were cut, or built anew: in the memory of the device, by value
+//! into kernels.
+//!
+//! Shapes      was [places][stride]: the number that a node of the tree had before, the root's first; no_node where
+//!             nobody was asked about it
+struct moved_nodes {
+  const node_id* was = nullptr;
+  std::int32_t stride = 0;
+
+  //! Those of one text.
+  ESPALIER_HOST_DEVICE const node_id* of(std::int32_t place) const {
+    return was + static_cast<std::ptrdiff_t>(place) * stride;
+  }
+};
+
 }  // namespace espalier::cuda

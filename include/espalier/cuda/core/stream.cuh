@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "espalier/cuda/core/error.cuh"
 
 namespace espalier::cuda {
@@ -21,6 +23,69 @@ class stream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+//! A place in a stream that the host can wait for.
+//!
+//! Errors      cuda_error
+class event {
+ public:
+  event() { require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+  ~event() { (void)cudaEventDestroy(event_); }
+
+  void record(cudaStream_t stream) const { require(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  //! Blocks the host until the stream has passed.
+  void wait() const { require(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+//! A series of launches, captured once from a stream and replayed with one call each time.
+//!
+//! Errors      cuda_error; what the enqueuing throws, and the stream captures no longer
+class graph {
+ public:
+  //! enqueue() puts the work into the stream.
+  template <class EnqueueT>
+  graph(cudaStream_t stream, const EnqueueT& enqueue) {
+    require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    capture open{stream};
+    enqueue();
+    open.end();
+    require(cudaGraphInstantiate(&replay_, open.captured, 0), "cudaGraphInstantiate");
+  }
+  graph(graph&& other) noexcept : replay_(std::exchange(other.replay_, nullptr)) {}
+  graph& operator=(graph other) noexcept {
+    std::swap(replay_, other.replay_);
+    return *this;
+  }
+  ~graph() {
+    if (replay_ != nullptr) (void)cudaGraphExecDestroy(replay_);
+  }
+
+  void launch(cudaStream_t stream) const { require(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
+
+ private:
+  // Ends the capture, also where what should be captured throws.
+  struct capture {
+    cudaStream_t stream;
+    cudaGraph_t captured = nullptr;
+    bool open = true;
+
+    void end() {
+      open = false;
+      require(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture");
+    }
+    ~capture() {
+      if (open) (void)cudaStreamEndCapture(stream, &captured);
+      if (captured != nullptr) (void)cudaGraphDestroy(captured);
+    }
+  };
+
+  cudaGraphExec_t replay_ = nullptr;
 };
 
 }  // namespace espalier::cuda

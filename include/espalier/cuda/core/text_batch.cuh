@@ -10,9 +10,35 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_writer.hpp"
-#include "espalier/cuda/core/text.cuh"
 
 namespace espalier::cuda {
+
+//! How far a text is, and the key of its random numbers.
+struct text_state {
+  std::int32_t size;  //!< tokens, the last of which is pending: its row is not in the target's cache
+  std::int32_t end;   //!< tokens it may come to; rounds after that commit nothing
+  std::uint32_t stream = 0;
+  std::uint64_t seed = 0;
+};
+
+//! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.
+//!
+//! Shapes      tokens [capacity + 1]; state [1]
+//! Law         between rounds the target's cache holds state->size - 1 rows: accepted paths are moved together in place
+struct text_view {
+  token_id* tokens = nullptr;
+  text_state* state = nullptr;
+  std::int32_t capacity = 0;  //!< tokens that the text may have
+};
+
+//! The length that launches are made for where a text may reach n tokens: n up to the next power of two from 512 on, at
+//! most the capacity. One graph serves all texts of a bucket.
+inline std::int32_t context_bucket(std::int32_t n, std::int32_t capacity) {
+  std::int32_t bucket = 512;
+  while (bucket < n && bucket < capacity)
+    bucket *= 2;
+  return bucket < capacity ? bucket : capacity;
+}
 
 namespace detail {
 

@@ -6,6 +6,8 @@
 
 #include "espalier/config.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/core/fault.cuh"
 
 namespace espalier::cuda {
 
@@ -19,6 +21,33 @@ struct text_rows {
 
   ESPALIER_HOST_DEVICE node_rows<float> of(std::int32_t place) const {
     return {rows, row_of == nullptr ? nullptr : row_of + static_cast<std::ptrdiff_t>(place) * n_nodes};
+  }
+};
+
+//! What a BlockDrafter answers: espalier::block_rows of each lane, and where who reads them reports what is not finite.
+//!
+//! Shapes      logits [lanes][length][vocab]; found [places]
+template <class NumberT>
+struct block_rows {
+  vocab_rows<NumberT> logits;
+  std::int32_t length = 0;
+  fault* found = nullptr;
+};
+
+template <class NumberT>
+block_rows(vocab_rows<NumberT>, std::int32_t, fault*) -> block_rows<NumberT>;
+
+//! What a SequenceDrafter answers: the tokens of espalier::token_run of each text, in the memory of the device. How far
+//! a match goes back is not told: no policy of the device asks.
+//!
+//! Shapes      tokens [places][max], of which the first n of each are there; n [places]
+struct text_runs {
+  const token_id* tokens = nullptr;
+  const std::int32_t* n = nullptr;
+  std::int32_t max = 0;
+
+  ESPALIER_HOST_DEVICE const token_id* of(std::int32_t place) const {
+    return tokens + static_cast<std::ptrdiff_t>(place) * max;
   }
 };
 

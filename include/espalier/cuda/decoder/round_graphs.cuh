@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "espalier/cuda/core/graph.cuh"
+#include "espalier/cuda/core/stream.cuh"
 
 namespace espalier::cuda::detail {
 

@@ -10,7 +10,7 @@
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/moved_nodes.cuh"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/decoder/shared_rows/row_shares.cuh"
 #include "espalier/cuda/decoder/shared_rows/text_gains.cuh"

@@ -21,7 +21,7 @@
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/stream.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"
 #include "espalier/cuda/forward/prefill.cuh"

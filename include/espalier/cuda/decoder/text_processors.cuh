@@ -27,7 +27,6 @@
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/core/row_changes.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/decoder/text_processors/change_rows.cuh"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <cub/block/block_scan.cuh>
 
 #include <algorithm>
 #include <cstddef>
@@ -9,23 +10,370 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_mask.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/concepts/processor.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
-#include "espalier/cuda/core/moved_nodes.cuh"
-#include "espalier/cuda/drafter/autoregressive/draft_batch.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/sampling/sampler.cuh"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier::cuda {
+
+namespace detail {
+
+// The draft model's round in the memory of the device. Scratch rows begin where the draft cache is sure to end: `base`,
+// so many tokens before the text's end as may be missing: the pending token, and the last accepted node, if the model
+// was not asked about it; in a joint, all that another drafter may have brought in. These are forwarded anew each
+// round, whether they are missing or not.
+struct draft_columns {
+  std::int32_t base;       // committed rows of the draft's cache
+  std::int32_t n_pending;  // those that may be missing, or all of a shorter text
+  std::int32_t n_columns;  // scratch rows so far
+};
+
+// Shapes: of a pass, each lane's rows one after the other, tokens, positions, slots, sequence_of [lanes][rows], mask
+// [lanes][rows][words], sequences [lanes]; by place columns, base, n_kept [places], column_of [places][nodes], -1 where
+// nobody asked, kept [places][most_kept], asked [places][rows]: the nodes of the last pass's outputs, no_node for
+// padding
+struct draft_memory {
+  token_id* tokens;
+  std::int32_t* positions;
+  std::int32_t* slots;
+  std::int32_t* sequence_of;
+  batch_sequence* sequences;
+  std::uint32_t* mask;
+  std::int32_t words;
+  draft_columns* columns;
+  std::int32_t* column_of;
+  std::int32_t* kept;
+  std::int32_t* base;
+  std::int32_t* n_kept;
+  node_id* asked;
+  std::int32_t max_rows;   // of a lane
+  std::int32_t max_nodes;  // root included
+  std::int32_t n_pending;  // tokens that the draft's cache may lack when a round begins
+  std::int32_t most_kept;
+  std::int32_t capacity;  // tokens that the draft's cache can hold
+};
+
+__device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
+  to.tokens[row] = 0;
+  to.positions[row] = 0;
+  to.slots[row] = -1;
+  to.sequence_of[row] = -1;
+}
+
+// Where the rows of one text go.
+struct draft_lane {
+  const draft_memory& to;
+  const text_in_batch& here;
+  std::int32_t n_rows;  // of each lane
+
+  __device__ std::int32_t row(std::int32_t i) const { return here.lane * n_rows + i; }
+  __device__ std::int32_t* column_of() const {
+    return to.column_of + static_cast<std::ptrdiff_t>(here.place) * to.max_nodes;
+  }
+  __device__ node_id* asked() const { return to.asked + static_cast<std::ptrdiff_t>(here.place) * to.max_rows; }
+
+  __device__ void open(std::int32_t sequence, std::int32_t base) const {
+    to.sequences[here.lane] = {sequence, row(0), row(n_rows), base, row(0) * to.words, to.words};
+  }
+  __device__ mask_row place(std::int32_t i, token_id token, std::int32_t position, std::int32_t base,
+                            std::int32_t column) const {
+    const std::int32_t at = row(i);
+    to.tokens[at] = token;
+    to.positions[at] = position;
+    to.slots[at] = base + column;
+    to.sequence_of[at] = here.lane;
+    const mask_row mask{to.mask + static_cast<std::ptrdiff_t>(at) * to.words, to.words};
+    mask.clear();
+    mask.set(column);
+    return mask;
+  }
+};
+
+// Without a text all rows of a lane are padding. By a block.
+__device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::int32_t n_rows) {
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n_rows; i += static_cast<std::int32_t>(blockDim.x))
+    pad_row(to, lane * n_rows + i);
+  if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
+}
+
+// One block a lane. Its rows: the last tokens of the text, n_pending of them; an empty lane where it is longer than the
+// draft can read.
+template <class UnusedT = void>
+ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
+  const text_in_batch here = texts.here();
+  const std::int32_t n_rows = to.n_pending;
+  if (here.place < 0) return pad_lane(to, here.lane, n_rows);
+  const draft_lane lane{to, here, n_rows};
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  for (std::int32_t u = thread; u < to.max_nodes; u += threads)
+    lane.column_of()[u] = -1;
+  __syncthreads();
+  const std::int32_t size = here.text.state->size;
+  const std::int32_t n = size > to.capacity ? 0 : (size < n_rows ? size : n_rows);
+  const std::int32_t base = n > 0 ? size - n : 0;
+  for (std::int32_t i = thread; i < n_rows - n; i += threads)
+    pad_row(to, lane.row(i));
+  for (std::int32_t i = thread; i < n; i += threads) {
+    const mask_row mask = lane.place(n_rows - n + i, here.text.tokens[base + i], base + i, base, i);
+    for (std::int32_t above = 0; above < i; ++above)
+      mask.set(above);
+  }
+  if (thread != 0) return;
+  to.columns[here.place] = {base, n, n};
+  lane.open(texts.first_sequence + here.place, base);
+  lane.asked()[0] = n > 0 ? root_node : no_node;
+  lane.column_of()[root_node] = n - 1;
+}
+
+template <unsigned ThreadsV>
+struct draft_level_memory {
+  using scan = cub::BlockScan<std::int32_t, ThreadsV>;
+  typename scan::TempStorage scan_storage;
+};
+
+// One block a lane, a thread a node, some at a time: each node that is there gets the next scratch row, in the order of
+// the list.
+template <unsigned ThreadsV>
+ESPALIER_KERNEL void draft_level(draft_memory to, text_batch texts, node_list nodes) {
+  using memory = draft_level_memory<ThreadsV>;
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return pad_lane(to, here.lane, nodes.n);
+  auto& shared = *reinterpret_cast<memory*>(shared_memory());
+  const draft_lane lane{to, here, nodes.n};
+  const node_id* const wanted = nodes.of(here.place);
+  const draft_columns columns = to.columns[here.place];
+  const std::int32_t root_position = here.text.state->size - 1;
+  std::int32_t next = columns.n_columns;
+  const std::int32_t rounds = (nodes.n + static_cast<std::int32_t>(ThreadsV) - 1) / static_cast<std::int32_t>(ThreadsV);
+  for (std::int32_t round = 0; round < rounds; ++round) {
+    const std::int32_t i = round * static_cast<std::int32_t>(ThreadsV) + static_cast<std::int32_t>(threadIdx.x);
+    const node_id u = i < nodes.n ? wanted[i] : no_node;
+    std::int32_t before = 0, n = 0;
+    typename memory::scan(shared.scan_storage).ExclusiveSum(u == no_node ? 0 : 1, before, n);
+    if (i < nodes.n) lane.asked()[i] = u;
+    if (u != no_node) {
+      const std::int32_t column = next + before;
+      lane.column_of()[u] = column;
+      const mask_row mask = lane.place(i, here.tree.token[u], root_position + here.tree.depth[u], columns.base, column);
+      for (std::int32_t pending = 0; pending < columns.n_pending; ++pending)
+        mask.set(pending);
+      for (node_id above = here.tree.parent[u]; above > root_node; above = here.tree.parent[above])
+        mask.set(lane.column_of()[above]);
+    } else if (i < nodes.n) {
+      pad_row(to, lane.row(i));
+    }
+    next += n;
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  to.columns[here.place].n_columns = next;
+  lane.open(texts.first_sequence + here.place, columns.base);
+}
+
+// One thread a lane: the scratch rows of the accepted path, as far as they were asked about.
+template <class UnusedT = void>
+ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view paths) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const draft_lane lane{to, here, 0};
+  const path_view path = paths.of(here.place);
+  const draft_columns columns = to.columns[here.place];
+  std::int32_t* const kept = to.kept + static_cast<std::ptrdiff_t>(here.place) * to.most_kept;
+  std::int32_t n = 0;
+  if (*path.n > 0) {
+    while (n < columns.n_pending) {
+      kept[n] = n;
+      ++n;
+    }
+    for (std::int32_t i = 1; i < *path.n && lane.column_of()[path.nodes[i]] >= 0; ++i)
+      kept[n++] = lane.column_of()[path.nodes[i]];
+  }
+  to.base[here.place] = columns.base;
+  to.n_kept[here.place] = n;
+}
+
+inline constexpr unsigned move_threads = 256;
+
+// One block a lane: what is kept by node, by the numbers that nodes have after the tree was cut or built anew. Shapes:
+// column_of, row_of [places][max_nodes], spare [places][2 * max_nodes]
+template <class NodesT>
+ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* column_of, std::int32_t* row_of,
+                                  std::int32_t* spare, std::int32_t max_nodes) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const node_id* const was = moved.of(here.place);
+  column_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
+  row_of += static_cast<std::ptrdiff_t>(here.place) * max_nodes;
+  spare += static_cast<std::ptrdiff_t>(here.place) * 2 * max_nodes;
+  const std::int32_t n = here.tree.size->n_nodes;
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += static_cast<node_id>(move_threads)) {
+    spare[v] = was[v] == no_node ? -1 : column_of[was[v]];
+    spare[max_nodes + v] = was[v] == no_node ? -1 : row_of[was[v]];
+  }
+  __syncthreads();
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += static_cast<node_id>(move_threads))
+    column_of[v] = spare[v], row_of[v] = spare[max_nodes + v];
+}
+
+}  // namespace detail
+
+//! The forward batches of a draft model that is asked layer by layer about the trees of several texts: which scratch
+//! row of its cache each node has, and what it sees.
+//!
+//! Complexity  each verb one launch of a block a text; no synchronisation, no allocation
+//! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
+class draft_batch {
+ public:
+  draft_batch() = default;
+
+  //! Batches of trees of this many nodes, root not counted, of so many texts, whose sequences in the store begin with
+  //! `sequence` and can hold `capacity` tokens; of each, the store may lack the last n_pending tokens when a round
+  //! begins.
+  draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
+              std::int32_t n_pending)
+      : max_nodes_(max_nodes),
+        n_pending_(n_pending),
+        sequence_(sequence),
+        capacity_(capacity),
+        words_(mask_words(max_nodes + n_pending)) {
+    const auto texts = static_cast<std::size_t>(max_texts);
+    const std::size_t rows = texts * static_cast<std::size_t>(max_rows());
+    tokens_ = device_array<token_id>(rows);
+    positions_ = device_array<std::int32_t>(rows);
+    slots_ = device_array<std::int32_t>(rows);
+    sequence_of_ = device_array<std::int32_t>(rows);
+    asked_ = device_array<node_id>(rows);
+    mask_ = device_array<std::uint32_t>(rows * static_cast<std::size_t>(words_));
+    sequences_ = device_array<batch_sequence>(texts);
+    columns_ = device_array<detail::draft_columns>(texts);
+    column_of_ = device_array<std::int32_t>(texts * (static_cast<std::size_t>(max_nodes) + 1));
+    spare_ = device_array<std::int32_t>(2 * column_of_.size());
+    kept_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(most_kept()));
+    base_ = device_array<std::int32_t>(texts);
+    n_kept_ = device_array<std::int32_t>(texts);
+    std::vector<std::int32_t> last(texts);
+    for (std::size_t i = 0; i < texts; ++i)
+      last[i] = static_cast<std::int32_t>(i + 1) * n_pending - 1;
+    outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
+  }
+
+  //! The round begins: n_pending rows for each lane, of which the last is the root's and alone gives logits.
+  forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
+    launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
+           texts.in_sequences_from(sequence_));
+    forward_batch_view batch = view(texts, n_pending_);
+    batch.n_outputs = texts.n;
+    batch.outputs = outputs_.data();
+    return batch;
+  }
+
+  //! A row for each entry of the list. Pre: nodes.n <= max_nodes; each was never asked about in this round, its parent
+  //! was.
+  forward_batch_view level(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
+    constexpr unsigned threads = 256;
+    launch("draft_level", detail::draft_level<threads>,
+           {.grid = texts.lanes(), .threads = threads, .shared_bytes = sizeof(detail::draft_level_memory<threads>)},
+           stream, memory(), texts.in_sequences_from(sequence_), nodes);
+    return view(texts, nodes.n);
+  }
+
+  //! The trees were cut, or built anew: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is
+  //! moved likewise
+  void renumber(const text_batch& texts, moved_nodes moved, std::int32_t* row_of, cudaStream_t stream) const {
+    launch("move_columns", detail::move_columns<moved_nodes>, {.grid = texts.lanes(), .threads = detail::move_threads},
+           stream, texts, moved, column_of_.data(), row_of, spare_.data(), max_nodes_ + 1);
+  }
+
+  //! Commits the accepted paths' rows in the draft's cache.
+  template <class KVStoreT>
+  void commit(KVStoreT& kv, const text_batch& texts, path_view path, cudaStream_t stream) const {
+    launch("draft_kept", detail::draft_kept<>, {.grid = texts.lanes()}, stream, memory(), texts, path);
+    kv.commit(texts.in_sequences_from(sequence_), {base_.data(), kept_.data(), n_kept_.data(), most_kept()}, stream);
+  }
+
+  //! The nodes whose logits the last batch gives, n of each lane, in order.
+  node_list asked(std::int32_t n) const { return {asked_.data(), n, max_rows()}; }
+
+ private:
+  std::int32_t max_rows() const { return max_nodes_ < n_pending_ ? n_pending_ : max_nodes_; }
+  std::int32_t most_kept() const { return max_nodes_ + n_pending_; }
+
+  detail::draft_memory memory() const {
+    return {.tokens = tokens_.data(),
+            .positions = positions_.data(),
+            .slots = slots_.data(),
+            .sequence_of = sequence_of_.data(),
+            .sequences = sequences_.data(),
+            .mask = mask_.data(),
+            .words = words_,
+            .columns = columns_.data(),
+            .column_of = column_of_.data(),
+            .kept = kept_.data(),
+            .base = base_.data(),
+            .n_kept = n_kept_.data(),
+            .asked = asked_.data(),
+            .max_rows = max_rows(),
+            .max_nodes = max_nodes_ + 1,
+            .n_pending = n_pending_,
+            .most_kept = most_kept(),
+            .capacity = capacity_};
+  }
+
+  // n rows for each lane.
+  forward_batch_view view(const text_batch& texts, std::int32_t n) const {
+    forward_batch_view batch;
+    batch.n_rows = batch.n_outputs = n * texts.n;
+    batch.n_sequences = texts.n;
+    batch.max_context = texts.max_context < capacity_ ? texts.max_context : capacity_;
+    batch.tokens = tokens_.data();
+    batch.positions = positions_.data();
+    batch.slots = slots_.data();
+    batch.sequence_of = sequence_of_.data();
+    batch.sequences = sequences_.data();
+    batch.mask = mask_.data();
+    return batch;
+  }
+
+  std::int32_t max_nodes_ = 0;
+  std::int32_t n_pending_ = 2;
+  std::int32_t sequence_ = 0;
+  std::int32_t capacity_ = 0;
+  std::int32_t words_ = 0;
+  device_array<token_id> tokens_;
+  device_array<std::int32_t> positions_;
+  device_array<std::int32_t> slots_;
+  device_array<std::int32_t> sequence_of_;
+  device_array<node_id> asked_;
+  device_array<std::uint32_t> mask_;
+  device_array<batch_sequence> sequences_;
+  device_array<detail::draft_columns> columns_;
+  device_array<std::int32_t> column_of_;
+  device_array<std::int32_t> spare_;
+  device_array<std::int32_t> kept_;
+  device_array<std::int32_t> base_;
+  device_array<std::int32_t> n_kept_;
+  device_array<std::int32_t> outputs_;  // [texts] the last row of each lane
+};
 
 //! espalier::autoregressive on the device: one masked pass of a smaller model for each call of propose, over the nodes
 //! of all texts.

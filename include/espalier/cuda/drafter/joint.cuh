@@ -19,10 +19,9 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/fault.cuh"
-#include "espalier/cuda/core/moved_nodes.cuh"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
-#include "espalier/cuda/core/text.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {

@@ -16,9 +16,8 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
-#include "espalier/cuda/core/text.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
-#include "espalier/cuda/core/text_runs.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/drafter/prompt_lookup.hpp"
 
 namespace espalier::cuda {

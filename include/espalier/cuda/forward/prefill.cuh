@@ -15,7 +15,7 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 
 namespace espalier::cuda {
 

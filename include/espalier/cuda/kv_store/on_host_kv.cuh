@@ -16,9 +16,9 @@
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 
 namespace espalier::cuda {
 

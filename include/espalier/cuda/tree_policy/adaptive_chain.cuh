@@ -19,7 +19,6 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/core/text_runs.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/tree_policy/growth/append_run.cuh"
 #include "espalier/cuda/tree_policy/growth/values_by_place.cuh"

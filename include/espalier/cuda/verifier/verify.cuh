@@ -14,6 +14,7 @@
 #include "espalier/core/chance.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
@@ -25,13 +26,97 @@
 #include "espalier/cuda/sampling/row_tuning.cuh"
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify/first_path.cuh"
-#include "espalier/cuda/verifier/verify/near_tree.cuh"
 #include "espalier/cuda/verifier/verify/row_transforms.cuh"
-#include "espalier/cuda/verifier/verify/stage_memory.cuh"
 #include "espalier/cuda/verifier/verify/team_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
+#include "espalier/verifier/khisti/pair_select_view.hpp"
 
 namespace espalier::cuda {
+
+namespace detail {
+
+// Trees of more nodes stay where they are, and so do the draws where they are more than nodes may be.
+inline constexpr std::int32_t most_near_nodes = 1024;
+
+// The shared memory that a copy of a tree of this many nodes takes.
+inline std::size_t near_tree_bytes(std::int32_t max_nodes) {
+  return max_nodes <= most_near_nodes ? 6 * static_cast<std::size_t>(max_nodes) * sizeof(std::int32_t) : 0;
+}
+
+// Copies what verifiers read of a tree to shared memory: each look at it would wait for the memory otherwise. Called by
+// the whole block.
+__device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::int32_t max_nodes) {
+  if (max_nodes > most_near_nodes) return tree;
+  auto* const words = static_cast<std::int32_t*>(shared);
+  const auto place = [&](std::int32_t array) { return words + array * max_nodes; };
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  for (std::int32_t i = thread; i < tree.n_nodes && i < max_nodes; i += threads) {
+    place(0)[i] = tree.token[i];
+    place(1)[i] = tree.parent[i];
+    place(2)[i] = tree.depth[i];
+    place(3)[i] = tree.first_draw[i];
+  }
+  tree_view near = tree;
+  near.token = place(0);
+  near.parent = place(1);
+  near.depth = place(2);
+  near.first_draw = place(3);
+  if (tree.n_draws <= max_nodes) {
+    for (std::int32_t i = thread; i < tree.n_draws; i += threads) {
+      place(4)[i] = tree.next_draw[i];
+      place(5)[i] = tree.drawn_node[i];
+    }
+    near.next_draw = place(4);
+    near.drawn_node = place(5);
+  }
+  __syncthreads();
+  return near;
+}
+
+// By value into kernels.
+//
+// Shapes      distribution [places][2][vocab]; rank, large [places][vocab]; ranks [places]
+struct stage_memory_view {
+  float* distribution;
+  std::uint16_t* rank;
+  std::uint32_t* large;
+  espalier::detail::pair_ranks<float, 1024>* ranks;
+  std::int32_t vocab;
+
+  // That of one text. Each block of its team brings a window of its own, in shared memory.
+  __device__ espalier::detail::pair_select_memory<float> of(std::int32_t place,
+                                                            espalier::detail::pair_window& window) const {
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * vocab;
+    return {{distribution + 2 * first, distribution + 2 * first + vocab},
+            rank + first,
+            large + first,
+            ranks + place,
+            &window};
+  }
+};
+
+// The memory of such a view: 14 bytes a token of the vocabulary and some 33 KiB, for each text.
+class stage_memory {
+ public:
+  stage_memory() = default;
+  stage_memory(std::int32_t vocab, std::int32_t max_texts)
+      : vocab_(vocab),
+        rank_(static_cast<std::size_t>(vocab) * static_cast<std::size_t>(max_texts)),
+        large_(rank_.size()),
+        distribution_(2 * rank_.size()),
+        ranks_(static_cast<std::size_t>(max_texts)) {}
+
+  stage_memory_view view() const { return {distribution_.data(), rank_.data(), large_.data(), ranks_.data(), vocab_}; }
+
+ private:
+  std::int32_t vocab_ = 0;
+  device_array<std::uint16_t> rank_;
+  device_array<std::uint32_t> large_;
+  device_array<float> distribution_;
+  device_array<espalier::detail::pair_ranks<float, 1024>> ranks_;
+};
+
+}  // namespace detail
 
 //! How verification is spread over the device.
 struct verify_tuning {

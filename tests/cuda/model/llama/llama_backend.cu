@@ -18,7 +18,6 @@
 #include "cuda/model/llama/llama_scenes.cuh"
 #include "cuda/support.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "raises.hpp"

@@ -19,7 +19,6 @@
 #include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/model/llama/llama_scenes.cuh"
 #include "cuda/support.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"

@@ -17,7 +17,6 @@
 #include "cuda/model/parallel/staged_ranks.cuh"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
-#include "espalier/cuda/core/graph.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/decoder/batch_decoder.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/host_failure.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/pass_marks.cuh"
 #include "espalier/model/parallel/communicator.hpp"

@@ -22,7 +22,7 @@
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/text.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"

@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "espalier/core/error.hpp"
+#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 
 namespace espalier::cuda::detail {
 

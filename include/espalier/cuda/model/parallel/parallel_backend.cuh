@@ -14,9 +14,9 @@
 
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"

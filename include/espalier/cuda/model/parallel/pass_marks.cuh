@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/launch.cuh"
-#include "espalier/cuda/core/pinned_array.cuh"
 
 namespace espalier::cuda::detail {
 

@@ -7,7 +7,7 @@
 
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/text_batch.cuh"
-#include "espalier/cuda/core/text_runs.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 
 namespace espalier::cuda::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/cuda/sampling/found_keys.cuh"
+#include "espalier/cuda/sampling/row_selection.cuh"
 
 #include <algorithm>
 #include <cstdint>
