@@ -10,7 +10,7 @@
 
 namespace espalier::cuda::detail {
 
-// How numbers of a row lie in memory, four at a time.
+// The type that holds one number of a row in memory, and the type of four such numbers read at once.
 template <class NumberT>
 struct packed;
 
@@ -36,14 +36,14 @@ struct packed<__nv_bfloat16> {
   __device__ static float number(word w) { return __uint_as_float(static_cast<unsigned>(w) << 16); }
 };
 
-// One number of a row.
+// Number i of a row, as a float.
 template <class NumberT>
 __device__ float number_in(const NumberT* row, std::size_t i) {
   return packed<NumberT>::number(reinterpret_cast<const typename packed<NumberT>::word*>(row)[i]);
 }
 
-// A row as floats times a scale; beyond its end there is minus infinity. Rows that begin at a multiple of four numbers
-// are read four at a time, others one by one.
+// A row of numbers, read as floats times a scale; past the end it reads minus infinity. Rows whose address is a
+// multiple of four numbers are read four numbers at a time, others one by one.
 template <class NumberT>
 class row_reader {
  public:
@@ -55,7 +55,7 @@ class row_reader {
   __device__ std::int32_t size() const { return size_; }
   __device__ const NumberT* data() const { return row_; }
 
-  // The four numbers from i on, and those that are 64 further, and so on, n times. Pre: i is a multiple of 4.
+  // Loads n times four numbers: those at i, i + 64, i + 128 and so on. Pre: i is a multiple of 4.
   template <std::int32_t nN>
   __device__ void load(std::int32_t i, four (&words)[nN]) const {
     if (is_aligned_ && i + (nN - 1) * 64 + 4 <= size_) {

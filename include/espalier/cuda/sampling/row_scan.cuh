@@ -14,14 +14,14 @@
 
 namespace espalier::cuda::detail {
 
-// The exponentials of one block of a row: mass * e^from.
+// The sum of the exponentials of one block of a row: mass * e^from.
 struct block_mass {
   double mass;
   float from;
 };
 
-// The sum of 64 running sums in 16 threads, sum 4 * l + a in sum[a] of thread l, halved as espalier::detail::one_thread
-// does. In every one of the 16.
+// Adds up the 64 running sums that 16 threads hold; sum 4 * l + a is sum[a] of thread l. Halves as
+// espalier::detail::one_thread does, and returns the same sum in all 16 threads.
 __device__ inline double sum_of_lanes(const float (&sum)[4]) {
   double last[4];
   for (int a = 0; a < 4; ++a) {
@@ -40,9 +40,9 @@ __device__ inline float largest_of_lanes(float x) {
   return x;
 }
 
-// Reads one block of a row by 16 threads, `lane` among them, 16 times four numbers each: calls numbers(x, token) for
-// each four from `token` on, in their order, and done(quarter) after every four of these. All are on their way before
-// the first is looked at.
+// Reads one block of a row with 16 threads; `lane` is this thread's number among them. Each thread reads 16 times four
+// numbers. Calls numbers(x, token) for each four, whose first is `token`, in order of tokens, and done(quarter) after
+// every fourth of these calls. All loads are issued before the first number is looked at.
 template <class NumberT, class NumbersF, class DoneF>
 __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane,
                            const NumbersF& numbers, const DoneF& done) {
@@ -58,16 +58,16 @@ __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, s
     }
     done(quarter);
   };
-  // No loop, so that all words are registers.
+  // Written out instead of a loop, so that all words stay in registers.
   look_at(0);
   look_at(1);
   look_at(2);
   look_at(3);
 }
 
-// The sum of the exponentials of a block, as espalier::top_tokens takes it, and the largest number of each quarter of
-// each thread, for put(quarter, largest). The mass is NaN where a number is NaN or plus infinity. The same in each of
-// the 16 threads.
+// Returns the sum of the exponentials of a block, as espalier::top_tokens computes it, and calls put(quarter, largest)
+// with the largest number of each quarter that this thread reads. The mass is NaN if a number is NaN or plus infinity.
+// All 16 threads return the same.
 template <class NumberT, class PutF>
 __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, float& largest,
                                  const PutF& put) {
@@ -92,7 +92,7 @@ __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t bl
   best = largest_of_lanes(best);
   const bool is_plain = best >= espalier::detail::plain_from && best <= espalier::detail::plain_to && mass >= 0;
   if (__all_sync(all_lanes, is_plain)) return {mass, 0};
-  // Seldom: the numbers are read again, by both halves of the warp.
+  // This happens seldom: both halves of the warp read the numbers again.
   const float reference = best == -INFINITY ? 0.0F : best;
   bool is_bad = false;
   float relative[4] = {};

@@ -17,7 +17,8 @@ namespace espalier::cuda::detail {
 inline constexpr int token_bits = 20;  // a vocabulary has at most 2^20 tokens
 inline constexpr std::uint64_t token_mask = (1U << token_bits) - 1;
 
-// A number as an integer of the same order, negative numbers included; -0 counts as 0. And back.
+// order_of: an integer that compares as x does, negative numbers included; -0 counts as 0. number_at: the number that
+// belongs to such an integer.
 __device__ inline std::uint32_t order_of(float x) {
   const unsigned bits = __float_as_uint(x + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -26,8 +27,9 @@ __device__ inline float number_at(std::uint32_t order) {
   return __uint_as_float((order & 0x80000000U) != 0 ? order ^ 0x80000000U : ~order);
 }
 
-// A number and its token as one integer, which no other token of the row has. The larger key is the larger number; of
-// equal numbers, the lower token.
+// The key of a token in a row: its number and its id in one integer, which no other token of the row has. The key is
+// larger if the number is larger or, among equal numbers, if the token is lower. token_of, order_of_key and number_of
+// take it apart.
 __device__ inline std::uint64_t key_of(float x, std::int32_t token) {
   return static_cast<std::uint64_t>(order_of(x)) << token_bits | (token_mask - static_cast<std::uint64_t>(token));
 }
@@ -41,8 +43,8 @@ __device__ inline float number_of(std::uint64_t key) {
   return number_at(order_of_key(key));
 }
 
-// Numbers by size, roughly: 32 bins for each power of two from 2^-30 to 2^18, of either sign. What is smaller or larger
-// is in the nearest of these.
+// Bins for numbers by their size: 32 bins for each power of two from 2^-30 to 2^18, of either sign. A number outside
+// this range falls into the bin nearest to it.
 struct number_bins {
   static constexpr std::int32_t n = 2 * 48 * 32;
 
@@ -52,7 +54,7 @@ struct number_bins {
     const auto step = static_cast<std::int32_t>((::min(::max(size, smallest), largest) - smallest) >> shift);
     return is_positive ? n / 2 + step : n / 2 - 1 - step;
   }
-  // The order of the least number of a bin. Pre: 0 <= bin < n
+  // The order of the smallest number of a bin. Pre: 0 <= bin < n
   __device__ static std::uint32_t begin(std::int32_t bin) {
     if (bin == 0) return 0;
     if (bin == n / 2) return zero;
@@ -66,22 +68,23 @@ struct number_bins {
   static constexpr int shift = 18;
 };
 
-// What a selection works in: shared memory, at the same place in all blocks of a team.
+// The shared memory in which a selection works, at the same address in all blocks of a team.
 struct selection_memory {
-  static constexpr std::int32_t bins = 513;  // of a turn
+  static constexpr std::int32_t bins = 513;  // bins that one turn of narrow() counts in
   static constexpr std::int32_t rank_bins = 256;
   static constexpr std::int32_t room = 2048;
 
   std::uint64_t own[room];  // keys that this block has found
   union {
-    std::uint32_t profile[number_bins::n];  // how many maxima of this block are in each bin; until keys are gathered
+    std::uint32_t profile[number_bins::n];  // number of this block's maxima in each bin, until keys are gathered
     std::uint64_t all[room];                // keys that the team has found
   };
   union {
-    std::uint32_t counts[2][bins];  // of this block's keys, in turns
+    std::uint32_t counts[2][bins];  // this block's keys by bin, for two turns alternately
     struct {
-      std::uint32_t begin[rank_bins], end[rank_bins];  // in `place`, the largest keys first
-      std::uint16_t place[room];                       // in `all`
+      std::uint32_t begin[rank_bins], end[rank_bins];  // where a bin begins and ends in `place`; bins of larger keys
+                                                       // come first
+      std::uint16_t place[room];                       // index into `all`
     } ranks;
   };
   warp_sums sums;
@@ -90,15 +93,15 @@ struct selection_memory {
   std::uint32_t largest;      // order_of the largest number that this block has read
   std::uint32_t bin, above, within;
 
-  // Nothing has been found. By one thread.
+  // Empties the list of found keys. Called by one thread.
   __device__ void clear_found() {
     n_own = most = 0;
     least = UINT32_MAX;
   }
 };
 
-// Copies the keys that all blocks of the team have found to memory.all of each of them, as far as there is room.
-// Returns how many they are. Pre: a barrier of the team since they were found.
+// Copies the keys that all blocks of the team have found into memory.all of every block, as far as there is room.
+// Returns their number, which may exceed the room. Pre: a barrier of the team since they were found.
 __device__ inline std::int32_t gather_found(const team& who, selection_memory& memory) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const std::int32_t end = sum_to_lane(static_cast<std::int32_t>(who.of_block_by_lane(&memory.n_own, 0U)));
@@ -128,9 +131,9 @@ __device__ inline std::int32_t gather_found(const team& who, selection_memory& m
   return n;
 }
 
-// Ranks the n keys of memory.all, and calls emit(rank, key) for those among the k largest: for part `part` of `parts`
-// of the keys. They are put into bins by their numbers; those of a bin are compared with each other. Called by the
-// whole block, once after each gather_found.
+// Ranks the n keys of memory.all and calls emit(rank, key) for those among the k largest. The work is cut into `parts`
+// parts, of which this call does part `part`. Keys are put into bins by their numbers, and then compared with the other
+// keys of their bin. Called by the whole block, once after each gather_found.
 template <class EmitT>
 __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_t k, std::int32_t part,
                            std::int32_t parts, const EmitT& emit) {
@@ -163,19 +166,19 @@ __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_
   }
 }
 
-// How a row is shared out to the blocks of threads of a team. The row is cut into blocks of 1024 numbers, and each of
-// these into 64 groups of 16, of which the largest number is kept. A group is what one thread reads in four loads: four
-// times four numbers, 64 apart.
+// The way in which a row is shared out to the thread blocks of a team. The row is cut into blocks of 1024 numbers, and
+// each block into 64 groups of 16 numbers. Of each group the largest number is kept. One thread reads a group in four
+// loads: four times four numbers, 64 apart.
 //
-// Below, `own` counts the blocks of numbers that one block of threads reads.
+// In the functions below, `own` numbers the blocks of numbers that one thread block reads.
 struct row_share {
   static constexpr std::int32_t block_groups = 64;
 
-  std::int32_t n_blocks;     // of numbers, in the row
+  std::int32_t n_blocks;     // blocks of numbers in the row
   std::int32_t merged_bits;  // 2^merged_bits groups keep one maximum together: more than 0 where memory is short
-  std::int32_t team_blocks;  // blocks of threads of the team
+  std::int32_t team_blocks;  // thread blocks of the team
 
-  // How many pairs of blocks of numbers block `rank` of the team reads: they are dealt out in turn.
+  // Number of pairs of blocks of numbers that thread block `rank` of the team reads. Pairs are dealt out in turn.
   ESPALIER_HOST_DEVICE std::int32_t own_pairs(std::int32_t rank = 0) const {
     return ((n_blocks + 1) / 2 - rank + team_blocks - 1) / team_blocks;
   }
@@ -183,8 +186,8 @@ struct row_share {
   ESPALIER_HOST_DEVICE std::int32_t own_maxima(std::int32_t rank = 0) const {
     return (own_blocks(rank) * block_groups) >> merged_bits;
   }
-  // Which block of the row is the own-th of a block of threads. And back: the rank of the block of threads that reads
-  // it, and own.
+  // block_at: the block of the row that thread block `rank` reads as its own-th one. rank_of and own_of are the
+  // inverse: the rank of the thread block that reads a block of the row, and its `own` there.
   ESPALIER_HOST_DEVICE std::int32_t block_at(std::int32_t rank, std::int32_t own) const {
     return 2 * (own / 2 * team_blocks + rank) + own % 2;
   }
@@ -193,9 +196,10 @@ struct row_share {
     return 2 * (block / 2 / team_blocks) + block % 2;
   }
 
-  // For a row of `vocab` numbers that teams of `blocks` read.
+  // The share for a row of `vocab` numbers that teams of `blocks` thread blocks read.
   static row_share of(std::int32_t vocab, unsigned blocks) {
-    constexpr std::int32_t most = 10240;  // fit, with the rest, into the 99 KiB that every device grants a block
+    constexpr std::int32_t most = 10240;  // so many maxima fit, with the rest, into the 99 KiB that every device grants
+                                          // a block
     constexpr auto block = static_cast<std::int32_t>(espalier::detail::mass_block);
     row_share share{(vocab + block - 1) / block, 0, static_cast<std::int32_t>(blocks)};
     while (share.own_maxima() > most)
@@ -204,15 +208,15 @@ struct row_share {
   }
 };
 
-// Finds the k largest numbers of a row, ties by lower token; the blocks of a team work on one row together. It goes in
+// Finds the k largest numbers of a row, ties by lower token; the blocks of a team work on one row together. It takes
 // four steps:
 //   1. While the row is scanned, the largest number of each group of 16 is kept, and counted by its size (open, put).
-//   2. At least k numbers reach the k-th largest of these maxima: the bin in which it lies gives a bound. Where the bin
-//      has too many, counting its maxima by further bits narrows it down (find).
-//   3. Groups whose maximum reaches the bound are read again, and their numbers that reach it are collected. Where
-//      these are too many (ties, or neighbours that are all large), counting all their keys narrows the bound first
+//   2. The k-th largest of these maxima is a lower bound, since at least k numbers reach it; the bin in which it lies
+//      gives the bound. If that bin holds too many maxima, they are counted by further bits to narrow the bound (find).
+//   3. Groups whose maximum reaches the bound are read again, and their numbers that reach it are collected. If these
+//      are too many (ties, or neighbours that are all large), all their keys are counted first to narrow the bound
 //      (find).
-//   4. What is collected is ranked (rank).
+//   4. The collected keys are ranked (rank).
 //
 // Pre         1 <= k <= 1024; the block has a multiple of 32 threads, 256 to 1024
 template <class NumberT>
@@ -224,7 +228,7 @@ class row_selection {
                            selection_memory& memory, std::uint32_t* maxima)
       : row_(row), who_(who), share_(share), memory_(memory), maxima_(maxima) {}
 
-  // Called before the row is scanned. A barrier of the block must follow.
+  // Clears the memory. Called before the row is scanned; a barrier of the block must follow.
   __device__ void open() {
     for (std::int32_t i = thread(); i < selection_memory::bins; i += threads())
       memory_.counts[0][i] = 0;
@@ -239,7 +243,7 @@ class row_selection {
     memory_.largest = 0;
   }
 
-  // Called while the row is scanned: the largest number of one group of the own-th block. quarter is 0 to 3, lane 0 to
+  // Takes the largest number of one group of the own-th block, while the row is scanned. quarter is 0 to 3, lane 0 to
   // 15.
   __device__ void put(std::int32_t own, std::int32_t quarter, std::int32_t lane, float largest) {
     const std::int32_t at = own * row_share::block_groups + quarter * 16 + lane;
@@ -251,7 +255,7 @@ class row_selection {
     }
     atomicAdd(&memory_.profile[number_bins::of(order)], 1U);
   }
-  // The largest number that this thread has read. Called by all lanes of a warp together.
+  // Takes the largest number that this thread has read. Called by all lanes of a warp together.
   __device__ void put_largest(float largest) {
     const std::uint32_t order = __reduce_max_sync(all_lanes, order_of(largest));
     if (threadIdx.x % 32 == 0) atomicMax(&memory_.largest, order);
@@ -261,10 +265,10 @@ class row_selection {
     return number_at(__reduce_max_sync(all_lanes, who_.of_block_by_lane(&memory_.largest, 0U)));
   }
 
-  // Puts at least the k largest of the numbers that are `least` or more into memory.all of every block, in no order;
-  // all of them if they are fewer. Returns how many they are, at most `room`. `best` is the largest number of the row.
-  // Calls beside() while the team waits. No block reads another's memory afterwards. Pre: a barrier of the team since
-  // the scan.
+  // Puts at least the k largest among the numbers that are `least` or more into memory.all of every block, in no order;
+  // all such numbers if they are fewer than k. Returns how many it has put there, at most `room`. `best` is the largest
+  // number of the row. Calls beside() while the team waits. Afterwards no block reads another block's memory. Pre: a
+  // barrier of the team since the scan.
   template <class BesideF>
   __device__ std::int32_t find(std::int32_t k, float least, float best, const BesideF& beside) {
     const std::uint64_t low = static_cast<std::uint64_t>(order_of(least)) << token_bits;
@@ -288,8 +292,8 @@ class row_selection {
     return n;
   }
 
-  // Of the n keys that find() has found, calls emit(rank, key) once for each of the k largest, in some block of the
-  // team. Once.
+  // Calls emit(rank, key) for each of the k largest of the n keys that find() has found: each key once, in one block of
+  // the team. May be called once after find().
   template <class EmitT>
   __device__ void rank(std::int32_t n, std::int32_t k, const EmitT& emit) const {
     rank_found(memory_, n, k, who_.block(), who_.blocks(), emit);
@@ -299,8 +303,8 @@ class row_selection {
   __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x); }
   __device__ static std::int32_t threads() { return static_cast<std::int32_t>(blockDim.x); }
 
-  // A bound in [low, high] that at least `need` of the maxima there reach, but not many more; `low` where there are
-  // fewer than `need`. All threads of the team get the same one. Pre: no maximum is above high.
+  // Returns a bound in [low, high] that at least `need` maxima reach, but not many more; `low` if fewer than `need`
+  // maxima reach it. All threads of the team get the same bound. Pre: no maximum is above high.
   __device__ std::uint64_t bound(std::uint64_t low, std::uint64_t high, std::uint32_t need) {
     const std::uint32_t enough = ::min(::max(2 * need, 512U), 1536U);
     std::uint32_t above = 0;
@@ -324,12 +328,11 @@ class row_selection {
     return low;
   }
 
-  // A bound in [low, high] that at least `need` of the keys there reach; `low` where there are fewer than `need`. Not
-  // more than `enough` keys reach it, unless only a bound finer than multiples of 2^finest would do. All threads of the
-  // team get the same one.
+  // Returns a bound in [low, high] that at least `need` keys reach; `low` if fewer than `need` keys lie there. At most
+  // `enough` keys reach the bound, unless that would take a bound finer than multiples of 2^finest. All threads of the
+  // team get the same bound.
   //
-  // Each turn counts the keys of an interval in bins, takes the bin in which the need-th largest lies, and goes on
-  // inside it.
+  // Each turn counts the keys of an interval in bins, and goes on inside the bin in which the need-th largest key lies.
   template <class EachT>
   __device__ std::uint64_t narrow(const EachT& for_each_own, std::uint64_t low, std::uint64_t high, std::uint32_t need,
                                   std::uint32_t enough, int finest) {
@@ -341,7 +344,8 @@ class row_selection {
         if (key >= low && key <= high) atomicAdd(&counts[(key - low) >> shift], 1U);
       });
       who_.sync();
-      // All blocks have read the counts of the turn before this barrier: they may be cleared for the next one.
+      // All blocks have read the counts of the previous turn before this barrier, so they may be cleared for the next
+      // one.
       for (std::int32_t i = thread(); i < selection_memory::bins; i += threads())
         memory_.counts[(turn_ + 1) & 1U][i] = 0;
       ++turn_;
@@ -359,10 +363,11 @@ class row_selection {
   struct found_bin {
     bool is_there;
     std::int32_t bin;
-    std::uint32_t above, within;  // keys in larger bins, and in this one; `above`: in all of them where none is there
+    std::uint32_t above, within;  // keys in larger bins, and keys in this bin; where no bin is found, `above` counts
+                                  // the keys of all bins
   };
 
-  // Of the n bins from `top` downwards, finds the one in which the need-th largest key lies, over the whole team.
+  // Finds, among the n bins from `top` downwards, the bin in which the need-th largest key of the whole team lies.
   __device__ found_bin search(const std::uint32_t* counts, std::int32_t top, std::int32_t n, std::uint32_t need) {
     constexpr std::int32_t most = (selection_memory::bins + 255) / 256;
     const std::int32_t each = (n + threads() - 1) / threads(), begin = thread() * each;
@@ -387,7 +392,7 @@ class row_selection {
     return {true, static_cast<std::int32_t>(memory_.bin), memory_.above, memory_.within};
   }
 
-  // The sum of what the blocks of the team have here.
+  // The sum over the blocks of the team of the counter that each has at this address.
   __device__ std::uint32_t of_team(const std::uint32_t* mine) const {
     constexpr std::int32_t at_once = 8;
     std::uint32_t sum = 0;
@@ -427,7 +432,7 @@ class row_selection {
     }
   }
 
-  // Collects the keys that reach `from`: each block its own, into memory.own, as far as there is room.
+  // Collects the keys of this block that reach `from` into memory.own, as far as there is room.
   __device__ void collect(std::uint64_t from) {
     for_each_from(from, [this](std::uint64_t key) {
       const std::uint32_t at = atomicAdd(&memory_.n_own, 1U);

@@ -18,17 +18,17 @@ inline constexpr token_id every_tie = INT32_MAX;
 
 }  // namespace detail
 
-//! How the probabilities of a row follow from its logits, each from its own: all that a sampler finds out about a row.
-//! A row that is refused gives 0 to every token.
+//! Everything that a sampler finds out about a row: with it the probability of a token follows from its logit alone.
+//! A row that was refused gives 0 to every token.
 struct row_transform {
   float best = 0;                            //!< the largest logit
-  float scale = 0;                           //!< of exponents of 2
-  float inverse = 1;                         //!< of the sum of the exponentials that are kept
-  float lowest = -INFINITY;                  //!< the smallest logit that top-k leaves
-  token_id last_lowest = detail::every_tie;  //!< the last token with that logit that it leaves
-  float least = 0;                           //!< the smallest exponential that top-p and min-p leave
-  token_id last_least = detail::every_tie;   //!< the last token with that exponential that they leave
-  token_id refused_token = 0;                //!< whose logit is bad
+  float scale = 0;                           //!< factor of the differences to `best`, for powers of 2
+  float inverse = 1;                         //!< 1 / sum of the exponentials that are kept
+  float lowest = -INFINITY;                  //!< the smallest logit that top-k keeps
+  token_id last_lowest = detail::every_tie;  //!< the last token with that logit that top-k keeps
+  float least = 0;                           //!< the smallest exponential that top-p and min-p keep
+  token_id last_least = detail::every_tie;   //!< the last token with that exponential that they keep
+  token_id refused_token = 0;                //!< the token whose logit is bad, if the row was refused
   fault::kind refused = fault::kind::none;
 
   __device__ static row_transform refusing(fault::kind why, token_id token) {
@@ -40,10 +40,11 @@ struct row_transform {
     return transform;
   }
 
-  //! 1 for the largest logit, whatever is cut off.
+  //! The exponential of a logit relative to the largest one, which gives 1; top-k, top-p and min-p are not applied.
   __device__ float exponential(float logit) const { return espalier::detail::exp2_of_minus((best - logit) * scale); }
 
-  //! Without branches: loops over a row go on to read while they work this out.
+  //! The probability of a token with this logit. It has no branches, so that loops over a row can load the next
+  //! numbers meanwhile.
   __device__ float probability(float logit, token_id token) const {
     const float e = exponential(logit);
     const bool is_top = (logit > lowest) | ((logit == lowest) & (token <= last_lowest));

@@ -12,12 +12,12 @@
 
 namespace espalier::cuda::detail {
 
-// How kernels that work on rows of a vocabulary are spread over the device: a cluster of blocks a row.
+// The shape of launches that work on rows of a vocabulary: a cluster of blocks works on a row.
 struct row_tuning {
-  unsigned threads;  // of a block: a multiple of 32, from 256 on
-  unsigned blocks;   // of a cluster
+  unsigned threads;  // threads of a block: a multiple of 32, at least 256
+  unsigned blocks;   // blocks of a cluster
 
-  // A team for each of n rows of each lane.
+  // The launch with one team for each of n rows of each lane.
   launch_shape shape(std::int32_t n, std::size_t shared_bytes, std::int32_t n_lanes = 1) const {
     return {dim3(static_cast<unsigned>(n) * blocks, static_cast<unsigned>(n_lanes)), threads, shared_bytes, blocks};
   }
@@ -27,18 +27,20 @@ struct row_tuning {
 
 inline constexpr unsigned row_threads = 512;
 
-// Eight blocks a row where there are clusters, for eight are what every such device grants: 15 rows are 120 blocks.
-// Rows of few numbers, where a barrier of the cluster costs more than reading them, have one.
+// The shape for code that was compiled for this major architecture. Where there are clusters a row has eight blocks, as
+// many as every such device grants: 15 rows are 120 blocks. Short rows, where a barrier of the cluster costs more than
+// reading the row, have one block.
 constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab, unsigned blocks = 8) {
   return {row_threads, compiled_major >= 9 && vocab > 8192 ? blocks : 1U};
 }
 
-// Never launched: tells which architecture the kernels of this program were compiled for.
+// A kernel that is never launched: its attributes tell for which architecture the kernels of this program were
+// compiled.
 template <class UnusedT = void>
 ESPALIER_KERNEL void compiled_for() {}
 
-// Of the present device, as far as this program knows of it: kernels that were compiled for 8.0 alone run on later
-// devices, too, but have no clusters there.
+// The shape for the present device and this program. Kernels that were compiled for compute capability 8.0 alone also
+// run on later devices, but have no clusters there.
 inline row_tuning row_tuning_here(std::int32_t vocab, unsigned blocks = 8) {
   cudaFuncAttributes attributes = {};
   require(cudaFuncGetAttributes(&attributes, compiled_for<>), "cudaFuncGetAttributes");

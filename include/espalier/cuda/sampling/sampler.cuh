@@ -30,7 +30,8 @@ struct sampler_memory {
   alignas(16) unsigned char of_sampler[16];  // layout.bytes
 };
 
-// Shapes: rows [places][n_nodes][vocab], row_of [places][n_nodes], found [places]
+// The arrays in which sampler_kernel writes. Shapes: rows [places][n_nodes][vocab], row_of [places][n_nodes], found
+// [places]
 struct sampled_rows_memory {
   float* rows;
   std::int32_t* row_of;
@@ -38,7 +39,7 @@ struct sampled_rows_memory {
   fault* found;
 };
 
-// A team an entry of the list, along x, of each lane, along y.
+// Samples the rows of one pass: grid column x is a team for entry x of the list, grid row y is lane y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
@@ -56,7 +57,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
   team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
   float* row = out.rows + static_cast<std::ptrdiff_t>(at) * logits.vocab;
   if (!sampler.probabilities(logits.at(entry), logits.vocab, row, out.found + here.place, from.numbered(u))) {
-    // Nobody is to read what was there before.
+    // Zeros, so that nobody reads an older row here.
     for (std::int32_t i = static_cast<std::int32_t>(who.rank()); i < logits.vocab;
          i += static_cast<std::int32_t>(who.size()))
       row[i] = 0;
@@ -71,11 +72,11 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch, a cluster of eight blocks a row, one block where there are no clusters; passes as
-//!             team_sampler. No synchronisation, no allocation
-//! Law         team_sampler's
+//! Complexity  one launch; a cluster of eight blocks works on a row, one block where there are no clusters; passes over
+//!             the row as team_sampler. No synchronisation, no allocation
+//! Law         the rows are team_sampler's
 //! Errors      option_error as espalier::sampler and team_sampler_layout; a fault for a row that espalier::sampler
-//!             refuses, which is all zeros then
+//!             refuses, which is filled with zeros
 template <class LogitT>
 class sampler {
  public:
@@ -84,20 +85,20 @@ class sampler {
   const sampling_options& options() const { return options_; }
   bool is_greedy() const { return options_.temperature == 0.0F; }
 
-  //! Before run: rows of this vocabulary, on the present device.
+  //! Prepares for rows of this vocabulary on the present device; called before run().
   void reserve(std::int32_t, std::int32_t vocab) {
     tuning_ = detail::row_tuning_here(vocab);
     layout_ = team_sampler_layout::of(options_, vocab, tuning_.blocks);
     vocab_ = vocab;
   }
 
-  //! Row u of a text's `rows` is made from row i of its lane's logits, where u is entry i of its list; row_of says
-  //! where the row is in all of `rows`. What is no_node is passed over. A fault is of the row `from`, with u for its
-  //! index.
+  //! Makes the row of node u from row i of its lane's logits, where u is entry i of the text's list `asked`.
+  //! row_of[u] is set to the index of that row in `rows`. Entries that are no_node are skipped. A fault names the row
+  //! `from`, with u as its index.
   //!
   //! Shapes      logits [lanes][asked.n][vocab]; rows [places][n_nodes][vocab]; row_of [places][n_nodes]; found
   //!             [places]
-  //! Pre         no node twice
+  //! Pre         no list has a node twice
   void run(vocab_rows<LogitT> logits, const text_batch& texts, node_list asked, float* rows, std::int32_t* row_of,
            std::int32_t n_nodes, fault* found, row_origin from, cudaStream_t stream) const {
     require_option("logits' vocabulary", logits.vocab, vocab_, vocab_);

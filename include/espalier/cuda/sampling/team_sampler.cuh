@@ -26,25 +26,25 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Where a row ends, largest weight first and ties by lower token: it keeps what is above `least`, and of the weights
-// equal to it those up to `last`.
+// The end of a row that is sorted by weight, largest first and ties by lower token. The row keeps all weights above
+// `least`, and the weights equal to it whose tokens are at most `last`.
 struct team_cut {
   float least;
   token_id last;
-  double mass;  // of what is kept
+  double mass;  // the sum of the weights that are kept
 };
 
-// How many weights equal to `least` are kept, of `equal`, where those above it have the mass `above`: as
-// espalier::detail::nucleus.
+// Returns how many of the `equal` weights of size `least` are kept, if the weights above them sum to `above`: as
+// espalier::detail::nucleus decides.
 __device__ inline double ties_kept(double mass, double above, double least, double equal) {
   const double ties = ceil((mass - above) / least);
   return ties < equal ? ties : equal;
 }
 
-// The cut of at most 1024 weights, which lie in shared memory by token: bit for bit that of espalier::detail::nucleus.
-// Each warp finds it by itself.
+// Returns the cut of at most 1024 weights, which lie in shared memory in order of tokens: bit for bit that of
+// espalier::detail::nucleus. Each warp finds it by itself.
 //
-// Pre         0 < mass < total, the sum of the weights, which are at most 1
+// Pre         0 < mass < total, where total is the sum of the weights; weights are at most 1
 __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t n, double mass, double total) {
   const auto size = static_cast<std::size_t>(n);
   unsigned low = 1, high = 0x3F800001U;  // one more than the bits of 1
@@ -73,11 +73,11 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
   return {least, last, above + ties * value};
 }
 
-// The cut of a row, bit for bit that of espalier::detail::nucleus. The search is by value: two sums a
-// pass tell in which part the last weight lies, until few weights are left, which are sorted; or one weight, of which
-// there are many.
+// Finds the cut of a row, bit for bit that of espalier::detail::nucleus. It searches by value: each pass over the row
+// takes two sums, which tell between which values the last kept weight lies. It ends when few weights are left, which
+// are sorted, or a single value that many tokens share.
 //
-// Pre         as above; all threads of the team
+// Pre         as find_short_nucleus; all threads of the team call it
 template <class WeightsT>
 class team_nucleus {
  public:
@@ -87,7 +87,7 @@ class team_nucleus {
   __device__ team_cut find(double mass, double total) {
     mass_ = mass;
     from_low_ = total;
-    // Where it lies in rows of language models.
+    // In rows of language models the last weight mostly lies between these two.
     for (unsigned a = 0x39800000U, b = 0x3C800000U; !is_few() && high_ - low_ > 1;) {
       probe(a, b);
       a = low_ + (high_ - low_) / 3;
@@ -106,7 +106,7 @@ class team_nucleus {
  private:
   static constexpr std::int32_t few = 1024;
 
-  // No more than these can lie from low_ up to before high_: none of them is smaller.
+  // Whether at most `few` weights can lie in [low_, high_): none of them is smaller than low_.
   __device__ bool is_few() const { return from_low_ - above_ <= few * static_cast<double>(__uint_as_float(low_)); }
 
   __device__ void update(unsigned at, double from) {
@@ -128,7 +128,7 @@ class team_nucleus {
     update(b, sums.of[1]);
   }
 
-  // What lies from low_ up to before high_, largest first, in memory.own of each block. Returns how many there are.
+  // Sorts the weights in [low_, high_), largest first, into memory.own of each block. Returns how many there are.
   __device__ std::int32_t sort_few() {
     if (threadIdx.x == 0) memory_.clear_found();
     __syncthreads();
@@ -147,7 +147,7 @@ class team_nucleus {
     return n;
   }
 
-  // The bits of the weight at which the mass is reached, by the sums of what was sorted.
+  // The bits of the weight at which the sum of the sorted weights reaches the mass.
   __device__ unsigned last_of_few(std::int32_t n) const {
     return who_.once([&] {
       double from = above_;
@@ -158,7 +158,8 @@ class team_nucleus {
     });
   }
 
-  // As espalier::detail::nucleus: sums over the whole row decide.
+  // Checks the result with sums over the whole row, which decide, as in espalier::detail::nucleus; searches again if
+  // they contradict it.
   __device__ void settle() {
     set_masses();
     if (from_low_ >= mass_ && above_ < mass_) return;
@@ -181,7 +182,7 @@ class team_nucleus {
     above_ = sums.of[1];
   }
 
-  // The token of the last weight that is kept, of those that are equal to `least`.
+  // The token of the last kept weight among those that equal `least`.
   __device__ token_id last_tie(float least, double ties, double equal) const {
     if (ties >= equal) return every_tie;
     const WeightsT weights = weights_;
@@ -205,25 +206,27 @@ class team_nucleus {
   const team& who_;
   selection_memory& memory_;
   double mass_ = 0;
-  unsigned low_ = 1;             // the bits of a weight: the last that is kept is at least this
-  unsigned high_ = 0x3F800001U;  // and less than this: one more than the bits of 1
-  double above_ = 0;             // mass from high_ upwards, below mass_
-  double from_low_ = 0;          // mass from low_ upwards, at least mass_
+  unsigned low_ = 1;             // bits of a weight; the last kept weight has at least these
+  unsigned high_ = 0x3F800001U;  // bits of a weight; the last kept weight has fewer. At first one more than the bits of
+                                 // 1
+  double above_ = 0;             // sum of the weights from high_ upwards, less than mass_
+  double from_low_ = 0;          // sum of the weights from low_ upwards, at least mass_
 };
 
 }  // namespace detail
 
-//! What a team_sampler of these options needs to know beside them: made on the host, by value into kernels.
+//! The part of a team_sampler that is computed on the host from options and vocabulary, and passed to kernels by
+//! value.
 //!
 //! Errors      option_error for a vocabulary outside 1 to 2^20, or a top_k above 1024 that is not the whole vocabulary
 struct team_sampler_layout {
   detail::row_share share;
-  std::size_t maxima = 0;  //!< where they begin in the memory
-  std::size_t bytes = 0;   //!< of shared memory in each block of the team
+  std::size_t maxima = 0;  //!< offset in the memory where the maxima begin
+  std::size_t bytes = 0;   //!< shared memory that each block of the team needs
 
-  //! For teams of this many blocks.
+  //! The layout for these options and teams of this many blocks.
   static team_sampler_layout of(const sampling_options& options, std::int32_t vocab, unsigned blocks);
-  //! The same, whatever the options.
+  //! A layout that is large enough for any options.
   static team_sampler_layout of_any(std::int32_t vocab, unsigned blocks);
 };
 
@@ -233,7 +236,7 @@ struct team_sampler_memory {
   static constexpr std::int32_t max_k = 1024;
 
   selection_memory selection;
-  float numbers[max_k];  // of the tokens that top-k leaves, by token
+  float numbers[max_k];  // exponentials of the tokens that top-k keeps, in order of tokens
   token_id tokens[max_k];
 };
 
@@ -259,15 +262,16 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: temperature
-//!             alone or with min-p 2 (maximum, exponentials); with top-p about seven more, for the cut; with top-k 1,
-//!             and a look at about k groups of 16. probabilities: one more. Nothing is written but the probabilities
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: 2
+//!             for temperature alone or with min-p (maximum, exponentials), about seven more with top-p, for the cut; 1
+//!             with top-k, and a look at about k groups of 16. probabilities: one more. Only the probabilities are
+//!             written
 //! Law         bit for bit the rows of espalier::sampler<float>, where neither compiler fuses products and sums
-//! Pre         all threads of the team call the same; blocks of 256 threads or more
+//! Pre         all threads of the team make the same calls; blocks of 256 threads or more
 template <class LogitT>
 class team_sampler {
  public:
-  //! `memory`: layout.bytes of shared memory, at the same place in all blocks, aligned to 16 bytes.
+  //! `memory` is layout.bytes of shared memory, at the same address in all blocks, aligned to 16 bytes.
   __device__ team_sampler(const sampling_options& options, const team_sampler_layout& layout, const team& who,
                           unsigned char* memory)
       : options_(options),
@@ -284,7 +288,7 @@ class team_sampler {
     return -1;
   }
 
-  //! How the probabilities of a row follow from its logits.
+  //! Returns how the probabilities of a row follow from its logits, or why the row is refused.
   //!
   //! Shapes      logits [vocab]
   __device__ row_transform find_transform(const LogitT* logits, std::int32_t vocab) {
@@ -296,7 +300,7 @@ class team_sampler {
     row_transform transform;
     transform.best = detail::number_of(largest);
     if (is_greedy) {
-      transform.lowest = transform.best, transform.last_lowest = detail::token_of(largest);  // and every exponential 1
+      transform.lowest = transform.best, transform.last_lowest = detail::token_of(largest);  // every exponential is 1
     } else {
       // The cap keeps 0 * scale at 0 where the quotient overflows.
       transform.scale = fminf(1.44269504F / options_.temperature, FLT_MAX);
@@ -305,7 +309,7 @@ class team_sampler {
     return transform;
   }
 
-  //! Leaves the fault of a row that was refused.
+  //! Reports the fault of a row whose transform is refused.
   __device__ void report_refused(const row_transform& transform, const LogitT* logits, fault* found,
                                  const row_origin& row) const {
     const auto token = static_cast<std::size_t>(transform.refused_token);
@@ -313,8 +317,8 @@ class team_sampler {
       report(found, {transform.refused, row, transform.refused_token, detail::number_in(logits, token)});
   }
 
-  //! Writes the probabilities of a row, which all threads see afterwards. False, and a fault, for a row that
-  //! espalier::sampler refuses: it is not written then.
+  //! Writes the probabilities of a row, which all threads see afterwards. If espalier::sampler refuses the row,
+  //! nothing is written, a fault is reported and false is returned.
   //!
   //! Shapes      logits, out: [vocab]
   __device__ bool probabilities(const LogitT* logits, std::int32_t vocab, float* out, fault* found,
@@ -324,7 +328,7 @@ class team_sampler {
       report_refused(transform, logits, found, row);
       return false;
     }
-    // Eight are read before the first is written: no read waits for a write then.
+    // Eight numbers are read before the first is written, so that no read waits for a write.
     constexpr std::int32_t at_once = 8;
     const auto size = static_cast<std::int32_t>(who_.size());
     for (auto first = static_cast<std::int32_t>(who_.rank()); first < vocab; first += at_once * size) {
@@ -344,14 +348,14 @@ class team_sampler {
   }
 
  private:
-  // In place of the key of the largest logit where one is NaN or plus infinity: larger than all.
+  // The key that stands for a row in which a logit is NaN or plus infinity: larger than all others.
   static constexpr std::uint64_t bad = ~std::uint64_t{0};
 
   __device__ static bool is_accepted(std::uint64_t largest) {
     return largest != bad && detail::number_of(largest) > -INFINITY;
   }
 
-  // Seldom: the row is read again for the first that is bad.
+  // The transform of a refused row. This happens seldom: it reads the row again to find the first bad logit.
   __device__ __noinline__ row_transform refusal(std::uint64_t largest, const detail::row_reader<LogitT>& reader) const {
     if (largest != bad) return row_transform::refusing(fault::kind::no_token, 0);
     auto first = static_cast<std::int32_t>(who_.rank());
@@ -361,7 +365,7 @@ class team_sampler {
     return row_transform::refusing(fault::kind::bad_logit, first);
   }
 
-  // The largest number that a thread has seen, and whether all were good.
+  // The largest number that a thread has seen, and whether all numbers were good.
   struct seen {
     float best = -INFINITY;
     token_id token = 0;
@@ -381,7 +385,8 @@ class team_sampler {
     return who_.reduce(mine.key(), [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
   }
 
-  // 16 threads read 256 numbers together; those that come next are on their way while they are looked at.
+  // The key of the largest number of the row. 16 threads read 256 numbers together; the next 256 are loaded while these
+  // are looked at.
   __device__ std::uint64_t largest_of(const detail::row_reader<LogitT>& reader) const {
     constexpr std::int32_t numbers = 256;
     const auto step = static_cast<std::int32_t>(who_.size() / 16 * numbers);
@@ -407,7 +412,7 @@ class team_sampler {
     return {reader, who_, layout_.share, memory_->selection, maxima};
   }
 
-  // The same as largest_of, with the maxima for a selection.
+  // Does what largest_of does, and also keeps the maxima for a selection.
   __device__ std::uint64_t scan(const detail::row_reader<LogitT>& reader) {
     const detail::row_share& share = layout_.share;
     selection(reader).open();
@@ -436,7 +441,7 @@ class team_sampler {
     return largest;
   }
 
-  // The exponentials of a row.
+  // The exponentials of a row, as a function of the token.
   struct exponentials {
     const LogitT* logits;
     row_transform transform;
@@ -444,7 +449,7 @@ class team_sampler {
     __device__ float operator()(std::size_t i) const { return transform.exponential(detail::number_in(logits, i)); }
   };
 
-  // Those from min_p on.
+  // The exponentials that are at least `least`, zero for the others.
   struct exponentials_from {
     exponentials all;
     float least;
@@ -455,7 +460,7 @@ class team_sampler {
     }
   };
 
-  // Top-p and min-p, over the whole row.
+  // Applies top-p and min-p to the whole row.
   __device__ void cut(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     const auto size = static_cast<std::size_t>(reader.size());
     const exponentials all{reader.data(), transform};
@@ -476,12 +481,13 @@ class team_sampler {
     transform.inverse = static_cast<float>(1.0 / mass);
   }
 
-  // The same over the k largest, or as many as are above minus infinity. Each block finds them, and each warp the cut.
+  // Applies top-p and min-p to the k largest numbers, or to as many as are above minus infinity. Each block finds these
+  // numbers, and each warp finds the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
     const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});
     const std::int32_t k = ::min(n, options_.top_k);
-    who_.sync();  // the others have read what this block has found
+    who_.sync();  // all blocks have read the keys that this block found
     detail::rank_found(shared, n, k, 0, 1, [&](std::int32_t rank, std::uint64_t key) { shared.own[rank] = key; });
     __syncthreads();
     for (auto i = static_cast<std::int32_t>(threadIdx.x); i < k; i += static_cast<std::int32_t>(blockDim.x)) {

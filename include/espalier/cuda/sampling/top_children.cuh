@@ -23,11 +23,12 @@
 
 namespace espalier::cuda {
 
-//! The most probable tokens after each node of a list, in the memory of the device.
+//! Lists of the most probable tokens after each node of a node list, in the memory of the device. List i belongs to
+//! node i.
 //!
-//! Shapes      tokens, probabilities, log_probs: [places][nodes][k], entry i that of the list's node i, most probable
-//!             first; beyond those that there are token -1, probability 0 and minus infinity. What is nullptr is not
-//!             written: probabilities, log_probs, counts [places][nodes], how many there are
+//! Shapes      tokens, probabilities, log_probs: [places][nodes][k], most probable first; entries past the end of a
+//!             list are token -1, probability 0 and minus infinity. counts [places][nodes]: the length of each list.
+//!             probabilities, log_probs and counts may be nullptr, and are not written then
 struct child_lists {
   token_id* tokens = nullptr;
   float* probabilities = nullptr;
@@ -40,10 +41,10 @@ namespace detail {
 
 struct top_children_memory {
   selection_memory selection;
-  alignas(16) std::uint32_t maxima[4];  // as many as a block has
+  alignas(16) std::uint32_t maxima[4];  // one for each group of the block's share, or of several groups
 };
 
-// What comes after the n that there are. By a block.
+// Fills a list from entry n on, and writes its length n. Called by a block.
 __device__ inline void write_no_children(const child_lists& out, std::int32_t entry, std::int32_t n) {
   if (out.counts != nullptr && threadIdx.x == 0) out.counts[entry] = n;
   for (std::int32_t i = n + static_cast<std::int32_t>(threadIdx.x); i < out.k;
@@ -55,7 +56,7 @@ __device__ inline void write_no_children(const child_lists& out, std::int32_t en
   }
 }
 
-// A team an entry of the list, along x, of each lane, along y.
+// Finds the lists of one launch: grid column x is a team for entry x of the node list, grid row y is lane y.
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_batch texts, text_rows all_rows,
                                                                            row_share share, node_list nodes,
@@ -108,28 +109,28 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_
     if (out.log_probs != nullptr) out.log_probs[at] = espalier::detail::log_prob_of(static_cast<double>(p));
   });
   if (who.block() == 0) write_no_children(out, entry, ::min(n, out.k));
-  who.wait(leaving);  // the others may still read what this block has found
+  who.wait(leaving);  // the other blocks may still read the keys that this block has found
 }
 
 }  // namespace detail
 
 //! Finds the most probable tokens after many nodes, from rows of probabilities: the device's espalier::top_k.
 //!
-//! Complexity  one launch, a cluster of eight blocks a node, one block where there are no clusters; a row is read once
-//!             from memory, and about k groups of 16 once more. No memory but shared memory; no synchronisation
+//! Complexity  one launch; a cluster of eight blocks works on a node, one block where there are no clusters. A row is
+//!             read once from memory, and about k groups of 16 once more. Uses shared memory alone; no synchronisation
 //! Law         token for token and bit for bit what espalier::top_k finds; log-probabilities are those that trees keep
 //! Errors      option_error for a vocabulary outside 1 to 2^20 or k outside 1 to 1024
 class top_children {
  public:
   static constexpr std::int32_t max_k = detail::row_selection<float>::max_k;
 
-  //! For rows of this length, on the present device.
+  //! Prepares for rows of this length on the present device.
   explicit top_children(std::int32_t vocab) : vocab_(vocab) {
     require_option("vocabulary", vocab, 1, 1 << detail::token_bits);
     tuning_ = detail::row_tuning_here(vocab);
   }
 
-  //! Nodes that are no_node or have no row get an empty list.
+  //! Writes the list of each node. A node that is no_node or has no row gets an empty list.
   void find(const text_batch& texts, const text_rows& rows, node_list nodes, const child_lists& out,
             cudaStream_t stream) const {
     require_option("k", out.k, 1, max_k);

@@ -24,11 +24,12 @@
 
 namespace espalier::cuda {
 
-//! The most probable tokens of rows, in the memory of the device.
+//! Lists of the most probable tokens of rows, in the memory of the device.
 //!
-//! Shapes      tokens, log_probs: [n_rows][k], most probable first; beyond those that there are token 0 and minus
-//!             infinity. What is nullptr is not written: counts [n_rows], how many there are; log_totals [n_rows], the
-//!             log of the sum of e^logit. Of blocks [places][n_rows] each
+//! Shapes      tokens, log_probs: [n_rows][k], most probable first; entries past the end of a list are token 0 and
+//!             minus infinity. counts [n_rows]: the length of each list. log_totals [n_rows]: the log of the sum of
+//!             e^logit. counts and log_totals may be nullptr, and are not written then. For blocks [places][n_rows] in
+//!             place of [n_rows]
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -45,14 +46,14 @@ struct top_tokens_memory {
   std::uint32_t first_fault;  // the first token whose logit is NaN or plus infinity
 };
 
-// The dynamic shared memory of a block: top_tokens_memory; the masses and references of its blocks of the row, and of
-// all blocks; maxima.
+// The dynamic shared memory of a block, as offsets: top_tokens_memory; masses and references of the blocks of numbers
+// that this thread block reads, and of all blocks of the row; maxima.
 struct top_tokens_layout {
   std::size_t own_masses, own_references, masses, references, maxima, bytes;
 
   static top_tokens_layout of(const row_share& share) {
     const auto own = static_cast<std::size_t>(share.own_blocks());
-    // A block alone has them all.
+    // A thread block without others reads all blocks of the row: its own lists are complete.
     const auto all = share.team_blocks > 1 ? static_cast<std::size_t>(share.n_blocks) : 0;
     top_tokens_layout layout{};
     layout.own_masses = sizeof(top_tokens_memory);
@@ -65,7 +66,7 @@ struct top_tokens_layout {
   }
 };
 
-// The log of the sum of exponentials, from those of all blocks of the row. By one warp.
+// The log of the sum of exponentials of a row, from the masses of all its blocks. Called by one warp.
 __device__ inline double log_of_masses(std::int32_t n_blocks, const double* masses, const float* references) {
   espalier::detail::exp_sum sum;
   for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < n_blocks; block += 32)
@@ -75,14 +76,14 @@ __device__ inline double log_of_masses(std::int32_t n_blocks, const double* mass
   return sum.log(static_cast<double>(espalier::detail::scaled_exp_at_0));
 }
 
-// Which rows of a launch have lists: n_rows of each lane's, of which there are `length`. Shapes: place_of [lanes]
+// The rows of a launch that get lists: the first n_rows of the `length` rows of each lane. Shapes: place_of [lanes]
 struct listed_rows {
   const std::int32_t* place_of;
   std::int32_t length;
   std::int32_t n_rows;
 };
 
-// A team a row, along x, of each lane, along y.
+// Finds the lists of one launch: grid column x is a team for row x, grid row y is lane y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, listed_rows rows,
                                                                          float scale, row_share share,
@@ -178,38 +179,38 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       }
     }
   }
-  who.wait(leaving);  // the others may still read what this block has found
+  who.wait(leaving);  // the other blocks may still read the keys that this block has found
 }
 
 }  // namespace detail
 
-//! Finds the most probable tokens of many rows of logits with their log probabilities, and what the rows are normalised
-//! by: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where there are no
-//! clusters.
+//! Finds the most probable tokens of many rows of logits with their log probabilities, and the log of the sum that
+//! normalises each row: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where
+//! there are no clusters.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
 //! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
 //!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
-//!             row. Some 25 operations a number, three waits of the cluster. No memory but the blocks' shared memory;
-//!             no synchronisation
+//!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
+//!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
 //!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to
-//!             100; a fault, where a logit is NaN or plus infinity or all are minus infinity: the row's list is empty
-//!             then. A fault is of the row `from`, with the number of the row for its index
+//!             100; a fault if a logit is NaN or plus infinity or all are minus infinity: the list of that row is
+//!             empty. The fault names the row `from`, with the number of the row as its index
 template <class LogitT>
 class top_tokens {
  public:
   static constexpr std::int32_t max_k = detail::row_selection<LogitT>::max_k;
 
-  //! For rows of this length, on the present device.
+  //! Prepares for rows of this length on the present device.
   explicit top_tokens(std::int32_t vocab) : vocab_(vocab) {
     require_option("vocabulary", vocab, 1, 1 << detail::token_bits);
     tuning_ = detail::row_tuning_here(vocab);
   }
 
-  //! Writes the lists of all rows. The same row of the same logits gives the same, whatever rows are beside it.
+  //! Writes the lists of all rows. A row gets the same list whatever rows are beside it.
   //!
   //! Shapes      logits [n_rows][vocab], at any address; out as token_lists
   void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, row_origin from,
@@ -218,7 +219,7 @@ class top_tokens {
     run(logits, {nullptr, logits.n_rows, logits.n_rows}, 1, 1.0F / temperature, out, found, from, stream);
   }
 
-  //! The same of the first n_rows rows of the block of each lane: out has lists by place.
+  //! Writes the lists of the first n_rows rows of each lane's block. `out` has lists by place.
   void of_blocks(const text_batch& texts, const block_rows<LogitT>& blocks, std::int32_t n_rows, const token_lists& out,
                  row_origin from, cudaStream_t stream) const {
     run(blocks.logits, {texts.place_of, blocks.length, n_rows}, texts.n, 1.0F, out, blocks.found, from, stream);
