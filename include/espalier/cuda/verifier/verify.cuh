@@ -35,16 +35,17 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Trees of more nodes stay where they are, and so do the draws where they are more than nodes may be.
+// Largest tree that near_tree copies to shared memory. A larger tree stays in the memory of the device; so do the draws
+// of a smaller tree if they are more than max_nodes.
 inline constexpr std::int32_t most_near_nodes = 1024;
 
-// The shared memory that a copy of a tree of this many nodes takes.
+// Bytes of shared memory that near_tree needs for a tree of max_nodes nodes.
 inline std::size_t near_tree_bytes(std::int32_t max_nodes) {
   return max_nodes <= most_near_nodes ? 6 * static_cast<std::size_t>(max_nodes) * sizeof(std::int32_t) : 0;
 }
 
-// Copies what verifiers read of a tree to shared memory: each look at it would wait for the memory otherwise. Called by
-// the whole block.
+// Copies the arrays of a tree that verifiers read to shared memory, where each look is quick, and returns the copy.
+// Called by the whole block.
 __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::int32_t max_nodes) {
   if (max_nodes > most_near_nodes) return tree;
   auto* const words = static_cast<std::int32_t*>(shared);
@@ -73,7 +74,8 @@ __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::
   return near;
 }
 
-// By value into kernels.
+// The rows in which the stages of khisti's tournament keep their distributions, for each text of a round. Passed by
+// value into kernels.
 //
 // Shapes      distribution [places][2][vocab]; rank, large [places][vocab]; ranks [places]
 struct stage_memory_view {
@@ -83,7 +85,7 @@ struct stage_memory_view {
   espalier::detail::pair_ranks<float, 1024>* ranks;
   std::int32_t vocab;
 
-  // That of one text. Each block of its team brings a window of its own, in shared memory.
+  // The memory of one text. Each block of its team adds a window of its own, in shared memory.
   __device__ espalier::detail::pair_select_memory<float> of(std::int32_t place,
                                                             espalier::detail::pair_window& window) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * vocab;
@@ -95,7 +97,7 @@ struct stage_memory_view {
   }
 };
 
-// The memory of such a view: 14 bytes a token of the vocabulary and some 33 KiB, for each text.
+// Owns the memory of a stage_memory_view: for each text 14 bytes a token of the vocabulary and some 33 KiB.
 class stage_memory {
  public:
   stage_memory() = default;
@@ -118,11 +120,11 @@ class stage_memory {
 
 }  // namespace detail
 
-//! How verification is spread over the device.
+//! The way in which verification is spread over the device.
 struct verify_tuning {
   detail::row_tuning walk;   //!< the team that runs the verifier
   detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
-  std::int32_t rows_ahead;   //!< of the first nodes of the tree
+  std::int32_t rows_ahead;   //!< number of nodes, from the root on, whose target rows are looked at beforehand
 
   static verify_tuning here(std::int32_t vocab) {
     return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
@@ -133,24 +135,25 @@ struct verify_tuning {
 
 namespace detail {
 
-// Verifiers that keep something of each node on the path: basic_traversal.
+// A verifier that keeps something of each node on the path: basic_traversal.
 template <class VerifierT>
 concept KeepsPath = requires {
   typename VerifierT::memory;
 };
 
-// Verifiers that test each node of a path by itself, and keep the last that passes: block_verification.
+// A verifier that tests each node of a path by itself, and takes the last node that passes: block_verification.
 template <class VerifierT>
 concept JudgesPath = requires(double x) {
   { VerifierT::probability(x, x) } -> std::same_as<double>;
 };
 
-// Verifiers that keep distributions of their own in what stage_memory has: khisti.
+// A verifier that keeps distributions of its own, in the rows of stage_memory: khisti.
 template <class VerifierT>
 concept KeepsStages =
     std::same_as<typename VerifierT::template stage_memory<float>, espalier::detail::pair_select_memory<float>>;
 
-// A verifier as a kernel gets it: itself, or with what it keeps in.
+// The form in which a kernel gets a verifier: a copy of it; or, for a verifier that keeps something in the memory of
+// the device, a view of that memory.
 template <class VerifierT>
 struct verifier_argument {
   static_assert(std::is_trivially_copyable_v<VerifierT>,
@@ -160,7 +163,7 @@ struct verifier_argument {
 
   static type of(const VerifierT& verifier, const memory&) { return verifier; }
 };
-// One path after the other for each block of the team.
+// An array by node of the path, for each block of the team.
 template <KeepsPath VerifierT>
 struct verifier_argument<VerifierT> {
   using type = typename VerifierT::memory*;
@@ -185,7 +188,7 @@ struct verify_arguments {
   text_batch texts;
   text_rows draft;
   round_logits<LogitT> logits;
-  const sampling_options* samplings;  // [places], as are decisions and found
+  const sampling_options* samplings;  // [places], as decisions and found
   team_sampler_layout layout;
   row_transforms_view ahead;
   first_path_view path;
@@ -194,13 +197,15 @@ struct verify_arguments {
   fault* found;
 };
 
-// The host's options may be gone when this runs.
+// Writes options to the memory of the device. The kernel gets them by value, since the host's copy may be gone when it
+// runs.
 template <class UnusedT = void>
 ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
   *to = options;
 }
 
-// What is known of the first path, and what a verifier keeps of each node, where it fits, or of a stage.
+// The part of a block's shared memory that depends on the verifier: the known entries of the first path, the verifier's
+// own array by node if the tree is small, the window of a stage.
 template <class VerifierT>
 struct kept_in_shared_memory {};
 template <JudgesPath VerifierT>
@@ -226,12 +231,12 @@ struct alignas(16) verify_memory {
   [[no_unique_address]] kept_in_shared_memory<VerifierT> own;
 };
 
-// Where the tree lies in the shared memory, after the sampler's.
+// Bytes of the sampler's shared memory, rounded up to 16. The copy of the tree begins after it.
 ESPALIER_HOST_DEVICE inline std::size_t sampler_bytes(const team_sampler_layout& layout) {
   return (layout.bytes + 15) / 16 * 16;
 }
 
-// The depth of the last node on the first path that passes its test: a thread a node.
+// Depth of the last node on the first path that passes its test. Each thread tests one node.
 template <JudgesPath VerifierT, class ChanceT>
 __device__ std::int32_t last_that_passes(const first_path_view& path, std::int32_t length, const team& who,
                                          const ChanceT& chance) {
@@ -303,29 +308,29 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 //! Verifies the draft trees of texts on the device: any of the host's verifiers, run by one team of threads for each
 //! text.
 //!
-//! What does not depend on random numbers the whole device works out before: how the target's rows follow from the
-//! logits, for the first nodes of the tree; and, for verifiers that go through the tree bottom up or test a path as a
-//! whole, what is left of the target where a node of the first path is rejected. All else the team works out when it is
-//! first asked for. No row of the target and no residual is ever stored; khisti stores two distributions of winners for
-//! each text.
+//! Two things do not depend on random numbers, and the whole device computes them before the verifier runs. The first
+//! is the transform of each target row (row_transform), for the first nodes of the tree. The second is needed by
+//! verifiers that go through the tree bottom up or test a path as a whole: the sum of the residual at each node of the
+//! first path. Everything else the team computes when the verifier asks for it. No row of the target and no residual is
+//! ever stored; khisti stores two distributions of winners for each text.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  2 launches, 4 for block_verification and traversal. Two passes over the rows that are looked at
-//!             beforehand, one for greedy; one over those of the first path and of the draft there; then the verifier's
-//!             passes over rows. No synchronisation, no allocation after the constructor
+//! Complexity  2 launches, 4 for block_verification and traversal. Two passes over each row that is looked at
+//!             beforehand, one with greedy; one pass over the target's and the draft's rows along the first path; then
+//!             the verifier's own passes over rows. No synchronisation, no allocation after the constructor
 //! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
 //!             compiler fuses products and sums
-//! Errors      option_error for options out of range, cuda_error where there is no memory; a row that was visited and
-//!             that espalier::sampler refuses, or any fault before: a fault, and the verdict {root, -1}, which commits
-//!             nothing
+//! Errors      option_error for options out of range, cuda_error where there is no memory. If the verifier visits a row
+//!             that espalier::sampler refuses, a fault is reported; after this or any earlier fault the verdict is
+//!             {root, -1}, which commits nothing
 template <class VerifierT, class LogitT>
 class verification {
   using argument = detail::verifier_argument<VerifierT>;
   static constexpr bool uses_path = detail::KeepsPath<VerifierT> || detail::JudgesPath<VerifierT>;
 
  public:
-  //! For so many texts, trees of this many nodes, root included.
+  //! Prepares for max_texts texts, and trees of max_nodes nodes, root included.
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts = 1)
       : verification(std::move(verifier), max_nodes, vocab, max_texts, tuning_here(max_nodes, vocab, max_texts)) {}
 
@@ -351,16 +356,18 @@ class verification {
     if constexpr (detail::KeepsStages<VerifierT>) kept_ = typename argument::memory(vocab, max_texts);
   }
 
-  //! How the text in this place is sampled, from the next run on.
+  //! Sets how the text in this place is sampled, from the next run on.
   void sample(std::int32_t place, sampling_options sampling, cudaStream_t stream) {
     if constexpr (ArgmaxVerifier<VerifierT>) sampling.temperature = 0;
-    (void)team_sampler_layout::of(sampling, vocab_, tuning_.walk.blocks);  // checks them
+    (void)team_sampler_layout::of(sampling, vocab_, tuning_.walk.blocks);  // checks the options
     const sampling_options checked = sampler<float>(sampling).options();
     launch("sample_as", detail::sample_as<>, {}, stream, samplings_.data() + place, checked);
   }
 
-  //! Shapes      logits [lanes][n_rows], or with the rows of each lane where `lanes` [lanes] says that they begin;
-  //!             row_of_node [lanes][n_rows]: the row of each node in its lane; found [places]
+  //! Verifies the trees of all lanes; decisions() has the verdicts.
+  //!
+  //! Shapes      logits [lanes][n_rows], or, if `lanes` [lanes] is given, with each lane's rows from its row_begin on;
+  //!             row_of_node [lanes][n_rows]: the row of each node within its lane; found [places]
   //! Pre         no tree has more than n_rows nodes, the root included
   void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
            const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream,
@@ -387,7 +394,7 @@ class verification {
             max_nodes_, decisions_.data(), found});
   }
 
-  //! [places], on the device: what the last run decided.
+  //! The verdicts of the last run: [places], on the device.
   const verdict* decisions() const { return decisions_.data(); }
 
  private:
@@ -396,7 +403,8 @@ class verification {
            detail::near_tree_bytes(max_nodes);
   }
 
-  // Not every device that has clusters has room for so wide a one for each text.
+  // The shape for this device. A device with clusters may lack room for one wide cluster for each text; the teams are
+  // narrower then.
   static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts) {
     verify_tuning tuning = verify_tuning::here(vocab);
     const auto layout = layout_of(vocab, tuning.walk.blocks);
@@ -418,7 +426,7 @@ class verification {
   std::int32_t max_nodes_;
   std::int32_t vocab_;
   std::int32_t n_ahead_;
-  device_array<sampling_options> samplings_;  // by text, as are the following
+  device_array<sampling_options> samplings_;  // [places], as the arrays below
   device_array<row_transform> transforms_;
   device_array<double> first_ratio_;
   detail::first_path path_;

@@ -24,31 +24,32 @@
 #include "espalier/verifier/walk/residual.hpp"
 #include "espalier/verifier/walk/walk.hpp"
 
-// Of the path that the first draws of a tree make, for each text of a round, what can be known before any random number
-// is: how probable its nodes are under the target, and what is left of the target where they are rejected.
+// Values along the first path of each text of a round, computed before any random number is known. The first path is
+// made by the first draw of each node. Computed are the probability that the target accepts a node, and the sum of the
+// residual that a rejection leaves.
 namespace espalier::cuda::detail {
 
 inline constexpr unsigned path_threads = 256;
 
-// A node of the path, by its depth.
+// A node of the first path; entries are numbered by depth.
 struct path_entry {
-  double weight;            // the probability that it is accepted with, where nothing on the path was rejected before
-  row_transform transform;  // of an inner node
-  float share;              // of the draft's row that a rejection of its first draw takes from the target's
+  double weight;            // probability that the node is accepted, if nothing on the path was rejected before
+  row_transform transform;  // the transform of its target row, if it is an inner node
+  float share;              // share of the draft's row that a rejection of its first draw takes from the target's row
   node_id node;
   std::int32_t logits_row, draft_row;
-  bool has_rest;  // an inner node that can be accepted
+  bool has_rest;  // whether it is an inner node that can be accepted
 };
 
 struct path_size {
-  std::int32_t length;   // nodes, the leaf included
-  std::int32_t refused;  // the depth of the first node that can be accepted and whose row is refused, or -1
+  std::int32_t length;   // number of nodes, the leaf included
+  std::int32_t refused;  // depth of the first node that can be accepted and whose row is refused, or -1
 };
 
-// By value into kernels.
+// The first paths of all texts. Passed by value into kernels.
 //
 // Shapes      size [places]; entry, total [places][max_nodes]; part [places][max_nodes][n_parts]: the sums of the parts
-//             of (p - share q)+
+//             of the residual (p - share q)+
 struct first_path_view {
   path_size* size = nullptr;
   path_entry* entry = nullptr;
@@ -57,14 +58,14 @@ struct first_path_view {
   std::int32_t n_parts = 0;
   std::int32_t max_nodes = 0;
 
-  // That of one text.
+  // The first path of one text.
   __device__ first_path_view of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * max_nodes;
     return {size + place, entry + first, part + first * n_parts, total + first, n_parts, max_nodes};
   }
 };
 
-// The memory of such a view.
+// Owns the memory of a first_path_view.
 class first_path {
  public:
   first_path() = default;
@@ -76,7 +77,7 @@ class first_path {
         part_(entry_.size() * static_cast<std::size_t>(n_parts_)),
         total_(entry_.size()) {}
 
-  // Of sum_first_rests, for paths of this length at most.
+  // The launch shape of sum_first_rests, for paths of n_nodes nodes at most.
   launch_shape shape(std::int32_t n_nodes, std::int32_t n_lanes) const {
     constexpr unsigned warps = path_threads / 32;
     const unsigned blocks = (static_cast<unsigned>(n_parts_) + warps - 1) / warps;
@@ -95,18 +96,19 @@ class first_path {
   device_array<double> part_, total_;
 };
 
-// Trees of more nodes are read where they are.
+// Largest tree that weigh_path copies to shared memory.
 inline constexpr std::int32_t most_path_nodes = 1024;
 
 struct path_memory {
-  double ratio[most_path_nodes];   // of the first draw of each node, by node
-  node_id child[most_path_nodes];  // that it chose, or no_node
-  double weight[most_path_nodes];  // by depth
+  double ratio[most_path_nodes];   // by node: p / q of the token that its first draw chose
+  node_id child[most_path_nodes];  // by node: the child that its first draw chose, or no_node
+  double weight[most_path_nodes];  // weight of the path's node, by depth
   node_id node[most_path_nodes];
   path_size size;
 };
 
-// One block a lane. What goes from node to node is two loads and a product; all else is done for all nodes at once.
+// Finds the first path and its weights; one block works for a lane. One thread walks the path, with two loads and one
+// product a node; everything else is done for all nodes at once.
 template <class LogitT>
 ESPALIER_KERNEL void weigh_path(text_batch texts, round_logits<LogitT> all_logits, text_rows all_drafts,
                                 row_transforms_view all_rows, first_path_view all_paths, const fault* found) {
@@ -169,7 +171,7 @@ ESPALIER_KERNEL void weigh_path(text_batch texts, round_logits<LogitT> all_logit
   if (thread == 0) *path.size = shared.size;
 }
 
-// What a rejection leaves of the target's row, in proportion.
+// The residual that a rejection leaves of the target's row, not normalised.
 template <class LogitT>
 struct first_rest {
   const LogitT* logits;
@@ -183,8 +185,8 @@ struct first_rest {
   }
 };
 
-// A warp a part of a row, along x, of each lane, along y; blockIdx.z is the depth, and more than that where the path is
-// longer than the grid.
+// Sums the parts of each residual on the first path: a warp for each part of a row, along x, of each lane, along y.
+// blockIdx.z is the depth; blocks take further depths if the path is longer than the grid.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_batch texts,
                                                                         round_logits<LogitT> all_logits,
@@ -197,7 +199,7 @@ ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_bat
   const auto part = static_cast<std::int32_t>(blockIdx.x * (path_threads / 32) + threadIdx.x / 32);
   const espalier::detail::parting cut(static_cast<std::size_t>(logits.vocab));
   auto d = static_cast<std::int32_t>(blockIdx.z);
-  path_entry entry = path.entry[d];  // asked for together with the length
+  path_entry entry = path.entry[d];  // loaded together with the length
   const std::int32_t length = path.size->length;
   if ((found[here.place].what != fault::kind::none) | (part >= path.n_parts)) return;
   while (d < length) {
@@ -212,7 +214,7 @@ ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_bat
   }
 }
 
-// The sums of the rows, from those of their parts: a warp a row. Ends with a barrier of the team.
+// Adds up the parts of each row; one warp works on a row. Ends with a barrier of the team.
 __device__ inline void add_up_first_rests(const first_path_view& path, std::int32_t length, const team& who) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (auto d = static_cast<std::int32_t>(who.rank() / 32); d < length;
@@ -227,7 +229,7 @@ __device__ inline void add_up_first_rests(const first_path_view& path, std::int3
   who.sync();
 }
 
-// A path as a verifier sees it that asks again and again: the first nodes of it, in shared memory.
+// The first nodes of a path, copied to shared memory for verifiers that ask about them again and again.
 struct near_path {
   static constexpr std::int32_t most = 128;
 
@@ -241,7 +243,7 @@ struct near_path {
   const double* part = nullptr;
   std::int32_t n_parts = 0;
 
-  // Called by the whole block.
+  // Copies the first entries of a path. Called by the whole block.
   __device__ static near_path copied(const first_path_view& path, std::int32_t length, memory& shared) {
     const std::int32_t n = ::min(length, most);
     for (auto d = static_cast<std::int32_t>(threadIdx.x); d < n; d += static_cast<std::int32_t>(blockDim.x)) {
@@ -252,7 +254,7 @@ struct near_path {
     return {&shared, n, path.part, path.n_parts};
   }
 
-  // What is known of node u at this depth, or null.
+  // The entry of node u at this depth, or null if it is not known or has no residual.
   __device__ const path_entry* known(node_id u, std::int32_t depth) const {
     if (depth >= length) return nullptr;
     const path_entry& entry = of->entry[depth];

@@ -23,17 +23,17 @@
 
 namespace espalier::cuda::detail {
 
-// What is found out about the target's rows before verifiers ask for them: of those inner nodes that are among the
-// first `n` of each tree. By value into kernels.
+// The transforms of the target's rows that are found before a verifier asks for them: those of the inner nodes among
+// the first `n` nodes of each tree. Passed by value into kernels.
 //
 // Shapes      transforms, first_ratio [places][stride]
 struct row_transforms_view {
   row_transform* transforms = nullptr;
-  double* first_ratio = nullptr;  // of the target's probability of the first draw to the draft's; null: not wanted
+  double* first_ratio = nullptr;  // p / q of the token that a node drew first (target to draft); null if not wanted
   std::int32_t n = 0;
   std::int32_t stride = 0;
 
-  // Those of one text.
+  // The transforms of one text.
   __device__ row_transforms_view of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * stride;
     return {transforms + first, first_ratio == nullptr ? nullptr : first_ratio + first, n, stride};
@@ -42,10 +42,11 @@ struct row_transforms_view {
   __device__ bool has(tree_view tree, node_id u) const { return u < n && !tree.is_leaf(u); }
 };
 
-// The logits of a round's nodes, as kernels of verification get them.
+// The logits of a round's nodes, as the kernels of verification get them.
 //
-// Shapes      row_of_node [lanes][n_rows]: the row of each node in its lane; lanes [lanes]: where each lane's rows of
-//             the logits begin, nullptr: n_rows after those of the lane before
+// Shapes      row_of_node [lanes][n_rows]: the row of each node within its lane; lanes [lanes]: the first row of each
+//             lane in the logits is its row_begin. If `lanes` is null, each lane has n_rows rows, one lane after the
+//             other
 template <class LogitT>
 struct round_logits {
   vocab_rows<LogitT> logits;
@@ -53,14 +54,14 @@ struct round_logits {
   std::int32_t n_rows;
   const batch_sequence* lanes = nullptr;
 
-  // Of one lane.
+  // The logits of one lane.
   __device__ round_logits of(std::int32_t lane) const {
     const std::int32_t first = lanes == nullptr ? lane * n_rows : lanes[lane].row_begin;
     return {{logits.at(first), n_rows, logits.vocab}, row_of_node + lane * n_rows, n_rows};
   }
 };
 
-// A team a node, along x, of each lane, along y. Shapes: samplings, found [places]
+// Finds the transforms: grid column x is a team for node x, grid row y is lane y. Shapes: samplings, found [places]
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   2) void find_row_transforms(text_batch texts, round_logits<LogitT> all_logits,
@@ -76,7 +77,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
   const sampling_options options = samplings[here.place];
   const tree_view tree = here.tree.view();
   const node_id u = team::number();
-  // All of it is asked for at once.
+  // All loads are issued before the first value is used.
   const bool is_leaf = tree.is_leaf(u), has_fault = found[here.place].what != fault::kind::none;
   const std::int32_t row_of = from.row_of_node[u];
   if ((u >= tree.n_nodes) | is_leaf | has_fault | (row_of < 0)) return;

@@ -21,10 +21,10 @@
 
 namespace espalier::cuda {
 
-//! A row of the draft as a team reads it.
+//! A row of the draft, as a team reads it.
 using team_row = row_view<float, team>;
 
-//! The rows that a tree was drawn from, for a verifier that a team runs.
+//! The rows from which a tree was drawn, for a verifier that a team runs.
 class team_draft_rows {
  public:
   __device__ team_draft_rows(const node_rows<float>& rows, const team& who) : rows_(rows), who_(who) {}
@@ -40,14 +40,15 @@ class team_draft_rows {
 
 namespace detail {
 
-// What is left of a target's row, which says whose it is.
+// A residual of a target row that knows its node (target().node()) and the share that was taken (now().share).
 template <class TermsT>
 concept RestOfNode = requires(const TermsT& terms) {
   terms.target().node();
   terms.now().share;
 };
 
-// A team that need not add up what is known.
+// A team that does not add up a residual whose sum is known already. It is known if node, depth and share are those of
+// an entry of the first path; the entry's sums are returned then.
 class row_team : public team {
  public:
   __device__ row_team(const team& who, const near_path& path) : team(who), path_(&path) {}
@@ -83,7 +84,7 @@ class row_team : public team {
 
 }  // namespace detail
 
-//! A row of the target as a team reads it: made from the logits, number by number, and never stored.
+//! A row of the target, as a team reads it. Probabilities are made from the logits one by one, and never stored.
 template <class LogitT>
 class logits_row {
  public:
@@ -111,20 +112,20 @@ class logits_row {
   detail::row_team who_;
 };
 
-//! The target's rows by node: lazy_rows on the device. What is not known of a row beforehand a team finds out when its
-//! verifier first asks for it. It remembers some rows alone: nodes of the same depth, modulo their number, share a
-//! place, and what lost it is found out again.
+//! The target's rows by node: lazy_rows on the device. If the transform of a row was not found beforehand, the team
+//! finds it when the verifier first asks for the row. Found transforms are kept in most_rows places; nodes whose depths
+//! are equal modulo most_rows share a place, and a transform that was overwritten is found again.
 //!
-//! Complexity  row, argmax: team_sampler::find_transform; none where it is known
+//! Complexity  row, argmax: as team_sampler::find_transform; nothing if the transform is known
 //! Law         bit for bit the rows of espalier::lazy_rows
-//! Errors      a fault for logits that espalier::sampler refuses: then the row is 0 everywhere, and the verdict is not
-//!             to be used
+//! Errors      a fault for logits that espalier::sampler refuses: the row is 0 everywhere, and the verdict must not be
+//!             used
 template <class LogitT>
 class team_target_rows {
  public:
   static constexpr std::int32_t most_rows = 32;
 
-  //! Which node each transform is of: in the shared memory of each block.
+  //! The transforms that are kept and the nodes that they belong to; in the shared memory of each block.
   struct memory {
     node_id holder[most_rows];
     row_transform transforms[most_rows];
@@ -150,7 +151,7 @@ class team_target_rows {
     __syncthreads();
   }
 
-  //! The target's most probable token after node u; ties go to the lower id. -1 where there is a fault. Pre: the
+  //! The target's most probable token after node u; ties go to the lower id. -1 if the row is refused. Pre: the
   //! sampler's temperature is 0
   __device__ token_id argmax(node_id u) {
     const row_transform found = transform_of(u, logits_.at(row_of_node_[u]));
@@ -171,7 +172,7 @@ class team_target_rows {
     return row_origin::after_node(row_origin::model::target, sequence_, u);
   }
 
-  // Not inlined, for verifiers ask for rows in several places.
+  // Not inlined, since verifiers ask for rows in several places.
   __device__ __noinline__ row_transform transform_of(node_id u, const LogitT* logits) {
     const std::int32_t place = tree_.depth[u] % most_rows;
     row_transform transform;
