@@ -8,13 +8,14 @@
 
 namespace espalier::cuda {
 
-//! A barrier of all blocks of a cooperative launch, in two halves: between them a block may do what does not depend on
-//! the others.
+//! A barrier of all blocks of a cooperative launch, in two halves. Between arrive() and wait() a block may do work that
+//! does not depend on other blocks.
 //!
-//! All threads of each block call arrive() and wait() in turn. What any thread wrote before its arrive(), all see after
-//! their wait().
+//! All threads of each block call arrive() and wait() in turn. Everything that a thread wrote before its arrive() is
+//! seen by all threads after their wait().
 //!
-//! Shapes      arrivals [1], in the memory of the device, 0 before its first use: each launch leaves it for the next
+//! Shapes      arrivals [1], in the memory of the device, 0 before its first use; a launch leaves it ready for the next
+//!             one
 //! Pre         one grid at a time uses a counter; none uses it after a launch that ended before all blocks had arrived
 class grid_barrier {
  public:
@@ -25,7 +26,7 @@ class grid_barrier {
 
   __device__ void arrive() {
     __syncthreads();
-    // The last one of all makes the low bits overflow into the highest, and leaves them 0.
+    // The last block to arrive makes the low bits overflow into the highest bit, and leaves them 0.
     if (threadIdx.x == 0) ptx::add_release(arrivals_, blockIdx.x == 0 ? turn - (gridDim.x - 1) : 1U);
   }
 
@@ -45,10 +46,10 @@ class grid_barrier {
   unsigned phase_ = 0;
 };
 
-//! A barrier as grid_barrier, of the blocks of a grid that is one thread block cluster.
+//! A barrier like grid_barrier, for a grid that is one thread block cluster.
 //!
-//! Pre         the kernel is compiled for compute capability 9.0 or later, or the grid is one block: code for devices
-//!             before that has a barrier of the block alone
+//! Pre         the kernel is compiled for compute capability 9.0 or later, or the grid is one block: in code for
+//!             earlier devices this is a barrier of the block alone
 class cluster_barrier {
  public:
   __device__ explicit cluster_barrier(unsigned*) {}

@@ -12,11 +12,11 @@
 
 namespace espalier::cuda {
 
-//! Owns memory of the device. What it holds is not initialised.
+//! Owns an array in the memory of the device. Its elements are not initialised.
 //!
-//! Errors      cuda_error where there is no memory, or a copy fails
-//! Pre         copies: the spans stay until the stream has passed; host memory that is not pinned makes them
-//!             synchronous
+//! Errors      cuda_error if there is no memory or a copy fails
+//! Pre         for upload and download: the span stays valid until the stream has passed the copy. A span that is not
+//!             in pinned memory makes the copy synchronous
 template <class ElementT>
 class device_array {
   static_assert(std::is_trivially_copyable_v<ElementT>);
@@ -26,7 +26,7 @@ class device_array {
   explicit device_array(std::size_t size) : size_(size) {
     if (size > 0) require(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(ElementT)), "cudaMalloc");
   }
-  //! A copy of what the host has. Synchronises.
+  //! A copy of elements of the host. Synchronises.
   explicit device_array(std::span<const ElementT> elements) : device_array(elements.size()) {
     if (size_ > 0)
       require(cudaMemcpy(data_, elements.data(), elements.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -41,7 +41,7 @@ class device_array {
   }
   ~device_array() { (void)cudaFree(data_); }
 
-  //! An address on the device.
+  //! The address of the array on the device.
   ElementT* data() const { return data_; }
   std::size_t size() const { return size_; }
 
@@ -53,7 +53,7 @@ class device_array {
     require(cudaMemcpyAsync(to.data(), data_ + first, to.size_bytes(), cudaMemcpyDeviceToHost, stream),
             "cudaMemcpyAsync to the host");
   }
-  //! Sets every byte.
+  //! Sets every byte to this value.
   void fill_bytes(int value, cudaStream_t stream) const {
     if (size_ > 0) require(cudaMemsetAsync(data_, value, size_ * sizeof(ElementT), stream), "cudaMemsetAsync");
   }
@@ -63,9 +63,9 @@ class device_array {
   std::size_t size_ = 0;
 };
 
-//! Owns page-locked memory of the host, which the device can copy from and to while the host does something else.
+//! Owns page-locked memory of the host: the device can copy from and to it while the host does something else.
 //!
-//! Errors      cuda_error where there is no memory
+//! Errors      cuda_error if there is no memory
 template <class ElementT>
 class pinned_array {
   static_assert(std::is_trivially_copyable_v<ElementT>);

@@ -18,10 +18,12 @@ struct cuda_error : error {
 
 namespace cuda {
 
-//! Errors      cuda_error where the status of `call` is not success
+//! Throws if `call` has failed.
+//!
+//! Errors      cuda_error if the status of `call` is not success
 inline void require(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // what is reported here is not found again by the next call
+  (void)cudaGetLastError();  // clears the error, so that the next call does not report it again
   raise<cuda_error>(call, " failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ").");
 }
 

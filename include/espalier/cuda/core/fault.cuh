@@ -10,13 +10,14 @@
 
 namespace espalier::cuda {
 
-//! What a kernel found that no token may be drawn from. Kernels do not throw: they leave this in the memory of the
-//! device, the rest of the round commits nothing, and the host raises it when the round's result arrives.
+//! The reason why a kernel could not use a row: no token may be drawn from it. Kernels do not throw. They leave a fault
+//! in the memory of the device, the rest of the round commits nothing, and the host raises the fault when the round's
+//! result arrives.
 struct fault {
   enum class kind : std::int32_t {
     none,
-    bad_logit,  //!< NaN or plus infinity
-    no_token,   //!< all are minus infinity
+    bad_logit,  //!< a logit is NaN or plus infinity
+    no_token,   //!< all logits are minus infinity
   };
 
   kind what = kind::none;
@@ -25,7 +26,7 @@ struct fault {
   float value = 0;
 };
 
-//! Leaves a fault unless there is one already. In kernels.
+//! Stores a fault, unless one is stored already. In kernels.
 __device__ inline void report(fault* to, const fault& found) {
   static_assert(sizeof(fault::kind) == sizeof(int));
   if (atomicCAS(reinterpret_cast<int*>(&to->what), 0, static_cast<int>(found.what)) != 0) return;
@@ -34,7 +35,9 @@ __device__ inline void report(fault* to, const fault& found) {
   to->value = found.value;
 }
 
-//! Errors      numeric_error for what was found, in the words of the host
+//! Throws the error of a fault.
+//!
+//! Errors      numeric_error for the fault, in the words of the host
 inline void raise_fault(const fault& found) {
   if (found.what == fault::kind::bad_logit)
     espalier::detail::raise_bad_logit(found.row, found.token, static_cast<double>(found.value));

@@ -9,10 +9,10 @@
 
 namespace espalier::cuda {
 
-//! What went wrong in a function that a stream calls on the host: kept until someone who can be told asks.
+//! The first failure of functions that a stream calls on the host. It is kept until the host asks for it.
 class host_failure {
  public:
-  //! Calls function(). False where it threw; the first failure since raise() is kept.
+  //! Calls function() and returns true; false if it throws. The first exception since raise() is kept.
   template <class FunctionT>
   bool guard(FunctionT&& function) noexcept {
 #if ESPALIER_EXCEPTIONS
@@ -30,7 +30,7 @@ class host_failure {
 #endif
   }
 
-  //! Throws what was kept, once.
+  //! Throws the kept exception, if there is one, and forgets it.
   void raise() {
 #if ESPALIER_EXCEPTIONS
     std::exception_ptr found;

@@ -10,30 +10,31 @@
 
 namespace espalier::cuda {
 
-//! How a kernel is spread over the device.
+//! The shape of a launch: how a kernel is spread over the device.
 struct launch_shape {
   dim3 grid = 1;
-  unsigned threads = 1;          //!< a block
+  unsigned threads = 1;          //!< threads of a block
   std::size_t shared_bytes = 0;  //!< dynamic shared memory of a block
   unsigned cluster = 1;      //!< blocks of a thread block cluster, along x; more than 1 needs compute capability 9.0
   bool cooperative = false;  //!< all blocks are on the device at once, so that they may wait for each other
-  bool overlaps = false;     //!< begins while the kernel before it in the stream ends, where it was compiled for
-                             //!< compute capability 9.0 or later: every thread calls ptx::await_previous() before it
-                             //!< reads or writes anything that another kernel writes or reads
+  bool overlaps = false;     //!< the kernel may begin while the kernel before it in the stream ends, if it was compiled
+                             //!< for compute capability 9.0 or later. Each of its threads calls ptx::await_previous()
+                             //!< before it reads or writes anything that another kernel writes or reads
 };
 
-//! Shared memory that a block may use without asking for it.
+//! Dynamic shared memory that a block may use without an attribute of the kernel.
 inline constexpr std::size_t unasked_shared_bytes = 48 * 1024;
 
 namespace detail {
 
-// A shape as the runtime wants to have it, for a kernel that may need leave for it. It stays where it is made.
+// A launch_shape in the form of the runtime, with the attributes set that the kernel needs. Not copyable, since the
+// configuration points into it.
 class launch_request {
  public:
   template <class... ParametersT>
   launch_request(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream) {
     if (shape.shared_bytes > unasked_shared_bytes) {
-      // All that there is: another thread may launch the kernel with another size.
+      // All that the device has, since another thread may launch the kernel with another size.
       int device = 0, most = 0;
       require(cudaGetDevice(&device), "cudaGetDevice");
       require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
@@ -69,7 +70,8 @@ class launch_request {
   const cudaLaunchConfig_t& config() const { return config_; }
 
  private:
-  // Code that was compiled for earlier devices runs on later ones, too, but waits for no kernel before it.
+  // Whether the kernel was compiled for compute capability 9.0 or later. Code for earlier devices runs on later ones,
+  // too, but does not wait for the kernel before it.
   template <class KernelT>
   static bool may_overlap(KernelT kernel) {
     cudaFuncAttributes attributes = {};
@@ -83,7 +85,7 @@ class launch_request {
 
 }  // namespace detail
 
-//! Launches a kernel, also into a graph that captures the stream. No synchronisation.
+//! Launches a kernel; a stream that is being captured takes it into its graph. No synchronisation.
 //!
 //! Errors      cuda_error that names the kernel
 template <class... ParametersT>
@@ -93,7 +95,7 @@ void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape
   require(cudaLaunchKernelEx(&request.config(), kernel, arguments...), name);
 }
 
-//! How many clusters of this shape the present device can hold at once: 0 where it has no room for one.
+//! Number of clusters of this shape that the present device can hold at once; 0 if there is no room for one.
 //!
 //! Errors      cuda_error that names the kernel
 template <class... ParametersT>
@@ -101,7 +103,7 @@ int resident_clusters(const char* name, void (*kernel)(ParametersT...), const la
   const detail::launch_request request(name, kernel, shape, nullptr);
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &request.config()) == cudaSuccess) return clusters;
-  (void)cudaGetLastError();  // so wide a cluster is unknown to it
+  (void)cudaGetLastError();  // the device does not know clusters of this width
   return 0;
 }
 

@@ -9,10 +9,10 @@
 
 namespace espalier::cuda {
 
-//! Nodes of each text in the memory of the device, as many as a launch is made for: those that are not there are
-//! no_node.
+//! A list of nodes for each text, in the memory of the device. All lists have the length that launches are made for;
+//! unused entries are no_node.
 //!
-//! Shapes      nodes [places][stride], the first n of each; [n], the same for all, where the stride is 0
+//! Shapes      nodes [places][stride], the first n of each; or [n], one list for all texts, if the stride is 0
 struct node_list {
   const node_id* nodes = nullptr;
   std::int32_t n = 0;
@@ -23,16 +23,16 @@ struct node_list {
   }
 };
 
-//! What the nodes of a round's trees were before these were cut, or built anew: in the memory of the device, by value
-//! into kernels.
+//! The earlier numbers of the nodes of a round's trees, after the trees were cut or built anew. In the memory of the
+//! device, passed by value into kernels.
 //!
-//! Shapes      was [places][stride]: the number that a node of the tree had before, the root's first; no_node where
-//!             nobody was asked about it
+//! Shapes      was [places][stride]: the earlier number of each node of the present tree, beginning with the root;
+//!             no_node for a node whose row was not asked for
 struct moved_nodes {
   const node_id* was = nullptr;
   std::int32_t stride = 0;
 
-  //! Those of one text.
+  //! The numbers of one text.
   ESPALIER_HOST_DEVICE const node_id* of(std::int32_t place) const {
     return was + static_cast<std::ptrdiff_t>(place) * stride;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! The only home of inline PTX: tensor core products, loads of their fragments, copies into shared memory that run
-//! beside the computation, and what threads, blocks and kernels tell each other by. Compute capability 8.0 and later;
-//! products of warpgroups, and what tells their threads of matrices, 9.0. All lanes of a warp call the products and
-//! fragment loads together. Sections are those of the PTX ISA 9.0.
+//! The only place with inline PTX: products of the tensor cores, loads of their fragments, copies that run beside the
+//! computation, and signals between threads, blocks and kernels. Compute capability 8.0 or later; products of warpgroups, and
+//! the signals between their threads, need 9.0. All lanes of a warp call products and fragment loads together. Section
+//! numbers are those of the PTX ISA 9.0.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,22 +18,24 @@
 
 namespace espalier::cuda::ptx {
 
-//! Where something lies in shared memory, in bytes: numbers may be added.
+//! An address in shared memory, in bytes; numbers may be added to it.
 using shared_address = std::uint32_t;
 
 __device__ inline shared_address address_of(const void* in_shared_memory) {
   return static_cast<shared_address>(__cvta_generic_to_shared(in_shared_memory));
 }
 
-//! Starts to copy 16 bytes into shared memory, past the first cache; zeros where they are not `there`: then nothing is
-//! read.
+//! Starts to copy 16 bytes into shared memory, past the first cache. If they are not `there`, nothing is read and zeros
+//! are written.
 //!
 //! Pre         both addresses are multiples of 16
 __device__ inline void copy_async_16(shared_address to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
-//! The same for 4 bytes.
+//! Starts to copy 4 bytes in the same way, through the first cache.
+//!
+//! Pre         both addresses are multiples of 4
 __device__ inline void copy_async_4(shared_address to, const void* from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
@@ -43,14 +45,14 @@ __device__ inline void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows them to
-//! others.
+//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows the copied
+//! bytes to other threads.
 template <int n>
 __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-//! Loads four matrices of 8 x 8 numbers of 16 bits. Lane i names the row i % 8 of matrix i / 8 (16 bytes).
+//! Loads four matrices of 8 x 8 numbers of 16 bits. Lane i gives the address of row i % 8 of matrix i / 8 (16 bytes).
 //!
 //! Post        fragment[m] of lane i: numbers 2 (i % 4) and 2 (i % 4) + 1 of row i / 4 of matrix m, the first one low
 __device__ inline void load_matrices(std::uint32_t (&fragment)[4], shared_address row) {
@@ -59,7 +61,7 @@ __device__ inline void load_matrices(std::uint32_t (&fragment)[4], shared_addres
                : "r"(row));
 }
 
-//! The same, transposed.
+//! Loads four matrices as load_matrices does, and transposes them.
 //!
 //! Post        fragment[m] of lane i: number i / 4 of rows 2 (i % 4) and 2 (i % 4) + 1 of matrix m
 __device__ inline void load_matrices_transposed(std::uint32_t (&fragment)[4], shared_address row) {
@@ -70,7 +72,7 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&fragment)[4], sh
 
 //! Adds the product of a 16 x 16 and a 16 x 8 matrix of half or bfloat16 numbers to a 16 x 8 matrix of floats.
 //!
-//! Shapes      of lane i, with g = i / 4 and t = 2 (i % 4): sum: rows g, g, g + 8, g + 8, columns t, t + 1, t, t + 1;
+//! Shapes      in lane i, with g = i / 4 and t = 2 (i % 4): sum: rows g, g, g + 8, g + 8, columns t, t + 1, t, t + 1;
 //!             a: pairs from column t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8; b: pairs from row t, t + 8 of column
 //!             g
 template <class NumberT>
@@ -89,7 +91,7 @@ __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4]
   }
 }
 
-//! Two numbers in one word, rounded to nearest.
+//! Two numbers, rounded to nearest, in one word.
 template <class NumberT>
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t both;
@@ -102,12 +104,13 @@ __device__ inline std::uint32_t pack(float low, float high) {
   return both;
 }
 
-//! Adds to a counter of the device, after all that this thread knows to be written.
+//! Adds n to a counter of the device, after all writes that this thread knows of (release).
 __device__ inline void add_release(unsigned* counter, unsigned n) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(n) : "memory");
 }
 
-//! Reads a counter of the device, before all that this thread reads from then on. For loops that wait for others.
+//! Reads a counter of the device, before all later reads of this thread (acquire). For loops that wait for other
+//! blocks.
 __device__ inline unsigned load_acquire(const unsigned* counter) {
   unsigned n;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(counter) : "memory");
@@ -121,24 +124,24 @@ __device__ inline float exp2_approximate(float x) {
   return y;
 }
 
-//! Waits until the kernel before this one in the stream has ended and what it wrote is seen, where this one began
-//! before that (launch_shape::overlaps); elsewhere nothing. Every thread calls it, so that the kernel after this one,
-//! which waits for this one's end, waits for all that went before.
+//! Waits until the kernel before this one in the stream has ended and its writes are seen, if this kernel began before
+//! that (launch_shape::overlaps); else does nothing. Every thread calls it: the next kernel waits for the end of this
+//! one, and so for everything that went before.
 __device__ inline void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-//! Lets the kernel after this one begin, if it overlaps, once all blocks have called this or ended.
+//! Lets the next kernel of the stream begin, if it overlaps, once all blocks have called this function or ended.
 __device__ inline void allow_next() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" :::);
 #endif
 }
 
-//! Asks for memory to be brought into the second-level cache, and does not wait for it; nothing before compute
-//! capability 9.0.
+//! Asks for memory to be brought into the second-level cache, without waiting. Does nothing before compute capability
+//! 9.0.
 //!
 //! Pre         address and number of bytes are multiples of 16
 __device__ inline void ask_for(const void* memory, std::uint32_t bytes) {
@@ -149,34 +152,34 @@ __device__ inline void ask_for(const void* memory, std::uint32_t bytes) {
 #endif
 }
 
-//! Whether this code is compiled for sm_90a, with the instructions that compute capability 9.0 alone has; on the host
-//! false. What follows is for code that asks for it.
+//! Whether this code is compiled for sm_90a, with the instructions that compute capability 9.0 alone has; false on the
+//! host. The functions below are for code that has asked this.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr bool has_warpgroup_products = true;
 #else
 inline constexpr bool has_warpgroup_products = false;
 #endif
 
-//! Waits for `threads` threads of the block that name the same barrier, 1 to 15, whole warps.
+//! Waits for `threads` threads of the block that name the same barrier (1 to 15), in whole warps.
 __device__ inline void await_threads(std::uint32_t barrier, std::uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-//! Makes a counter in shared memory for so many arrivals a phase (9.7.13.15, mbarrier). A barrier of the block then
-//! shows it to others.
+//! Makes a counter in shared memory that ends a phase after so many arrivals (9.7.13.15, mbarrier). A barrier of the
+//! block must then show it to the other threads.
 //!
 //! Pre         `counter` is a multiple of 8; 1 <= arrivals
 __device__ inline void begin_arrivals(shared_address counter, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(counter), "r"(arrivals) : "memory");
 }
 
-//! Arrives, after all that this thread has read and written; the last arrival ends the phase.
+//! Counts an arrival, after all earlier reads and writes of this thread. The last arrival ends the phase.
 __device__ inline void arrive(shared_address counter) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(counter) : "memory");
 }
 
-//! Waits until the phase of this parity has ended: phases count 0, 1, 0, ... and before the first one has ended, that
-//! of parity 1 has.
+//! Waits until the phase of this parity has ended. Phases have parity 0, 1, 0, ...; before the first phase has ended,
+//! waiting for parity 1 returns at once.
 __device__ inline void await_arrivals(shared_address counter, std::uint32_t parity) {
   asm volatile(
       "{\n"
@@ -191,14 +194,14 @@ __device__ inline void await_arrivals(shared_address counter, std::uint32_t pari
       : "memory");
 }
 
-//! What this thread has written to shared memory so far, copies that it has waited for included, is there for products
-//! of warpgroups, once it has told their threads (9.7.13.4, membar: proxies).
+//! Makes this thread's writes to shared memory so far, finished copies included, visible to products of warpgroups,
+//! once their threads have been told that they may begin (9.7.13.4, membar: proxies).
 __device__ inline void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-//! Keeps the compiler from moving uses of these registers across: floats, which products add to, or words, which they
-//! read; or arrays of such.
+//! Keeps the compiler from moving uses of these registers across this point. They are floats, to which products add, or
+//! words, which products read, or arrays of these.
 template <class RegistersT>
 __device__ inline void hold(RegistersT& of) {
   if constexpr (std::is_array_v<RegistersT>) {
@@ -212,7 +215,8 @@ __device__ inline void hold(RegistersT& of) {
   }
 }
 
-//! Before the first product of a warpgroup that follows other uses of these registers, which it reads and adds to.
+//! Called before the first product of a warpgroup that follows other uses of these registers. Products read them and
+//! add to them.
 template <class... RegistersT>
 __device__ inline void products_begin(RegistersT&... of) {
   (hold(of), ...);
@@ -224,30 +228,30 @@ __device__ inline void products_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-//! Waits until all groups of products have ended, whose sums these registers are: until then nothing else touches them,
-//! nor what the products read.
+//! Waits until all groups of products have ended that add to these registers. Until then nothing else may touch the
+//! registers, nor the memory that the products read.
 template <class... RegistersT>
 __device__ inline void products_wait(RegistersT&... of) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   (hold(of), ...);
 }
 
-//! Lets the threads of a warpgroup, all of which call it, have n registers each, more than before. It waits until
-//! others of the block have given as many.
+//! Gives each thread of a warpgroup n registers, more than before. All threads of the warpgroup call it. It waits until
+//! other threads of the block have given up as many.
 //!
-//! Pre         n is a multiple of 8, from 24 to 256; the kernel's launch bounds fix what threads have at first; not
-//!             compiled as relocatable code, where ptxas leaves it out
+//! Pre         n is a multiple of 8, from 24 to 256; the kernel's launch bounds fix how many registers threads have at
+//!             first; not compiled as relocatable code, in which ptxas leaves the instruction out
 template <int n>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
 }
-//! The same for fewer than before.
+//! Leaves each thread of a warpgroup n registers, fewer than before. Pre as take_registers.
 template <int n>
 __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
 }
 
-// The 32 sums of a lane, as operands of inline PTX, and their names there.
+// The 32 sums of a lane as operands of inline PTX, and their names in it.
 #define ESPALIER_PTX_SUMS                                                                                   \
   "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]), "+f"(sum[1][0]), "+f"(sum[1][1]),     \
       "+f"(sum[1][2]), "+f"(sum[1][3]), "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]), \
@@ -261,11 +265,12 @@ __device__ inline void give_registers() {
 #define ESPALIER_PTX_PRODUCT(number) \
   "wgmma.mma_async.sync.aligned.m64n64k16.f32." number "." number " " ESPALIER_PTX_SUM_NAMES
 
-//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, a row of which is 16 terms: the sum
-//! becomes, or has added to it, their product (9.7.15.5.2, wgmma.mma_async). A warpgroup, four warps, together.
+//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, where a row is 16 terms. `sum` becomes the
+//! product, or has the product added to it if `adds` (9.7.15.5.2, wgmma.mma_async). The four warps of a warpgroup call
+//! it together.
 //!
-//! Shapes      of lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j]: rows g, g, g + 8, g + 8, columns
-//!             8 j + t, t + 1, t, t + 1
+//! Shapes      in lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j]: rows g, g, g + 8, g + 8, columns 8
+//!             j + t, t + 1, t, t + 1
 template <class NumberT>
 __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, matrix_descriptor b, bool adds) {
   if constexpr (std::is_same_v<NumberT, __half>) {
@@ -282,8 +287,8 @@ __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, ma
   }
 }
 
-//! Starts to add the product of a 64 x 16 matrix in registers and a 16 x 64 matrix in shared memory, a row of which is
-//! one of the terms (transposed).
+//! Starts to add the product of a 64 x 16 matrix in registers and a 16 x 64 matrix in shared memory, where a row is one
+//! of the 16 terms (transposed).
 //!
 //! Shapes      sum: as above; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8
 template <class NumberT>

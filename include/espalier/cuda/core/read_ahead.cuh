@@ -11,22 +11,23 @@
 
 namespace espalier::cuda {
 
-//! The beginnings of the rows of a matrix that a later kernel reads and nobody writes: thread blocks of an earlier one,
-//! which leaves most of the device idle, ask for them to be brought into the second-level cache. Nothing is computed
-//! with them there, so no bit depends on it.
+//! The first bytes of each row of a matrix that a later kernel reads and nobody writes. An earlier kernel that leaves
+//! most of the device idle launches further thread blocks, which ask for these bytes to be brought into the
+//! second-level cache. Nothing is computed with them there, so no bit of a result depends on it.
 //!
-//! The blocks of a product begin with the first columns of their rows, and so with these.
+//! The first bytes of rows are taken because the blocks of a product begin with the first columns of their rows.
 struct read_ahead {
   const void* matrix = nullptr;
   std::int64_t row_bytes = 0;
-  std::uint32_t piece_bytes = 0;  //!< of each row, a multiple of 16
-  std::uint32_t n_rows = 0;       //!< 0: nothing
+  std::uint32_t piece_bytes = 0;  //!< bytes of each row, a multiple of 16
+  std::uint32_t n_rows = 0;       //!< number of rows; 0: nothing is read ahead
 
   static constexpr std::uint32_t rows_a_block = 48;
-  static constexpr std::uint32_t most_blocks = 128;  // one for almost every multiprocessor
+  static constexpr std::uint32_t most_blocks = 128;  // thread blocks that ask at most: one for almost every
+                                                     // multiprocessor
 
-  //! So many bytes of a matrix that lies row by row, or less. Nothing where its rows are not aligned to 16 bytes, or
-  //! where what each row gets is less than a line of the cache.
+  //! At most most_bytes of a matrix that is stored row by row. Nothing is read ahead if its rows are not aligned to 16
+  //! bytes, or if the piece of each row would be less than 128 bytes, a line of the cache.
   static read_ahead of(const void* matrix, std::size_t n_rows, std::size_t row_bytes, std::size_t most_bytes) {
     if (row_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(matrix) % 16 != 0) return {};
     const std::size_t piece = std::min(row_bytes, most_bytes / std::max<std::size_t>(n_rows, 1)) / 128 * 128;
@@ -35,15 +36,14 @@ struct read_ahead {
             static_cast<std::uint32_t>(n_rows)};
   }
 
-  //! The grid of a kernel with work of its own for n by `high` blocks: more of them in x ask for all of this.
+  //! The grid of a kernel that has work of its own for n by `high` blocks. Further blocks in x ask for the bytes.
   dim3 grid_beside(int n, unsigned high = 1) const {
     const unsigned asking = std::min((n_rows + rows_a_block - 1) / rows_a_block, most_blocks);
     return dim3(static_cast<unsigned>(n) + (asking + high - 1) / high, high);
   }
 
-  //! Such a kernel begins with this: the blocks beyond n ask, and every block waits for the kernel before.
-  //!
-  //! Post        whether the block has work of its own
+  //! Called at the beginning of such a kernel. Blocks from n on ask for the bytes, and every block waits for the kernel
+  //! before. Returns whether the block has work of its own.
   __device__ bool ask_beside(std::int32_t n) const {
     const auto own = static_cast<unsigned>(n);
     const bool asks = blockIdx.x >= own;

@@ -12,7 +12,7 @@
 
 namespace espalier::cuda {
 
-//! One step in how the logit of a token changes: trivially copyable, read in kernels.
+//! One step of the change of a token's logit. Trivially copyable, read in kernels.
 struct row_change {
   enum class kind : std::int32_t {
     none,
@@ -22,11 +22,11 @@ struct row_change {
 
   token_id token = 0;
   kind what = kind::none;
-  std::int32_t next = -1;  //!< the token's next step, in the same list
+  std::int32_t next = -1;  //!< index of the token's next step in the same list, or -1
   std::int32_t is_first = 0;
   double a = 0, b = 0, c = 0;
 
-  //! The logit after this step: bit for bit what the host's processors make of a float.
+  //! The logit after this step, bit for bit as the host's processors compute it from a float.
   ESPALIER_HOST_DEVICE float applied(float z) const {
     if (what == kind::add) return z + static_cast<float>(a);
     if (what == kind::none) return z;
@@ -36,12 +36,12 @@ struct row_change {
   }
 };
 
-//! What a processor does to a row of logits, written down without the row: by a processor on the host, for the device.
-//! A token's steps are taken in the order in which they were listed; one that is forbidden gets minus infinity,
-//! whatever else is listed. Tokens outside the vocabulary are passed over.
+//! The changes that a processor makes to a row of logits, recorded without the row. A processor on the host writes them
+//! down, the device applies them. The steps of a token are applied in the order in which they were listed. A forbidden
+//! token gets minus infinity, whatever else is listed. Tokens outside the vocabulary are ignored.
 //!
-//! Complexity  begin: O(steps listed before); the others O(1), allow_only O(vocabulary / 32). Memory is taken where
-//!             there are more steps than ever before
+//! Complexity  begin: O(steps listed before); the other functions O(1), allow_only O(vocabulary / 32). Memory is
+//!             allocated only when there are more steps than ever before
 class row_changes {
  public:
   explicit row_changes(std::int32_t vocab)
@@ -50,7 +50,7 @@ class row_changes {
         last_(first_.size(), -1),
         allowed_((static_cast<std::size_t>(vocab) + 31) / 32) {}
 
-  //! Nothing changes.
+  //! Drops all changes.
   void begin() {
     for (const row_change& c : steps_)
       first_[static_cast<std::size_t>(c.token)] = -1;
@@ -59,7 +59,7 @@ class row_changes {
   }
 
   void add(token_id token, double bias) { list({.token = token, .what = row_change::kind::add, .a = bias}); }
-  //! z / factor if z is above 0, else z factor; less both of the others.
+  //! Lists: z / factor if z is above 0, else z factor; then minus `less` and minus `further`.
   void penalise(token_id token, double factor, double less, double further) {
     list({.token = token, .what = row_change::kind::penalise, .a = factor, .b = less, .c = further});
   }
@@ -68,7 +68,8 @@ class row_changes {
     mask();
     allowed_[static_cast<std::size_t>(token) / 32] &= ~(1U << token % 32);
   }
-  //! Forbids what is not in the mask: token t is bit t % 32 of word t / 32, and is not there beyond the last word.
+  //! Forbids the tokens that are not in the mask. Token t is bit t % 32 of word t / 32; tokens beyond the last word are
+  //! not in the mask.
   void allow_only(std::span<const std::uint32_t> mask_words) {
     mask();
     for (std::size_t w = 0; w < allowed_.size(); ++w)
@@ -82,19 +83,19 @@ class row_changes {
     if (was_allowed) allowed_[static_cast<std::size_t>(token) / 32] |= 1U << token % 32;
   }
 
-  //! Steps of all tokens; those of one token are linked, in their order.
+  //! The steps of all tokens; the steps of one token are linked, in their order.
   std::span<const row_change> steps() const { return steps_; }
-  //! The token's first step, or -1.
+  //! Index of the token's first step, or -1.
   std::int32_t first_of(token_id token) const { return first_[static_cast<std::size_t>(token)]; }
-  //! Whether tokens are forbidden.
+  //! Whether any token is forbidden.
   bool is_masked() const { return is_masked_; }
-  //! Which ones may follow, where is_masked().
+  //! The mask of the tokens that may follow; valid if is_masked().
   std::span<const std::uint32_t> allowed() const { return allowed_; }
   bool is_allowed(token_id token) const {
     return (allowed_[static_cast<std::size_t>(token) / 32] >> token % 32 & 1U) != 0;
   }
 
-  //! Whether both do the same to this token's logit, but for what they forbid.
+  //! Whether both lists make the same steps for this token. What they forbid is not compared.
   bool agrees(const row_changes& other, token_id token) const {
     std::int32_t i = first_of(token), j = other.first_of(token);
     for (; i >= 0 && j >= 0;
@@ -128,7 +129,7 @@ class row_changes {
   }
 
   std::int32_t vocab_;
-  std::vector<std::int32_t> first_, last_;  // [vocab] steps of a token
+  std::vector<std::int32_t> first_, last_;  // [vocab] index of a token's first and last step
   std::vector<row_change> steps_;
   std::vector<std::uint32_t> allowed_;  // [(vocab + 31) / 32]
   bool is_masked_ = false;

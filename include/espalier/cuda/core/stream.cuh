@@ -9,7 +9,7 @@
 
 namespace espalier::cuda {
 
-//! Owns a stream of its own, which does not wait for the default stream.
+//! Owns a stream, which does not wait for the default stream.
 //!
 //! Errors      cuda_error
 class stream {
@@ -25,7 +25,7 @@ class stream {
   cudaStream_t stream_ = nullptr;
 };
 
-//! A place in a stream that the host can wait for.
+//! A point in a stream that the host can wait for.
 //!
 //! Errors      cuda_error
 class event {
@@ -36,7 +36,7 @@ class event {
   ~event() { (void)cudaEventDestroy(event_); }
 
   void record(cudaStream_t stream) const { require(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  //! Blocks the host until the stream has passed.
+  //! Blocks the host until the stream has passed the point that was recorded last.
   void wait() const { require(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
 
  private:
@@ -45,10 +45,10 @@ class event {
 
 //! A series of launches, captured once from a stream and replayed with one call each time.
 //!
-//! Errors      cuda_error; what the enqueuing throws, and the stream captures no longer
+//! Errors      cuda_error, and whatever `enqueue` throws; the stream does not capture any more then
 class graph {
  public:
-  //! enqueue() puts the work into the stream.
+  //! Captures the work that enqueue() puts into the stream.
   template <class EnqueueT>
   graph(cudaStream_t stream, const EnqueueT& enqueue) {
     require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -69,7 +69,7 @@ class graph {
   void launch(cudaStream_t stream) const { require(cudaGraphLaunch(replay_, stream), "cudaGraphLaunch"); }
 
  private:
-  // Ends the capture, also where what should be captured throws.
+  // Ends the capture, also if the captured function throws.
   struct capture {
     cudaStream_t stream;
     cudaGraph_t captured = nullptr;

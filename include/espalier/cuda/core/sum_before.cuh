@@ -7,7 +7,7 @@
 
 namespace espalier::cuda {
 
-//! The sum over the lanes of a warp up to this one. All of them call it.
+//! The sum over the lanes of a warp from the first up to this one. All lanes call it.
 __device__ inline std::int32_t sum_to_lane(std::int32_t sum) {
   for (unsigned d = 1; d < 32; d *= 2) {
     const std::int32_t before = __shfl_up_sync(0xFFFFFFFFU, sum, d);
@@ -16,18 +16,18 @@ __device__ inline std::int32_t sum_to_lane(std::int32_t sum) {
   return sum;
 }
 
-//! What sums over the threads of a block need in its shared memory.
+//! The shared memory that sums over the threads of a block need.
 struct warp_sums {
   std::int32_t of[32];  //!< [warp]
 };
 
-//! A sum over the threads of a block.
+//! Two sums over the threads of a block.
 struct running_sum {
-  std::int32_t before;  //!< over the threads before this one
+  std::int32_t before;  //!< the sum over the threads before this one
   std::int32_t all;
 };
 
-//! Adds up what the threads of a block bring. All of them call it.
+//! Adds up the numbers of all threads of a block. All threads call it.
 //!
 //! Complexity  five shuffles, two reductions over the warp and one barrier
 //! Pre         whole warps, along x; a barrier since the memory was last used

@@ -19,8 +19,8 @@ namespace detail {
 
 inline constexpr unsigned all_lanes = 0xFFFFFFFFU;
 
-// The blocks of a cluster; a block launched without one is alone. The only place that knows which architectures have
-// clusters.
+// Functions for the blocks of a cluster; a block that was launched without a cluster is alone. This is the only place
+// that knows which architectures have clusters.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ inline unsigned cluster_blocks() {
   return cooperative_groups::this_cluster().num_blocks();
@@ -63,8 +63,8 @@ __device__ ValueT* in_block(ValueT* shared, unsigned) {
 }
 #endif
 
-// Leaves the sum over the warp in each lane: what halving leaves in the first of `Lanes`, of which each has the same
-// again.
+// Adds up over lanes whose numbers differ by Lanes / 2, Lanes / 4 and so on down to `last`. Every lane gets a sum; with
+// last = 1 it is the sum over its group of Lanes lanes.
 template <int Lanes, class NumberT>
 __device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
   for (int half = Lanes / 2; half >= last; half /= 2)
@@ -72,7 +72,7 @@ __device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
   return sum;
 }
 
-// Adds up a block of terms; each lane has the sums.
+// Adds up a block of terms with one warp; every lane gets the sums.
 struct one_warp {
   template <class... TermsT>
   __device__ espalier::detail::sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -86,7 +86,7 @@ struct one_warp {
     };
     const std::size_t first = begin + threadIdx.x % 32;
     if (end - begin == espalier::detail::mass_block) {
-      // So that what they read is on its way before the first is added.
+      // Unrolled, so that all terms are loaded before the first is added.
       ESPALIER_UNROLL
       for (unsigned i = 0; i < espalier::detail::mass_block; i += espalier::detail::mass_lanes)
         add(low, first + i), add(high, first + i + 32);
@@ -103,7 +103,8 @@ struct one_warp {
   }
 };
 
-// As espalier::detail::alone lands; in each lane. The sums before the terms are those of one thread.
+// Finds where r lands among terms, as espalier::detail::alone does, with one warp; every lane gets the result. The sums
+// before the terms are bit for bit those of one thread.
 template <class TermsT>
 __device__ espalier::detail::landing land_in_warp(double r, double before, const TermsT& terms, std::size_t begin,
                                                   std::size_t end) {
@@ -132,16 +133,17 @@ __device__ espalier::detail::landing land_in_warp(double r, double before, const
 }  // namespace detail
 
 //! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them
-//! call the members below in the same order with the same arguments, and get the same results: those of one host
-//! thread, bit for bit. A handle, trivially copyable; in kernels. Without memory it can wait, and read the shared
+//! call the functions below in the same order with the same arguments, and get the same results, bit for bit those of
+//! one host thread. Trivially copyable, used in kernels. A team without memory can only wait, and read the shared
 //! memory of its blocks.
 //!
-//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: these barriers;
+//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: the same barriers;
 //!             groups_of, land and once: one barrier of the block; each and add: none
 //! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
 class team {
  public:
-  //! What it needs in the shared memory of each of its blocks, at the same place in all of them.
+  //! The shared memory that a team needs in each of its blocks, at the same address in all of them. The first index is
+  //! the number of the call modulo 2.
   struct memory {
     double part[2][2][espalier::detail::most_parts];  // [call][sum][part], the same in all blocks
     unsigned long long block_value[2][16];            // [call][block], the same in all blocks
@@ -150,23 +152,23 @@ class team {
     alignas(16) unsigned char told[2][64];            // [call]
   };
 
-  //! Which half of the memory is next: one in each thread. What a call leaves there is read before the next but one
-  //! begins.
+  //! The parity of the next call, which selects the half of the memory; each thread has one. A result that a call
+  //! leaves in the memory is overwritten by the next call but one.
   struct turns {
     unsigned in_team = 0;
     unsigned in_block = 0;
   };
 
-  //! Without memory.
+  //! A team without memory.
   __device__ team() : blocks_(detail::cluster_blocks()), block_(detail::cluster_rank()) {}
-  //! Ends with sync().
+  //! A team with memory. Ends with sync().
   __device__ team(memory& shared, turns& next)
       : shared_(&shared), next_(&next), blocks_(detail::cluster_blocks()), block_(detail::cluster_rank()) {
     next = {};
     sync();
   }
 
-  //! Which of the teams that the kernel was launched with.
+  //! Number of this team among the teams that the kernel was launched with.
   __device__ static std::int32_t number() { return static_cast<std::int32_t>(blockIdx.x / detail::cluster_blocks()); }
 
   __device__ unsigned rank() const { return block_ * blockDim.x + threadIdx.x; }
@@ -174,13 +176,14 @@ class team {
   __device__ std::int32_t block() const { return static_cast<std::int32_t>(block_); }
   __device__ std::int32_t blocks() const { return static_cast<std::int32_t>(blocks_); }
 
-  //! Where block `r` has what this block has at `mine`. Pre: no block ends before the others have read it
+  //! Address in block `r` of the object that this block has at `mine`. Pre: no block ends before the others have read
+  //! it
   template <class ElementT>
   __device__ ElementT* in_block(std::int32_t r, ElementT* mine) const {
     return blocks_ > 1 ? detail::in_block(mine, static_cast<unsigned>(r)) : mine;
   }
 
-  //! Waits for all. What they wrote before it is seen after it, in global memory too.
+  //! Waits for all threads of the team. Everything that they wrote before it is seen after it, in global memory too.
   __device__ void sync() const {
     if (blocks_ > 1) {
       detail::sync_cluster();
@@ -189,8 +192,8 @@ class team {
     }
   }
 
-  //! sync() in two steps: what was written before arrive() is seen after wait(), and what a thread does between them
-  //! holds nobody up.
+  //! sync() in two halves: everything written before arrive() is seen after wait(). Work between them delays no other
+  //! thread.
   __device__ detail::cluster_arrival arrive() const {
     return blocks_ > 1 ? detail::arrive_at_cluster() : detail::cluster_arrival{};
   }
@@ -202,7 +205,8 @@ class team {
     }
   }
 
-  //! Where lane r of a warp reads what block r has at `mine`; `other` for lanes that have no block. As in_block.
+  //! The value that block r has at `mine`, in lane r of each warp; `other` in lanes that have no block. Pre: as
+  //! in_block.
   template <class ElementT>
   __device__ ElementT of_block_by_lane(ElementT* mine, ElementT other) const {
     const unsigned lane = threadIdx.x % 32;
@@ -215,25 +219,25 @@ class team {
     return sums_of(n, f).of[0];
   }
 
-  //! One such sum of each of the functions, at most two, in one pass.
+  //! The sums of at most two functions over 0 <= i < n, in one pass.
   template <class... TermsT>
   __device__ espalier::detail::sums<sizeof...(TermsT)> sums_of(std::size_t n, const TermsT&... f) const {
     static_assert(sizeof...(TermsT) <= 2);
     return add_up(espalier::detail::parting(n), next_->in_team++ % 2, f...);
   }
 
-  //! Calls f(i) for 0 <= i < n: thread r for r, r + size(), ..
+  //! Calls f(i) for 0 <= i < n. Thread r takes r, r + size(), and so on.
   template <class FunctionT>
   __device__ void each(std::size_t n, const FunctionT& f) const {
     for (std::size_t i = rank(); i < n; i += size())
       f(i);
   }
 
-  //! Adds to a sum that all threads add to, in memory that all of them see.
+  //! Adds x to a sum of all threads, in memory that all of them see.
   __device__ void add(unsigned long long& sum, unsigned long long x) const { atomicAdd(&sum, x); }
 
-  //! Combines one value of each thread, of 4 or 8 bytes: by max, min, sums of integers, or what else does not depend on
-  //! order.
+  //! Combines one value of each thread, of 4 or 8 bytes. `combine` must not depend on order: max, min, sums of
+  //! integers.
   template <class ValueT, class CombineT>
   __device__ ValueT reduce(ValueT value, const CombineT& combine) const {
     for (int half = 16; half > 0; half /= 2)
@@ -254,7 +258,8 @@ class team {
     return value;
   }
 
-  //! Where r lies among terms begin .. end - 1, as one host thread finds it. One warp of each block looks for it.
+  //! Finds where r lands among terms begin to end - 1, as one host thread finds it. One warp of each block looks for
+  //! it.
   template <class TermsT>
   __device__ espalier::detail::landing land(double r, double before, const TermsT& terms, std::size_t begin,
                                             std::size_t end) const {
@@ -263,7 +268,8 @@ class team {
     return once([&] { return found; });
   }
 
-  //! f(), called by one thread of each block: at most 64 bytes. Where it gives nothing, nobody waits for it.
+  //! Calls f() in one thread of each block and returns its result, at most 64 bytes, in all threads. If f returns
+  //! nothing, nobody waits for it.
   template <class FunctionT>
   __device__ auto once(const FunctionT& f) const {
     using value = decltype(f());
@@ -277,7 +283,8 @@ class team {
     }
   }
 
-  //! The sum of each part, and of all, for a draw. Pre: read before the next but one that adds up.
+  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the next call but one that adds
+  //! up.
   struct parts {
     const double* of;
     double total;
@@ -289,7 +296,7 @@ class team {
     return {shared_->part[call][0], total};
   }
 
-  //! The sums of the groups of a part, likewise.
+  //! The sums of the groups of one part. Pre: `of` is read before the next call but one that uses the block's memory.
   struct groups {
     const double* of;
   };
@@ -320,7 +327,7 @@ class team {
     return reinterpret_cast<ValueT*>(memory);
   }
 
-  // A warp a part; each block gets them all, and its first warp adds them up.
+  // Adds up with one warp for each part. Every block gets the sums of all parts, and its first warp adds these up.
   template <class... TermsT>
   __device__ espalier::detail::sums<sizeof...(TermsT)> add_up(const espalier::detail::parting& cut, unsigned call,
                                                               const TermsT&... f) const {

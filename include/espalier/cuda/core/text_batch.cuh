@@ -13,25 +13,26 @@
 
 namespace espalier::cuda {
 
-//! How far a text is, and the key of its random numbers.
+//! The length of a text so far, its limit, and the key of its random numbers.
 struct text_state {
-  std::int32_t size;  //!< tokens, the last of which is pending: its row is not in the target's cache
-  std::int32_t end;   //!< tokens it may come to; rounds after that commit nothing
+  std::int32_t size;  //!< number of tokens; the last one is pending: its row is not in the target's cache
+  std::int32_t end;   //!< number of tokens that the text may reach; rounds after that commit nothing
   std::uint32_t stream = 0;
   std::uint64_t seed = 0;
 };
 
-//! The text of one sequence in the memory of the device: trivially copyable, by value into kernels.
+//! The text of one sequence, in the memory of the device. Trivially copyable, passed by value into kernels.
 //!
 //! Shapes      tokens [capacity + 1]; state [1]
-//! Law         between rounds the target's cache holds state->size - 1 rows: accepted paths are moved together in place
+//! Law         between rounds the target's cache holds state->size - 1 rows, since the rows of accepted paths are moved
+//!             together in place
 struct text_view {
   token_id* tokens = nullptr;
   text_state* state = nullptr;
-  std::int32_t capacity = 0;  //!< tokens that the text may have
+  std::int32_t capacity = 0;  //!< number of tokens that the text may have
 };
 
-//! The length that launches are made for where a text may reach n tokens: n up to the next power of two from 512 on, at
+//! The context length that launches are made for if a text may reach n tokens: the next power of two, at least 512, at
 //! most the capacity. One graph serves all texts of a bucket.
 inline std::int32_t context_bucket(std::int32_t n, std::int32_t capacity) {
   std::int32_t bucket = 512;
@@ -42,7 +43,7 @@ inline std::int32_t context_bucket(std::int32_t n, std::int32_t capacity) {
 
 namespace detail {
 
-// The tree so many 32-bit words further in the same memory.
+// The tree that lies so many 32-bit words further in the same memory.
 ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t words) {
   tree.token += words;
   tree.parent += words;
@@ -59,10 +60,11 @@ ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t w
 
 }  // namespace detail
 
-//! One text of a launch, in kernels: its tree of this round, and where what belongs to it lies.
+//! One text of a launch, as kernels see it: its tree of this round and its tokens, with the numbers that say where its
+//! other data lie.
 struct text_in_batch {
-  std::int32_t lane = 0;   //!< its place in this launch, and in the passes of this round
-  std::int32_t place = 0;  //!< its place in what lasts from round to round; -1: the lane is empty
+  std::int32_t lane = 0;   //!< row of blocks of this launch, and of the passes of this round, that works for the text
+  std::int32_t place = 0;  //!< index of the text in arrays that last from round to round; -1: the lane is empty
   tree_writer tree;
   text_view text;
 
@@ -72,24 +74,24 @@ struct text_in_batch {
   }
 };
 
-//! The texts of a round and their trees, in the memory of the device: trivially copyable, by value into kernels. A
-//! launch has a row of blocks for each lane, block (x, y) works for lane y.
+//! The texts of a round and their trees, in the memory of the device. Trivially copyable, passed by value into kernels.
+//! A launch has a row of blocks for each lane; block (x, y) works for lane y.
 //!
-//! A lane is a text that takes part in the round. Which place of the arrays its text has is known on the device: lanes
-//! have no holes but those at the end, where a launch is made for more texts than there are.
+//! A lane is a text that takes part in the round. Its place, the index of the text in the arrays, is known on the
+//! device alone. If a launch is made for more texts than there are, the last lanes are empty.
 //!
 //! Shapes      place_of [n]; arrays by place: trees at equal distances, tokens [places][texts.capacity + 1], states
 //!             [places]
 struct text_batch {
-  std::int32_t n = 1;                      //!< lanes that launches are made for
-  std::int32_t max_context = 0;            //!< and the tokens that a text may reach in this round
-  std::int32_t first_sequence = 0;         //!< of the cache: that of place 0
-  const std::int32_t* place_of = nullptr;  //!< nullptr: lane i has place i
-  tree_writer trees;                       //!< that of place 0
-  std::ptrdiff_t tree_words = 0;           //!< from one tree to the next
-  text_view texts;                         //!< that of place 0
+  std::int32_t n = 1;                      //!< number of lanes that launches are made for
+  std::int32_t max_context = 0;            //!< number of tokens that a text may reach in this round
+  std::int32_t first_sequence = 0;         //!< sequence of the cache that belongs to place 0
+  const std::int32_t* place_of = nullptr;  //!< the place of each lane; nullptr: lane i has place i
+  tree_writer trees;                       //!< the tree of place 0
+  std::ptrdiff_t tree_words = 0;           //!< distance from one tree to the next, in 32-bit words
+  text_view texts;                         //!< the text of place 0
 
-  //! One text, which has place 0.
+  //! A batch of one text, which has place 0.
   static text_batch of(const tree_writer& tree, const text_view& text, std::int32_t max_context = 0,
                        std::int32_t sequence = 0) {
     text_batch batch;
@@ -100,14 +102,14 @@ struct text_batch {
     return batch;
   }
 
-  //! The same texts, where another cache has that of place 0.
+  //! The same texts with the sequences of another cache, in which place 0 has sequence `first`.
   text_batch in_sequences_from(std::int32_t first) const {
     text_batch other = *this;
     other.first_sequence = first;
     return other;
   }
 
-  //! The grid of a launch of so many blocks for each lane.
+  //! The grid of a launch that has this many blocks for each lane.
   dim3 lanes(std::int32_t blocks = 1) const { return {static_cast<unsigned>(blocks), static_cast<unsigned>(n), 1}; }
 
   ESPALIER_HOST_DEVICE text_view text(std::int32_t place) const {
@@ -120,7 +122,7 @@ struct text_batch {
     if (place < 0) return {lane, place, {}, {}};
     return {lane, place, tree(place), text(place)};
   }
-  //! In kernels: the text that this block works for.
+  //! The text that this block works for. In kernels.
   __device__ text_in_batch here() const { return at(static_cast<std::int32_t>(blockIdx.y)); }
 };
 

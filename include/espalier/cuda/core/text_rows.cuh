@@ -11,9 +11,10 @@
 
 namespace espalier::cuda {
 
-//! The rows of a round by text and node, in the memory of the device: espalier::node_rows of each text.
+//! The answer of a StepDrafter: the rows of a round by text and node, in the memory of the device; espalier::node_rows
+//! of each text. It also stands for other rows by node.
 //!
-//! Shapes      row_of [places][n_nodes]: the row of a node in `rows`, -1 where none was asked for
+//! Shapes      row_of [places][n_nodes]: index in `rows` of the row of a node, -1 if no row was asked for
 struct text_rows {
   vocab_rows<float> rows;
   const std::int32_t* row_of = nullptr;
@@ -24,7 +25,8 @@ struct text_rows {
   }
 };
 
-//! What a BlockDrafter answers: espalier::block_rows of each lane, and where who reads them reports what is not finite.
+//! The answer of a BlockDrafter: espalier::block_rows of each lane, and the faults in which readers report logits that
+//! are not finite.
 //!
 //! Shapes      logits [lanes][length][vocab]; found [places]
 template <class NumberT>
@@ -37,10 +39,10 @@ struct block_rows {
 template <class NumberT>
 block_rows(vocab_rows<NumberT>, std::int32_t, fault*) -> block_rows<NumberT>;
 
-//! What a SequenceDrafter answers: the tokens of espalier::token_run of each text, in the memory of the device. How far
-//! a match goes back is not told: no policy of the device asks.
+//! The answer of a SequenceDrafter: the tokens of espalier::token_run of each text, in the memory of the device. Unlike
+//! espalier::token_run it does not tell how long the match before the run is, since no policy of the device asks.
 //!
-//! Shapes      tokens [places][max], of which the first n of each are there; n [places]
+//! Shapes      tokens [places][max], of which the first n of each are valid; n [places]
 struct text_runs {
   const token_id* tokens = nullptr;
   const std::int32_t* n = nullptr;

@@ -13,28 +13,30 @@ namespace espalier::cuda {
 
 //! The draft trees of one round, one for each text, in the memory of the device. Kernels get a writer by value.
 //!
-//! Errors      option_error for a capacity outside 0 to 1048576; cuda_error where there is no memory
+//! Errors      option_error for a capacity outside 0 to 1048576; cuda_error if there is no memory
 class tree {
  public:
-  //! Capacity of each in draws: the root is not counted. Whoever copies them can have `more` words behind them.
+  //! Each tree has room for `capacity` draws; the root is not counted. `more` words follow the trees, so that data that
+  //! is copied together with them can lie there.
   explicit tree(std::int32_t capacity, std::int32_t n_trees = 1, std::size_t more = 0) : capacity_(capacity) {
     require_option("tree capacity", capacity, 0, 1 << 20);
     words_ = device_array<std::int32_t>(n_words(capacity) * static_cast<std::size_t>(n_trees) + more);
   }
 
   std::int32_t capacity() const { return capacity_; }
-  //! The first one, by addresses on the device: to be used in kernels. The next is n_words(capacity()) words further.
+  //! The writer of the first tree, for use in kernels: its addresses are on the device. The next tree begins
+  //! n_words(capacity()) words further.
   tree_writer writer() const { return at(words_.data(), capacity_); }
-  //! All that there is of the trees, to be copied in one piece.
+  //! The memory of all trees, which can be copied in one piece.
   const device_array<std::int32_t>& words() const { return words_; }
 
-  //! 32-bit words of a tree of this capacity.
+  //! Number of 32-bit words of a tree of this capacity.
   static std::size_t n_words(std::int32_t capacity) {
     return 7 * (static_cast<std::size_t>(capacity) + 1) + 2 * static_cast<std::size_t>(capacity) +
            sizeof(tree_size) / sizeof(std::int32_t);
   }
 
-  //! The tree that n_words(capacity) words hold, on the device or in a copy of them.
+  //! The writer of the tree that lies at `words`, on the device or in a copy.
   static tree_writer at(std::int32_t* words, std::int32_t capacity) {
     const auto next = [&words](std::size_t n) {
       std::int32_t* const first = words;

@@ -22,11 +22,11 @@ namespace espalier::cuda {
 
 namespace detail {
 
-//! How compile_trees is spread over the device, by the rows that a tree may have; on every architecture alike. Each
-//! block finds the order of the whole tree, and writes the rows and masks of its tile.
+//! The shape of compile_trees, by the rows that a tree may have; the same on every architecture. Each block finds the
+//! order of the whole tree, and writes the rows and masks of its tile.
 struct tree_compile_tuning {
-  int threads;  //!< of a block
-  int items;    //!< nodes a thread
+  int threads;  //!< threads of a block
+  int items;    //!< nodes of a thread
   int tile;     //!< rows that one block writes
 };
 inline constexpr tree_compile_tuning tree_compile_tunings[] = {{96, 1, 96}, {288, 1, 96}, {544, 1, 128}, {544, 2, 128}};
@@ -41,10 +41,11 @@ struct batch_arrays {
   std::uint32_t* mask = nullptr;
 };
 
-//! Where the rows of all lanes go. Shapes: nodes, rows [lanes][n_rows]
+//! The arrays in which compile_trees writes the rows of all lanes. Shapes: nodes, rows [lanes][n_rows]
 struct compiled_rows : batch_arrays {
-  std::int32_t n_rows = 0;  //!< of each lane at most
-  std::int32_t packed = 0;  //!< rows of all lanes, one lane's after the other; 0: n_rows of each lane, padding included
+  std::int32_t n_rows = 0;  //!< rows of each lane, at most
+  std::int32_t packed = 0;  //!< rows of all lanes together, if they stand one lane after the other; 0: n_rows of each
+                            //!< lane, padding included
   std::int32_t mask_words = 0;
   node_order order = node_order::insertion;
   node_id* nodes = nullptr;
@@ -57,17 +58,18 @@ struct tree_compile_memory {
   static constexpr int tile_words = (places + 31) / 32 | 1;  // odd: neighbouring rows begin in different banks
 
   typename block_tree_order<Threads, Items>::memory order;
-  token_id token[places];      // of a node
-  std::int32_t depth[places];  // of a node
-  node_id node_of[places];     // row -> node
-  std::int32_t above[places];  // row -> row of the parent
+  token_id token[places];      // by node
+  std::int32_t depth[places];  // by node
+  node_id node_of[places];     // by row: its node
+  std::int32_t above[places];  // by row: the row of the parent
   union {
     typename block_tree_order<Threads, Items>::sort_memory sorting;
     std::uint32_t tile[Tile * tile_words];
   };
 };
 
-// Fills m.order.rank, node -> row, m.node_of, and what is read of the nodes. Ends with a barrier.
+// Finds the row of each node (m.order.rank) and the node of each row (m.node_of), and copies the fields of nodes that
+// are read later. Ends with a barrier.
 template <int Threads, int Items, int Tile>
 __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const tree_writer& tree, node_order order,
                             int n) {
@@ -81,7 +83,7 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   });
   const int depth_bits = order == node_order::insertion ? 0 : block.preorder(order == node_order::heavy_path, 1);
   if (order == node_order::breadth_first) {
-    // Nodes of one depth follow each other in preorder as they do level by level.
+    // In preorder, nodes of one depth stand in the same order as level by level.
     if constexpr (block_tree_order<Threads, Items>::is_counted) {
       block.each([&](int u) { m.above[u] = m.depth[u] * n + m.order.rank[u]; });
       __syncthreads();
@@ -109,13 +111,13 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   __syncthreads();
 }
 
-//! Where the rows of a lane begin in the pass, and how many it has.
+//! The first row of a lane in the pass, and the number of its rows.
 struct lane_rows {
   std::int32_t first;
   std::int32_t n;
 };
 
-//! By the whole block: adds up the trees of the lanes before where rows are packed.
+//! The rows of a lane. If rows are packed, it adds up the trees of the lanes before. Called by the whole block.
 inline __device__ lane_rows rows_of_lane(const text_batch& texts, const compiled_rows& out, const text_in_batch& own,
                                          warp_sums& sums) {
   const auto rows_of = [&](const text_in_batch& of) {
@@ -133,7 +135,7 @@ inline __device__ lane_rows rows_of_lane(const text_batch& texts, const compiled
   return {first, n < left ? n : left};
 }
 
-//! Block (x, y) writes rows x * tile and on of lane y.
+//! Compiles the trees. Block (x, y) writes the tile of lane y that begins at row x * tile.
 template <int Threads, int Items, int Tile>
 ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   auto& m = *reinterpret_cast<tree_compile_memory<Threads, Items, Tile>*>(shared_memory());
@@ -155,7 +157,7 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
     m.tile[i] = 0;
   __syncthreads();
 
-  // Ancestors have lower and lower rows: a word is finished when the next one is begun.
+  // Walks up from each row. Ancestors have lower and lower rows, so a word is complete when the next one begins.
   for (int i = thread; i < count && first + i < n; i += Threads) {
     std::uint32_t* const row = m.tile + i * stride;
     std::int32_t word = (first + i) / 32;
@@ -196,7 +198,7 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   __syncthreads();
   for (int i = thread; i < there * words; i += Threads)
     out.mask[(begin + first) * words + i] = m.tile[i / words * stride + i % words];
-  // What no lane has is padding.
+  // The last lane also writes the padding after all lanes.
   if (s + 1 < texts.n) return;
   const auto step = static_cast<std::int32_t>(gridDim.x) * Threads;
   for (auto i = own.first + n + static_cast<std::int32_t>(blockIdx.x) * Threads + thread; i < out.packed; i += step) {
@@ -207,18 +209,18 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 
 }  // namespace detail
 
-//! Makes the forward batch of a round out of its trees, in one launch: order, tokens, positions, cache slots and masks.
-//! The shapes are fixed, what is in the arrays is known to the device alone. Owns the batch.
+//! Makes the forward batch of a round from its trees, in one launch: order, tokens, positions, cache slots and masks.
+//! The shapes are fixed; the contents are known to the device alone. Owns the batch.
 //!
-//! A row's slot is the text's size - 1 plus its row within the sequence, its position size - 1 plus its depth: between
-//! rounds the cache holds size - 1 rows. A tree has at most n_rows nodes; what is beyond is left out. Rows that no node
-//! has are padding, with empty masks. Trees may also stand one after the other, with all padding at the end: then a
-//! pass need not have the most rows for each.
+//! Between rounds the cache holds size - 1 rows of a text of `size` tokens. A row's slot is therefore size - 1 plus its
+//! row within the sequence, and its position is size - 1 plus its depth. A tree has at most n_rows nodes; further nodes
+//! are left out. Rows without a node are padding, with empty masks. Trees may also be packed, one after the other with
+//! all padding at the end, so that a pass needs fewer rows than n_rows for each lane.
 //!
-//! Shapes      each lane has n_rows rows of the batch, or as many as its tree has nodes where rows are packed,
+//! Shapes      each lane has n_rows rows of the batch, or as many as its tree has nodes if rows are packed, with
 //!             mask_words(n_rows) words each. nodes(), rows(): [lanes][n_rows], -1 beyond the tree
 //! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, or n looks at other
-//!             nodes where there are at most 96 rows; O(log d) steps of pointer doubling and at most d steps for the
+//!             nodes if there are at most 96 rows; O(log d) steps of pointer doubling and at most d steps for the
 //!             masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 12 n a block. No synchronisation, no
 //!             allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
@@ -227,8 +229,8 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:
-  //! Capacity in nodes of one tree, the root not counted. Others may add spare_rows to the batch, and as many
-  //! sequences.
+  //! Has room for trees of `capacity` nodes each, the root not counted. Others may add spare_rows rows to the batch,
+  //! and as many sequences.
   tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1, std::int32_t spare_rows = 0)
       : capacity_(capacity), n_sequences_(n_sequences), order_(order) {
     require_option("nodes to compile", capacity, 0, 1024);
@@ -247,10 +249,10 @@ class tree_compiler {
   std::int32_t capacity() const { return capacity_; }
   std::int32_t n_sequences() const { return n_sequences_; }
 
-  //! The batch of these texts' trees: n_rows rows for each lane, or where `packed` is not 0 so many rows in all and
-  //! n_rows of a lane at most. The addresses are always the same.
+  //! The batch of these texts' trees. It has n_rows rows for each lane; if `packed` is not 0, it has `packed` rows in
+  //! all, of which a lane has n_rows at most. The addresses are always the same.
   //!
-  //! Pre         where rows are packed, the trees have no more nodes in all: what does not fit is left out
+  //! Pre         the trees have at most `packed` nodes in all if rows are packed; further nodes are left out
   forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream,
                              std::int32_t packed = 0) const {
     if (n_rows < 1 || n_rows > capacity_ + 1) {
@@ -287,16 +289,16 @@ class tree_compiler {
             .outputs = nullptr};
   }
 
-  //! Where batches are written, and the number of the first mask word that trees do not have.
+  //! The arrays of the batch. spare_mask() is the number of the first mask word that trees do not use.
   detail::batch_arrays arrays() const {
     const std::size_t rows = words_.size() / 6;
     std::int32_t* const first = words_.data() + 2 * rows;
     return {first, first + rows, first + 2 * rows, first + 3 * rows, sequences_.data(), mask_.data()};
   }
   std::int32_t spare_mask() const { return static_cast<std::int32_t>(spare_mask_); }
-  //! On the device: row -> node, of the batch compiled last.
+  //! The node of each row of the batch compiled last, on the device.
   const node_id* nodes() const { return words_.data(); }
-  //! On the device: node -> row within the lane, of the batch compiled last.
+  //! The row of each node, within its lane, of the batch compiled last, on the device.
   const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
 
  private:

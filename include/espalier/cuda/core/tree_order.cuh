@@ -12,12 +12,12 @@
 
 namespace espalier::cuda::detail {
 
-//! Orders of one tree, found by the threads of one block together. All of its functions are called by every thread.
+//! Finds orders of one tree with the threads of one block. All threads call its functions together.
 //!
-//! Complexity  O(log n) radix passes and O(log depth) steps of O(n / threads) each: no step that goes from node to node
-//!             or from level to level, so that stars and chains cost what bushy trees cost
-//! Pre         parent[u] < u; n <= places; a block has Threads threads, of which t holds places t * Items to t * Items
-//!             + Items - 1
+//! Complexity  O(log n) radix passes and O(log depth) steps of O(n / threads) each: nothing goes from node to node or
+//!             from level to level, so that stars and chains cost what bushy trees do
+//! Pre         parent[u] < u; n <= places; a block has Threads threads, of which t holds places Items t to Items t +
+//!             Items - 1
 //! Source      pointer doubling: Wyllie, The complexity of parallel computations, 1979
 template <int Threads, int Items>
 class block_tree_order {
@@ -25,15 +25,15 @@ class block_tree_order {
 
  public:
   static constexpr int places = Threads * Items;
-  //! Whether nodes are so few that it is quicker to look at each of them for each than to sort them.
+  //! Whether trees are so small that siblings are found by comparing each node with each other, instead of by sorting.
   static constexpr bool is_counted = places <= 128;
   using sort_memory = typename sort_type::TempStorage;
 
-  //! In shared memory, besides what sorts need.
+  //! The shared memory of the orders; sorts need more.
   struct memory {
-    node_id parent[places];      // [n], as given
-    std::int32_t below[places];  // [n] weight of the subtree; the node's own weight at first
-    std::int32_t rank[places];   // [n] the result
+    node_id parent[places];      // [n], as the caller gives it
+    std::int32_t below[places];  // [n] weight of the subtree; the caller gives the node's own weight
+    std::int32_t rank[places];   // [n] the resulting rank
     std::int32_t above[places];
     std::int32_t first[places];
     warp_sums sums;
@@ -41,10 +41,10 @@ class block_tree_order {
 
   __device__ block_tree_order(memory& m, sort_memory& sorting, int n) : m_(m), sorting_(sorting), n_(n) {}
 
-  //! rank[u] = the weight of all nodes that come before u in preorder. Children go by index, or heavier subtrees first.
-  //! Returns how many bits the largest depth has.
+  //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index, or
+  //! the heaviest subtree first. Returns the number of bits of the largest depth.
   //!
-  //! Pre         parent and below are there (no barrier needed since); all inner nodes weigh inner_weight
+  //! Pre         parent and below are set (no barrier needed since); all inner nodes weigh inner_weight
   //! Post        a barrier has been passed
   __device__ int preorder(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) { m_.above[u] = m_.parent[u]; });
@@ -60,10 +60,10 @@ class block_tree_order {
     return depth_bits;
   }
 
-  //! Sorts what stands in `in_order` by keys of so many bits; equal ones keep their order.
+  //! Sorts the elements of `in_order` by keys of so many bits; equal keys keep their order.
   //!
   //! Pre         a barrier has been passed since in_order was written
-  //! Post        the thread's own elements, at place first_place() + k; in_order is not changed
+  //! Post        `element` has the thread's own elements, whose places begin at first_place(); in_order is not changed
   template <class KeyT>
   __device__ void sort_stably(const std::int32_t* in_order, int bits, KeyT key_of, std::int32_t (&element)[Items]) {
     std::uint32_t key[Items];
@@ -78,7 +78,7 @@ class block_tree_order {
 
   static __device__ int first_place() { return static_cast<int>(threadIdx.x) * Items; }
 
-  //! Calls f(u) for the thread's own share of the n nodes: the same each time.
+  //! Calls f(u) for the thread's own share of the n nodes, the same nodes each time.
   template <class FunctionT>
   __device__ void each(FunctionT f) const {
     for (int u = static_cast<int>(threadIdx.x); u < n_; u += Threads)
@@ -86,7 +86,8 @@ class block_tree_order {
   }
 
  private:
-  // rank[u] becomes inner_weight and the weight of the siblings before u; above[u] the parent.
+  // Sets rank[u] to inner_weight plus the weight of the siblings before u, and above[u] to the parent. Compares each
+  // node with each other.
   __device__ void add_siblings(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) {
       const node_id parent = m_.parent[u];
@@ -101,9 +102,9 @@ class block_tree_order {
     });
   }
 
-  // The same, without looking at each node for each.
+  // Does what add_siblings does, by sorting.
   __device__ void sort_siblings(bool heavy_first, std::int32_t inner_weight) {
-    // Siblings side by side, in their order.
+    // Puts siblings side by side, in their order.
     const int bits = 32 - __clz(n_);
     std::uint32_t key[Items];
     node_id node[Items];
@@ -116,7 +117,8 @@ class block_tree_order {
       if (heavy_first) key[k] = key[k] << bits | static_cast<std::uint32_t>(n_ - m_.below[u]);
     }
     sort_type(sorting_).Sort(key, node, 0, heavy_first ? 2 * bits : bits);
-    // The weight of earlier siblings: that of all nodes before, less that of all before the first sibling.
+    // The weight of earlier siblings is the weight of all nodes before, less that of all nodes before the first
+    // sibling.
     std::int32_t before[Items], own = 0;
     for (int k = 0; k < Items; ++k) {
       before[k] = own;
@@ -144,8 +146,8 @@ class block_tree_order {
     });
   }
 
-  // After step k every node knows its ancestor 2^k above, and `below` counts descendants less than 2^k below. Returns
-  // the number of steps: all depths are less than 2 to the power of it.
+  // Pointer doubling: after step k, `above` of every node is its ancestor 2^k levels up, and `below` counts descendants
+  // less than 2^k levels down. Returns the number of steps; all depths are less than 2 to the power of it.
   __device__ int add_to_ancestors() {
     int steps = 0;
     for (bool more = true; more; ++steps) {
@@ -171,7 +173,7 @@ class block_tree_order {
     return steps;
   }
 
-  // rank[u] becomes its sum along the path from the root to u.
+  // Replaces rank[u] by the sum of the ranks along the path from the root to u.
   __device__ void add_ancestors() {
     for (bool more = true; more;) {
       node_id at[Items], next[Items];
