@@ -2,9 +2,9 @@
 #pragma once
 
 //! The only place with inline PTX: products of the tensor cores, loads of their fragments, copies that run beside the
-//! computation, and signals between threads, blocks and kernels. Compute capability 8.0 or later; products of warpgroups, and
-//! the signals between their threads, need 9.0. All lanes of a warp call products and fragment loads together. Section
-//! numbers are those of the PTX ISA 9.0.
+//! computation, and signals between threads, blocks and kernels. Compute capability 8.0 or later; products of
+//! warpgroups, and the signals between their threads, need 9.0. All lanes of a warp call products and fragment loads
+//! together. Section numbers are those of the PTX ISA 9.0.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
