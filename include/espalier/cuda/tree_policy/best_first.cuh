@@ -39,23 +39,23 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A prefix among the best so far.
+// One of the best prefixes so far.
 struct step_prefix : considered_node {
   double probability = 0;
   std::int32_t depth = 0;
 };
 
-// What there is of a text's best prefixes.
+// The numbers of a text's prefixes, and the expectation that they give.
 struct prefix_counts {
   std::int32_t n_best;
-  std::int32_t n_asked;  // nodes of the level that was asked about
-  double expected;       // tokens accepted of the best
+  std::int32_t n_asked;  // nodes of the level that was asked about last
+  double expected;       // expected number of accepted tokens of the best prefixes
 };
 
 // The best prefixes of each text while a tree grows from rows, in the memory of the device.
 //
-// Shapes      best, reach [places][budget]: in order; the probability of the paths to the nodes asked about. counts
-//             [places]
+// Shapes      best [places][budget]: in order; reach [places][budget]: the probabilities of the paths to the nodes that
+//             are asked about; counts [places]
 struct step_prefixes {
   step_prefix* best;
   double* reach;
@@ -71,16 +71,16 @@ struct step_prefixes {
 template <std::int32_t threadsN>
 struct step_memory {
   typename best_of_list<threadsN>::memory best;
-  std::int32_t source[threadsN];  // of a new node, which of the best it is
+  std::int32_t source[threadsN];  // by new node: the index of its prefix in `best`
   double expected;
 };
 
-// One block a lane: the children of the nodes asked about join the best, and those of the best that are of this depth
-// are asked about next, if there is more to gain, as espalier::best_first does. The best are the first of a total
-// order: falling probability, then depth, parent and token, which is the order of this list of what was the best and
-// the children of each node.
+// Takes one level; a block works for a lane. The children of the nodes that were asked about join the best prefixes.
+// Prefixes of this depth that are among the best are asked about next, if there is more to gain, as
+// espalier::best_first does. The best are the first of a total order: falling probability, then depth, parent and
+// token. Listing the old best first and then the children node by node gives that order for equal probabilities.
 //
-// Shapes: children [places][entries][k]; next [places][budget]
+// Shapes      children [places][entries][k]; next [places][budget]
 template <std::int32_t threadsN, class PrefixesT>
 ESPALIER_KERNEL void __launch_bounds__(threadsN)
     take_level(text_batch texts, node_list all_asked, child_lists children, PrefixesT all_prefixes, std::int32_t depth,
@@ -161,7 +161,7 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
   append_in_order(tree, size, n_added, draw, best);
 }
 
-// One block a lane: the best are the tree. Shapes: was [places][budget + 1]
+// Rebuilds each tree from its best prefixes; a block works for a lane. Shapes: was [places][budget + 1]
 template <std::int32_t threadsN, class PrefixesT>
 ESPALIER_KERNEL void __launch_bounds__(threadsN) keep_best(text_batch texts, PrefixesT all_prefixes, node_id* was) {
   const text_in_batch here = texts.here();
@@ -175,7 +175,7 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN) keep_best(text_batch texts, Pre
                          was + static_cast<std::ptrdiff_t>(here.place) * (prefixes.budget + 1));
 }
 
-// What takes over where the pool of prefix_levels is too small: the host's heap, by one thread.
+// The memory of the host's heap, which one thread runs if the pool of prefix_levels is too small.
 template <std::int32_t threadsN>
 struct prefix_heap_memory {
   std::uint64_t entries[threadsN + 1];
@@ -189,7 +189,7 @@ union alignas(16) best_first_memory {
   prefix_heap_memory<threadsN> heap;
 };
 
-// Copies into shared memory. By a block; a barrier must follow. Pre: `to` is a multiple of 16
+// Copies floats into shared memory. Called by a block; a barrier must follow. Pre: `to` is a multiple of 16
 template <std::int32_t threadsN>
 __device__ void copy_floats(float* to, const float* from, std::int32_t n) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
@@ -202,7 +202,8 @@ __device__ void copy_floats(float* to, const float* from, std::int32_t n) {
   ptx::copy_async_wait<0>();
 }
 
-// A block a lane. After the memory come the lists' log-probabilities, where there is room for them.
+// Grows trees from the marginals of a block; a thread block works for a lane. The log-probabilities of the lists are
+// copied to shared memory, after the other data, if there is room for them.
 template <std::int32_t threadsN>
 ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
     best_first_by_block(text_batch texts, prefix_lists all_lists, std::int32_t budget, std::int32_t pairs,
@@ -236,21 +237,20 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 
 }  // namespace detail
 
-//! espalier::best_first on the device: the same tree, ties included.
+//! The device's espalier::best_first: the same tree, ties included.
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block of 256 threads, or 1024
-//!             where the budget is above 256: a chain of at most max_depth steps of the block. Where more than 4
-//!             prefixes a thread are equal, a chain of O(budget) steps of one thread. Memory of 8 * max_depth * budget
-//!             bytes for each text.
-//!             StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask about, the
-//!             budget at most, padding included; a launch that reads the rows that are there; a launch of one block,
-//!             which looks at the budget^2 most probable children nine times at most. Then one more of one block.
-//!             Memory of 12 * budget^2 bytes for each text. No allocation after reserve or reserve_asked, no
+//!             if the budget is above 256: a chain of at most max_depth steps of the block. If more than 4 prefixes a
+//!             thread are equal, a chain of O(budget) steps of one thread. Memory of 8 * max_depth * budget bytes for
+//!             each text. StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask
+//!             about, the budget at most, padding included; a launch that reads these rows; a launch of one block,
+//!             which looks at the budget^2 most probable children at most nine times. At the end one more launch of one
+//!             block. Memory of 12 * budget^2 bytes for each text. No allocation after reserve or reserve_asked, no
 //!             synchronisation
-//! Law         that of espalier::best_first. Where products of probabilities are below 2^-1022, and therefore equal,
-//!             which of them are kept may differ
-//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
-//!             also in rows that a full tree does not need
+//! Law         as espalier::best_first. Products of probabilities below 2^-1022 count as equal, and which of these are
+//!             kept may differ
+//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses, also in
+//!             rows that a full tree does not need
 //! Source      as espalier::best_first; the levels are ours, see docs/algorithms/device.md
 class best_first {
  public:
@@ -315,7 +315,7 @@ class best_first {
     return {};
   }
 
-  //! What blocks' rows give, from lists that are there already.
+  //! Grows trees from lists of a block's most probable tokens that were made before.
   //!
   //! Pre         lists.n_rows <= max_depth; the trees hold the root alone
   void take_best(const text_batch& texts, const prefix_lists& lists, cudaStream_t stream) const {
@@ -330,14 +330,15 @@ class best_first {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // Lists of the most probable tokens, for so many rows of each text.
+  // Allocates lists of the most probable tokens, for n_rows rows of each text.
   void reserve_lists(std::int32_t max_texts, std::int32_t n_rows) {
     tokens_ = device_array<token_id>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(n_rows) *
                                      static_cast<std::size_t>(options_.budget));
     log_probs_ = device_array<float>(tokens_.size());
   }
 
-  // The nodes whose children have this depth: each level above them has one of the best at least.
+  // The nodes whose children have depth depth_. Each level above has at least one of the best prefixes, which bounds
+  // their number.
   node_list wanted() const {
     if (depth_ == 1) return {root_.data(), 1, 0};
     const std::int32_t n = depth_ > options_.max_depth ? 0 : (std::max)(options_.budget + 2 - depth_, std::int32_t{0});
@@ -369,19 +370,19 @@ class best_first {
   }
 
   best_first_options options_;
-  std::int32_t pairs_ = 1;  // of prefix_levels
+  std::int32_t pairs_ = 1;  // the argument `pairs` of prefix_levels
   device_array<node_id> root_{std::span(&root_node, 1)};
-  std::int32_t depth_ = 1;         // of the children of the nodes asked about
+  std::int32_t depth_ = 1;         // depth of the children of the nodes that are asked about
   device_array<token_id> tokens_;  // [texts][max_depth][budget], or [texts][nodes asked about][budget]
   device_array<float> log_probs_;
-  // Once reserve_asked was called.
+  // The arrays that reserve_asked allocates.
   device_array<float> probabilities_;           // as tokens
   device_array<detail::step_prefix> best_;      // [texts][budget]
   device_array<double> reach_;                  // [texts][budget]
   device_array<detail::prefix_counts> counts_;  // [texts]
   device_array<node_id> asked_;                 // [texts][budget]
   device_array<node_id> was_;                   // [texts][budget + 1]
-  std::size_t most_shared_ = 0;                 // bytes of a block
+  std::size_t most_shared_ = 0;                 // shared memory that a block may have, in bytes
 };
 
 }  // namespace espalier::cuda

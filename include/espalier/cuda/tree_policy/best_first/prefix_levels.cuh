@@ -17,7 +17,7 @@
 
 namespace espalier::cuda {
 
-//! The most probable tokens of the rows of blocks, in the memory of the device.
+//! Lists of the most probable tokens of the rows of blocks, in the memory of the device.
 //!
 //! Shapes      tokens, log_probs: [places][n_rows][n_ranks], the most probable first; a log-probability of minus
 //!             infinity ends a list
@@ -27,7 +27,7 @@ struct prefix_lists {
   std::int32_t n_rows = 0;
   std::int32_t n_ranks = 0;
 
-  //! Those of one text.
+  //! The lists of one text.
   ESPALIER_HOST_DEVICE prefix_lists of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n_rows * n_ranks;
     return {tokens + first, log_probs + first, n_rows, n_ranks};
@@ -36,29 +36,30 @@ struct prefix_lists {
 
 namespace detail {
 
-// What prefix_levels works in: shared memory.
+// The shared memory in which prefix_levels works.
 template <std::int32_t threadsN>
 struct prefix_pool {
   static constexpr std::int32_t room = 4 * threadsN;
 
-  // [room] prefixes that came into question, level after level, those of a level in lexicographic order; 0 is the root.
+  // [room] prefixes that may be among the best, level after level; those of a level are in lexicographic order. Prefix
+  // 0 is the root.
   float path[room];
-  std::int32_t first_child[room];  // where its children begin, if it has any
+  std::int32_t first_child[room];  // index of its first child, if it has any
   std::uint16_t parent[room];
   std::uint16_t rank[room];
-  std::uint16_t number[room];  // in the tree; 0 for what is not taken
+  std::uint16_t number[room];  // number in the tree; 0 if it is not taken
   std::uint8_t depth[room];
-  std::uint16_t by_bucket[room];      // the best of them
-  std::uint16_t taken[threadsN + 1];  // number -> prefix
-  std::int32_t in_bucket[threadsN];   // prefixes
-  std::int32_t before[threadsN];      // prefixes in the buckets before
+  std::uint16_t by_bucket[room];      // [room] the prefixes up to the last bucket that matters, by bucket
+  std::uint16_t taken[threadsN + 1];  // number in the tree -> prefix
+  std::int32_t in_bucket[threadsN];   // number of prefixes in the bucket
+  std::int32_t before[threadsN];      // number of prefixes in the buckets before
   std::int32_t filled[threadsN];
   warp_sums sums;
   float bound_of_rows, bound_of_pairs, floor;
   std::int32_t last_bucket;
 };
 
-// How many ranks i, and pairs of ranks i and j, have i <= m and i * j <= m: counted from 1.
+// Number of ranks i with i <= m, plus the number of pairs of ranks i and j with i * j <= m; ranks count from 1.
 constexpr std::int32_t n_pairs_within(std::int32_t m) {
   std::int32_t n = m;
   for (std::int32_t i = 1; i <= m; ++i)
@@ -66,27 +67,28 @@ constexpr std::int32_t n_pairs_within(std::int32_t m) {
   return n;
 }
 
-// The most probable prefixes by levels, all threads of a block at once: exactly those that marginal_heap takes, in its
-// order.
+// Finds the most probable prefixes level by level, with all threads of a block: exactly those that marginal_heap takes,
+// in its order.
 //
 // Prefixes are sorted into buckets by a monotone function of their log-probability, the best into the first. Level
-// after level, the children of what was found are put into the pool as far as their bucket may still hold one of the
-// best; then the buckets are counted, and the first one with `budget` prefixes up to its end is the last that matters.
-// In the end the place of a prefix is the number of those in the buckets before, and of those before it in its own.
-// Where the pool is too small for a level, what it would have held tells the last bucket all the same, and all begins
-// again with that.
+// after level, the children of the prefixes in the pool are added to it, if their bucket may still hold one of the
+// best. Then the prefixes of each bucket are counted. The first bucket up to whose end there are `budget` prefixes is
+// the last bucket that matters. At the end the place of a prefix is the number of prefixes in the buckets before, plus
+// the number of better ones in its own bucket. If the pool is too small for a level, the counts still tell the last
+// bucket that matters, and everything begins again with that bound.
 //
-// Exact, since (1) a sum of floats is monotone: a child's bucket is not before its parent's, nor an elder sibling's
-// after a younger's, so that where a prefix is not looked at, neither its descendants nor its younger siblings lie in a
-// bucket that matters; (2) all prefixes in buckets before a bucket are strictly better than those in it: with `budget`
-// up to the last one, none after it is among the best; (3) within a bucket prefixes are compared as the heap compares
-// them. Which bucket a prefix falls into changes the time alone.
+// The result is exact for three reasons. (1) A sum of floats is monotone: a child's bucket is not before its parent's,
+// and a younger sibling's not before an elder one's. So if a prefix is not looked at, neither its descendants nor its
+// younger siblings lie in a bucket that matters. (2) All prefixes in the buckets before a bucket are strictly better
+// than those in it: with `budget` prefixes up to the last bucket that matters, none after it is among the best. (3)
+// Within a bucket prefixes are compared as the heap compares them. The choice of bucket for a prefix changes the time
+// alone.
 template <std::int32_t threadsN>
 class prefix_levels {
  public:
   using memory = prefix_pool<threadsN>;
 
-  // pairs: n_pairs_within(pairs) >= budget.
+  // `pairs` is such that n_pairs_within(pairs) >= budget.
   __device__ prefix_levels(memory& pool, const prefix_lists& lists, const float* log_probs, std::int32_t budget,
                            std::int32_t pairs)
       : pool_(pool),
@@ -97,8 +99,9 @@ class prefix_levels {
         budget_(budget),
         pairs_(pairs) {}
 
-  // Takes the `budget` best prefixes, or all that have a probability, and returns how many; -1 where the pool is too
-  // small for what comes into question, which takes very many equal prefixes. All threads of the block.
+  // Takes the `budget` best prefixes, or all that have a probability, and returns how many there are; -1 if the pool is
+  // too small for the prefixes that may be among the best, which happens only with very many equal prefixes. Called by
+  // all threads of the block.
   //
   // Shapes      log_probs [n_rows][n_ranks], each row falling
   // Pre         log_probs <= 0; n_rows, n_ranks > 0; 0 < budget <= threadsN
@@ -115,7 +118,8 @@ class prefix_levels {
     return -1;
   }
 
-  // Makes the tree, which holds the root alone, that of the n prefixes taken, as if each had been appended in turn.
+  // Writes the n prefixes that were taken into the tree, which holds the root alone, as if each had been appended in
+  // turn.
   __device__ void write(const tree_writer& tree, const prefix_lists& lists, std::int32_t n) const {
     append_draws(tree, {1, 0}, n, n, n, [&](std::int32_t i) {
       const std::int32_t p = pool_.taken[i + 1];
@@ -137,7 +141,7 @@ class prefix_levels {
  private:
   __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x); }
 
-  // The root, and how log-probabilities become buckets.
+  // Sets up the root, and the function from log-probabilities to buckets.
   __device__ void start() {
     pool_.in_bucket[thread()] = pool_.before[thread()] = pool_.filled[thread()] = 0;
     if (thread() < 32) set_bounds(thread());
@@ -148,8 +152,8 @@ class prefix_levels {
     scale_ = static_cast<float>(threadsN) / (best_ - floor);
   }
 
-  // One warp: the bounds of rows and of pairs, which at least `budget` prefixes reach; and what no prefix with a
-  // probability is below.
+  // Sets bound_of_rows and bound_of_pairs, log-probabilities that at least `budget` prefixes reach, and floor, below
+  // which no prefix with a probability lies. Called by one warp.
   __device__ void set_bounds(std::int32_t lane) {
     float of_rows = -FLT_MAX;
     if (lane < 7 && 1 << lane <= n_rows_)
@@ -178,7 +182,7 @@ class prefix_levels {
     pool_.floor = fmaxf(floor, -FLT_MAX);
   }
 
-  // The last log-probability of a row that is not minus infinity; 0 where all are.
+  // The last log-probability of a row that is not minus infinity; 0 if all are.
   __device__ float last_of_row(std::int32_t d) const {
     const float* row = log_probs_ + static_cast<std::ptrdiff_t>(d) * stride_;
     std::int32_t low = 0, high = n_ranks_;
@@ -189,18 +193,18 @@ class prefix_levels {
     return row[low] >= -FLT_MAX ? row[low] : 0.0F;
   }
 
-  // Monotone. Pre: the path reaches some bucket.
+  // The bucket of a path: a monotone function of its log-probability. Pre: the path reaches some bucket.
   __device__ std::int32_t bucket_of(float path) const {
     const float place = (best_ - path) * scale_;
     return place < static_cast<float>(threadsN - 1) ? static_cast<std::int32_t>(place) : threadsN - 1;
   }
 
-  // Whether a path lies in bucket `last` or before; not where it is below the bound or has no probability.
+  // Whether a path lies in bucket `last` or before; false if it is below the bound or has no probability.
   __device__ bool reaches(float path, std::int32_t last) const {
     return path >= least_ && (last == threadsN - 1 || (best_ - path) * scale_ < static_cast<float>(last + 1));
   }
 
-  // Fills the pool. False where it is too small: then last_bucket may have become less.
+  // Fills the pool level by level. False if it is too small; last_bucket may have become smaller then.
   __device__ bool grow() {
     std::int32_t begin = 0;
     end_ = 1;
@@ -217,8 +221,8 @@ class prefix_levels {
     return true;
   }
 
-  // For each node of the level from `begin` on, where those of its children that may matter begin; returns the number
-  // of all of them.
+  // Counts the children that may matter of each node of the level from `begin` on, and sets first_child, the index at
+  // which they will begin. Returns the number of all of them.
   __device__ std::int32_t count_children(std::int32_t begin, std::int32_t row) {
     const std::int32_t last = pool_.last_bucket;
     std::int32_t total = 0;
@@ -232,7 +236,7 @@ class prefix_levels {
     return total;
   }
 
-  // The ranks whose tokens lead from `path` into buckets up to the last one that matters: the first ones, mostly few.
+  // Number of ranks, from the first on, whose tokens lead from `path` into buckets up to `last`; mostly few.
   __device__ std::int32_t n_children(float path, std::int32_t row, std::int32_t last) const {
     const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
     std::int32_t low = 0, step = 1;  // the first `low` ranks do
@@ -246,7 +250,7 @@ class prefix_levels {
     return low;
   }
 
-  // Counts the children of a level by bucket, and puts them into the pool where they fit.
+  // Counts the children of a level by bucket, and puts them into the pool if they fit.
   __device__ void expand(std::int32_t begin, std::int32_t row, std::int32_t total, bool fits) {
     const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
     for (std::int32_t p = end_ + thread(); p < end_ + total; p += threadsN) {
@@ -269,7 +273,7 @@ class prefix_levels {
     __syncthreads();
   }
 
-  // The first bucket up to whose end there are `budget` prefixes is the last one that matters.
+  // Finds the last bucket that matters: the first one up to whose end there are `budget` prefixes.
   __device__ void find_last_bucket() {
     const std::int32_t n = pool_.in_bucket[thread()];
     const std::int32_t before = sum_before(n, pool_.sums).before;
@@ -278,7 +282,7 @@ class prefix_levels {
     __syncthreads();
   }
 
-  // Whether prefix a, of the same bucket as b, is better.
+  // Whether prefix a is better than prefix b of the same bucket.
   __device__ bool is_before(std::int32_t a, std::int32_t b) const {
     if (pool_.path[a] != pool_.path[b]) return pool_.path[a] > pool_.path[b];
     const bool is_shorter = pool_.depth[a] < pool_.depth[b];
@@ -289,7 +293,7 @@ class prefix_levels {
     return a == b ? is_shorter : a < b;
   }
 
-  // Gives the best their numbers in the tree. Returns how many they are.
+  // Gives the best prefixes their numbers in the tree. Returns how many there are.
   __device__ std::int32_t number() {
     const std::int32_t last = pool_.last_bucket;
     for (std::int32_t p = 1 + thread(); p < end_; p += threadsN) {
@@ -320,11 +324,11 @@ class prefix_levels {
   memory& pool_;
   const float* log_probs_;
   std::int32_t n_rows_;
-  std::int32_t n_ranks_;  // that may matter
+  std::int32_t n_ranks_;  // number of ranks that may matter
   std::int32_t stride_;
   std::int32_t budget_;
   std::int32_t pairs_;
-  std::int32_t end_ = 1;  // of the pool
+  std::int32_t end_ = 1;  // end of the used part of the pool
   float best_ = 0;
   float least_ = 0;
   float scale_ = 0;

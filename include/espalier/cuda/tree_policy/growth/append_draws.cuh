@@ -10,31 +10,31 @@
 
 namespace espalier::cuda::detail {
 
-// A draw of an ordered list, and where it stands among the others.
+// A draw of an ordered list, with its position relative to the other draws.
 struct listed_draw {
-  node_id above = no_node;  // whom it is drawn from; no_node: there is none
+  node_id above = no_node;  // the node that it is drawn from; no_node: there is no draw
   token_id token = -1;
   float log_prob = 0;
   std::int32_t depth = 0;
   float path_log_prob = 0;
-  std::int32_t number = 0;  // draws before it
-  std::int32_t node = 0;    // new nodes before its own
-  std::int32_t next = -1;   // the next draw from the same node
-  bool is_first = true;     // from its node
-  bool is_new = true;       // no draw before it has the same node
-  bool is_leaf = true;      // nobody is drawn from it
+  std::int32_t number = 0;  // number of draws before it in the list
+  std::int32_t node = 0;    // number of new nodes before its own
+  std::int32_t next = -1;   // the next draw from the same node, or -1
+  bool is_first = true;     // whether it is the first draw from its node
+  bool is_new = true;       // whether no draw before it has the same node
+  bool is_leaf = true;      // whether nothing is drawn from its own node
 
-  // From a node of the tree, without its place.
+  // A draw from node `above` of the tree; its position in the list is not set.
   __device__ static listed_draw of(const tree_writer& tree, node_id above, token_id token, float log_prob) {
     return {above, token, log_prob, tree.depth[above] + 1, tree.path_log_prob[above] + log_prob};
   }
 };
 
-// Appends a list of draws to a tree that has this size: nodes and linked draws as if tree_writer had appended one after
-// the other. By a block; entry i of the list, list(i), is of thread i modulo the block's. A node's draws are all in one
-// list. No barrier.
+// Appends a list of draws to a tree of the given size: nodes and linked draws become as if tree_writer had appended
+// them one after the other. Called by a block; entry i of the list, list(i), is read by thread i modulo the number of
+// threads. All draws from a node are in one list. No barrier.
 //
-// Pre         *tree.size was read by all threads that read it: a barrier since
+// Pre         all threads that read *tree.size have passed a barrier since
 template <class ListT>
 __device__ void append_draws(const tree_writer& tree, const tree_size& size, std::int32_t n_entries,
                              std::int32_t n_nodes, std::int32_t n_draws, const ListT& list) {
@@ -55,8 +55,8 @@ __device__ void append_draws(const tree_writer& tree, const tree_size& size, std
   tree.size->n_draws = size.n_draws + n_draws;
 }
 
-// A list of draws in any order, as tree_writer::draw takes them: those that give the same token from the same node
-// share one. A thread a draw, by a block of `most`.
+// Draws in any order, as tree_writer::draw takes them: draws of the same token from the same node share a node. Each
+// thread has one draw, in a block of `most` threads.
 class mixed_draws {
  public:
   static constexpr std::int32_t most = 64;
@@ -67,7 +67,7 @@ class mixed_draws {
     std::int32_t leader[most];  // the first draw of the same token from the same node
   };
 
-  // What this thread drew; above: no_node for nothing. Two barriers.
+  // Takes the draw of this thread; `above` is no_node if it has none. Two barriers.
   __device__ mixed_draws(memory& shared, node_id above, token_id token) : shared_(shared) {
     const auto i = static_cast<std::int32_t>(threadIdx.x);
     shared.above[i] = above;
@@ -85,7 +85,7 @@ class mixed_draws {
   // Whether no draw before this thread's has the same node.
   __device__ bool leads() const { return leads_; }
 
-  // This thread's draw, in its place.
+  // This thread's draw, with its position in the list filled in.
   __device__ listed_draw placed(listed_draw own) const {
     const auto i = static_cast<std::int32_t>(threadIdx.x);
     own.is_new = leads_;

@@ -11,7 +11,7 @@
 
 namespace espalier::cuda::detail {
 
-// By one thread: the tokens of a text's run one after the other, `most` at most, as far as its tree has room.
+// Appends the tokens of a text's run to its tree, one after the other and `most` at most. Called by one thread.
 __device__ inline void append_run(const text_in_batch& here, const text_runs& runs, std::int32_t most) {
   const token_id* const tokens = runs.of(here.place);
   const std::int32_t n = runs.n[here.place] < most ? runs.n[here.place] : most;

@@ -18,16 +18,17 @@
 
 namespace espalier::cuda::detail {
 
-// The nodes that trees are grown from level after level: the root, then those that grow_level lists, in the memory of
-// the device.
+// The lists of nodes from which trees are grown level after level: the root, then the nodes that grow_level lists. In
+// the memory of the device.
 class asked_levels {
  public:
   asked_levels() = default;
-  // Of each level, how many may be asked about; 1 of the first. The level before the first 0 is the last one.
+  // `widths` has, for each level, how many nodes may be asked about; 1 for the first level. The level before the first
+  // 0 is the last one.
   explicit asked_levels(std::vector<std::int32_t> widths)
       : widths_(std::move(widths)), widest_(*std::max_element(widths_.begin(), widths_.end())) {}
 
-  // Of one level at most.
+  // Largest number of nodes that may be asked about in one level.
   std::int32_t widest() const { return widest_; }
 
   void reserve(std::int32_t max_texts) {
@@ -39,7 +40,8 @@ class asked_levels {
     return wanted();
   }
 
-  // Enqueues what appends a step's draws from the nodes that are wanted now. Gives those that are wanted next.
+  // Enqueues the kernel that appends a step's draws from the nodes that are wanted now. Returns the list of the nodes
+  // that are wanted next.
   template <class StepT>
   node_list grow(const text_batch& texts, const StepT& step, cudaStream_t stream) {
     const node_list asked = wanted();

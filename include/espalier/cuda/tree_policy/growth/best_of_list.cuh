@@ -11,7 +11,7 @@
 
 namespace espalier::cuda::detail {
 
-// A number from 0 on as a key: of larger numbers the key is larger. That of 0 is 0.
+// A number, 0 or larger, as a key: a larger number has a larger key. The key of 0 is 0.
 __device__ inline std::uint64_t key_of(double number) {
   return __builtin_bit_cast(std::uint64_t, number);
 }
@@ -19,18 +19,18 @@ __device__ inline double number_of_key(std::uint64_t key) {
   return __builtin_bit_cast(double, key);
 }
 
-// The best of a list by keys of 64 bits, the larger the better, of equal ones the earlier. A key of 0 is that of
-// nothing. By a block of threadsN, 256 or more; a thread for each of the best.
+// Finds the best entries of a list by keys of 64 bits: larger keys are better, and of equal keys the earlier one. A key
+// of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread for each of the best.
 //
-// Complexity: eight looks at each key of the list at most, and one that collects
+// Complexity  at most eight looks at each key of the list, and one that collects
 template <std::int32_t threadsN>
 class best_of_list {
  public:
   static constexpr std::int32_t most = threadsN;
 
   struct memory {
-    std::uint64_t key[most];   // of the best
-    std::int32_t place[most];  // in the list
+    std::uint64_t key[most];   // of the best entries
+    std::int32_t place[most];  // their indices in the list
     std::int32_t sibling[most];
     warp_sums sums;
     std::int32_t in_bin[256];
@@ -39,13 +39,15 @@ class best_of_list {
 
   __device__ explicit best_of_list(memory& shared) : shared_(shared) {}
 
-  // Finds the k best of n, in the order of the list; gives how many there are. All threads. Ends with a barrier.
+  // Finds the k best of n entries, in the order of the list, and returns how many there are. Called by all threads;
+  // ends with a barrier.
   //
-  // Pre: k <= most; a barrier since the keys were written
+  // Pre         k <= most; a barrier since the keys were written
   template <class KeyT>
   __device__ std::int32_t find(std::int32_t n, std::int32_t k, const KeyT& key) {
     if (k <= 0) return 0;
-    // What the last of them begins with, and how many that begin so are taken.
+    // The leading bits of the k-th best key, found 8 bits at a time, and how many entries with these leading bits are
+    // taken.
     std::uint64_t bits = 0, mask = 0;
     std::int32_t left = k;
     for (int shift = 56; shift >= 0; shift -= 8) {
@@ -68,7 +70,7 @@ class best_of_list {
     return collect(n, key, bits, mask, left);
   }
 
-  // Puts the n that were found in order, the best first. All threads. Ends with a barrier.
+  // Sorts the n entries that were found, the best first. Called by all threads; ends with a barrier.
   __device__ void sort(std::int32_t n) {
     std::int32_t size = 1;
     while (size < n)
@@ -87,13 +89,14 @@ class best_of_list {
   __device__ std::uint64_t key(std::int32_t i) const { return shared_.key[i]; }
   __device__ std::int32_t place(std::int32_t i) const { return shared_.place[i]; }
 
-  // Among n nodes in order, of a thread each, with these parents: whether one is the first child of its parent, and the
-  // next one, -1 after the last.
+  // The place of a node among the children of its parent: whether it is the first child, and the next child, -1 for the
+  // last.
   struct siblings {
     bool is_first;
     std::int32_t next;
   };
-  // All threads. Forgets what was found. Pre: a barrier since it was read
+  // The siblings of node i in thread i, for n nodes in order, each thread giving its node's parent. Called by all
+  // threads. Overwrites what find() has found. Pre: a barrier since that was read
   __device__ siblings siblings_of(std::int32_t n, node_id parent) {
     const std::int32_t i = thread();
     if (i < n) shared_.key[i] = ~static_cast<std::uint64_t>(parent), shared_.place[i] = i;
@@ -115,13 +118,13 @@ class best_of_list {
   template <class KeyT>
   __device__ std::int32_t collect(std::int32_t n, const KeyT& key, std::uint64_t bits, std::uint64_t mask,
                                   std::int32_t left) {
-    std::int32_t n_above = 0, n_equal = 0;  // so far
+    std::int32_t n_above = 0, n_equal = 0;  // entries counted so far
     for (std::int32_t first = 0; first < n; first += threadsN) {
       __syncthreads();
       const std::int32_t i = first + thread();
       const std::uint64_t x = i < n ? key(i) : 0;
       const bool above = x != 0 && (x & mask) > bits, equal = x != 0 && (x & mask) == bits;
-      // Those above in the upper half.
+      // One sum counts both: entries above in the upper half of the word, equal ones in the lower half.
       const running_sum sum = sum_before((above ? 1 << 16 : 0) + (equal ? 1 : 0), shared_.sums);
       const std::int32_t above_before = n_above + (sum.before >> 16), equal_before = n_equal + (sum.before & 0xFFFF);
       if (above || (equal && equal_before < left)) {

@@ -22,29 +22,31 @@
 
 namespace espalier::cuda::detail {
 
-// The nodes of a tree and the next draw of each, in the memory of the device: a queue in which a node has one place.
+// The next draw of each node of a tree, in the memory of the device: a queue in which a node has one entry.
 //
 // Shapes      reach, last, order [places][nodes]; n_pushed [places]
 struct draw_queue {
-  double* reach;                     // the probability that the next draw is looked at; negative: there is none
+  double* reach;                     // the probability that the next draw is looked at; negative: the node has none
   std::int32_t* last;                // number of the last draw from this node, -1 before the first
-  std::int32_t size;                 // nodes of a text at most
-  std::int32_t* order = nullptr;     // of equals, the smaller one is taken first; nullptr: the node
-  std::int32_t* n_pushed = nullptr;  // so far
+  std::int32_t size;                 // number of nodes of a text, at most
+  std::int32_t* order = nullptr;     // of nodes with equal reach the one with the smallest order is taken first;
+                                     // nullptr: the node's number is its order
+  std::int32_t* n_pushed = nullptr;  // number of pushes so far
 
-  // That of one text.
+  // The queue of one text.
   __device__ draw_queue of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * size;
     return {reach + first, last + first, size, order == nullptr ? nullptr : order + first,
             n_pushed == nullptr ? nullptr : n_pushed + place};
   }
 
-  // One thread.
+  // Enters the next draw of a node. Called by one thread.
   __device__ void push(node_id u, double its_reach) const {
     reach[u] = its_reach;
     if (order != nullptr) order[u] = (*n_pushed)++;
   }
-  // The node with the largest reach, the first of equals; no_node where none is left. The whole team.
+  // The node whose next draw has the largest reach, the first of equal ones; no_node if there is none. Called by the
+  // whole team.
   __device__ node_id best(std::int32_t n_nodes, const team& who) const {
     const auto step = static_cast<std::int32_t>(who.size());
     double largest = -1;
@@ -52,7 +54,7 @@ struct draw_queue {
       largest = reach[u] > largest ? reach[u] : largest;
     largest = who.reduce(largest, [](double a, double b) { return a < b ? b : a; });
     if (largest < 0) return no_node;
-    auto first = ~0ULL;  // order, then node
+    auto first = ~0ULL;  // order in the upper half, node in the lower half
     for (auto u = static_cast<std::int32_t>(who.rank()); u < n_nodes; u += step) {
       if (reach[u] != largest) continue;
       const auto place =
@@ -64,11 +66,11 @@ struct draw_queue {
   }
 };
 
-// One team a lane: draws without replacement, the one most likely to be looked at first, until the budget is spent or
-// the next one is from a node whose row is not there yet, which is asked for next. With an empty list of nodes asked
-// about, new nodes stay leaves.
+// Draws without replacement; a team works for a lane. The draw that is most likely to be looked at comes first. It ends
+// when the budget is spent, or when the next draw is from a node whose row is not there yet; that node is asked for
+// next. If the list of nodes asked about is empty, new nodes stay leaves.
 //
-// Shapes: next [places]
+// Shapes      next [places]
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
     draw_by_reach(text_batch texts, RowsT all_rows, draw_queue queues, std::int32_t budget, node_list all_asked,
@@ -103,7 +105,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
     const undrawn row(tree.view(), u, row_view(rows, u, who));
     const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
     const double share = drawn.token < 0 ? 0 : row.share(drawn);
-    who.sync();  // all have looked at queue and tree
+    who.sync();  // all threads have read queue and tree
     if (who.rank() == 0) {
       const double reach = queue.reach[u];
       queue.reach[u] = -1;

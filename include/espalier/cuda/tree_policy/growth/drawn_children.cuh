@@ -18,8 +18,8 @@
 
 namespace espalier::cuda::detail {
 
-// The draws from each node of a list, which are made while the tree stays as it is: of a step for grow_level, which
-// appends them.
+// Lists of the draws from each node of a list. They are made while the tree stays as it is; a step of grow_level
+// appends them afterwards.
 //
 // Shapes      tokens and log_probs of children [places][entries][k]; last [places][entries]: number of an entry's last
 //             draw, -1 before the first; before [k + 1]: -1, 0, 1, ..
@@ -29,7 +29,7 @@ struct drawn_children_view {
   const std::int32_t* before;
   std::int32_t n_entries;
 
-  // Those of one text.
+  // The lists of one text.
   __device__ drawn_children_view of(std::int32_t place) const {
     drawn_children_view own = *this;
     own.children.tokens += first_of(place);
@@ -37,26 +37,26 @@ struct drawn_children_view {
     own.last += static_cast<std::ptrdiff_t>(place) * n_entries;
     return own;
   }
-  // Where a text's draws begin in the lists.
+  // Index in the lists of a text's first draw.
   __device__ std::ptrdiff_t first_of(std::int32_t place) const {
     return static_cast<std::ptrdiff_t>(place) * n_entries * children.k;
   }
 
   __device__ std::int32_t n_draws(std::int32_t entry, node_id) const { return last[entry] + 1; }
 
-  // Where the next draw of an entry stands in the lists.
+  // Index in the lists of the next draw of an entry.
   __device__ std::ptrdiff_t end(std::int32_t entry) const {
     return static_cast<std::ptrdiff_t>(entry) * children.k + last[entry] + 1;
   }
 
-  // One thread. Pre: no more than k of an entry
+  // Adds a draw to an entry's list. Called by one thread. Pre: the entry has fewer than k draws
   __device__ void add(std::int32_t entry, const undrawn_draw& drawn) const {
     children.tokens[end(entry)] = drawn.token;
     children.log_probs[end(entry)] = espalier::detail::log_prob_of(drawn.probability);
     ++last[entry];
   }
 
-  // The draws of an entry as those of a tree's root, the last one first.
+  // The draws of an entry as a tree in which they are the draws of the root, the last one first.
   __device__ tree_view tree_of(std::int32_t entry) const {
     tree_view view;
     view.token = children.tokens + static_cast<std::ptrdiff_t>(entry) * children.k;
@@ -67,18 +67,18 @@ struct drawn_children_view {
   }
 };
 
-// Owns them.
+// Owns the memory of a drawn_children_view.
 class drawn_children {
  public:
   drawn_children() = default;
-  // So many draws from a node at most.
+  // Lists have room for k draws from a node.
   explicit drawn_children(std::int32_t k) : k_(k) {
     std::vector<std::int32_t> before(static_cast<std::size_t>(k) + 1);
     std::iota(before.begin(), before.end(), -1);
     before_ = device_array<std::int32_t>(std::span<const std::int32_t>(before));
   }
 
-  // For so many entries of each text.
+  // Allocates lists for n_entries entries of each text.
   void reserve(std::int32_t max_texts, std::int32_t n_entries) {
     last_ = device_array<std::int32_t>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(n_entries));
     tokens_ = device_array<token_id>(last_.size() * static_cast<std::size_t>(k_));

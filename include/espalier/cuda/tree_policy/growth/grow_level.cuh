@@ -19,31 +19,32 @@
 
 namespace espalier::cuda::detail {
 
-inline constexpr std::int32_t level_threads = 512;              // nodes that a level asks about at most
-inline constexpr std::int32_t level_draws = 2 * level_threads;  // draws from them at most
+inline constexpr std::int32_t level_threads = 512;              // nodes that a level asks about, at most
+inline constexpr std::int32_t level_draws = 2 * level_threads;  // draws from them, at most
 
 struct level_memory {
   cub::BlockScan<std::int32_t, level_threads>::TempStorage scan;
-  std::uint32_t place[level_draws];  // of each draw: the entry that it is from, and its number there in the lower half
-  std::uint32_t kept[level_draws / 32];  // a bit a draw
+  std::uint32_t place[level_draws];      // by draw: its entry in the upper half, its number there in the lower half
+  std::uint32_t kept[level_draws / 32];  // one bit for each draw
 };
 
-// Where the nodes to ask about next are listed. Shapes: nodes [places][stride], the first n of each
+// The array in which the nodes to ask about next are listed. Shapes: nodes [places][stride], the first n of each
 struct next_level {
   node_id* nodes;
   std::int32_t n;
   std::int32_t stride;
 };
 
-// One block a lane: a level of a tree that grows breadth first. Appends the draws from each node of a list, one node
-// after the other, as far as the budget goes, and lists those of the new nodes that are asked about next.
+// Grows one level of a tree breadth first; a block works for a lane. Appends the draws from each node of a list, one
+// node after the other, until the budget is spent, and lists the new nodes that are asked about next.
 //
-// StepT has of(place), the step of one text, which has
+// StepT has of(place), which gives the step of one text. The step of a text has
 //   children                  child_lists of the nodes of the list
-//   budget()                  draws of the tree at most
-//   n_draws(entry, u)         how many of its list node u gets
-//   enter(tree, node, at)     a new node, entry `at` of the lists, is in the tree; gives whether it may be asked about
-//   ask(node, at)             it is
+//   budget()                  the largest number of draws of the tree
+//   n_draws(entry, u)         how many children of its list node u gets
+//   enter(tree, node, at)     called when a new node, entry `at` of the lists, is in the tree; returns whether it may
+//   be asked about
+//   ask(node, at)             called when that node is asked about
 template <class StepT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
     grow_level(text_batch texts, StepT steps, node_list all_asked, next_level to) {
@@ -60,7 +61,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
   const tree_size size = *tree.size;
   const std::int32_t left = size.left(step.budget());
 
-  // A thread an entry of the list.
+  // Each thread has an entry of the list.
   const node_id u = thread < all_asked.n ? asked[thread] : no_node;
   const std::int32_t n = u == no_node ? 0 : step.n_draws(thread, u);
   std::int32_t begin = 0, all = 0;
@@ -70,7 +71,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
     memory.place[i] = static_cast<std::uint32_t>(thread << 16 | (i - begin));
   __syncthreads();
 
-  // A thread a draw.
+  // Each thread has a draw.
   const auto slot = [&](std::int32_t i) { return static_cast<std::int32_t>(memory.place[i] & 0xFFFFU); };
   const auto place = [&](std::int32_t i) {
     return static_cast<std::ptrdiff_t>(memory.place[i] >> 16) * step.children.k + slot(i);

@@ -13,10 +13,10 @@
 
 namespace espalier::cuda::detail {
 
-// Appends n draws in order to a tree that has this size, that of thread i as number i, each with a node of its own. By
-// a block of threadsN. Forgets what the list has found.
+// Appends n draws in order to a tree of the given size; thread i has draw i, which gets a node of its own. Called by a
+// block of threadsN threads. Overwrites what the list has found.
 //
-// Pre         as append_draws; a barrier since it was read what was found
+// Pre         as append_draws; a barrier since what the list has found was read
 template <std::int32_t threadsN>
 __device__ void append_in_order(const tree_writer& tree, const tree_size& size, std::int32_t n, listed_draw own,
                                 best_of_list<threadsN>& best) {
@@ -32,14 +32,14 @@ struct rebuild_memory {
   static constexpr std::int32_t max_asked = 4096;
 
   typename best_of_list<threadsN>::memory best;
-  std::uint16_t now[max_asked + 1];      // of a node that was asked about, its number afterwards
-  std::uint8_t has_child[threadsN + 1];  // by number afterwards
+  std::uint16_t now[max_asked + 1];      // number after the rebuild of each node that was asked about
+  std::uint8_t has_child[threadsN + 1];  // by number after the rebuild
 };
 
-// Makes a tree consist of n nodes, that of thread i as number i + 1, as espalier::asked_nodes does; was [n + 1]: what
-// each of them was before. By a block.
+// Rebuilds a tree from n nodes, as espalier::asked_nodes does; the node of thread i becomes node i + 1. Writes the
+// earlier number of each node to was [n + 1]. Called by a block.
 //
-// Pre: parents come before their children; no more than the tree's limit; a barrier since the tree was written
+// Pre         parents come before their children; n is at most the tree's limit; a barrier since the tree was written
 template <std::int32_t threadsN>
 __device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const considered_node& own,
                              rebuild_memory<threadsN>& memory, node_id* was) {
@@ -48,7 +48,7 @@ __device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const cons
   memory.has_child[i + 1] = 0;
   if (is_there && own.node != no_node) memory.now[own.node] = static_cast<std::uint16_t>(i + 1);
   if (i == 0) memory.now[root_node] = 0;
-  // What it was is read before it is written over.
+  // Reads the old node before anything is overwritten.
   listed_draw draw;
   if (is_there) draw = listed_draw::of(tree, own.parent, own.token, own.log_prob);
   __syncthreads();

@@ -21,11 +21,11 @@
 
 namespace espalier::cuda::detail {
 
-// A level of a tree whose nodes get their most probable tokens by a rule of each text, for grow_level. RuleT is a
-// value, which has
+// A step of grow_level whose nodes get their most probable tokens as children, how many is decided by a rule of each
+// text. RuleT is a value with
 //
-//   budget()                        drafted tokens at most
-//   breadth(confidence)             children of a node, where the largest probability of its row is that
+//   budget()                        the largest number of drafted tokens
+//   breadth(confidence)             number of children of a node whose row has this largest probability
 //   expands(depth, path_log_prob)   whether a new node may be asked about
 //
 // Shapes: rule [places]; children by place, of n_asked nodes each
@@ -61,16 +61,16 @@ struct rule_step {
   __device__ void ask(node_id, std::ptrdiff_t) const {}
 };
 
-// The most that the rule of any text allows: launches are made for it.
+// The largest numbers that the rule of any text allows; launches are made for them.
 struct rule_limits {
-  std::int32_t n_levels;      // of nodes that have children
+  std::int32_t n_levels;      // levels of nodes that have children
   std::int32_t root_breadth;  // children of the root
   std::int32_t breadth;       // children of any other node
   std::int32_t budget;        // drafted tokens
 };
 
-// Trees that grow level after level by a rule of each text, see rule_step: whom to ask about, and lists of what is
-// found.
+// Grows trees level after level by a rule of each text (see rule_step): keeps the lists of nodes to ask about and of
+// their most probable tokens.
 //
 // Errors      option_error for a budget of more nodes than a block has room for
 class rule_levels {
@@ -89,7 +89,7 @@ class rule_levels {
 
   node_list begin() { return levels_.begin(); }
 
-  // As TreePolicy's. Shapes: rules [places]
+  // As take of a TreePolicy. Shapes: rules [places]
   template <class RuleT>
   node_list take(const text_batch& texts, const text_rows& rows, const RuleT* rules, cudaStream_t stream) {
     const node_list asked = levels_.wanted();
@@ -102,11 +102,11 @@ class rule_levels {
   }
 
  private:
-  // Nodes of each level that may be asked about. The levels above have one node at least, and each node asked about
-  // adds one.
+  // Largest number of nodes of each level that may be asked about. Each level above has at least one node, and each
+  // node that is asked about adds at least one.
   static std::vector<std::int32_t> widths(const rule_limits& limits) {
     std::vector<std::int32_t> all;
-    std::int32_t n = 1;  // where all nodes have all their children
+    std::int32_t n = 1;  // number of nodes of the level if all nodes have all their children
     for (std::int32_t depth = 0; depth < limits.n_levels; ++depth) {
       const std::int32_t most = (limits.budget - depth + 1) / 2;
       all.push_back((std::min)(n, most));

@@ -15,13 +15,14 @@
 
 namespace espalier::cuda::detail {
 
-// One thread.
+// Sets a value in the memory of the device. Run by one thread.
 template <class ValueT>
 ESPALIER_KERNEL void set_value(ValueT* to, ValueT value) {
   *to = value;
 }
 
-// What a policy keeps of each text, a value without addresses, in the memory of the device.
+// A value for each text, in the memory of the device: the state that a policy keeps of a text. It is trivially copyable
+// and has no addresses.
 template <class ValueT>
 class values_by_place {
   static_assert(std::is_trivially_copyable_v<ValueT> && sizeof(ValueT) % 4 == 0, "see LearningPolicy");
@@ -29,7 +30,7 @@ class values_by_place {
  public:
   static constexpr std::size_t value_bytes = sizeof(ValueT);
 
-  // Texts begin with this.
+  // New texts start from the value `first`.
   explicit values_by_place(const ValueT& first) : first_(first) {}
 
   void reserve(std::int32_t max_texts) {
@@ -37,7 +38,7 @@ class values_by_place {
     values_ = device_array<ValueT>(std::span<const ValueT>(all));
   }
 
-  // Another text begins in this place.
+  // Prepares for another text in this place: sets its value to the first one.
   void reset(std::int32_t place, cudaStream_t stream) const {
     launch("set_value", set_value<ValueT>, {}, stream, data() + place, first_);
   }
