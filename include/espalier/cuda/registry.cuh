@@ -23,7 +23,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Declared only: which policy of the device has the name of which of the host.
+// Declarations that map each policy of the host to the device's policy of the same name. They are never defined.
 std::type_identity<void> device_form(...);
 std::type_identity<plain> device_form(std::type_identity<espalier::plain>);
 std::type_identity<chain> device_form(std::type_identity<espalier::chain>);
@@ -42,11 +42,11 @@ std::type_identity<eagle2> device_form(std::type_identity<espalier::eagle2>);
 
 }  // namespace detail
 
-//! The policy on the device that is the host's policy of the same name and options; void where there is none.
+//! The device's policy of the same name and options as this policy of the host; void if there is none.
 template <class PolicyT>
 using device_policy = typename decltype(detail::device_form(std::type_identity<PolicyT>()))::type;
 
-//! Whether there is one.
+//! Whether the device has a form of this policy.
 template <class PolicyT>
 inline constexpr bool has_device_policy = !std::is_void_v<device_policy<PolicyT>>;
 

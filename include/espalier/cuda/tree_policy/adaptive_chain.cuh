@@ -28,17 +28,17 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// What an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted tokens up to
-// it.
+// The state that an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted
+// tokens up to it.
 struct adaptive_length {
   adaptive_chain_options options;
-  std::int32_t length;  // drafted tokens of the next round at most
+  std::int32_t length;  // largest number of drafted tokens of the next round
 };
 
-// One thread a lane: the most probable token after the node asked about, which is asked about next unless it is the
-// last one.
+// Appends the most probable token after the node that was asked about; one thread works for a lane. The new node is
+// asked about next, unless it is the last one.
 //
-// Shapes: tokens, probabilities, log_probs, by_place, drafted, next [places]
+// Shapes      tokens, probabilities, log_probs, by_place, drafted, next [places]
 template <class LengthT>
 ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_lists best, const LengthT* by_place,
                                        std::int32_t* drafted, node_id* next) {
@@ -56,7 +56,7 @@ ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_
   next[here.place] = goes_on ? u : no_node;
 }
 
-// One thread a lane. Shapes: by_place, drafted [places]
+// Appends runs up to the length of each text; one thread works for a lane. Shapes: by_place, drafted [places]
 template <class LengthT>
 ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place,
                                            std::int32_t* drafted) {
@@ -66,8 +66,10 @@ ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, con
   drafted[here.place] = here.tree.size->n_nodes - 1;
 }
 
-// One thread a lane. The tree may have been cut since, and may have more nodes of other policies of a cascade. Shapes:
-// decisions, by_place, all_drafted [places]
+// Adapts the lengths to the verdicts; one thread works for a lane. The tree may have been cut since it was drafted, and
+// in a cascade it may have more nodes, of other policies.
+//
+// Shapes      decisions, by_place, all_drafted [places]
 template <class LengthT>
 ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, LengthT* by_place,
                                     const std::int32_t* all_drafted) {
@@ -86,11 +88,12 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 //! espalier::adaptive_chain on the device: the same chain from the same rows or runs.
 //!
 //! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of
-//!             one thread: a captured graph runs the passes that nobody needs, too, so that max_length should be
-//!             little more than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after
-//!             reserve, no synchronisation
-//! Law         that of espalier::adaptive_chain. Where a chain was cut to its share of a pass, what is left of it
-//!             counts; in a cascade whose tree was cut, all that it drafted, as far as the tree has as many nodes
+//!             one thread. A captured graph also runs the passes that nobody needs, so max_length should be little more
+//!             than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no
+//!             synchronisation
+//! Law         as espalier::adaptive_chain. If a chain was cut to its share of a pass, the part that is left counts as
+//!             the draft. If the tree of a cascade was cut, all that this policy drafted counts, up to the nodes that
+//!             the tree still has
 //! Errors      option_error for options out of range
 //! Source      as espalier::adaptive_chain
 class adaptive_chain {
@@ -140,14 +143,14 @@ class adaptive_chain {
            decisions, by_place_.data(), drafted_.data());
   }
 
-  //! A text begins with the policy's own options, and their length.
+  //! Prepares for another text in this place: it begins with the policy's own options, and their length.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = adaptive_chain_options;
-  //! What a text begins with that has other options, with which chains are no longer.
+  //! The state with which a text begins that has options of its own; its chains are no longer than the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {
@@ -167,7 +170,7 @@ class adaptive_chain {
   adaptive_chain_options options_;
   std::int32_t step_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<node_id> last_;     // [texts] drafted, as long as it is asked about
+  device_array<node_id> last_;     // [texts] the drafted node that is asked about, or no_node
   device_array<token_id> tokens_;  // [texts]
   device_array<float> probabilities_;
   device_array<float> log_probs_;

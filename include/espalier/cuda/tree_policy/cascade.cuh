@@ -33,10 +33,10 @@ namespace detail {
 
 inline constexpr std::int32_t merge_threads = 256;
 
-// What the tree of a text's next policy may hold.
+// The limits of the tree of a text's next policy.
 struct part_room {
-  std::int32_t capacity = 0;  // tokens that its drafter can hold
-  std::int32_t most = 0;      // drafted tokens
+  std::int32_t capacity = 0;  // number of tokens that its drafter can hold
+  std::int32_t most = 0;      // largest number of drafted tokens
 
   __device__ std::int32_t limit(const text_in_batch& here, std::int32_t all) const {
     const std::int32_t left = capacity - here.text.state->size, room = left > 0 ? left : 0;
@@ -45,10 +45,10 @@ struct part_room {
   }
 };
 
-// The merged trees. Their limits are those of the round; while they are made, what a policy drafts is in the texts' own
-// trees.
+// The merged trees, by place. Their limits are those of the round. While they are made, the texts' own trees hold what
+// the present policy drafts.
 //
-// Shapes: by place the trees, `words` from one to the next; node_of [places][stride]: of a drafted node, the merged one
+// Shapes      trees: `words` words from one to the next; node_of [places][stride]: the merged node of a drafted node
 struct merged_trees {
   tree_writer trees;
   std::ptrdiff_t words;
@@ -58,7 +58,7 @@ struct merged_trees {
   __device__ tree_writer tree(std::int32_t place) const { return moved(trees, place * words); }
 };
 
-// One thread a lane: nothing is merged yet, and the first policy's tree is the root.
+// Opens a round; one thread works for a lane. The merged tree and the first policy's tree become a root alone.
 template <class RoomT>
 ESPALIER_KERNEL void open_cascade(text_batch texts, merged_trees to, RoomT room) {
   const text_in_batch here = texts.here();
@@ -69,23 +69,23 @@ ESPALIER_KERNEL void open_cascade(text_batch texts, merged_trees to, RoomT room)
   here.tree.reset(root, room.limit(here, all));
 }
 
-// By a block, all of it: number i is brought by thread i modulo merge_threads.
+// Calls f(u) for u = 0 to n - 1 with all threads of a block; thread i modulo merge_threads takes number i.
 template <class FunctionT>
 __device__ void each_node(std::int32_t n, const FunctionT& f) {
   for (auto u = static_cast<node_id>(threadIdx.x); u < n; u += merge_threads)
     f(u);
 }
 
-// Which nodes of the merged tree the drafted ones are; those that it lacks get the next numbers in their order, as far
-// as it has room, and the others are no_node. Gives how many it gets.
+// Finds the merged node of each drafted node. Drafted nodes that the merged tree lacks get the next numbers in their
+// order while it has room, and no_node after that. Returns how many nodes the merged tree gets.
 //
-// Pre: siblings of a tree bear different tokens
+// Pre         siblings of a tree have different tokens
 __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree_writer& drafted, node_id* node_of,
                                            warp_sums& sums) {
   const std::int32_t n = drafted.size->n_nodes, n_known = merged.size->n_nodes, left = merged.left();
   each_node(n, [&](node_id u) { node_of[u] = u == root_node ? root_node : no_node; });
   __syncthreads();
-  // Level after level, as far as both have the same paths: a child is there only where its parent is.
+  // Level after level, as long as both trees have the same paths: a node can be there only if its parent is.
   bool any = true;
   for (std::int32_t level = 1; __syncthreads_or(any ? 1 : 0) != 0; ++level) {
     any = false;
@@ -109,11 +109,12 @@ __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree
   return n_new < left ? n_new : left;
 }
 
-// Adds the drafted nodes whose numbers are n_known or more, as appending one after the other would.
+// Adds the drafted nodes whose merged numbers are n_known or more, as if they were appended one after the other.
 __device__ inline void add_merged(const tree_writer& merged, const tree_writer& drafted, const node_id* node_of,
                                   std::int32_t n_known) {
   const std::int32_t n = drafted.size->n_nodes;
-  // Sums along paths are the drafted tree's where nothing was there before; else they follow the level above.
+  // If the merged tree was a root alone, path sums are copied from the drafted tree. Else each node waits for the level
+  // above, and adds to its sum.
   const bool is_first = n_known == 1;
   bool goes_on = true;
   for (std::int32_t level = 1; __syncthreads_or(goes_on ? 1 : 0) != 0; ++level) {
@@ -150,7 +151,7 @@ __device__ inline void add_merged(const tree_writer& merged, const tree_writer& 
   });
 }
 
-// The tree becomes another one, which may have as many nodes.
+// Copies a tree into another one, which has room for as many nodes.
 __device__ inline void copy_tree(const tree_writer& to, const tree_writer& from) {
   each_node(from.size->n_nodes, [&](node_id u) {
     to.put(u, from.parent[u], from.token[u], from.log_prob[u], from.depth[u], from.path_log_prob[u]);
@@ -164,10 +165,11 @@ __device__ inline void copy_tree(const tree_writer& to, const tree_writer& from)
   if (threadIdx.x == 0) *to.size = *from.size;
 }
 
-// One block a lane: what a policy has drafted joins the merged tree, and `was` notes which of its drafter's nodes that
-// was. Then the text's tree is the root again, for the next policy; or after the last one the merged tree.
+// Merges the tree that a policy has drafted; a block works for a lane. was[u] becomes the number that merged node u had
+// for the policy's drafter. Then the text's tree becomes a root again, for the next policy, or after the last policy
+// the merged tree.
 //
-// Shapes: was [places][stride], drafted.was likewise: where the policy has built its tree anew, else nullptr
+// Shapes      was [places][stride]; drafted_was likewise if the policy has built its tree anew, else nullptr
 template <class RoomT>
 ESPALIER_KERNEL void __launch_bounds__(merge_threads)
     merge_part(text_batch texts, merged_trees to, moved_nodes drafted_was, node_id* was, RoomT next, bool is_last) {
@@ -196,22 +198,22 @@ ESPALIER_KERNEL void __launch_bounds__(merge_threads)
 
 }  // namespace detail
 
-//! espalier::cascade on the device: policy i grows over drafter i of a joint, and what they draft is merged, node by
-//! node as on the host.
+//! espalier::cascade on the device: policy i grows over drafter i of a joint, and their trees are merged, node by node
+//! as on the host.
 //!
 //!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(),
 //!     kv, target);
 //!
 //! Policies are kept by value, and observe the merged tree and its verdict. Texts have no options of their own.
 //!
-//! Complexity  that of the policies, one after the other, and n + 1 launches for n policies: one of one thread, and one
-//!             of one block of 256 for each, which goes over the drafted nodes once for each of their levels, and over
-//!             the children of those that are there. For each step drafter one more, of its renumber. Memory of 40
-//!             bytes for each node and text, and 4 for each drafter besides. No allocation after reserve, no
-//!             synchronisation
-//! Law         that of espalier::cascade. A drafter that has no room is asked all the same: its policy's tree has room
-//!             for nothing
-//! Errors      option_error for more than 1048576 nodes in all; those of the policies
+//! Complexity  the launches of the policies, one after the other, and n + 1 launches for n policies: one of one thread,
+//!             and for each policy one of a block of 256 threads, which goes over the drafted nodes once for each of
+//!             their levels, and over the children of those that the merged tree has. For each step drafter one more,
+//!             of its renumber. Memory of 40 bytes for each node and text, and 4 more for each drafter. No allocation
+//!             after reserve, no synchronisation
+//! Law         as espalier::cascade. A drafter that has no room is asked all the same, but its policy's tree has room
+//!             for no node
+//! Errors      option_error for more than 1048576 nodes in all; the errors of the policies
 template <class... PoliciesT>
 class cascade {
   static_assert(((PoliciesT::sampling == regime::deterministic) && ...),
@@ -243,21 +245,21 @@ class cascade {
     return std::get<Index>(policies_);
   }
 
-  //! Of what is its own: the policies are reserved for their drafters, see reserve_trees.
+  //! Allocates the merged trees. The policies are reserved separately, for their drafters: see reserve_trees.
   void reserve(std::int32_t max_texts) {
     merged_ = tree(merged_.capacity(), max_texts);
     reserve_merged(max_texts);
   }
 
-  //! Tokens that each drafter can hold.
+  //! Sets how many tokens each drafter can hold.
   void limit_parts(std::span<const std::int32_t> capacities) {
     std::copy_n(capacities.begin(), n_policies, capacities_);
   }
 
-  //! The drafter that is asked about what is wanted.
+  //! Index of the drafter that is asked for the rows that are wanted now.
   std::size_t part() const { return part_; }
 
-  //! Of the trees that this drafter was asked about.
+  //! The earlier numbers, for this drafter, of the nodes of the merged trees.
   moved_nodes was(std::size_t part) const { return {was_[part].data(), stride()}; }
 
   node_list begin(const text_batch& texts, cudaStream_t stream) {
@@ -311,7 +313,8 @@ class cascade {
     return {merged_.writer(), static_cast<std::ptrdiff_t>(tree::n_words(max_nodes())), node_of_.data(), stride()};
   }
 
-  // Of the tree of a policy, which while it grows holds what that one asks for.
+  // The limits of the tree of policy Index. A tree that is built anew at last needs room for all nodes that it asks
+  // about while it grows.
   template <std::size_t Index>
   detail::part_room room() const {
     const auto& policy = std::get<Index>(policies_);
@@ -320,8 +323,8 @@ class cascade {
     return {capacities_[Index], most};
   }
 
-  // Begins the first policy from this one on that wants something; once there is none, the trees are what all have
-  // drafted.
+  // Begins the first policy from Index on that wants something, and returns what it wants. If none does, the round's
+  // trees are the merged trees.
   template <std::size_t Index>
   node_list begin_from(const text_batch& texts, cudaStream_t stream) {
     if constexpr (Index < n_policies) {
@@ -333,7 +336,7 @@ class cascade {
     }
   }
 
-  // Merges what this policy has drafted, and goes on to the next.
+  // Merges the tree of policy Index, and goes on to the next policy.
   template <std::size_t Index>
   node_list merge(const text_batch& texts, moved_nodes drafted_was, cudaStream_t stream) {
     constexpr bool is_last = Index + 1 == n_policies;

@@ -31,10 +31,10 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// One thread a lane: a token of each list after the node asked about, one after the other; the last of them is asked
-// about next, if all are there.
+// Appends one token of each list after the node that was asked about, one after the other; one thread works for a lane.
+// The last new node is asked about next, if no list was empty.
 //
-// Shapes: tokens, log_probs [places][n]; next [places]
+// Shapes      tokens, log_probs [places][n]; next [places]
 template <class NodeT>
 ESPALIER_KERNEL void append_chain(text_batch texts, node_list asked, const token_id* tokens, const float* log_probs,
                                   std::int32_t n, NodeT* next) {
@@ -48,7 +48,7 @@ ESPALIER_KERNEL void append_chain(text_batch texts, node_list asked, const token
   next[here.place] = here.tree.full() ? no_node : u;
 }
 
-// One thread a lane.
+// Appends the runs of texts; one thread works for a lane.
 template <class RunsT>
 ESPALIER_KERNEL void append_runs(text_batch texts, RunsT runs, std::int32_t length) {
   const text_in_batch here = texts.here();
@@ -124,8 +124,8 @@ class chain {
   chain_options options_;
   std::int32_t step_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
-  device_array<node_id> last_;     // [texts] drafted, as long as it is asked about
-  device_array<token_id> tokens_;  // [texts][length], or the one of a step
+  device_array<node_id> last_;     // [texts] the drafted node that is asked about, or no_node
+  device_array<token_id> tokens_;  // [texts][length], or [texts] for a step
   device_array<float> log_probs_;
 };
 

@@ -35,22 +35,22 @@ namespace detail {
 
 // Paths that grow side by side, in the memory of the device.
 //
-// Shapes      [places][paths]; `from` without the places where all texts begin alike
+// Shapes      [places][paths]; `from` is [paths] if all texts begin alike
 struct growing_paths {
-  node_list from;   // where each stands; no_node for one whose row had nothing to give
-  token_id* drawn;  // its next token
-  node_id* ends;    // where it stands then
-  node_id* asked;   // the ends, each once, then no_node
-  std::int32_t n;   // paths
+  node_list from;   // the end of each path; no_node if its last row gave no token
+  token_id* drawn;  // the next token of each path
+  node_id* ends;    // the end of each path after that token
+  node_id* asked;   // the different ends, each once; the rest is no_node
+  std::int32_t n;   // number of paths
 
-  // Those of one text.
+  // The paths of one text.
   __device__ growing_paths of(std::int32_t place) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * n;
     return {{from.of(place), from.n, 0}, drawn + first, ends + first, asked + first, n};
   }
 };
 
-// A team a path, along x, of each lane, along y.
+// Draws the next token of each path: grid column x is a team for path x, grid row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
     draw_at_ends(text_batch texts, RowsT all_rows, growing_paths all_paths) {
@@ -67,8 +67,9 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   if (who.rank() == 0) paths.drawn[path] = token;
 }
 
-// One block a lane, a thread a path: adds what the first n_now paths drew, and lists the nodes to ask about for n_next
-// of them, all at the end of the first where the trunk ends here. Nobody has drawn from these ends before.
+// Adds the tokens that the first n_now paths drew; a block works for a lane, a thread for a path. Lists the nodes to
+// ask about for the first n_next paths; where the trunk ends, all of them are at the end of the first path. Nothing has
+// been drawn from these ends before.
 template <class RowsT>
 ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,
                                   std::int32_t n_next, bool ends_trunk) {
@@ -90,7 +91,7 @@ ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_path
     own = draws.placed(listed_draw::of(tree, above, token, log_prob));
   }
   append_draws(tree, size, mixed_draws::most, draws.n_nodes(), draws.n_draws(), [&](std::int32_t) { return own; });
-  // New nodes have the numbers of those who lead to them.
+  // The new nodes are numbered in the order of the draws that gave them.
   const std::int32_t n = left - draws.n_draws() < n_next ? left - draws.n_draws() : n_next;
   const std::int32_t n_asked = __syncthreads_count(draws.leads() && path < n);
   if (path >= paths.n) return;
@@ -106,9 +107,9 @@ ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_path
 //! Complexity  for each of the trunk + length tokens of a path: a draft pass of one row, or after the trunk of as many
 //!             rows as there are paths, padding included; one launch that reads a row for each path; a launch of 64
 //!             threads. No allocation after construction, no synchronisation
-//! Law         that of espalier::delayed
-//! Errors      option_error for options out of range. Where a row has no probability above 0, its paths end; the
-//!             drafter has reported a fault
+//! Law         as espalier::delayed
+//! Errors      option_error for options out of range. If a row has no probability above 0, its paths end; the drafter
+//!             has reported a fault then
 //! Source      as espalier::delayed
 class delayed {
  public:
@@ -154,7 +155,7 @@ class delayed {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // All paths stand at the end of the trunk when they part.
+  // The ends of the paths that grow now. When the paths part, all of them are at the end of the trunk.
   node_list wanted() const {
     const std::int32_t n = options_.paths_at(level_);
     if (level_ == 0) return {roots_.data(), n > 0 ? 1 : 0, 0};
@@ -163,7 +164,7 @@ class delayed {
 
   delayed_options options_;
   std::int32_t level_ = 0;
-  device_array<node_id> roots_;   // [paths] where they begin
+  device_array<node_id> roots_;   // [paths] the root, where all paths begin
   device_array<token_id> drawn_;  // [texts][paths]
   device_array<node_id> ends_;    // [texts][paths]
   device_array<node_id> asked_;   // [texts][paths]

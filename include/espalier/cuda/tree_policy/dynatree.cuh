@@ -39,7 +39,7 @@ ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, R
 //! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about (max_breadth
 //!             to the power of its depth, half of the budget at most), padding included; a launch that reads the rows
 //!             that are there; a launch of one block. No allocation after reserve, no synchronisation
-//! Law         that of espalier::dynatree
+//! Law         as espalier::dynatree
 //! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
 //! Source      as espalier::dynatree
 class dynatree {
@@ -82,7 +82,7 @@ class dynatree {
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dynatree_options;
-  //! What a text begins with that has other options, with which trees are no larger.
+  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const dynatree_options& options) const {

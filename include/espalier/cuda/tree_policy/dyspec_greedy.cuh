@@ -26,15 +26,16 @@ namespace espalier::cuda {
 
 //! espalier::dyspec_greedy on the device: the same tree from the same rows and random numbers.
 //!
-//! Complexity  `budget` draft passes of one row are launched, each followed by one launch that makes every draw the
-//!             rows allow and then finds the nodes to ask about next. As many do work as nodes are drawn from, a third
-//!             to all of the budget; the others are padding, which a captured graph runs all the same: a pass of the
-//!             draft that nobody needs costs what any pass does. Where that matters, dyspec_threshold has one pass a
-//!             level. A draw is one or two passes over a row by a cluster, and a look at all nodes for the next. No
-//!             allocation after reserve, no synchronisation
-//! Law         that of espalier::dyspec_greedy
+//! Complexity  `budget` draft passes of one row are launched. Each is followed by one launch that makes every draw that
+//!             the rows allow, and then finds the nodes to ask about next. The passes that are needed are as many as
+//!             there are nodes that are drawn from, a third of the budget up to all of it. The others are padding; a
+//!             captured graph runs them all the same, and each costs what any pass of the draft does. If that matters,
+//!             use dyspec_threshold, which has one pass a level. A draw is one or two passes over a row by a cluster,
+//!             and a look at all nodes for the next draw. No allocation after reserve, no synchronisation
+//! Law         as espalier::dyspec_greedy
 //! Errors      option_error for options out of range
-//! Source      as espalier::dyspec_greedy. A queue with a place for each node serves as its heap: the same order
+//! Source      as espalier::dyspec_greedy. A queue with one entry for each node replaces its heap, and gives the same
+//!             order
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;

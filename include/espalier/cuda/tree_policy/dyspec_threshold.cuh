@@ -36,14 +36,14 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A level of dyspec_threshold, for grow_level, in the memory of the device.
+// A step of grow_level for dyspec_threshold, in the memory of the device.
 //
 // Shapes      reach as tokens of children; by_place [places]
 struct threshold_step : drawn_children_view {
-  double* reach;     // the probability that a draw from the child is looked at
-  draw_queue nodes;  // those that were asked about
+  double* reach;     // probability that a draw from the child is looked at
+  draw_queue nodes;  // the nodes that were asked about
   const dyspec_threshold_options* by_place;
-  dyspec_threshold_options options{};  // of one text
+  dyspec_threshold_options options{};  // the options of one text
 
   __device__ threshold_step of(std::int32_t place) const {
     return {drawn_children_view::of(place), reach + first_of(place), nodes.of(place), by_place, by_place[place]};
@@ -57,7 +57,7 @@ struct threshold_step : drawn_children_view {
   __device__ void ask(node_id node, std::ptrdiff_t at) const { nodes.push(node, reach[at]); }
 };
 
-// A team an entry of the list, along x, of each lane, along y: every draw that is needed.
+// Makes every draw that a level needs: grid column x is a team for entry x of the list, grid row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
     draw_level(text_batch texts, RowsT all_rows, threshold_step steps, node_list asked) {
@@ -79,7 +79,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   for (std::int32_t n = 0; n < left && step.options.needs(reach); ++n) {
     const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
     const double share = drawn.token < 0 ? 1 : row.share(drawn);
-    who.sync();  // all have looked at the list
+    who.sync();  // all threads have read the list
     if (who.rank() == 0 && drawn.token >= 0) {
       step.reach[step.end(entry)] = reach * share;
       step.add(entry, drawn);
@@ -96,11 +96,11 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 
 //! espalier::dyspec_threshold on the device, filled or not: the same tree from the same rows and random numbers.
 //!
-//! Complexity  for each of max_depth levels: a draft pass with as many rows as the level may ask about (1 / threshold,
-//!             half of the budget at most), padding included; a launch in which a cluster draws from each row; a launch
-//!             of one block. Filling is one launch more, in which one cluster makes draw after draw. No allocation
-//!             after reserve, no synchronisation
-//! Law         that of espalier::dyspec_threshold
+//! Complexity  for each of max_depth levels: a draft pass with as many rows as the level may ask about (at most 1 /
+//!             threshold, and half of the budget), padding included; a launch in which a cluster draws from each row; a
+//!             launch of one block. Filling is one launch more, in which one cluster makes one draw after the other. No
+//!             allocation after reserve, no synchronisation
+//! Law         as espalier::dyspec_threshold
 //! Errors      option_error for options out of range
 //! Source      as espalier::dyspec_threshold
 class dyspec_threshold {
@@ -125,17 +125,17 @@ class dyspec_threshold {
     last_ = device_array<std::int32_t>(node_reach_.size());
   }
 
-  //! A text begins with the policy's own options.
+  //! Prepares for another text in this place: it begins with the policy's own options.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = dyspec_threshold_options;
-  //! What a text begins with that has other options, with which trees are no larger.
+  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
   //!
-  //! Errors      option_error for options out of range, or beyond the policy's; for another `fill`, and where it is set
-  //!             for another budget
+  //! Errors      option_error for options out of range, or beyond the policy's; for another `fill`, and with `fill` for
+  //!             another budget
   std::vector<std::byte> learnt_with(const dyspec_threshold_options& options) const {
     (void)require_options(options);
     require_option("budget of a text", options.budget, options_.fill ? options_.budget : 1, options_.budget);
@@ -165,8 +165,8 @@ class dyspec_threshold {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // Nodes of each level that may be asked about. Their reaches add up to 1 at most; the levels above have one node at
-  // least, and each node asked about adds one.
+  // Largest number of nodes of each level that may be asked about. Their reaches add up to 1 at most; each level above
+  // has at least one node, and each node that is asked about adds at least one.
   static std::vector<std::int32_t> widths(const dyspec_threshold_options& options) {
     std::vector<std::int32_t> all{1};
     for (std::int32_t depth = 1; depth < options.max_depth; ++depth) {

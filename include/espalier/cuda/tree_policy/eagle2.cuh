@@ -32,16 +32,16 @@ namespace espalier::cuda {
 namespace detail {
 
 struct scored_node : considered_node {
-  double score;  // log-probability of the path, above 0 for none
+  double score;  // log-probability of the path; above 0: there is no node
 
-  // Of better ones it is larger; 0 for none.
+  // A key that is larger for better nodes; 0 if there is no node.
   __device__ std::uint64_t key() const { return score > 0 ? 0 : ~key_of(0.0 - score); }
 };
 
-// What eagle2 has considered of a text, in the memory of the device: a place for each child of each node that may be
-// asked about, level after level.
+// The nodes that eagle2 has considered of a text, in the memory of the device: one entry for each child of each node
+// that may be asked about, level after level.
 //
-// Shapes      all [places][n_all]; scores [places][beam]: of the nodes asked about
+// Shapes      all [places][n_all]; scores [places][beam]: scores of the nodes that are asked about
 struct scored_nodes {
   scored_node* all;
   double* scores;
@@ -56,10 +56,10 @@ struct scored_nodes {
 
 inline constexpr std::int32_t beam_threads = 256;
 
-// One block a lane: considers the children of a level, from `first` on in the list of all, and puts the best of them
-// into the tree, to be asked about next, where n_next is above 0.
+// Considers the children of a level, which stand in `all` from `first` on; a block works for a lane. If n_next is above
+// 0, the best of them are put into the tree, to be asked about next.
 //
-// Shapes: next [places][beam]
+// Shapes      next [places][beam]
 template <class NodesT>
 ESPALIER_KERNEL void __launch_bounds__(beam_threads)
     consider_level(text_batch texts, node_list all_asked, child_lists children, NodesT everything, std::int32_t first,
@@ -104,9 +104,9 @@ ESPALIER_KERNEL void __launch_bounds__(beam_threads)
   append_in_order(tree, size, n_added, draw, best);
 }
 
-// One block a lane: the best of all that was considered are the tree.
+// Rebuilds each tree from the best of all considered nodes; a block works for a lane.
 //
-// Shapes: was [places][budget + 1]
+// Shapes      was [places][budget + 1]
 template <std::int32_t threadsN, class NodesT>
 ESPALIER_KERNEL void __launch_bounds__(threadsN)
     keep_considered(text_batch texts, NodesT everything, std::int32_t budget, node_id* was) {
@@ -129,10 +129,10 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
 //! espalier::eagle2 on the device: the same tree from the same rows.
 //!
 //! Complexity  for each of depth + 1 levels a draft pass of one row, or below the root of `beam` rows, padding
-//!             included; a launch that reads the rows that are there; a launch of one block. Then one more of one
-//!             block, which looks at all that was considered nine times at most: beam + depth * beam^2 nodes, of 24
-//!             bytes for each text. No allocation after reserve, no synchronisation
-//! Law         that of espalier::eagle2
+//!             included; a launch that reads these rows; a launch of one block. At the end one more launch of one
+//!             block, which looks at each considered node at most nine times: beam + depth * beam^2 nodes, of 24 bytes
+//!             for each text. No allocation after reserve, no synchronisation
+//! Law         as espalier::eagle2
 //! Errors      option_error for options out of range
 //! Source      as espalier::eagle2
 class eagle2 {
@@ -191,7 +191,7 @@ class eagle2 {
     return {asked_.data(), level_ <= options_.depth ? options_.beam : 0, options_.beam};
   }
 
-  // Where the children of a level's nodes begin in the list of all.
+  // Index in `all` at which the children of a level's nodes begin.
   std::int32_t first_of(std::int32_t level) const {
     return level == 0 ? 0 : options_.beam * (1 + (level - 1) * options_.beam);
   }

@@ -22,7 +22,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The options of a text, for rule_step.
+// The rule of a text for rule_step, with its options.
 struct fixed_rule {
   fixed_options options;
 
@@ -70,14 +70,14 @@ class fixed {
 
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
-  //! A text begins with the policy's own options.
+  //! Prepares for another text in this place: it begins with the policy's own options.
   void reset(std::int32_t place, cudaStream_t stream) const { rules_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return rules_.value_bytes; }
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = fixed_options;
-  //! What a text begins with that has other options, with which trees are no larger.
+  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const fixed_options& options) const {

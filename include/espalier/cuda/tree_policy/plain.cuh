@@ -12,7 +12,7 @@
 
 namespace espalier::cuda {
 
-//! espalier::plain on the device: drafts nothing, launches nothing.
+//! espalier::plain on the device: it drafts and launches nothing.
 struct plain {
   static constexpr regime sampling = regime::any;
 

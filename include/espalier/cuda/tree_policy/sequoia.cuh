@@ -36,10 +36,10 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A level of a tree of a fixed shape, for grow_level, in the memory of the device.
+// A step of grow_level for a tree of a fixed shape, in the memory of the device.
 //
-// Shapes      n_children, first_child [nodes of the shape]; shape_of [places][n_nodes]: which node of the shape a node
-//             of the tree is
+// Shapes      n_children, first_child [nodes of the shape]; shape_of [places][n_nodes]: the node of the shape that a
+//             node of the tree stands for
 struct shape_step : drawn_children_view {
   const std::int32_t* n_children;
   const std::int32_t* first_child;
@@ -65,7 +65,8 @@ struct shape_step : drawn_children_view {
   __device__ void ask(node_id, std::ptrdiff_t) const {}
 };
 
-// A team an entry of the list, along x, of each lane, along y: as many draws as the shape has children.
+// Makes as many draws from each row as the shape has children: grid column x is a team for entry x of the list, grid
+// row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts, RowsT all_rows, shape_step steps) {
   const text_in_batch here = texts.here();
@@ -82,7 +83,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts,
   const std::int32_t left = here.tree.left(), wanted = step.n_children[step.node_of_shape(u)];
   for (std::int32_t n = 0; n < wanted && n < left; ++n) {
     const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
-    who.sync();  // all have looked at the list
+    who.sync();  // all threads have read the list
     if (drawn.token < 0) break;
     if (who.rank() == 0) step.add(entry, drawn);
     who.sync();
@@ -96,7 +97,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts,
 //! Complexity  as espalier::sequoia_shapes to build; for each level of the shape a draft pass with as many rows as
 //!             nodes of the level have children, padding included; a launch in which a cluster draws from each row; a
 //!             launch of one block. No allocation after reserve, no synchronisation
-//! Law         that of espalier::sequoia
+//! Law         as espalier::sequoia
 //! Errors      option_error for options out of range; otherwise as espalier::sequoia_shapes
 //! Source      as espalier::sequoia
 class sequoia {
@@ -109,7 +110,7 @@ class sequoia {
     const espalier::sequoia shape(options, acceptance);
     const std::span<const std::int32_t> n_children = shape.children();
     max_nodes_ = shape.max_nodes();
-    // Level after level: the children of a level are the next.
+    // The nodes of a shape are numbered level by level, so the children of one level are the next level.
     std::vector<std::int32_t> first_child(n_children.size());
     std::exclusive_scan(n_children.begin(), n_children.end(), first_child.begin(), 1);
     n_children_ = device_array<std::int32_t>(n_children);
@@ -143,7 +144,7 @@ class sequoia {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // Of each level, nodes that have children.
+  // Number of nodes of each level that have children.
   static std::vector<std::int32_t> widths(std::span<const std::int32_t> n_children) {
     std::vector<std::int32_t> all;
     for (std::size_t begin = 0, end = 1; begin < end;) {
@@ -161,7 +162,7 @@ class sequoia {
 
   std::int32_t max_nodes_ = 0;
   device_array<std::int32_t> n_children_;   // [nodes of the shape]
-  device_array<std::int32_t> first_child_;  // likewise
+  device_array<std::int32_t> first_child_;  // [nodes of the shape]
   device_array<std::int32_t> shape_of_;     // [texts][max_nodes + 1]
   detail::asked_levels levels_;
   detail::drawn_children drawn_;

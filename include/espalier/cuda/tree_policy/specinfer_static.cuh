@@ -35,28 +35,28 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The independent draws of a level, as many from each node that was asked about, in the memory of the device: draw i is
-// number i % slots from entry i / slots of the list.
+// The independent draws of a level, `slots` draws from each node that was asked about, in the memory of the device.
+// Draw i is draw i % slots of entry i / slots of the list.
 //
 // Shapes      tokens [places][stride]
 struct independent_draws {
   node_list asked;
   token_id* tokens;
-  std::int32_t n;       // launches are made for
-  std::int32_t slots;   // of a node
-  std::int32_t budget;  // of the tree
+  std::int32_t n;       // number of draws that launches are made for
+  std::int32_t slots;   // draws from each node
+  std::int32_t budget;  // draws of the tree, at most
   std::int32_t stride;
 
   __device__ token_id* tokens_of(std::int32_t place) const {
     return tokens + static_cast<std::ptrdiff_t>(place) * stride;
   }
-  // Whom draw i is from; no_node where there is none. Nodes that are asked about stand before those that are not.
+  // The node that draw i is from; no_node if there is no draw i. In the list, nodes stand before the unused entries.
   __device__ node_id above(const text_in_batch& here, std::int32_t i, std::int32_t left) const {
     return i < n && i < left ? asked.of(here.place)[i / slots] : no_node;
   }
 };
 
-// A team a draw, along x, of each lane, along y.
+// Makes the draws: grid column x is a team for draw x, grid row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads)
     draw_independently(text_batch texts, RowsT all_rows, independent_draws level) {
@@ -76,15 +76,15 @@ struct independent_memory {
   static constexpr std::int32_t most = 1024;
 
   warp_sums sums;
-  token_id token[most];     // of each draw, -1 where there is none
-  std::int32_t node[most];  // new nodes before its own, of a draw that leads
+  token_id token[most];     // by draw; -1 if there is none
+  std::int32_t node[most];  // by draw that leads: the number of new nodes before its own
 };
 
-// One block a lane, a thread a draw: appends them as tree_writer::draw does, one after the other; draws of one node
-// that give the same token share a node. New nodes are asked about next, the first n_next, as far as each can still get
-// a draw.
+// Appends the draws as tree_writer::draw does, one after the other; a block works for a lane, a thread for a draw.
+// Draws of the same token from one node share a node. The first n_next new nodes are asked about next, as long as each
+// can still get a draw.
 //
-// Shapes: next [places][stride]
+// Shapes      next [places][stride]
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(independent_memory::most)
     append_independent(text_batch texts, RowsT all_rows, independent_draws level, node_id* next, std::int32_t n_next) {
@@ -104,7 +104,7 @@ ESPALIER_KERNEL void __launch_bounds__(independent_memory::most)
   while (memory.token[leader] != token)
     ++leader;
   const bool is_there = token >= 0, leads = is_there && leader == i;
-  // Draws in the upper half, nodes in the lower.
+  // One sum counts both: draws in the upper half of the word, nodes in the lower half.
   const running_sum sum = sum_before((is_there ? 1 << 16 : 0) + (leads ? 1 : 0), memory.sums);
   memory.node[i] = sum.before & 0xFFFF;
   __syncthreads();
@@ -130,9 +130,9 @@ ESPALIER_KERNEL void __launch_bounds__(independent_memory::most)
 //!
 //! Complexity  for each level: a draft pass with as many rows as it may ask about, padding included; a launch in which
 //!             a team makes each draw; a launch of one block. No allocation after construction, no synchronisation
-//! Law         that of espalier::specinfer_static
+//! Law         as espalier::specinfer_static
 //! Errors      option_error for options out of range. A row that has no probability above 0 gives no draws; the drafter
-//!             has reported a fault
+//!             has reported a fault then
 //! Source      as espalier::specinfer_static
 class specinfer_static {
  public:
@@ -183,7 +183,8 @@ class specinfer_static {
     return level_ == 0 ? node_list{root_.data(), n, 0} : node_list{asked_.data(), n, max_nodes_};
   }
 
-  // Nodes of this level that may be asked about: no more than draws that led there, nor than the budget has left.
+  // Largest number of nodes of this level that may be asked about: as many as draws that led there, and no more than
+  // the budget has left.
   std::int32_t width(std::size_t level) const {
     if (level == draws_.size() || draws_[level] == 0 || max_nodes_ == 0) return 0;
     const std::int32_t most = (max_nodes_ - static_cast<std::int32_t>(level) + 1) / 2;
@@ -193,12 +194,12 @@ class specinfer_static {
     return level == 0 ? 1 : (std::max)((std::min)(n, most), std::int32_t{0});
   }
 
-  std::array<std::int32_t, 8> draws_;  // by level, from each of its nodes
+  std::array<std::int32_t, 8> draws_;  // number of draws from each node, by level
   std::int32_t max_nodes_ = 0;
   std::size_t level_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
   device_array<token_id> drawn_;  // [texts][max_nodes]
-  device_array<node_id> asked_;   // likewise
+  device_array<node_id> asked_;   // [texts][max_nodes]
 };
 
 }  // namespace espalier::cuda
