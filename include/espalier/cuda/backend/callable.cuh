@@ -29,12 +29,12 @@ struct callable_options {
 //! batch as addresses on the device and enqueues its work in the stream.
 //!
 //!     auto target = cuda::make_callable_backend<__half>({.vocab_size = 151936}, my_model);
-//!     // my_model(kv, batch, stream) -> vocab_rows<__half>; kv.view() is where keys and values go
+//!     // my_model(kv, batch, stream) -> vocab_rows<__half>; it stores keys and values in kv.view()
 //!
 //! Shapes      forward(kv, batch, stream) -> vocab_rows<NumberT>, [n_outputs][vocab_size], in the memory of the device
-//! Pre         the function does not synchronise, allocate or copy to the host, where a graph is to capture it
-//!             (make_decoder's `replay`), and gives the same address for the same shapes
-//! Errors      option_error; what the function throws; input_error for rows of another shape than asked for
+//! Pre         if a graph is to capture the function (make_decoder's `replay`), it does not synchronise, allocate or
+//!             copy to the host, and gives the same address for the same shapes
+//! Errors      option_error; the errors of the function; input_error for rows of another shape than asked for
 template <class NumberT, class FunctionT>
 class callable_backend {
  public:
@@ -65,7 +65,7 @@ class callable_backend {
   FunctionT forward_;
 };
 
-//! With the function's type left to the compiler.
+//! Makes a callable_backend whose function type the compiler deduces.
 template <class NumberT, class FunctionT>
 callable_backend<NumberT, FunctionT> make_callable_backend(callable_options options, FunctionT forward) {
   return {options, std::move(forward)};

@@ -31,10 +31,10 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A batch of the device in memory of the host that both can reach. By value into kernels.
+// A copy of a batch of the device, in pinned memory that host and device can reach. Passed by value into kernels.
 //
-// Shapes: as forward_batch_view; mask [rows][words], from each row's first scratch slot on; too_wide [rows]: it sees
-// more
+// Shapes      as forward_batch_view; mask [rows][words] begins at each row's first scratch slot; too_wide [rows]:
+//             whether the row sees more slots than its mask has bits
 struct batch_copy_view {
   token_id* tokens;
   std::int32_t* positions;
@@ -49,7 +49,7 @@ struct batch_copy_view {
 
 inline constexpr int bring_batch_threads = 128;
 
-// One block a row.
+// Copies a batch; a block works for a row.
 template <class UnusedT = void>
 ESPALIER_KERNEL void bring_batch(forward_batch_view from, batch_copy_view to) {
   const auto row = static_cast<std::int32_t>(blockIdx.x), thread = static_cast<std::int32_t>(threadIdx.x);
@@ -99,7 +99,8 @@ class batch_copy {
         words_};
   }
 
-  // Pre: at most as many rows, sequences and outputs as rows there are; outputs no more than rows.
+  // Enqueues the copy of a batch. Pre: it has at most as many rows, sequences and outputs as there are rows here, and
+  // no more outputs than rows.
   void bring(const forward_batch_view& batch, cudaStream_t stream) const {
     launch("bring_batch", bring_batch<>, {.grid = static_cast<unsigned>(batch.n_rows), .threads = bring_batch_threads},
            stream, batch, view());
@@ -125,22 +126,22 @@ struct on_host_options {
   }
 };
 
-//! The copying adaptor between spaces: makes a backend on the device of one on the host, over an on_host_kv. The batch
-//! comes over, the host's model computes it, its logits go back, all in the order of the stream.
+//! The copying adaptor from the host: makes a backend on the device from a backend of the host, over an on_host_kv. The
+//! batch is copied to the host, the host's model computes it, and its logits are copied back, all in the order of the
+//! stream.
 //!
 //!     cuda::on_host target(host_backend);
 //!     cuda::on_host_kv kv(host_kv);
 //!
 //! The backend is kept by reference when given as an lvalue, by value otherwise.
 //!
-//! Complexity  a pass: one launch, one call on a thread of the CUDA runtime, one copy of n_outputs vocab_size floats;
-//!             no synchronisation, no memory of the device allocated; a graph can capture it, and lives no longer than
-//!             this
+//! Complexity  a pass: one launch, one call on a thread of the CUDA runtime, one copy of n_outputs * vocab_size floats;
+//!             no synchronisation, no allocation of device memory. A graph can capture a pass; this object must outlive
+//!             the graph
 //! Law         the host backend's; logits of double are rounded to float
-//! Errors      option_error; input_error for more than max_rows rows. What the host's backend or cache raises leaves
-//!             NaN logits behind, so that nothing is committed, and is thrown by raise_failure()
-//! Pre         one stream; the host leaves backend and cache alone while work is under way; outputs are not more than
-//!             rows
+//! Errors      option_error; input_error for more than max_rows rows. If the host's backend or cache throws, the logits
+//!             become NaN, so that nothing is committed, and raise_failure() throws the exception
+//! Pre         one stream; the host does not use backend and cache while work is under way; no more outputs than rows
 template <class BackendT>
 class on_host {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -179,13 +180,14 @@ class on_host {
     return {s.logits.data(), batch.n_outputs, vocab_size()};
   }
 
-  //! Throws what happened on the host since the last call.
+  //! Throws what was thrown on the host since the last call.
   void raise_failure() { state_->failure.raise(); }
 
  private:
   struct state;
 
-  // One shape of a batch over one cache: what a call on the host gets, at an address that a graph may keep.
+  // The argument of a call on the host: a batch of one shape over one cache. Its address stays the same, so that a
+  // graph may keep it.
   struct pass {
     void (*compute)(const pass&);
     state* self;
@@ -228,10 +230,10 @@ class on_host {
     std::int32_t max_rows, max_columns;
     detail::batch_copy copy;
     pinned_array<float> host_logits;  // [max_rows][vocab_size]
-    device_array<float> logits;       // likewise
+    device_array<float> logits;       // [max_rows][vocab_size]
     forward_batch batch;
-    std::vector<std::int32_t> row_of;     // batch row on the device -> on the host, -1 for padding
-    std::vector<std::int32_t> output_of;  // -> row of the host's logits
+    std::vector<std::int32_t> row_of;     // batch row on the device -> row on the host, -1 for padding
+    std::vector<std::int32_t> output_of;  // output on the device -> row of the host's logits
     std::vector<char> wanted;
     std::vector<std::unique_ptr<pass>> passes;
     host_failure failure;
@@ -242,7 +244,7 @@ class on_host {
     return options.max_rows;
   }
 
-  // On the host, in the stream's order.
+  // Computes one pass. Called on the host, in the stream's order.
   template <class KVStoreT>
   static void compute(const pass& p) {
     auto& kv = *static_cast<detail::host_rows<KVStoreT>*>(p.kv);
@@ -262,7 +264,7 @@ class on_host {
     }
   }
 
-  // The batch as the host knows it: no padding, and the cache in step.
+  // Writes the batch as the host sees it: without padding, and with the cache brought to the same state.
   template <class RowsT>
   static void write_batch(const pass& p, RowsT& kv) {
     state& s = *p.self;

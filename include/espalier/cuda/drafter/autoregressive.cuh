@@ -38,20 +38,22 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The draft model's round in the memory of the device. Scratch rows begin where the draft cache is sure to end: `base`,
-// so many tokens before the text's end as may be missing: the pending token, and the last accepted node, if the model
-// was not asked about it; in a joint, all that another drafter may have brought in. These are forwarded anew each
-// round, whether they are missing or not.
+// The rows that a round gives to a text in the draft's cache. Scratch rows begin at `base`, up to which the draft's
+// cache is sure to have the text. The last n_pending tokens of the text may be missing: the pending token, and the last
+// accepted node if the model was not asked about it; in a joint, every token that another drafter may have brought in.
+// They are forwarded anew in each round, whether they are missing or not.
 struct draft_columns {
-  std::int32_t base;       // committed rows of the draft's cache
-  std::int32_t n_pending;  // those that may be missing, or all of a shorter text
-  std::int32_t n_columns;  // scratch rows so far
+  std::int32_t base;       // number of committed rows of the draft's cache
+  std::int32_t n_pending;  // number of tokens that may be missing; all tokens of a shorter text
+  std::int32_t n_columns;  // number of scratch rows so far
 };
 
-// Shapes: of a pass, each lane's rows one after the other, tokens, positions, slots, sequence_of [lanes][rows], mask
-// [lanes][rows][words], sequences [lanes]; by place columns, base, n_kept [places], column_of [places][nodes], -1 where
-// nobody asked, kept [places][most_kept], asked [places][rows]: the nodes of the last pass's outputs, no_node for
-// padding
+// The arrays of the draft model's passes and rounds, in the memory of the device.
+//
+// Shapes      of a pass, one lane after the other: tokens, positions, slots, sequence_of [lanes][rows], mask
+//             [lanes][rows][words], sequences [lanes]. By place: columns, base, n_kept [places]; column_of
+//             [places][nodes]: scratch row of a node, -1 if it was not asked about; kept [places][most_kept]; asked
+//             [places][rows]: the nodes of the last pass's outputs, no_node for padding
 struct draft_memory {
   token_id* tokens;
   std::int32_t* positions;
@@ -66,8 +68,8 @@ struct draft_memory {
   std::int32_t* base;
   std::int32_t* n_kept;
   node_id* asked;
-  std::int32_t max_rows;   // of a lane
-  std::int32_t max_nodes;  // root included
+  std::int32_t max_rows;   // rows of a lane
+  std::int32_t max_nodes;  // nodes of a tree, root included
   std::int32_t n_pending;  // tokens that the draft's cache may lack when a round begins
   std::int32_t most_kept;
   std::int32_t capacity;  // tokens that the draft's cache can hold
@@ -80,11 +82,11 @@ __device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
   to.sequence_of[row] = -1;
 }
 
-// Where the rows of one text go.
+// Writes the rows of one text in a pass.
 struct draft_lane {
   const draft_memory& to;
   const text_in_batch& here;
-  std::int32_t n_rows;  // of each lane
+  std::int32_t n_rows;  // rows of each lane
 
   __device__ std::int32_t row(std::int32_t i) const { return here.lane * n_rows + i; }
   __device__ std::int32_t* column_of() const {
@@ -109,15 +111,15 @@ struct draft_lane {
   }
 };
 
-// Without a text all rows of a lane are padding. By a block.
+// Makes all rows of a lane padding, if the lane has no text. Called by a block.
 __device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::int32_t n_rows) {
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n_rows; i += static_cast<std::int32_t>(blockDim.x))
     pad_row(to, lane * n_rows + i);
   if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
 }
 
-// One block a lane. Its rows: the last tokens of the text, n_pending of them; an empty lane where it is longer than the
-// draft can read.
+// Writes the first rows of a round; a block works for a lane. They are the last n_pending tokens of the text; the lane
+// is empty if the text is longer than the draft can read.
 template <class UnusedT = void>
 ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   const text_in_batch here = texts.here();
@@ -151,8 +153,8 @@ struct draft_level_memory {
   typename scan::TempStorage scan_storage;
 };
 
-// One block a lane, a thread a node, some at a time: each node that is there gets the next scratch row, in the order of
-// the list.
+// Writes the rows of one level; a block works for a lane, a thread for a node. Each node of the list gets the next
+// scratch row, in the order of the list.
 template <unsigned ThreadsV>
 ESPALIER_KERNEL void draft_level(draft_memory to, text_batch texts, node_list nodes) {
   using memory = draft_level_memory<ThreadsV>;
@@ -190,7 +192,8 @@ ESPALIER_KERNEL void draft_level(draft_memory to, text_batch texts, node_list no
   lane.open(texts.first_sequence + here.place, columns.base);
 }
 
-// One thread a lane: the scratch rows of the accepted path, as far as they were asked about.
+// Lists the scratch rows of the accepted path, up to the first node that was not asked about; one thread works for a
+// lane.
 template <class UnusedT = void>
 ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view paths) {
   const text_in_batch here = texts.here();
@@ -214,8 +217,9 @@ ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view pat
 
 inline constexpr unsigned move_threads = 256;
 
-// One block a lane: what is kept by node, by the numbers that nodes have after the tree was cut or built anew. Shapes:
-// column_of, row_of [places][max_nodes], spare [places][2 * max_nodes]
+// Reorders data by node after the tree was cut or built anew; a block works for a lane.
+//
+// Shapes      column_of, row_of [places][max_nodes], spare [places][2 * max_nodes]
 template <class NodesT>
 ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* column_of, std::int32_t* row_of,
                                   std::int32_t* spare, std::int32_t max_nodes) {
@@ -237,18 +241,18 @@ ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* 
 
 }  // namespace detail
 
-//! The forward batches of a draft model that is asked layer by layer about the trees of several texts: which scratch
-//! row of its cache each node has, and what it sees.
+//! Makes the forward batches of a draft model that is asked layer by layer about the trees of several texts. It knows
+//! which scratch row of the draft's cache each node has, and what the node sees.
 //!
-//! Complexity  each verb one launch of a block a text; no synchronisation, no allocation
+//! Complexity  each function is one launch of a block a text; no synchronisation, no allocation
 //! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
 class draft_batch {
  public:
   draft_batch() = default;
 
-  //! Batches of trees of this many nodes, root not counted, of so many texts, whose sequences in the store begin with
-  //! `sequence` and can hold `capacity` tokens; of each, the store may lack the last n_pending tokens when a round
-  //! begins.
+  //! For max_texts texts with trees of max_nodes nodes, root not counted. The texts' sequences in the store begin with
+  //! number `sequence` and can hold `capacity` tokens. When a round begins, the store may lack the last n_pending
+  //! tokens of each.
   draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
               std::int32_t n_pending)
       : max_nodes_(max_nodes),
@@ -277,7 +281,8 @@ class draft_batch {
     outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
   }
 
-  //! The round begins: n_pending rows for each lane, of which the last is the root's and alone gives logits.
+  //! Begins a round: the batch has n_pending rows for each lane. The last of them is the root's, and it alone gives
+  //! logits.
   forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
     launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
            texts.in_sequences_from(sequence_));
@@ -287,8 +292,8 @@ class draft_batch {
     return batch;
   }
 
-  //! A row for each entry of the list. Pre: nodes.n <= max_nodes; each was never asked about in this round, its parent
-  //! was.
+  //! The batch with a row for each entry of the list. Pre: nodes.n <= max_nodes; no node was asked about before in this
+  //! round, and each node's parent was
   forward_batch_view level(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
     constexpr unsigned threads = 256;
     launch("draft_level", detail::draft_level<threads>,
@@ -297,8 +302,8 @@ class draft_batch {
     return view(texts, nodes.n);
   }
 
-  //! The trees were cut, or built anew: nodes have other numbers. Shapes: row_of [places][max_nodes + 1], by node, is
-  //! moved likewise
+  //! Gives nodes their new numbers, after the trees were cut or built anew. row_of, an array by node, is reordered in
+  //! the same way. Shapes: row_of [places][max_nodes + 1]
   void renumber(const text_batch& texts, moved_nodes moved, std::int32_t* row_of, cudaStream_t stream) const {
     launch("move_columns", detail::move_columns<moved_nodes>, {.grid = texts.lanes(), .threads = detail::move_threads},
            stream, texts, moved, column_of_.data(), row_of, spare_.data(), max_nodes_ + 1);
@@ -339,7 +344,7 @@ class draft_batch {
             .capacity = capacity_};
   }
 
-  // n rows for each lane.
+  // The batch of n rows for each lane.
   forward_batch_view view(const text_batch& texts, std::int32_t n) const {
     forward_batch_view batch;
     batch.n_rows = batch.n_outputs = n * texts.n;
@@ -378,15 +383,15 @@ class draft_batch {
 //! espalier::autoregressive on the device: one masked pass of a smaller model for each call of propose, over the nodes
 //! of all texts.
 //!
-//! Backend and store are kept by reference when given as lvalues, by value otherwise. The text in place i has the
-//! store's sequence number i from `sequence` on.
+//! Backend and store are kept by reference when given as lvalues, by value otherwise. The text in place i has sequence
+//! number `sequence` + i of the store.
 //!
 //! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
-//! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included, over two
-//!             rows for the root: the text's last two tokens; in a joint the text's last tokens, as many as another
-//!             drafter may have brought in, and one. No synchronisation, no allocation
+//! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
+//!             root there are two rows, the text's last two tokens; in a joint there is one row more than tokens that
+//!             another drafter may have brought in. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      option_error where the model takes fewer rows than rounds of all texts may ask about, or the store has
+//! Errors      option_error if the model takes fewer rows than rounds of all texts may ask about, or the store has
 //!             fewer sequences than there are texts; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
@@ -411,7 +416,8 @@ class autoregressive {
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return (std::min)(backend_.max_positions(), kv_.capacity()); }
 
-  //! Rounds may accept so many tokens that it was not asked about. Before reserve.
+  //! Prepares for rounds that accept up to n_tokens tokens that this drafter was not asked about. Called before
+  //! reserve().
   void catch_up(std::int32_t n_tokens) { n_pending_ = (std::max)(n_tokens + 1, 2); }
 
   void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
@@ -430,17 +436,17 @@ class autoregressive {
              cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
-    // The last n_pending_ tokens are forwarded with each round's root; the rows of as many known ones but one may be
-    // missing.
+    // Each round's root pass forwards the last n_pending_ tokens, so the rows of the last n_pending_ - 1 known tokens
+    // may be missing.
     const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
     const std::int32_t last = (std::max)(0, held - n_pending_);
     std::int32_t first = (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
-      kv_.truncate(sequence_ + place, first);  // to be written anew
+      kv_.truncate(sequence_ + place, first);  // these rows will be written anew
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
-      if constexpr (FailingBackend<backend_type>) {  // rows that were not computed are not to be found
+      if constexpr (FailingBackend<backend_type>) {  // rows that were not computed must not be remembered
         require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         backend_.raise_failure();
       }
@@ -450,7 +456,7 @@ class autoregressive {
     }
   }
 
-  //! What a model of the host has thrown since the last call.
+  //! Throws what a model of the host has thrown since the last call.
   void raise_failure() requires FailingBackend<backend_type> { backend_.raise_failure(); }
 
   void process_rows(row_processor<number> process) { process_ = process; }
@@ -498,7 +504,7 @@ class autoregressive {
   device_array<float> rows_;
   device_array<std::int32_t> row_of_;
   std::int32_t n_nodes_ = 0;
-  std::int32_t n_pending_ = 2;  // tokens that its cache may lack when a round begins
+  std::int32_t n_pending_ = 2;  // number of tokens that its cache may lack when a round begins
   bool is_open_ = false;        // whether nodes were asked about in the round that is being enqueued
 };
 

@@ -24,20 +24,21 @@ namespace espalier::cuda {
 //! espalier::block_diffusion on the device: a model that reads the target's hidden states gives, in one pass, the
 //! logits of each of the next L tokens.
 //!
-//! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
+//! The model is kept by reference when given as an lvalue, by value otherwise. It has vocab_size(), block_length(),
 //! max_positions(), make_context(max_texts), and, with work in a stream,
 //!   read(context, backend, state_rows, stream)       takes hidden states, any number of rows
-//!   forward(context, texts, length, stream) -> vocab_rows   the tokens after the last of each text
+//!   forward(context, texts, length, stream) -> vocab_rows   the logits of the tokens after the last token of each text
 //!
 //! Shapes      propose_block: [lanes][block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
-//! Law         BlockDrafter's; each token's states are read once, when its row enters the target's cache: after a pass
-//!             of a prefill by read(backend, place, first, n), in a round by read(backend, texts, path, lanes) before
-//!             the texts are written on, and of prompts that it reads by read(backend, chunks, n_chunks, n_rows). What
-//!             is read of a text is what the target's cache holds of it
-//! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than it
-//!             was made for
-//! Pre         trees are no deeper than the block; in a joint, than that or what catch_up was told
+//! Law         BlockDrafter's. Each token's states are read once, when its row enters the target's cache: by
+//!             read(backend, place, first, n) after a pass of a prefill, by read(backend, texts, path, lanes) in a
+//!             round before the texts grow, and by read(backend, chunks, n_chunks, n_rows) for prompts that the round
+//!             reads. The tokens whose states were read are those that the target's cache holds
+//! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than the
+//!             drafter was made for
+//! Pre         trees are no deeper than the block; in a joint, no deeper than the block or the number given to
+//!             catch_up()
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
@@ -55,7 +56,8 @@ class block_diffusion {
   std::int32_t block_length() const { return length_; }
   std::int32_t capacity() const { return model_.max_positions(); }
 
-  //! Rounds may accept so many tokens that it was not asked about. Before reserve.
+  //! Prepares for rounds that accept up to n_tokens tokens that this drafter was not asked about. Called before
+  //! reserve().
   void catch_up(std::int32_t n_tokens) { deepest_ = (std::max)(length_, n_tokens); }
 
   void reserve(std::int32_t, std::int32_t max_texts, fault* found) {
@@ -69,20 +71,21 @@ class block_diffusion {
 
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
 
-  //! Rows 0 to n - 1 of the target's last pass were over this text's tokens from `first` on.
+  //! Reads the states of rows 0 to n - 1 of the target's last pass, which were the tokens of one text from `first` on.
   template <class BackendT>
   void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n, cudaStream_t stream) {
     model_.read(context_, backend, state_rows::of_prefill(place, first, n), stream);
   }
 
-  //! The paths' rows of the target's last pass were over the pending tokens and those after them.
+  //! Reads the states of the accepted paths from the target's last pass: the rows of the pending tokens and of the
+  //! paths.
   template <class BackendT>
   void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
             cudaStream_t stream) {
     model_.read(context_, backend, state_rows::of(texts, path, lanes, deepest_ + 1), stream);
   }
 
-  //! The same pass has read these chunks of prompts, n_rows rows of them at most.
+  //! Reads the states of the chunks of prompts in the same pass, n_rows rows of them at most.
   template <class BackendT>
   void read(const BackendT& backend, const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t n_rows,
             cudaStream_t stream) {
@@ -93,7 +96,7 @@ class block_diffusion {
     return model_.forward(context_, texts, length_, stream);
   }
 
-  //! Nothing to do: read() has seen what is committed.
+  //! Does nothing: read() has already seen everything that is committed.
   void commit(const text_batch&, path_view, cudaStream_t) const {}
 
   fault* found() const { return found_; }
@@ -102,7 +105,7 @@ class block_diffusion {
   ModelT model_;
   context_type context_;
   std::int32_t length_ = 0;
-  std::int32_t deepest_ = 0;  // of the paths whose states it reads
+  std::int32_t deepest_ = 0;  // largest depth of the paths whose states it reads
   fault* found_ = nullptr;
 };
 

@@ -30,16 +30,16 @@ namespace espalier::cuda {
 //! cascade.
 //!
 //! Drafters are kept by reference when given as lvalues, by value otherwise. Each draft model needs a cache of its own,
-//! or sequences of its own in one.
+//! or sequences of its own in a shared one.
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Complexity  that of the drafters; each is made for as many nodes as the merged tree, or any policy's while it
-//!             grows, may have, and the root pass of a draft model for as many rows as the others' trees are deep, and
-//!             one: see CatchingUpDrafter
-//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own drafts
-//!             nothing while the others go on
-//! Errors      input_error for vocabularies of different size; those of the drafters
+//! Complexity  the sum of the drafters'. Each is made for as many nodes as the merged tree, or the tree of any policy
+//!             while it grows, may have. The root pass of a draft model has one row more than the others' trees are
+//!             deep: see CatchingUpDrafter
+//! Law         Drafter's, if each drafter keeps it. capacity() is the largest one: a drafter that has reached its own
+//!             capacity drafts nothing while the others go on
+//! Errors      input_error for vocabularies of different size; the errors of the drafters
 template <class... DraftersT>
 class joint {
   static_assert((AskableDrafter<std::remove_reference_t<DraftersT>> && ...),
@@ -75,7 +75,7 @@ class joint {
     return largest;
   }
 
-  //! Of those that have probabilities.
+  //! The vocabulary size of the drafters that have probabilities.
   std::int32_t vocab_size() const requires(VocabularyDrafter<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&]<class DrafterT>(const DrafterT& drafter) {
@@ -101,7 +101,7 @@ class joint {
     each([&](auto& drafter) { drafter.commit(texts, path, stream); });
   }
 
-  //! Of those that are asked node by node.
+  //! Gives nodes their new numbers, in the drafters that are asked node by node.
   void renumber(const text_batch& texts, moved_nodes moved,
                 cudaStream_t stream) requires((!StepDrafter<std::remove_reference_t<DraftersT>> ||
                                                RenumberingDrafter<std::remove_reference_t<DraftersT>>)&&...) {
@@ -116,7 +116,7 @@ class joint {
     });
   }
 
-  //! What one of the models of the host has thrown since the last call: that of the first one that has.
+  //! Throws what a model of the host has thrown since the last call; if there are several, the first drafter's.
   void raise_failure() requires(FailingBackend<std::remove_reference_t<DraftersT>> || ...) {
     std::exception_ptr first;
     each([&]<class DrafterT>(DrafterT& drafter) {
@@ -131,7 +131,7 @@ class joint {
     if (first) std::rethrow_exception(first);
   }
 
-  //! As FeatureDrafter's, to those that read hidden states.
+  //! Passes hidden states on to the drafters that read them, as FeatureDrafter says.
   template <class BackendT>
   void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n,
             cudaStream_t stream) requires(FeatureDrafter<std::remove_reference_t<DraftersT>, BackendT> || ...) {

@@ -12,7 +12,7 @@
 
 namespace espalier::cuda {
 
-//! The drafter of plain decoding: it has nothing to propose. Goes with the policy `plain`.
+//! The drafter of plain decoding, which proposes nothing. It is used with the policy `plain`.
 struct no_drafter {
   void reserve(std::int32_t, std::int32_t, fault*) {}
   void begin(std::int32_t, text_view, std::span<const token_id>, std::int32_t, cudaStream_t) {}

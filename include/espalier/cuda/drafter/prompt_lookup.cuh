@@ -30,8 +30,8 @@ struct look_up_memory {
   std::uint32_t best[look_up_threads / 32];
 };
 
-// An earlier place where the last tokens of a text stand, as a number that is larger the more of them do, and then the
-// later they do; 0 for none.
+// An earlier position at which the last tokens of a text stand too, as a number: larger if more tokens match, and among
+// these if the position is later; 0 if none matches.
 struct earlier_match {
   static constexpr int place_bits = 20;
   static_assert(1 << place_bits == option_of(&prompt_lookup_options::capacity).high());
@@ -44,7 +44,8 @@ struct earlier_match {
   }
 };
 
-// One block a lane, a thread an earlier place, some at a time. Shapes: tokens [places][max], n [places]
+// Finds the run of each text; a block works for a lane, and each thread looks at several earlier positions. Shapes:
+// tokens [places][max], n [places]
 template <class OptionsT>
 ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
     look_up(text_batch texts, OptionsT options, token_id* tokens, std::int32_t* n, std::int32_t max) {
@@ -55,7 +56,7 @@ ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
   const token_id* const text = here.text.tokens;
   const std::int32_t size = here.text.state->size, left = here.tree.left(max);
   std::uint32_t best = 0;
-  // Late places first: of matches of the greatest length the first that a thread finds is its best.
+  // From late positions to early ones: the first longest match that a thread finds is its best.
   for (std::int32_t last = size - 2 - thread; left > 0 && last >= 0; last -= static_cast<std::int32_t>(blockDim.x)) {
     const std::int32_t most = options.max_ngram <= last ? options.max_ngram : last + 1;
     std::int32_t length = 0;
@@ -72,7 +73,7 @@ ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
   best = __reduce_max_sync(0xFFFFFFFFU, memory.best[thread % 32]);
   const std::int32_t n_found = best > 0 ? left : 0;
   const std::int32_t first = earlier_match::last(best) + 1, ahead = size - first;
-  // What reaches the end of the text goes on with itself.
+  // A run that reaches the end of the text goes on with its own tokens.
   for (std::int32_t i = thread; i < n_found; i += static_cast<std::int32_t>(blockDim.x))
     tokens[static_cast<std::ptrdiff_t>(here.place) * max + i] = text[first + i % ahead];
   if (thread == 0) n[here.place] = n_found;
@@ -80,12 +81,12 @@ ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
 
 }  // namespace detail
 
-//! espalier::prompt_lookup on the device: the same runs. It keeps nothing of a text, and looks through all of it each
-//! time.
+//! espalier::prompt_lookup on the device: the same runs. It keeps nothing of a text, and looks through the whole text
+//! each time.
 //!
 //! Complexity  propose_runs: one launch of a block a text, which reads each of its tokens once. No synchronisation, no
 //!             allocation
-//! Law         SequenceDrafter's; that of espalier::prompt_lookup
+//! Law         SequenceDrafter's; as espalier::prompt_lookup
 //! Errors      option_error for options out of range
 //! Source      as espalier::prompt_lookup
 class prompt_lookup {
@@ -106,7 +107,7 @@ class prompt_lookup {
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
   void commit(const text_batch&, path_view, cudaStream_t) const {}
 
-  //! As far as trees have room.
+  //! The runs of all texts, no longer than their trees have room for.
   text_runs propose_runs(const text_batch& texts, cudaStream_t stream) const {
     launch("look_up", detail::look_up<prompt_lookup_options>,
            {.grid = texts.lanes(), .threads = detail::look_up_threads, .shared_bytes = sizeof(detail::look_up_memory)},
@@ -116,7 +117,7 @@ class prompt_lookup {
 
  private:
   prompt_lookup_options options_;
-  std::int32_t max_ = 0;           // tokens of a run
+  std::int32_t max_ = 0;           // tokens of a run, at most
   device_array<token_id> tokens_;  // [texts][max]
   device_array<std::int32_t> n_;   // [texts]
 };

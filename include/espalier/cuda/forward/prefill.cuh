@@ -21,20 +21,22 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Shapes: tokens, positions, sequence_of [rows]; mask [rows][words]
+// The arrays of one chain in the memory of the device. Shapes: tokens, positions, sequence_of [rows]; mask
+// [rows][words]
 struct chain_memory {
   token_id* tokens;
-  std::int32_t* positions;  // and cache slots
+  std::int32_t* positions;  // positions, which are also the cache slots
   std::int32_t* sequence_of;
   batch_sequence* sequence;
   std::uint32_t* mask;
   std::int32_t words;
-  std::int32_t id;  // of the sequence in the store
+  std::int32_t id;  // number of the sequence in the store
 };
 
 inline constexpr int chain_threads = 128;
 
-// One block a row: the tokens from `first` on, each of which sees those before it.
+// Writes the batch of a chain; a block works for a row. The rows are the tokens from `first` on, and each sees the
+// tokens before it.
 template <class UnusedT = void>
 ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::int32_t first) {
   const auto row = static_cast<std::int32_t>(blockIdx.x);
@@ -51,18 +53,18 @@ ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::i
 
 }  // namespace detail
 
-//! Brings a cache on the device up to a text, as chains: token i of the text in slot i.
+//! Brings a cache on the device up to a text, chunk by chunk: token i of the text gets slot i.
 //!
-//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend comes along
-//!             that takes more rows than any before. No synchronisation; not captured
-//! Errors      input_error where the text does not fit the cache; what the backend throws
+//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend takes more rows
+//!             than any before. No synchronisation; cannot be captured
+//! Errors      input_error if the text does not fit into the cache; the errors of the backend
 class prefill {
  public:
-  //! Rows of one pass at most: as many as keep the device's arithmetic busy while the weights come from memory.
+  //! Rows of one pass, at most: enough to keep the device's arithmetic busy while the weights come from memory.
   static constexpr std::int32_t chunk = 512;
 
-  //! Forwards tokens first to end - 1 of the text. After each pass after_pass(first, n) hears which tokens it was over,
-  //! rows 0 to n - 1.
+  //! Forwards tokens first to end - 1 of the text. Calls after_pass(first, n) after each pass, whose rows 0 to n - 1
+  //! were the n tokens from `first` on.
   //!
   //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has the text's tokens up to end
   template <class BackendT, class KVStoreT, class AfterPassT>

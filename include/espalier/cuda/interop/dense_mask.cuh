@@ -15,7 +15,7 @@ namespace espalier::cuda::interop {
 
 namespace detail {
 
-// A block a row.
+// Writes the mask; a block works for a row.
 template <class ElementT>
 ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t columns, ElementT* out) {
   const auto row = static_cast<std::int32_t>(blockIdx.x);
@@ -28,14 +28,14 @@ ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t col
 
 }  // namespace detail
 
-//! The whole mask of a forward batch on the device, an element each: 1 or 0 for integers and bool, 0 or minus infinity
-//! for all other types (float, __half, __nv_bfloat16). Padding rows see what is committed and the root of the sequence
-//! before them.
+//! Writes the whole mask of a forward batch on the device, one element for each row and column: 1 or 0 for integers and
+//! bool, 0 or minus infinity for other types (float, __half, __nv_bfloat16). Padding rows see the committed rows and
+//! the root of the sequence before them.
 //!
-//! Shapes      out [batch.n_rows][columns], on the device, for any prefix that the columns have room for
+//! Shapes      out [batch.n_rows][columns], on the device; the columns must have room for every prefix
 //! Complexity  one launch, writes n_rows * columns elements; no synchronisation
-//! Law         the rows that are there are those of espalier::interop::write_dense_mask
-//! Errors      input_error where columns may not have room for a sequence's slots; cuda_error
+//! Law         rows that are not padding are those of espalier::interop::write_dense_mask
+//! Errors      input_error if columns may not have room for a sequence's slots; cuda_error
 template <class ElementT>
 void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, ElementT* out, cudaStream_t stream) {
   if (columns < batch.max_context) {

@@ -30,17 +30,17 @@ struct flashinfer_format {
 
 }  // namespace detail
 
-//! Bytes that FlashInfer's packed masks of a batch of these shapes take at most.
+//! Largest number of bytes of FlashInfer's packed masks for a batch of these shapes.
 inline std::int64_t flashinfer_mask_capacity(const forward_batch_view& batch) {
   return static_cast<std::int64_t>(batch.n_rows) * batch.max_context / 8 + batch.n_sequences;
 }
 
-//! FlashInfer's packed custom mask of a forward batch on the device, for the rows that are there: padding has no bits.
+//! Writes FlashInfer's packed custom mask of a forward batch on the device; padding rows have no bits.
 //!
 //! Shapes      on the device: packed [capacity]; indptr [n_sequences + 1], in bytes
 //! Complexity  one launch, writes rows * slots / 8 bytes; no synchronisation
 //! Law         the same bytes as espalier::interop::write_flashinfer_mask
-//! Errors      input_error where capacity is less than flashinfer_mask_capacity; cuda_error
+//! Errors      input_error if capacity is less than flashinfer_mask_capacity; cuda_error
 inline void write_flashinfer_mask(const forward_batch_view& batch, std::uint8_t* packed, std::int64_t capacity,
                                   std::int32_t* indptr, cudaStream_t stream) {
   const std::int64_t needed = flashinfer_mask_capacity(batch);

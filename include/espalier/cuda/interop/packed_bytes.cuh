@@ -13,11 +13,11 @@
 
 namespace espalier::cuda::interop::detail {
 
-//! Writes what lies in memory sequence after sequence, as many bytes for each as its prefix and rows say: only the
-//! device knows them.
+//! Writes data that lies in memory sequence after sequence; how many bytes a sequence has follows from its prefix and
+//! rows, which the device alone knows.
 //!
-//! FormatT: bytes(mask) -> how many, byte(mask, i) -> one of them, began(sequence, begin): called once for each
-//! sequence, and once with n_sequences and the end of all. Blocks (x, y) share sequence y.
+//! FormatT has bytes(mask), the number of bytes; byte(mask, i), one byte; and began(sequence, begin), called once for
+//! each sequence, and once with n_sequences and the end of all. Blocks (x, y) share sequence y.
 template <class FormatT>
 ESPALIER_KERNEL void write_packed_bytes(forward_batch_view batch, FormatT format, std::uint8_t* out,
                                         std::int64_t capacity) {
@@ -38,7 +38,7 @@ ESPALIER_KERNEL void write_packed_bytes(forward_batch_view batch, FormatT format
     out[begin + i] = format.byte(mask, i);
 }
 
-//! `bytes` is what all sequences together have at most.
+//! Launches write_packed_bytes. `bytes` is the largest number that all sequences together can have.
 template <class FormatT>
 void launch_packed_bytes(const char* name, const forward_batch_view& batch, const FormatT& format, std::uint8_t* out,
                          std::int64_t capacity, std::int64_t bytes, cudaStream_t stream) {

@@ -28,7 +28,7 @@ struct sglang_mask_format {
   ESPALIER_HOST_DEVICE void began(std::int32_t, std::int64_t) const {}
 };
 
-// The sequences of a compiled batch have as many rows each.
+// Checks that sequences have at most n rows; all sequences of a compiled batch have equally many.
 inline void require_rows(const char* whose, const forward_batch_view& batch, std::int32_t n) {
   if (batch.n_rows > static_cast<std::int64_t>(n) * batch.n_sequences) {
     raise<input_error>(whose, " of ", n, " rows has no room for the ", batch.n_rows, " rows of ", batch.n_sequences,
@@ -38,18 +38,18 @@ inline void require_rows(const char* whose, const forward_batch_view& batch, std
 
 }  // namespace detail
 
-//! Bytes that SGLang's masks of a batch of these shapes take at most.
+//! Largest number of bytes of SGLang's masks for a batch of these shapes.
 inline std::int64_t sglang_mask_capacity(const forward_batch_view& batch, const sglang_mask_layout& layout) {
   return layout.bytes(batch.max_context) * batch.n_sequences;
 }
 
-//! SGLang's tree mask of a forward batch on the device. Rows that the tree does not have see what is committed and the
-//! root.
+//! Writes SGLang's tree mask of a forward batch on the device. Rows that the tree does not have see the committed rows
+//! and the root.
 //!
-//! Shapes      out [capacity], on the device, as espalier::interop::write_sglang_mask has it
+//! Shapes      out [capacity], on the device, laid out as by espalier::interop::write_sglang_mask
 //! Complexity  one launch, writes the bytes of the mask; no synchronisation
 //! Law         the same bytes as espalier::interop::write_sglang_mask
-//! Errors      input_error where sequences have more rows than layout.n, n > 32 in bits, or capacity is less than
+//! Errors      input_error if sequences have more rows than layout.n, n > 32 in bits, or capacity is less than
 //!             sglang_mask_capacity; cuda_error
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout, std::uint8_t* out,
                               std::int64_t capacity, cudaStream_t stream) {

@@ -18,7 +18,7 @@ namespace espalier::cuda::interop {
 
 using espalier::interop::tree_numbering;
 
-//! espalier::interop::sglang_tree in the memory of the device. By value into kernels.
+//! espalier::interop::sglang_tree in the memory of the device. Passed by value into kernels.
 //!
 //! Shapes      all [n_sequences][n]
 template <class IntegerT>
@@ -31,7 +31,8 @@ struct sglang_tree {
 
 namespace detail {
 
-// A block a sequence. Shared memory: parent, first and last child of each row.
+// Writes the arrays; a block works for a sequence. Its shared memory holds the parent, the first and the last child of
+// each row.
 template <class IntegerT>
 ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n, sglang_tree<IntegerT> out,
                                         tree_numbering numbering) {
@@ -73,11 +74,11 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
 
 }  // namespace detail
 
-//! SGLang's arrays of the trees of a forward batch, on the device.
+//! Writes SGLang's arrays of the trees of a forward batch, on the device.
 //!
 //! Complexity  one launch; a row looks at its mask words and at the rows up to its next sibling. No synchronisation
 //! Law         the same arrays as espalier::interop::write_sglang_tree
-//! Errors      input_error where sequences have more rows than n, or n is beyond 4096; cuda_error
+//! Errors      input_error if sequences have more rows than n, or n is beyond 4096; cuda_error
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
                        cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch) {

@@ -18,7 +18,8 @@ namespace espalier::cuda::interop {
 
 using espalier::interop::tensorrt_tree_shape;
 
-//! espalier::interop::tensorrt_tree in the memory of the device. By value into kernels. Shapes as there.
+//! espalier::interop::tensorrt_tree in the memory of the device. Passed by value into kernels. Shapes as
+//! espalier::interop::tensorrt_tree.
 struct tensorrt_tree {
   std::int32_t* paths = nullptr;
   std::int32_t* packed_mask = nullptr;
@@ -34,7 +35,8 @@ struct tensorrt_memory {
   std::int32_t is_leaf[Threads * Items];  // [n]
 };
 
-// A block a sequence. The path of a leaf is the number of leaves before it in preorder.
+// Writes the arrays; a block works for a sequence. The path of a leaf has as its number how many leaves come before it
+// in preorder.
 template <int Threads, int Items>
 ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tree_shape shape, tensorrt_tree out) {
   auto& m = *reinterpret_cast<tensorrt_memory<Threads, Items>*>(shared_memory());
@@ -85,12 +87,12 @@ void launch_tensorrt_arrays(const forward_batch_view& batch, const tensorrt_tree
 
 }  // namespace detail
 
-//! TensorRT-LLM's arrays of the trees of a forward batch, on the device. The rows have to be in breadth-first order; of
-//! paths beyond max_path the beginning is written.
+//! Writes TensorRT-LLM's arrays of the trees of a forward batch, on the device. The rows must be in breadth-first
+//! order; of paths beyond max_path the beginning is written.
 //!
 //! Complexity  one launch, a block a sequence; writes the arrays once. No synchronisation
 //! Law         the same arrays as espalier::interop::write_tensorrt_tree
-//! Errors      input_error where sequences have more rows than max_tokens, or that is beyond 1088; cuda_error
+//! Errors      input_error if sequences have more rows than max_tokens, or if max_tokens is beyond 1088; cuda_error
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out, cudaStream_t stream) {
   shape.check();

@@ -15,23 +15,22 @@
 
 namespace espalier::cuda::detail {
 
-//! How compact_rows is spread over the device: enough loads in flight to reach the bandwidth of the memory with a few
-//! rows.
+//! The shape of compact_rows: enough loads in flight to reach the bandwidth of the memory with a few rows.
 struct compaction_tuning {
-  static constexpr int threads = 64;  //!< of a block: small, since there are few blocks
-  static constexpr int rows = 16;     //!< that a thread reads before it writes them
+  static constexpr int threads = 64;  //!< threads of a block: few, since there are few blocks
+  static constexpr int rows = 16;     //!< rows that a thread reads before it writes them
 };
 
-//! Moves one row: in chunks from the beginning of a layer's pages.
+//! The move of one row; positions are counted in chunks from the beginning of a layer.
 struct row_move {
   std::int64_t from;
   std::int64_t to;
 };
 
-//! Moves the kept rows of each lane, along y, together. Each thread has one chunk of a row, of the keys or the values
-//! of one layer, and moves it for all rows, several at a time, first reading and then writing. No other thread touches
-//! these columns, and kept ascends, so kept[j] >= j: rows that are not read yet lie above all that has been written. In
-//! place, without a barrier between rows.
+//! Moves the kept rows of each lane (along y) to the front, in place. A thread has one chunk of a row, of the keys or
+//! the values of one layer, and moves this chunk for all rows: several rows at a time, first reading and then writing.
+//! No barrier between rows is needed: no other thread touches these chunks, and kept ascends, so kept[j] >= j, and rows
+//! that are not read yet lie above everything that was written.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, text_batch texts, kept_rows all_kept) {
   const std::int32_t place = texts.here().place;
@@ -81,10 +80,10 @@ void launch_compaction(const kv_view<NumberT>& kv, const text_batch& texts, cons
          stream, kv, texts, kept);
 }
 
-//! Moves row base + rows[i] of each text's sequence to base + i in every layer, i below n, in one launch.
+//! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer, in one launch.
 //!
 //! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in
-//!             pieces of 16 bytes where the size of a row is a multiple of that. No synchronisation, no allocation
+//!             pieces of 16 bytes if the size of a row is a multiple of that. No synchronisation, no allocation
 //! Pre         rows ascend from 0 or more
 template <class NumberT>
 void compact(const kv_view<NumberT>& kv, const text_batch& texts, const kept_rows& kept, cudaStream_t stream) {

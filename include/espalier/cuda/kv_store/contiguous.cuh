@@ -18,15 +18,14 @@
 
 namespace espalier::cuda {
 
-//! espalier::contiguous_kv in the memory of the device: each sequence with room for `capacity` rows. It always
-//! compacts.
+//! espalier::contiguous_kv in the memory of the device: each sequence has room for `capacity` rows. It always compacts.
 //!
-//! Shapes      as kv_view's, one page of `capacity` slots for each sequence
+//! Shapes      as kv_view, one page of `capacity` slots for each sequence
 //! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all
 //!             layers: 4 * n_layers * row_size numbers a row; no synchronisation, no allocation
 //! Law         KVStore's
-//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that is
-//!             not there; cuda_error where there is no memory
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that
+//!             does not exist; cuda_error if there is no memory
 template <class NumberT>
 class contiguous_kv {
  public:
@@ -42,14 +41,14 @@ class contiguous_kv {
   std::int32_t n_sequences() const { return shape_.n_sequences; }
   std::int32_t capacity() const { return shape_.capacity; }
 
-  //! As PrefixKVStore's, of what the host knows.
+  //! As PrefixKVStore's; covers the rows whose tokens the host knows.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
     tokens_.remember(sequence, first, tokens);
   }
 
-  //! All sequences, for kernels. The addresses stay as long as the store does.
+  //! The rows of all sequences, for kernels. The addresses stay the same as long as the store lives.
   kv_view<NumberT> view() const {
     return {.data = data_.data(),
             .pages = nullptr,
@@ -60,10 +59,10 @@ class contiguous_kv {
             .n_layers = shape_.n_layers};
   }
 
-  //! Slots 0 to n_slots - 1 of the sequence are there: always, up to the capacity.
+  //! Checks that the sequence has slots 0 to n_slots - 1; it always has as many as the capacity.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t) const { shape_.check(sequence, n_slots); }
 
-  //! Row base + rows[i] of each text's sequence moves to base + i, in every layer, i below n. No synchronisation.
+  //! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer. No synchronisation.
   //!
   //! Pre         kept.max <= capacity()
   void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {

@@ -7,24 +7,24 @@
 
 namespace espalier::cuda {
 
-//! Keys and values of every layer in the memory of the device, as pages: by value into kernels.
+//! Keys and values of every layer in the memory of the device, as pages. Passed by value into kernels.
 //!
-//! A sequence is a row of pages of `page_size` slots each; a contiguous cache is one large page a sequence.
+//! A sequence is a row of pages of `page_size` slots each; a contiguous cache is one large page for each sequence.
 //!
-//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: page s
-//!             for sequence s
-//! Pre         slot < page_size * max_pages, and its page is there
+//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: sequence
+//!             s has page s
+//! Pre         slot < page_size * max_pages, and the sequence has the slot's page
 template <class NumberT>
 struct kv_view {
   NumberT* data = nullptr;
   const std::int32_t* pages = nullptr;
   std::int64_t layer_stride = 0;  //!< numbers from one layer to the next
-  std::int32_t page_size = 0;     //!< slots
-  std::int32_t max_pages = 1;     //!< of a sequence
+  std::int32_t page_size = 0;     //!< slots of a page
+  std::int32_t max_pages = 1;     //!< pages of a sequence, at most
   std::int32_t row_size = 0;      //!< n_kv_heads * head_dim
   std::int32_t n_layers = 0;
 
-  //! Where the key of a slot lies in its layer, in rows of row_size.
+  //! Position of a slot's key in its layer, counted in rows of row_size.
   ESPALIER_HOST_DEVICE std::int64_t row(std::int32_t sequence, std::int32_t slot) const {
     const std::int32_t page =
         pages == nullptr ? sequence : pages[static_cast<std::int64_t>(sequence) * max_pages + slot / page_size];

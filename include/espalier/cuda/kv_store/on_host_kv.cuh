@@ -24,7 +24,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A host cache as a stream sees it: what is committed is what the device says. Called on the host, in the stream's
+// A host cache in the order of a stream: the device decides what is committed. Called on the host, in the stream's
 // order.
 template <class KVStoreT>
 class host_rows {
@@ -37,8 +37,8 @@ class host_rows {
 
   std::remove_reference_t<KVStoreT>& store() { return kv_; }
 
-  // `prefix` rows are committed from now on, and slots up to `end` can be written. Rows that stay where they were
-  // written need no commit on the device: they get theirs here.
+  // Brings the cache to `prefix` committed rows with slots up to `end` that can be written. If rows stay where they
+  // were written, the device makes no commit of them; they are committed here.
   void prepare(std::int32_t sequence, std::int32_t prefix, std::int32_t end) {
     std::int32_t& scratch = scratch_[static_cast<std::size_t>(sequence)];
     const std::int32_t size = kv_.size(sequence);
@@ -74,12 +74,12 @@ class host_rows {
 
  private:
   KVStoreT kv_;
-  std::vector<std::int32_t> scratch_;  // slots after the committed rows, by sequence
+  std::vector<std::int32_t> scratch_;  // number of slots after the committed rows, by sequence
   std::vector<std::int32_t> rows_;     // 0, 1, 2, ...
 };
 
-// What is committed of one lane, in memory of the host: the sequence (-1 for an empty lane), how many rows there were,
-// how many are kept, and which.
+// The commit of each lane in pinned memory. Its words are: the sequence (-1 for an empty lane), the number of rows
+// before, the number of kept rows, and then the kept rows.
 struct kept_on_host {
   std::int32_t* words;
   std::int32_t capacity;
@@ -91,7 +91,7 @@ struct kept_on_host {
 
 inline constexpr int bring_kept_threads = 128;
 
-// One block a lane.
+// Copies the commits of all lanes; a block works for a lane.
 template <class UnusedT = void>
 ESPALIER_KERNEL void bring_kept(kept_on_host to, text_batch texts, kept_rows all_kept) {
   const text_in_batch here = texts.here();
@@ -109,14 +109,14 @@ ESPALIER_KERNEL void bring_kept(kept_on_host to, text_batch texts, kept_rows all
 
 }  // namespace detail
 
-//! A cache of the host as the device's rounds use it, for backends that are on_host. Kept by reference when given as an
-//! lvalue, by value otherwise. It must compact.
+//! A cache of the host as the device's rounds use it, for backends that are on_host. It is kept by reference when given
+//! as an lvalue, by value otherwise. It must compact.
 //!
 //! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after
 //!             the constructor; a graph can capture it
 //! Law         KVStore's
-//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. What the
-//!             host's cache raises is thrown by the next call of ensure() or commit()
+//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. If the
+//!             host's cache throws, the next call of ensure() or commit() throws the exception
 template <class KVStoreT>
 class on_host_kv {
  public:
@@ -153,7 +153,7 @@ class on_host_kv {
             "cudaLaunchHostFunc");
   }
 
-  //! For on_host. The address stays.
+  //! The cache for on_host. Its address stays the same.
   detail::host_rows<KVStoreT>& rows() { return state_->rows; }
 
  private:

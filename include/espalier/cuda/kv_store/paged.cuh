@@ -26,7 +26,7 @@ namespace detail {
 
 inline constexpr unsigned page_copy_threads = 128;
 
-//! Each thread copies one chunk. A page has all its keys and values of a layer in one piece.
+//! Copies a page; a thread copies one chunk. In each layer all keys and values of a page are one piece of memory.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void copy_chunks(kv_view<NumberT> kv, std::int32_t from, std::int32_t to, std::int64_t piece) {
   const std::int64_t chunks = piece * static_cast<std::int64_t>(sizeof(NumberT)) / sizeof(ChunkT);
@@ -50,7 +50,7 @@ void launch_page_copy(const kv_view<NumberT>& kv, std::int32_t from, std::int32_
 
 //! Copies all rows of a page into another one, in every layer, in one launch.
 //!
-//! Complexity  reads and writes 2 * n_layers * page_size * row_size numbers, in pieces of 16 bytes where the size of a
+//! Complexity  reads and writes 2 * n_layers * page_size * row_size numbers, in pieces of 16 bytes if the size of a
 //!             page is a multiple of that. No synchronisation, no allocation
 template <class NumberT>
 void copy_page(const kv_view<NumberT>& kv, std::int32_t from, std::int32_t to, cudaStream_t stream) {
@@ -63,8 +63,7 @@ void copy_page(const kv_view<NumberT>& kv, std::int32_t from, std::int32_t to, c
   }
 }
 
-//! Pages that a sequence gets: by value into a kernel, so that nothing of the host has to wait until they have been
-//! read.
+//! Pages that a sequence gets, passed by value into a kernel: no memory of the host has to stay until they are read.
 template <std::int32_t Max>
 struct new_pages {
   static constexpr std::int32_t max = Max;
@@ -79,27 +78,28 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 
 }  // namespace detail
 
-//! Keys and values in a pool of pages that all sequences share: memory for the rows that are there, not for the longest
-//! text of each sequence. Texts that begin alike share the pages of their beginning: see page_ledger. It always
-//! compacts.
+//! Keys and values in a pool of pages that all sequences share. It takes memory for the rows that are there, not for
+//! the longest text of each sequence. Texts that begin alike share the pages of their beginning: see page_ledger. It
+//! always compacts.
 //!
-//! The host decides which page belongs to whom; the device has the same table. What the host says is in the order of
-//! the stream: use one stream, or order the streams, those of sequences that share pages too.
+//! The host decides which page belongs to which sequence, and the device has a copy of that table. The host's decisions
+//! take effect in the order of the stream: use one stream, or order the streams, including those of sequences that
+//! share pages.
 //!
-//! Shared are rows whose tokens the host knows. Of a sequence it knows those of the first prefix(sequence).size() rows,
-//! which nothing writes any more; how many of the rows after them are committed by now, the device alone knows. So
-//! ensure() has all pages with slots from there on be the sequence's alone, and copies whole pages where they are not:
-//! a part that writes before the end of prefix(sequence) truncates the sequence first.
+//! Rows are shared if the host knows their tokens. The host knows the tokens of the first prefix(sequence).size() rows
+//! of a sequence, and nothing writes these rows any more. The device alone knows how many rows after them are
+//! committed. So ensure() makes all pages with slots from there on belong to the sequence alone, and copies whole pages
+//! if they do not. A part that wants to write before the end of prefix(sequence) must truncate the sequence first.
 //!
-//! Shapes      as kv_view's: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
+//! Shapes      as kv_view: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
 //!             page_size rounded up]
-//! Complexity  ensure, adopt, fork: a launch for each 64 pages that are new in the table, none without; ensure: a
-//!             launch for each page that is copied, one at most where no rows are committed that the host does not know
-//!             of; truncate, release: host work alone. commit: as contiguous_kv's. No synchronisation, no allocation of
-//!             memory of the device after construction
-//! Law         SharingKVStore's; capacity() is no more than all pages have
-//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, a sequence that is
-//!             not there, or when the pages are used up, cached ones included: then nothing has changed; cuda_error
+//! Complexity  ensure, adopt, fork: a launch for each 64 pages that are new in the table, none if no page is new;
+//!             ensure: a launch for each page that is copied, at most one if the host knows the tokens of all committed
+//!             rows; truncate, release: host work alone. commit: as contiguous_kv's. No synchronisation, no allocation
+//!             of device memory after construction
+//! Law         SharingKVStore's; capacity() is at most the slots of all pages
+//! Errors      option_error for sizes out of range; input_error for more slots than the capacity, for a sequence that
+//!             does not exist, or if all pages are used up, cached ones included: nothing has changed then; cuda_error
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
 //!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
 template <class NumberT>
@@ -118,7 +118,7 @@ class paged_kv {
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
-  //! With as many pages as all sequences together can use.
+  //! A store with as many pages as all sequences together can use.
   paged_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity,
            std::int32_t page_size)
       : paged_kv(n_layers, row_size, n_sequences, capacity, page_size,
@@ -130,10 +130,10 @@ class paged_kv {
   std::int32_t capacity() const { return ledger_.capacity(); }
   std::int32_t page_size() const { return ledger_.page_size(); }
   std::int32_t n_pages() const { return ledger_.n_pages(); }
-  //! Pages that no sequence uses, cached ones included.
+  //! Number of pages that no sequence uses, cached ones included.
   std::int32_t n_free() const { return ledger_.n_free(); }
 
-  //! As PrefixKVStore's, of what the host knows.
+  //! As PrefixKVStore's; covers the rows whose tokens the host knows.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
@@ -141,7 +141,7 @@ class paged_kv {
     ledger_.remember(sequence, first, tokens_.prefix(sequence));
   }
 
-  //! All sequences, for kernels. The addresses stay as long as the store does.
+  //! The rows of all sequences, for kernels. The addresses stay the same as long as the store lives.
   kv_view<NumberT> view() const {
     return {.data = data_.data(),
             .pages = table_.data(),
@@ -152,8 +152,8 @@ class paged_kv {
             .n_layers = shape_.n_layers};
   }
 
-  //! Slots 0 to n_slots - 1 of the sequence are there for whatever the stream does from now on, and those from
-  //! prefix(sequence).size() on can be written. Not captured: pages are the host's choice.
+  //! Provides slots 0 to n_slots - 1 of the sequence for all later work of the stream; slots from
+  //! prefix(sequence).size() on can be written. Cannot be captured, since the host chooses pages.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t stream) {
     const auto first = static_cast<std::int32_t>(prefix(sequence).size());
     auto changed = static_cast<std::int32_t>(ledger_.pages(sequence).size());
@@ -164,7 +164,7 @@ class paged_kv {
     enter(sequence, changed, stream);
   }
 
-  //! Gives up the rows behind the first n_slots slots. What the stream has been told before still finds them.
+  //! Gives up the rows after the first n_slots slots. Earlier work of the stream still finds them.
   void truncate(std::int32_t sequence, std::int32_t n_slots) {
     const std::int32_t n = n_slots < 0 ? 0 : n_slots;
     ledger_.truncate(sequence, n, prefix(sequence));
@@ -173,7 +173,7 @@ class paged_kv {
   //! Gives up all rows of a sequence.
   void release(std::int32_t sequence) { truncate(sequence, 0); }
 
-  //! As SharingKVStore's, for whatever the stream does from now on.
+  //! As SharingKVStore's, for all later work of the stream.
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, cudaStream_t stream) {
     const std::span<const token_id> known = prefix(sequence);
     const auto same = std::mismatch(known.begin(), known.end(), tokens.begin(), tokens.end()).first - known.begin();
@@ -195,7 +195,7 @@ class paged_kv {
     enter(to, 0, stream);
   }
 
-  //! Row base + rows[i] of each text's sequence moves to base + i, in every layer, i below n. No synchronisation.
+  //! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer. No synchronisation.
   //!
   //! Pre         kept.max <= capacity()
   void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {
@@ -203,7 +203,7 @@ class paged_kv {
   }
 
  private:
-  // The device's table has the pages of the sequence from number `first` on.
+  // Copies the sequence's pages from index `first` on into the device's table.
   void enter(std::int32_t sequence, std::int32_t first, cudaStream_t stream) {
     const std::span<const std::int32_t> pages = ledger_.pages(sequence);
     const auto n = static_cast<std::int32_t>(pages.size());

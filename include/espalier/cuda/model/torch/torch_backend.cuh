@@ -24,16 +24,16 @@ namespace espalier::cuda {
 //! library's own cache.
 //!
 //!     cuda::torch_backend target(torch_module::load("smollm2.pt", at::Device(at::kCUDA, 0)), {.max_positions = 2048});
-//!     auto cache = target.cache();  // of one text
+//!     auto cache = target.cache();  // for one text
 //!
 //! Shapes      forward -> [n_outputs][vocab_size] float on the device, valid until the next call
-//! Complexity  one call of the module; its mask takes one launch beside it
+//! Complexity  one call of the module; one launch for its mask
 //! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
-//! Errors      option_error for a module elsewhere than on a GPU, and where a graph captures the pass, of which
-//!             PyTorch's allocator would have to be told: make decoders with replay = false; input_error for a cache of
-//!             another shape, of several texts, or without a slot beyond the longest text; torch_error where the module
-//!             fails
-//! Pre         the cache is of cache(), or holds numbers: attention multiplies what it does not see by zero
+//! Errors      option_error for a module that is not on a GPU, and if a graph captures the pass, which PyTorch's
+//!             allocator would have to know: make decoders with replay = false; input_error for a cache of another
+//!             shape, of several texts, or without a slot beyond the longest text; torch_error if the module fails
+//! Pre         the cache was made by cache(), or holds finite numbers: attention multiplies what a row does not see by
+//!             zero
 class torch_backend {
  public:
   using number = float;
@@ -48,11 +48,11 @@ class torch_backend {
     if (!device_.has_index()) device_ = at::Device(at::kCUDA, c10::cuda::current_device());
   }
 
-  //! A cache for one text, with a slot beyond the longest, where padding rows write.
+  //! A cache for one text, with a slot beyond the longest text, into which padding rows write.
   contiguous_kv<float> cache() const {
     const torch_shape& shape = module_.shape();
     contiguous_kv<float> kv(shape.n_layers, shape.row_size, 1, max_positions() + 1);
-    // Attention multiplies what it does not see by zero: it must be a number.
+    // Attention multiplies the rows that are not seen by zero, so they must be finite numbers.
     const auto view = kv.view();
     const std::int64_t numbers = std::int64_t{2} * shape.n_layers * view.page_size * view.row_size;
     require(cudaMemset(view.data, 0, sizeof(float) * static_cast<std::size_t>(numbers)), "cudaMemset");
@@ -108,7 +108,7 @@ class torch_backend {
     return at::from_blob(const_cast<std::int32_t*>(data), {n}, options(at::kInt)).to(at::kLong);
   }
 
-  // [layers][capacity][row_size]
+  // A tensor over the cache: [layers][capacity][row_size]
   at::Tensor rows_at(const contiguous_kv<float>& kv, float* first) const {
     const auto view = kv.view();
     const std::int64_t next_layer = kv.n_layers() > 1 ? view.key(1, 0, 0) - view.key(0, 0, 0) : 0;
