@@ -10,27 +10,27 @@
 
 namespace espalier::cuda::detail {
 
-//! Of a row and a head in a split: the greatest score, and the sum of the weights, which are relative to it. A split in
-//! which nothing was seen: -inf, 0, and its part is not written.
+//! The greatest score of a row and head in a split, and the sum of the weights, which are relative to it. If the row
+//! saw nothing in the split, they are minus infinity and 0, and its part is not written.
 struct part_score {
   float most;
   float total;
 };
 
-//! What the kernels of attention are told, by value.
+//! The arguments of the kernels of attention. Passed by value.
 //!
-//! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; of each split: parts
-//!             [n_splits][n_rows][n_heads][head_dim] its weighted sums of values, part_scores
-//!             [n_splits][n_rows][n_heads] what the weights are relative to; whole_blocks [n_rows][n_heads]
+//! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; parts
+//!             [n_splits][n_rows][n_heads][head_dim]: weighted sums of values; part_scores [n_splits][n_rows][n_heads];
+//!             whole_blocks [n_rows][n_heads]
 template <class NumberT>
 struct attention_arguments {
   const NumberT* queries;
-  kv_view<NumberT> kv;  // data is that of the layer
+  kv_view<NumberT> kv;  // its data are those of the layer
   forward_batch_view batch;
   NumberT* out;
   float* parts;
   part_score* part_scores;
-  std::int32_t* whole_blocks;  // by position, of a row: the blocks that its tile has summed; nullptr: none
+  std::int32_t* whole_blocks;  // by position: number of blocks of a row that its tile has summed; nullptr: none
   float exponent_scale;        // scores times this are exponents of 2
   std::int32_t query_stride;
   std::int32_t n_heads;
@@ -38,14 +38,14 @@ struct attention_arguments {
   std::int32_t head_dim;
   std::int32_t n_splits;
   std::int32_t n_stages;    // blocks of keys and values in shared memory: 1 or 2
-  std::int32_t seen_words;  // words of a mask that may bear bits, even
-  bool by_position;         // what a split sums is decided by a key's position among those that the row sees
+  std::int32_t seen_words;  // words of a mask that may have bits set; even
+  bool by_position;         // whether the split of a key follows from its position among the keys that the row sees
 };
 
-//! Columns that masks may show: slots from a prefix's end on.
+//! Largest number of columns of a mask: slots from a prefix's end on.
 inline constexpr std::int32_t max_mask_columns = 32768;
 
-//! Splits of attention by position: block b of 64 keys belongs to split b % position_splits.
+//! Number of splits of attention by position: block b of 64 keys belongs to split b % position_splits.
 inline constexpr std::int32_t position_splits = 8;
 
 //! The first unit of work of part `split`. In kernels. Pre: n_units < 2^26.

@@ -14,10 +14,10 @@ namespace espalier::cuda::detail {
 
 inline constexpr int attention_merge_threads = 128;
 
-//! The merged mean of `width` dimensions from d on, to out.
+//! Merges the means of `width` dimensions, from d on, and writes them to out.
 //!
-//! Shapes      parts: of the first split, parts_between numbers from one split to the next; weight: that of split i in
-//!             lane i, 0 beyond
+//! Shapes      parts: the first split's, with parts_between numbers from one split to the next; weight: the weight of
+//!             split i in lane i, 0 in further lanes
 template <int width, class NumberT>
 __device__ void merge_dimensions(const float* parts, std::int64_t parts_between, float weight, float factor, bool there,
                                  NumberT* out) {
@@ -38,7 +38,7 @@ __device__ void merge_dimensions(const float* parts, std::int64_t parts_between,
     for (int i = 0; i < at_once; ++i) {
       shares[i] = __shfl_sync(0xFFFFFFFFU, weight, first + i);
       pieces[i] = {};
-      // Parts that have seen nothing are not there.
+      // Parts of splits that have seen nothing are not written, and must not be read.
       if (there && shares[i] != 0.0F) pieces[i] = *reinterpret_cast<const piece*>(parts + (first + i) * parts_between);
     }
     ESPALIER_UNROLL
@@ -55,7 +55,7 @@ __device__ void merge_dimensions(const float* parts, std::int64_t parts_between,
   if (there) *reinterpret_cast<result*>(out) = mean;
 }
 
-//! Merges what the first n splits have found for a row and head, in their order. A warp together.
+//! Merges the results of the first n splits for a row and head, in order. Called by a whole warp.
 //!
 //! Pre         n <= 32
 template <class NumberT>
@@ -66,7 +66,7 @@ __device__ void merge_parts(const attention_arguments<NumberT>& a, std::int64_t 
   float most = own.most;
   for (int step = 16; step > 0; step /= 2)
     most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFU, most, step));
-  // What is not a number stays so; where nothing was seen at all, the difference must not become so.
+  // NaN stays NaN. If nothing was seen at all, the difference of two infinities must not become NaN.
   const float weight = own.most == -INFINITY ? 0.0F : exp2f((own.most - most) * a.exponent_scale);
   float total = weight == 0.0F ? 0.0F : weight * own.total;
   for (int step = 16; step > 0; step /= 2)
@@ -87,11 +87,11 @@ __device__ void merge_parts(const attention_arguments<NumberT>& a, std::int64_t 
   }
 }
 
-//! Merges what the splits of the context have found. One warp a row and head; padding rows are left alone.
+//! Merges the results of the splits of the context. One warp works on a row and head; padding rows are left alone.
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(attention_merge_threads) void merge_attention(attention_arguments<NumberT> a) {
   ptx::await_previous();
-  const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // row and head
+  const auto i = static_cast<std::int32_t>((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // number of the row and head
   if (i >= a.batch.n_rows * a.n_heads || a.batch.sequence_of[i / a.n_heads] < 0) return;
   merge_parts(a, i, a.n_splits);
 }

@@ -11,14 +11,17 @@
 
 namespace espalier::cuda::detail {
 
-//! How one batch is spread over the device: a function of shapes alone, so that a captured graph stays valid.
+//! The way in which one batch is spread over the device. It is a function of shapes alone, so that a captured graph
+//! stays valid.
 struct attention_plan {
-  std::int32_t row_groups = 1;  //!< 64 rows of queries each, of a tile; 3 by warpgroups
-  std::int32_t n_tiles = 1;     //!< of one key-value head, over all sequences; 0: rows read all their keys themselves
-  std::int32_t n_splits = 1;    //!< of the context
+  std::int32_t row_groups = 1;  //!< groups of 64 rows of queries in a tile; 3 by warpgroups
+  std::int32_t n_tiles = 1;     //!< tiles of one key-value head, over all sequences; 0: each row reads all its keys
+                                //!< itself
+  std::int32_t n_splits = 1;    //!< splits of the context
 };
 
-//! Tiles of `rows` rows that cover the rows of all heads that share keys, however sequences divide them.
+//! Number of tiles of `rows` rows that cover the rows of all heads that share keys, however the rows are divided among
+//! sequences.
 inline std::int32_t tiles_for(const attention_shape& shape, std::int32_t n_rows, std::int32_t n_sequences,
                               std::int32_t rows) {
   return n_rows * (shape.n_heads / shape.n_kv_heads) / rows + std::max(n_sequences, 1);
@@ -30,8 +33,8 @@ struct split_estimate {
   std::int32_t n_splits;
 };
 
-//! The estimated time: the thread blocks that a multiprocessor gets, times the blocks of 64 slots that each of them
-//! works on, and the merging.
+//! The estimated time: the number of thread blocks that a multiprocessor gets, times the number of blocks of 64 slots
+//! that each of them works on, plus the time of merging.
 inline std::int64_t estimated_time(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                    std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost,
                                    std::int32_t splits) {
@@ -43,14 +46,14 @@ inline std::int64_t estimated_time(const attention_shape& shape, const attention
   const std::int64_t waves = (share + resident - 1) / resident;
   const std::int64_t one = tile_cost * ((blocks + splits - 1) / splits);
   std::int64_t time = share * one + waves * tuning.start_cost;
-  // A block that has its multiprocessor to itself waits more.
+  // A thread block that has its multiprocessor to itself waits more.
   if (share % resident != 0) time += one / 2;
   if (splits > 1) time += tuning.merge_cost + 2 * splits * out_bytes / tuning.merge_bytes;
   return time;
 }
 
 //! The number of splits with the least estimated time. Few rows leave multiprocessors idle unless the context is split;
-//! many rows fill them alone.
+//! many rows fill them without splits.
 inline split_estimate best_splits(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                   std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost) {
   split_estimate best{0, 0};
@@ -61,7 +64,7 @@ inline split_estimate best_splits(const attention_shape& shape, const attention_
   return best;
 }
 
-//! By position, a batch is spread anyhow: no bit depends on it.
+//! The plan for sums by position; it may spread a batch in any way, since no bit depends on it.
 inline attention_plan plan_by_position(const attention_shape& shape, const attention_tuning& tuning,
                                        std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context) {
   const std::int32_t splits = std::clamp((max_context + 63) / 64, 1, position_splits);
@@ -92,7 +95,8 @@ inline attention_plan plan_attention(const attention_shape& shape, const attenti
   return {1, small, by_small.n_splits};
 }
 
-//! Rows of results of parts that the plans for up to max_rows rows of one sequence need; by position, of all sequences.
+//! Number of rows of partial results that the plans need for up to max_rows rows, of one sequence, or by position of
+//! all sequences.
 inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
   std::size_t most = 0;
   for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {

@@ -15,9 +15,9 @@ namespace espalier::cuda::detail {
 
 //! The sizes of a tile of attention on tensor cores: rows of queries by a block of slots.
 //!
-//! Rows of numbers in shared memory are chunks of 16 bytes; chunk c of row r lies where chunk c ^ (r % 8) would, so
-//! that eight rows' chunks of one column, which a load of fragments reads together, lie in different banks, and so do a
-//! row's chunks.
+//! Rows of numbers in shared memory consist of chunks of 16 bytes. Chunk c of row r is stored at the position of chunk
+//! c ^ (r % 8). So the chunks of one column of eight rows, which one load of fragments reads, lie in different banks,
+//! and so do the chunks of one row.
 template <class NumberT, int dim, int row_groups>
 struct attention_tile {
   static constexpr int warps = 4;
@@ -27,15 +27,15 @@ struct attention_tile {
   static constexpr int slots = 64;
   static constexpr int row_bytes = dim * static_cast<int>(sizeof(NumberT));
   static constexpr int chunks = row_bytes / 16;
-  static constexpr int pitch = row_bytes;  // from row to row
+  static constexpr int pitch = row_bytes;  // bytes from row to row
   static constexpr int buffer_bytes = slots * row_bytes;
   static_assert(sizeof(NumberT) == 2 && chunks % 8 == 0 && chunks <= 32);
 
   static constexpr std::size_t query_bytes = std::size_t{rows} * row_bytes;
   static constexpr std::size_t mask_bytes = std::size_t{2} * rows * 2 * sizeof(std::uint32_t);
 
-  //! Of a thread block: queries, buffers, the masks of two blocks, what some row sees, and the blocks with something to
-  //! see.
+  //! Shared memory of a thread block: queries, buffers, the masks of two blocks, the columns that some row sees, and
+  //! the list of blocks in which a row sees something.
   static constexpr std::size_t shared_bytes(std::int32_t n_stages, std::int32_t seen_words) {
     return query_bytes + static_cast<std::size_t>(2 * n_stages) * buffer_bytes + mask_bytes +
            static_cast<std::size_t>(seen_words) * sizeof(std::uint32_t) +
@@ -48,13 +48,13 @@ struct attention_tile {
   }
 };
 
-//! Which rows a thread block works on: rows and heads of one sequence, the heads that share keys and values together.
-//! There may be padding among them, whose masks say nothing.
+//! The rows on which a thread block works: rows and heads of one sequence; heads that share keys and values stay
+//! together. Rows may be padding, whose masks show nothing.
 struct tile_place {
   batch_sequence sequence;
-  std::int32_t first_row;   // of the batch
-  std::int32_t first_head;  // of the group, in that row
-  std::int32_t n_queries;   // pairs of row and head: 0 for a tile that no sequence has
+  std::int32_t first_row;   // row of the batch
+  std::int32_t first_head;  // head of the group at which the tile begins, in the first row
+  std::int32_t n_queries;   // number of pairs of row and head; 0 for a tile without a sequence
   std::int32_t n_rows;
   std::int32_t group;
   std::int32_t kv_head;
@@ -62,7 +62,7 @@ struct tile_place {
   __device__ std::int32_t row_of(std::int32_t query) const { return (first_head + query) / group; }
   __device__ std::int32_t head_of(std::int32_t query) const { return (first_head + query) % group; }
 
-  //! Which pair of row and head of the batch a query is.
+  //! Index of a query among all pairs of row and head of the batch.
   template <class NumberT>
   __device__ std::int64_t out_of(const attention_arguments<NumberT>& a, std::int32_t query) const {
     return static_cast<std::int64_t>(first_row + row_of(query)) * a.n_heads + kv_head * group + head_of(query);
@@ -92,17 +92,18 @@ __device__ tile_place find_tile(const attention_arguments<NumberT>& a, std::int3
   return place;
 }
 
-//! The blocks of 64 slots that a tile works on: those from slot 0 on, then those of the masks' columns, which begin at
-//! the prefix's end, that some row sees.
+//! The blocks of 64 slots that a tile works on: the blocks from slot 0 to the prefix's end, then the blocks of the
+//! mask's columns in which some row sees something. The columns begin at the prefix's end.
 struct tile_blocks {
-  const std::uint32_t* seen;   // columns that some row sees
-  const std::int32_t* listed;  // blocks of columns that are not empty, ascending
-  std::int32_t n_first;        // blocks from slot 0 on
-  std::int32_t first_end;      // their end: a slot
+  const std::uint32_t* seen;   // columns that some row sees, one bit each
+  const std::int32_t* listed;  // blocks of columns in which some row sees something, ascending
+  std::int32_t n_first;        // number of blocks from slot 0 on
+  std::int32_t first_end;      // slot at which these blocks end
   std::int32_t n_listed;
 };
 
-//! Fills seen and listed in shared memory. All threads of the block; ends with a barrier.
+//! Fills seen and listed in shared memory, and returns the blocks of a tile. Called by all threads of the block; ends
+//! with a barrier.
 __device__ inline tile_blocks find_blocks(const tile_place& place, const forward_batch_view& batch, std::uint32_t* seen,
                                           std::int32_t* listed, std::int32_t seen_words) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
@@ -136,8 +137,9 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const forward
   return {seen, listed + 1, (s.prefix + 63) / 64, s.prefix, listed[0]};
 }
 
-//! The blocks of 64 slots that every row of a tile sees whole, as far as they lie side by side from slot 0 on: there a
-//! key's slot is its position. The other columns are left to path_attention. All threads of the block.
+//! The blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that is not. In these
+//! blocks a key's slot is its position. The other columns are left to path_attention. Called by all threads of the
+//! block.
 __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const forward_batch_view& batch,
                                                 std::uint32_t* seen, std::int32_t seen_words) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
@@ -157,8 +159,8 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
   int n_real = 0;
   for (auto r = static_cast<std::int32_t>(threadIdx.x); r < place.n_rows; r += n_threads)
     n_real += batch.sequence_of[place.first_row + r] < 0 ? 0 : 1;
-  if (__syncthreads_count(n_real > 0) == 0) return {seen, nullptr, 0, 0, 0};  // padding alone
-  // The first column that some row does not see.
+  if (__syncthreads_count(n_real > 0) == 0) return {seen, nullptr, 0, 0, 0};  // all rows are padding
+  // Finds the first column that some row does not see.
   std::int32_t column = 32 * words;
   for (std::int32_t first = 0; first < words; first += 32) {
     const std::uint32_t hidden = first + lane < words ? ~seen[first + lane] : 0;
@@ -173,8 +175,8 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
   return {seen, nullptr, n, 64 * n, 0};
 }
 
-//! The blocks of a tile that a split works on, in order: by position, every position_splits-th; else such as follow one
-//! another.
+//! The blocks of a tile that a split works on, in order: by position, every position_splits-th block; otherwise a run
+//! of blocks.
 struct tile_turns {
   std::int32_t begin, step, n;
 
@@ -189,24 +191,26 @@ struct tile_turns {
   __device__ std::int32_t block(std::int32_t turn) const { return begin + turn * step; }
 };
 
-//! Copies keys and values into shared memory, a block of slots at a time: keys(), then values() of the same block. What
-//! no row of the tile sees is not read and becomes zero: a weight of zero times whatever lies there must be zero.
+//! Copies keys and values into shared memory, one block of slots at a time: keys(), then values() of the same block. A
+//! slot that no row of the tile sees is not read, and becomes zero: its weight is zero, and zero times NaN would be
+//! NaN.
 //!
-//! A warp copies the same rows of every block; each lane finds out where one of them lies, and tells the others.
+//! A warp copies the same rows of every block. Each lane finds the position of one of these rows in the cache, and
+//! tells the other lanes.
 template <class NumberT, class TileT>
 struct slot_copier {
   static constexpr int lanes_per_row = TileT::chunks;
   static constexpr int rows_at_once = 32 / lanes_per_row;
-  static constexpr int step_rows = rows_at_once * TileT::warps;  // of the block
+  static constexpr int step_rows = rows_at_once * TileT::warps;  // rows of the block
   static constexpr int steps = TileT::slots / step_rows;
 
   const kv_view<NumberT>& kv;
   const tile_place& place;
   const tile_blocks& blocks;
   const NumberT* first_key;  // this lane's chunk of row 0 of the cache
-  std::int64_t to_values;    // numbers
-  std::uint32_t offset;      // of this lane's chunk of the first step
-  std::int32_t own = -1;     // the row of the cache that this lane looks after; -1: nobody sees it
+  std::int64_t to_values;    // distance from keys to values, in numbers
+  std::uint32_t offset;      // offset of this lane's chunk in the first step
+  std::int32_t own = -1;     // the row of the cache whose position this lane finds; -1: no row of the tile sees it
 
   __device__ slot_copier(const kv_view<NumberT>& kv_, const tile_place& place_, const tile_blocks& blocks_)
       : kv(kv_), place(place_), blocks(blocks_) {
@@ -217,7 +221,7 @@ struct slot_copier {
   }
 
   __device__ void keys(ptx::shared_address to, std::int32_t block) {
-    // Lane i looks after what lane i % rows_at_once of each row copies in step i / rows_at_once.
+    // Lane i finds the row that lane group i % rows_at_once copies in step i / rows_at_once.
     const auto i = static_cast<std::int32_t>(threadIdx.x % (steps * rows_at_once));
     const std::int32_t column =
         i / rows_at_once * step_rows + static_cast<std::int32_t>(threadIdx.x / 32) * rows_at_once + i % rows_at_once;

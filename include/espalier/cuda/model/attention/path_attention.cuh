@@ -19,7 +19,7 @@
 
 namespace espalier::cuda::detail {
 
-//! Who sums in path_attention: a warp, for 16 query heads of one row.
+//! A warp as the team that adds up in path_attention, for 16 query heads of one row.
 template <class NumberT, int dim>
 struct path_warp {
   using tile = attention_tile<NumberT, dim, 1>;
@@ -42,8 +42,8 @@ struct path_warp {
   }
 };
 
-//! A warpgroup, for up to 64: by wgmma, as warpgroup_attention, whose sums it goes on with. The tensor cores take 64
-//! rows anyway; where a group of heads is smaller the others are zero.
+//! A warpgroup as the team, for up to 64 query heads, by wgmma as warpgroup_attention, whose sums it continues. The
+//! tensor cores take 64 rows anyway; rows beyond the group's heads are zero.
 template <class NumberT, int dim>
 struct path_warpgroup {
   using tile = warpgroup_tile<NumberT, dim>;
@@ -85,12 +85,12 @@ struct path_tile {
   }
 };
 
-//! The blocks of 64 keys that a team sums, split by split.
+//! The order in which a team takes the blocks of 64 keys: split by split.
 struct path_order {
-  std::int32_t begin, end;     // blocks of the row
-  std::int32_t team, n_teams;  // splits team, team + n_teams, ... are this team's
+  std::int32_t begin, end;     // the blocks of the row
+  std::int32_t team, n_teams;  // this team has splits team, team + n_teams, ...
 
-  //! The first block of the split, or of this team's next one that has any; end: none.
+  //! The first block of the split, or of the team's next split that has a block; `end` if there is none.
   __device__ std::int32_t first(std::int32_t split) const {
     for (; split < position_splits; split += n_teams) {
       const std::int32_t block = begin + (split + position_splits - begin % position_splits) % position_splits;
@@ -104,15 +104,15 @@ struct path_order {
   }
 };
 
-//! Attention by position of one row: over the blocks of 64 keys of its own path that its tile has not summed, and then
-//! over all splits. A key goes into the sums of its block at its own place, wherever it lies: so the sums are those
-//! that a tile makes where the block is in the prefix.
+//! Computes attention by position for one row: over the blocks of 64 keys of its own path that its tile has not summed,
+//! and then over all splits. Each key has the same place in the sums of its block wherever it is stored, so the sums
+//! are those that a tile makes if the block is in the prefix.
 //!
-//! A team sums whole splits. While it works on a block's keys, its values are on their way, and then the next block's
-//! keys.
+//! A team sums whole splits. While it works on a block's keys, the block's values are being copied, and then the keys
+//! of the next block.
 //!
 //! Shapes      grid: rows, key-value heads, groups of TeamT::queries heads that share keys and values
-//! Complexity  a row reads its blocks' keys and values itself, once a key-value head
+//! Complexity  a row reads its blocks' keys and values itself, once for each key-value head
 template <class NumberT, int dim, class TeamT>
 __device__ void attend_path(const attention_arguments<NumberT>& a) {
   using sizes = path_tile<NumberT, dim, TeamT>;
@@ -123,7 +123,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
   if (a.batch.sequence_of[row] < 0) return;
   const auto thread = static_cast<std::int32_t>(threadIdx.x), lane = thread % 32, team = thread / TeamT::threads,
              member = thread % TeamT::threads, n_teams = static_cast<std::int32_t>(blockDim.x) / TeamT::threads;
-  const std::int32_t first_query = member / 32 * 16;  // of this warp
+  const std::int32_t first_query = member / 32 * 16;  // first query of this warp
 
   tile_place place = {};
   place.first_row = row;
@@ -132,7 +132,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
   place.group = a.group;
   place.kv_head = static_cast<std::int32_t>(blockIdx.y);
 
-  // Shared memory: queries; keys and values of each team; where each team's keys lie.
+  // Shared memory: queries; keys and values of each team; positions in the cache of each team's keys.
   unsigned char* const unaligned = shared_memory();
   unsigned char* const memory = unaligned + TeamT::unaligned(unaligned);
   const ptx::shared_address query_address = ptx::address_of(memory);
@@ -153,7 +153,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
         a.queries + static_cast<std::int64_t>(row) * a.query_stride + head * dim + 8 * chunk, there);
   }
 
-  // Heads of one row may have been in tiles that have summed different blocks.
+  // The number of blocks that a head's tile has summed. Heads of one row may have been in different tiles.
   const auto summed = [&](std::int32_t query) {
     if (a.whole_blocks == nullptr) return 0;
     return a.whole_blocks[place.out_of(a, query < place.n_queries ? query : 0)];
@@ -194,10 +194,10 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
   copy(value_address, first_key + to_values, block);
   ptx::copy_async_wait<1>();
   TeamT::meet_with_copies(team);
-  __syncthreads();  // the queries
+  __syncthreads();  // the queries have arrived
 
   sums state(query_address);
-  // Goes on from what the head's tile has summed of the split, or begins.
+  // Starts from the sums that the head's tile has left of the split, or from zero.
   const auto begin = [&](std::int32_t split, int lower) {
     const std::int32_t query = first_query + lane / 4 + 8 * lower;
     state.begin(a, sums::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
@@ -230,7 +230,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
     ptx::copy_async_wait<1>();
     TeamT::meet_with_copies(team);
     TeamT::add(state, weights, value_address);
-    // What the head's tile has summed before is as it was.
+    // Restores the sums of a head whose tile has summed this block already.
     ESPALIER_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       if (block < own_begin[lower]) begin(split, lower);
@@ -248,7 +248,8 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
     merge_parts(a, place.out_of(a, query), n_parts);
 }
 
-//! attend_path. Where the team's kind of sums is not compiled it is empty, and says so by the threads it may have.
+//! The kernel of attend_path. If the team's kind of sums is not compiled, the kernel is empty, and its launch bounds of
+//! 32 threads tell so.
 template <class NumberT, int dim, class TeamT>
 ESPALIER_KERNEL __launch_bounds__(TeamT::compiled ? path_tile<NumberT, dim, TeamT>::threads : 32,
                                   1) void path_attention(attention_arguments<NumberT> a) {

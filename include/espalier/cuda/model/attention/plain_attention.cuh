@@ -20,8 +20,8 @@ inline constexpr int plain_attention_max_dim = 256;
 inline constexpr std::size_t plain_attention_shared_bytes =
     plain_attention_warps * (plain_attention_max_dim * sizeof(float) + row_keys::block * sizeof(std::int32_t));
 
-//! Attention of one row and head a warp, without tensor cores: any head dimension up to 256, any number type. Always by
-//! position: block b of 64 keys belongs to split b % n_splits.
+//! Attention without tensor cores, for any head dimension up to 256 and any number type: a warp works on one row and
+//! head. Always by position: block b of 64 keys belongs to split b % n_splits.
 //!
 //! A lane scores a key, then owns some of the dimensions. What the row does not see is not read.
 //!
@@ -103,7 +103,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
     if (a.n_splits > 1) {
       a.parts[(split * n + i) * a.head_dim + d] = sum[part];
     } else {
-      // As merging one part would.
+      // Rounded as merge_parts does for one part.
       a.out[static_cast<std::int64_t>(i) * a.head_dim + d] = static_cast<NumberT>((sum[part] + 0.0F) * factor);
     }
   }

@@ -12,17 +12,17 @@
 namespace espalier::cuda::detail {
 
 //! The keys that a row sees, numbered by position: the slots of the prefix, then the columns that its mask shows, which
-//! are its ancestors from the root on and the row itself. In the text that the row belongs to the same tokens have the
-//! same numbers, wherever they lie.
+//! are its ancestors from the root on and the row itself. A token has the same number as in the row's text, wherever
+//! its key is stored.
 //!
-//! All functions: a warp together.
+//! All functions are called by a whole warp.
 struct row_keys {
   static constexpr std::int32_t block = 64;  // keys that are summed together
 
   batch_sequence sequence;
-  const std::uint32_t* mask;  // of the row
+  const std::uint32_t* mask;  // mask of the row
   std::int32_t n_words;
-  std::int32_t n;  // keys
+  std::int32_t n;  // number of keys
 
   //! Pre         the row is not padding
   __device__ row_keys(const forward_batch_view& batch, std::int32_t row, std::int32_t seen_words)
@@ -40,7 +40,8 @@ struct row_keys {
 
   __device__ std::int32_t n_blocks() const { return (n + block - 1) / block; }
 
-  //! Where the keys of block b lie in the cache: to[i] that of key 64 b + i as kv.row() counts, -1 beyond the last.
+  //! Writes the positions in the cache of the keys of block b: to[i] is the position of key 64 b + i as kv.row()
+  //! counts, -1 beyond the last key.
   template <class NumberT>
   __device__ void list(const kv_view<NumberT>& kv, std::int32_t b, std::int32_t* to) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -48,7 +49,7 @@ struct row_keys {
     for (std::int32_t i = lane; i < block; i += 32)
       to[i] = first + i < sequence.prefix ? first + i : -1;
     __syncwarp();
-    // Column j of the mask's columns that are shown is key prefix + j.
+    // The j-th column that the mask shows is key prefix + j.
     std::int32_t before = sequence.prefix - first;
     for (std::int32_t at = 0; at < n_words && before < block; at += 32) {
       std::uint32_t bits = at + lane < n_words ? mask[at + lane] : 0;

@@ -15,20 +15,21 @@
 
 namespace espalier::cuda::detail {
 
-//! What one warp knows of its rows: their weighted sums of values so far, as fragments of the tensor cores.
+//! The state of one warp and its rows: their weighted sums of values so far, as fragments of the tensor cores.
 //!
-//! Lane i holds rows i / 4 and i / 4 + 8 of each group of 16, and of each 8 columns the two from 2 (i % 4).
+//! Lane i holds rows i / 4 and i / 4 + 8 of each group of 16 rows, and of each 8 columns the two from 2 (i % 4) on.
 template <class NumberT, int dim, int row_groups>
 struct warp_attention {
   using tile = attention_tile<NumberT, dim, row_groups>;
   static constexpr int slot_groups = tile::slots / 8;
-  static constexpr bool keeps_queries = row_groups == 1;  // in registers: two groups leave no room
+  static constexpr bool keeps_queries = row_groups == 1;  // whether queries stay in registers; with two groups there is
+                                                          // no room
 
   float sum[row_groups][dim / 8][4] = {};
   float most[row_groups][2];        // greatest score of a row
-  float total[row_groups][2] = {};  // of a row's weights
+  float total[row_groups][2] = {};  // sum of a row's weights
   std::uint32_t query[keeps_queries ? dim / 16 : 1][4];
-  ptx::shared_address queries;  // of the warp's first row
+  ptx::shared_address queries;  // address of the warp's first row
 
   __device__ explicit warp_attention(ptx::shared_address queries_) : queries(queries_) {
     ESPALIER_UNROLL
@@ -42,7 +43,7 @@ struct warp_attention {
                                                   static_cast<std::uint32_t>(2 * step) + lane / 16));
   }
 
-  //! Once the queries are there.
+  //! Loads the queries into registers. Called once they have arrived in shared memory.
   __device__ void keep_queries() {
     if constexpr (keeps_queries) {
       ESPALIER_UNROLL
@@ -54,7 +55,7 @@ struct warp_attention {
   using scores = float[row_groups][slot_groups][4];
   using weights = std::uint32_t[row_groups][tile::slots / 16][4];
 
-  //! Products of the queries and a block of keys.
+  //! Computes the products of the queries and a block of keys.
   __device__ void score(scores& to, ptx::shared_address keys) const {
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t row = lane % 8 + lane / 16 * 8, right = lane / 8 % 2;
@@ -85,7 +86,7 @@ struct warp_attention {
     }
   }
 
-  //! Drops the scores of row i / 4 + 8 * lower that it does not see. seen: the row's bits of the block.
+  //! Sets the scores that row i / 4 + 8 * lower does not see to minus infinity. `seen` has the row's bits of the block.
   __device__ static void hide(scores& of, int g, int lower, uint2 seen) {
     const std::uint32_t shift = 2 * (threadIdx.x % 4);
     const std::uint32_t words[2] = {seen.x >> shift, seen.y >> shift};
@@ -99,7 +100,7 @@ struct warp_attention {
     }
   }
 
-  //! Turns scores into weights, and what was summed so far to their scale.
+  //! Turns scores into weights, and rescales the sums so far.
   __device__ void weigh(weights& to, scores& of, float exponent_scale) {
     ESPALIER_UNROLL
     for (int g = 0; g < row_groups; ++g) {
@@ -111,7 +112,8 @@ struct warp_attention {
           more = fmaxf(more, fmaxf(of[g][group][2 * lower], of[g][group][2 * lower + 1]));
         more = fmaxf(more, __shfl_xor_sync(0xFFFFFFFFU, more, 1));
         more = fmaxf(more, __shfl_xor_sync(0xFFFFFFFFU, more, 2));
-        // A row that has seen nothing yet: any finite number will do. A greatest score that stays keeps sums exactly.
+        // If the row has seen nothing yet, any finite number will do. If the greatest score stays, the sums are kept
+        // exactly.
         const float finite = more == -INFINITY ? 0.0F : more;
         const float shift = finite * exponent_scale;
         const float keep = ptx::exp2_approximate((most[g][lower] - finite) * exponent_scale);
@@ -129,7 +131,7 @@ struct warp_attention {
         part += __shfl_xor_sync(0xFFFFFFFFU, part, 1);
         part += __shfl_xor_sync(0xFFFFFFFFU, part, 2);
         total[g][lower] = fmaf(total[g][lower], keep, part);
-        // Mostly the greatest scores are found early.
+        // The greatest scores are mostly found early, so this is seldom needed.
         if (__any_sync(0xFFFFFFFFU, keep != 1.0F) != 0) {
           ESPALIER_UNROLL
           for (int d = 0; d < dim / 8; ++d) {
@@ -167,13 +169,13 @@ struct warp_attention {
     }
   }
 
-  //! Where the part of a split, a row and a head lies among all parts.
+  //! Index of the part of a split, a row and a head among all parts.
   __device__ static std::int64_t part_of(const attention_arguments<NumberT>& a, const tile_place& place,
                                          std::int32_t query_index, std::int32_t split) {
     return static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + place.out_of(a, query_index);
   }
 
-  //! Goes on from the part that a split has left of row i / 4 + 8 * lower of a group, or begins.
+  //! Starts row i / 4 + 8 * lower of a group from the part that a split has left, or from zero.
   __device__ void begin(const attention_arguments<NumberT>& a, std::int64_t part, int g, int lower, bool goes_on) {
     const std::uint32_t column = 2 * (threadIdx.x % 4);
     const part_score score = goes_on ? a.part_scores[part] : part_score{-INFINITY, 0.0F};
@@ -187,7 +189,7 @@ struct warp_attention {
     }
   }
 
-  //! Leaves the part of a split of the rows that are there.
+  //! Writes the parts of a split for all rows that exist.
   __device__ void write_part(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t first_query,
                              std::int32_t split) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -209,7 +211,7 @@ struct warp_attention {
     }
   }
 
-  //! Writes the means of the rows that are there.
+  //! Writes the means of all rows that exist.
   __device__ void write_means(const attention_arguments<NumberT>& a, const tile_place& place,
                               std::int32_t first_query) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -232,7 +234,8 @@ struct warp_attention {
   }
 };
 
-//! Waits until what the present step works on has arrived, for all threads: all copies, or all but the last two.
+//! Waits, for all threads, until the copies of the present step have arrived: all copies with one stage, else all but
+//! the last two.
 __device__ inline void await_buffer(std::int32_t n_stages) {
   if (n_stages == 1) {
     ptx::copy_async_wait<0>();
@@ -242,17 +245,17 @@ __device__ inline void await_buffer(std::int32_t n_stages) {
   __syncthreads();
 }
 
-//! The lowest n bits of a word, n of any size.
+//! A word whose lowest n bits are set; n may have any value.
 __device__ inline std::uint32_t first_bits(std::int32_t n) {
   return n >= 32 ? ~0U : n <= 0 ? 0U : (1U << n) - 1U;
 }
 
-//! Attention of a tile of rows over a part of the context, on tensor cores: by position, over the blocks that all of
-//! them see whole.
+//! Attention of a tile of rows over a part of the context, on tensor cores; by position, over the blocks that all rows
+//! see whole.
 //!
-//! Blocks of 64 keys and of 64 values follow each other through two or four buffers: while one is worked on, the next
-//! are on their way, and one barrier a buffer tells that it has arrived and that the one before is free. Scores and
-//! weights stay in registers. A warp whose rows see nothing of a block leaves it out.
+//! Blocks of 64 keys and of 64 values follow each other through two or four buffers. While one buffer is worked on, the
+//! next ones are being filled. One barrier for each buffer tells that it is full and that the one before is free.
+//! Scores and weights stay in registers. A warp whose rows see nothing of a block skips it.
 //!
 //! Shapes      grid: tiles, splits, key-value heads
 template <class NumberT, int dim, int row_groups>
@@ -266,7 +269,8 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
   const auto split = static_cast<std::int32_t>(blockIdx.y);
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
 
-  // Shared memory: queries; keys and values of each stage; masks of two blocks; then what tile_blocks points to.
+  // Shared memory: queries; keys and values of each stage; masks of two blocks; then the arrays that tile_blocks points
+  // to.
   unsigned char* const memory = shared_memory();
   const ptx::shared_address query_address = ptx::address_of(memory);
   const ptx::shared_address key_address = query_address + static_cast<std::uint32_t>(tile::query_bytes);
@@ -297,7 +301,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
   const tile_turns turns(a, blocks, split);
 
   slot_copier<NumberT, tile> copier(a.kv, place, blocks);
-  // The mask words of one query, where they are this thread's to copy, and for how many words.
+  // The mask row of the query whose bits this thread copies, if there is one.
   const bool has_mask = thread < place.n_queries && a.batch.sequence_of[place.first_row + place.row_of(thread)] >= 0;
   const std::uint32_t* const mask_row =
       a.batch.mask + place.sequence.mask_begin +
@@ -336,7 +340,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     if (turn == 0) state.keep_queries();
     copy_values(turn + a.n_stages - 1);
 
-    // What each of this lane's rows sees of the block, as far as not everything.
+    // The bits that this lane's rows see of the block; needed unless they see all of it.
     const std::int32_t block = turns.block(turn);
     const bool in_tree = block >= blocks.n_first;
     const std::int32_t left = blocks.first_end - 64 * block;

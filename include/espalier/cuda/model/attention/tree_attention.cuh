@@ -32,28 +32,29 @@ namespace espalier::cuda {
 //! that the row's mask shows. Owns the memory in which parts of the context are merged.
 //!
 //! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
-//! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps leave out what
-//! their own rows do not see: rows in depth-first order keep relatives together, and so most blocks empty. Masks of the
-//! prefix are not read. Where rows and heads are few, the context is divided among more thread blocks, whose results a
-//! second kernel merges in a fixed order: results are the same bits every time. Weights and sums are floats; where
-//! values are half or bfloat16 numbers, weights are rounded to that type before they meet them.
+//! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
+//! their own rows do not see. Rows in depth-first order keep relatives together, so that most blocks are empty. Masks
+//! of the prefix are not read. If rows and heads are few, the context is divided among more thread blocks, whose
+//! results a second kernel merges in a fixed order: results have the same bits every time. Weights and sums are floats;
+//! if values are half or bfloat16 numbers, weights are rounded to that type before they are multiplied.
 //!
-//! With shape.batch_invariant keys are numbered by position, for each row those that it sees: the prefix, then its
-//! ancestors from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split
-//! adds up its blocks in order, the tensor cores take 16 keys at a time in order, and splits are merged in order. Tiles
-//! work on the blocks that all their rows see whole and at the same slots; the last blocks of a row, in which its path
-//! lies, are summed for that row alone by the kernel that also merges. Which blocks are whose changes no bit.
+//! With shape.batch_invariant the keys that a row sees are numbered by position: the prefix, then the row's ancestors
+//! from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split adds up its
+//! blocks in order, the tensor cores take 16 keys at a time in order, and splits are merged in order. Tiles work on the
+//! blocks that all their rows see whole and at the same slots; the last blocks of a row, in which its path lies, are
+//! summed for that row alone by the kernel that also merges. No bit depends on which blocks a tile sums and which a
+//! row.
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
 //! on a plain kernel that is meant for small models and comparison.
 //!
-//! Tensor cores are asked by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the
-//! program is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code
-//! for plain sm_90 has no wgmma, and goes on by mma.sync: by_warpgroups() says which. The two may add up in different
-//! orders, so one of them makes all sums of an attention, also those of a row's last blocks. By wgmma tiles are of 192
-//! rows: three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one
-//! that copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of
-//! a row would leave it unswizzled, a tensor map knows neither pages of any size nor which slots nobody sees.
+//! Tensor cores are used by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the program
+//! is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain
+//! sm_90 has no wgmma, and goes on by mma.sync: by_warpgroups() says which. The two may add up in different orders, so
+//! one of them makes all sums of an attention, including those of a row's last blocks. By wgmma tiles are of 192 rows:
+//! three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one that
+//! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
+//! row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
@@ -61,17 +62,17 @@ namespace espalier::cuda {
 //!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
 //!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
 //!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
-//!             capability 9.0, and all there is on 8.0. With warpgroups the second cache is read once for 192
-//!             rows, and 192 rows of 128 take, for 64 slots, reckoned
-//!             and not measured, clocks of a multiprocessor: wgmma 1,536; shared memory 1,408 (scores read 96 KiB,
-//!             values 48, copies write 32); the second cache 1,365; instructions of other kinds some 1,300;
-//!             exponentials 768. With batch_invariant the parts of 8 splits are moved always, and a row reads its last
-//!             blocks itself, mostly one or two: 256 n_kv_heads head_dim bytes each for 16-bit numbers
+//!             capability 9.0, and is the only way on 8.0. With warpgroups the second cache is read once for 192 rows,
+//!             and 192 rows of 128 take, for 64 slots, these clocks of a multiprocessor, estimated and not measured:
+//!             wgmma 1,536; shared memory 1,408 (scores read 96 KiB, values 48, copies write 32); the second cache
+//!             1,365; instructions of other kinds some 1,300; exponentials 768. With batch_invariant the parts of 8
+//!             splits are always moved, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
+//!             head_dim bytes each for 16-bit numbers
 //! Errors      option_error for a shape that no kernel takes; cuda_error
-//! Law         slots that no row sees are not read: whatever lies there, NaN included, does not matter. A value that is
-//!             not a number shows in the rows that see it, and may in others of their tile. Rows are computed alike in
-//!             tiles of 64 and of 128 rows. With batch_invariant a row's bits depend on its query and on the keys and
-//!             values it sees, in the order of their positions, and on nothing else: neither on where these lie
+//! Law         slots that no row sees are not read, so their contents do not matter, NaN included. A NaN among the
+//!             values shows in the rows that see it, and may show in other rows of their tile. Rows are computed alike
+//!             in tiles of 64 and of 128 rows. With batch_invariant a row's bits depend on its query and on the keys
+//!             and values it sees, in the order of their positions, and on nothing else: neither on where these lie
 //!             (prefix, tree in any order of its nodes, pages), nor on other rows, their number, or max_context
 //! Source      Xiong et al., DySpec, appendix C (blocks of the mask left out); Dao, FlashAttention-2 (tiles); Dao et
 //!             al., Flash-Decoding (splits); Shah et al., FlashAttention-3 (warpgroups that copy and compute)
@@ -102,12 +103,13 @@ class tree_attention {
 
   const attention_shape& shape() const { return shape_; }
 
-  //! Whether sums are made by wgmma: tuning.warpgroups, for this type and head dimension, as far as the program holds
-  //! code for it that runs on the present device.
+  //! Whether sums are made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
+  //! dimension that runs on the present device.
   bool by_warpgroups() const { return tuning_.warpgroups; }
 
-  //! Keys and values of the rows are in the cache already. No synchronisation. What is launched depends on the view's
-  //! own fields alone, so that the launches may be captured. Padding rows of `out` are left alone.
+  //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.
+  //! The launches depend on the fields of the views alone, so that the launches may be captured. Padding rows of `out`
+  //! are left alone.
   //!
   //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
   //!             bytes
@@ -151,7 +153,7 @@ class tree_attention {
     return static_cast<unsigned>((items + per_block - 1) / per_block);
   }
 
-  // Code for compute capability 9.0's own instructions: kernels that have none say so by the threads they may have.
+  // Whether the kernels by wgmma are compiled for the present device. Empty kernels have launch bounds of 32 threads.
   template <int dim>
   static bool is_compiled() {
     cudaFuncAttributes attributes = {};
@@ -193,7 +195,7 @@ class tree_attention {
   void launch_tile_kernel(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
                           cudaStream_t stream) const {
     using tile = detail::attention_tile<NumberT, dim, row_groups>;
-    // Two stages where two blocks may still share a multiprocessor, which keeps 1 KiB a block for itself.
+    // Two stages if two blocks can still share a multiprocessor, which keeps 1 KiB of each block for itself.
     const std::int32_t room = tuning_.shared_bytes / tuning_.resident_blocks - 1024;
     a.n_stages = static_cast<std::int64_t>(tile::shared_bytes(2, a.seen_words)) <= room ? 2 : 1;
     const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),
@@ -221,7 +223,7 @@ class tree_attention {
     using sizes = detail::path_tile<NumberT, dim, TeamT>;
     launch_shape shape{.grid = dim3(static_cast<unsigned>(a.batch.n_rows), static_cast<unsigned>(shape_.n_kv_heads),
                                     blocks_for(a.group, TeamT::queries))};
-    // Few thread blocks have a multiprocessor to themselves, and a row's whole context to read.
+    // With few rows a thread block has a multiprocessor to itself, and reads a row's whole context.
     const bool few = a.whole_blocks == nullptr &&
                      std::int64_t{a.batch.n_rows} * shape_.n_kv_heads <= std::int64_t{tuning_.multiprocessors};
     std::int32_t teams = few ? TeamT::max_teams : TeamT::max_teams / 2;
@@ -244,7 +246,7 @@ class tree_attention {
 
   attention_shape shape_;
   attention_tuning tuning_;
-  std::size_t n_parts_ = 0;  // rows of parts
+  std::size_t n_parts_ = 0;  // rows of partial results
   device_array<float> parts_;
   device_array<detail::part_score> part_scores_;
   device_array<std::int32_t> whole_blocks_;  // [max_rows][n_heads]

@@ -16,7 +16,7 @@
 
 namespace espalier::cuda::detail {
 
-//! Starts to copy two words of the mask of a tile's query; zeros where there is none.
+//! Starts to copy two words of the mask of a tile's query; zeros if there is no such query.
 template <class NumberT>
 __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t query,
                           std::int32_t word, std::uint32_t* to) {
@@ -31,8 +31,8 @@ __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_plac
   }
 }
 
-//! The same as tile_attention by the tensor cores of compute capability 9.0 (wgmma), where it is compiled for sm_90a;
-//! elsewhere it is empty, and says so by the threads that a block may have.
+//! Computes what tile_attention computes, by the tensor cores of compute capability 9.0 (wgmma), if it is compiled for
+//! sm_90a. Otherwise the kernel is empty, and its launch bounds of 32 threads tell so.
 //!
 //! Shapes      grid: tiles, splits, key-value heads
 template <class NumberT, int dim>
@@ -48,7 +48,8 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
     const auto split = static_cast<std::int32_t>(blockIdx.y);
     const auto thread = static_cast<std::int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
 
-    // Shared memory: queries, 64 rows of a warpgroup together; buffers; masks; counters; what tile_blocks points to.
+    // Shared memory: queries, 64 rows for each warpgroup; buffers; masks; counters; the arrays that tile_blocks points
+    // to.
     unsigned char* const unaligned = shared_memory();
     unsigned char* const memory = unaligned + tile::unaligned(unaligned);
     const ptx::shared_address query_address = ptx::address_of(memory);
@@ -57,7 +58,8 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
                                                          std::size_t{tile::n_buffers} * tile::buffer_bytes);
     const ptx::shared_address counters = query_address + static_cast<std::uint32_t>(tile::copied_bytes);
     auto* const seen = reinterpret_cast<std::uint32_t*>(memory + tile::copied_bytes) + 4 * tile::n_buffers;
-    // Use u of the buffers is keys for even u, values for odd. Of each buffer: whether it is full, and free again.
+    // Buffers are used in turn: use u holds keys if u is even, values if it is odd. Each buffer has a counter that
+    // tells that it is full, and one that tells that it is free again.
     const auto buffer = [&](std::uint32_t use) { return buffers + use % tile::n_buffers * tile::buffer_bytes; };
     const auto full = [&](std::uint32_t use) { return counters + use % tile::n_buffers * 8; };
     const auto free = [&](std::uint32_t use) { return full(use) + tile::n_buffers * 8; };
@@ -78,7 +80,7 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
           a.queries + row * a.query_stride + head * dim + 8 * chunk, there);
     }
     ptx::copy_async_commit();
-    const std::int32_t n_groups = (place.n_queries + tile::group_rows - 1) / tile::group_rows;  // that have rows
+    const std::int32_t n_groups = (place.n_queries + tile::group_rows - 1) / tile::group_rows;  // groups that have rows
     if (thread == 0) {
       for (std::uint32_t use = 0; use < tile::n_buffers; ++use) {
         ptx::begin_arrivals(full(use), tile::warps);
@@ -99,7 +101,7 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
     __syncthreads();
 
     if (warp < tile::warps) {
-      // Brings keys and values.
+      // This warpgroup copies keys and values.
       ptx::give_registers<tile::copier_registers>();
       slot_copier<NumberT, tile> copier(a.kv, place, blocks);
       std::uint32_t use = 0;
@@ -139,20 +141,22 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
     ptx::take_registers<tile::group_registers>();
     const std::int32_t group = warp / tile::warps - 1;
     if (group >= n_groups) return;
-    const std::int32_t group_query = group * tile::group_rows;  // the group's first, the warp's, the lane's
+    const std::int32_t group_query = group * tile::group_rows;  // first query of the warpgroup, of the warp, of the
+                                                                // lane
     const std::int32_t first_query = group_query + warp % tile::warps * 16;
     const std::int32_t own_query = first_query + lane / 4;
     const auto release = [&](std::uint32_t use) {
       __syncwarp();
       if (lane == 0) ptx::arrive(free(use));
     };
-    // Whether some row of the warpgroup sees something of a turn's block: all its threads answer alike.
+    // Whether some row of the warpgroup sees something of the block of a turn; the same in all its threads.
     const auto sees = [&](std::int32_t turn) {
       if (turns.block(turn) < blocks.n_first) return true;
       const auto bits = *reinterpret_cast<const uint4*>(mask_of(turn, group_query + 2 * lane));
       return __any_sync(0xFFFFFFFFU, (bits.x | bits.y | bits.z | bits.w) != 0) != 0;
     };
-    // The first turn from one on of which the warpgroup sees anything: its keys are there. Others are left out.
+    // The first turn, from the given one on, in which the warpgroup sees something, once its keys have arrived. The
+    // turns before are skipped.
     const auto next_seen = [&](std::int32_t turn) {
       for (; turn < turns.n; ++turn) {
         const std::uint32_t use = keys_of(turn);

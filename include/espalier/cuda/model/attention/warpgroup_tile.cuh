@@ -14,14 +14,14 @@
 
 namespace espalier::cuda::detail {
 
-//! The sizes of a tile of attention that warpgroups work on by wgmma: three of them with 64 rows of queries each, by
-//! blocks of 64 slots that a fourth one brings.
+//! The sizes of a tile of attention by wgmma: three warpgroups work on 64 rows of queries each, and a fourth one copies
+//! the blocks of 64 slots.
 //!
-//! Matrices in shared memory are panels of 64 numbers, row after row of 128 bytes, swizzled as matrix_descriptor
-//! says: the same for queries, keys and values. Eight lanes that copy a row's chunks meet all banks.
+//! Matrices in shared memory are panels of 64 numbers, row after row of 128 bytes, swizzled as matrix_descriptor says;
+//! queries, keys and values alike. The eight lanes that copy a row's chunks write to different banks.
 template <class NumberT, int dim>
 struct warpgroup_tile {
-  static constexpr int warps = 4;  // of a warpgroup
+  static constexpr int warps = 4;  // warps of a warpgroup
   static constexpr int group_threads = 32 * warps;
   static constexpr int group_rows = 64;
   static constexpr int groups = 3;
@@ -33,10 +33,11 @@ struct warpgroup_tile {
   static constexpr int pitch = 128;
   static constexpr int panel_bytes = slots * pitch;
   static constexpr int buffer_bytes = slots * row_bytes;
-  static constexpr std::uint32_t n_buffers = 8;  // of keys and values in turn
-  static constexpr std::uint32_t under_way = 3;  // of them, when one more is asked for
+  static constexpr std::uint32_t n_buffers = 8;  // buffers for keys and values in turn
+  static constexpr std::uint32_t under_way = 3;  // copies under way when one more is started
   static constexpr std::uint32_t alignment = 1024;
-  // Registers of a thread that copies, and of one that computes. All have 128 at first, as many as the bounds allow.
+  // Registers of a thread that copies, and of one that computes. At first all have 128, as many as the launch bounds
+  // allow.
   static constexpr int copier_registers = 56;
   static constexpr int group_registers = 152;
   static_assert(copier_registers + groups * group_registers <= (1 + groups) * 128);
@@ -46,8 +47,8 @@ struct warpgroup_tile {
   static constexpr std::size_t mask_bytes = std::size_t{rows} * 2 * sizeof(std::uint32_t);
   static constexpr std::size_t copied_bytes = query_bytes + n_buffers * buffer_bytes + n_buffers / 2 * mask_bytes;
 
-  //! Of a thread block: queries, buffers, the masks of the blocks in them, counters, what some row sees, and the blocks
-  //! with something to see.
+  //! Shared memory of a thread block: queries, buffers, the masks of their blocks, counters, the columns that some row
+  //! sees, and the list of blocks in which a row sees something.
   static constexpr std::size_t shared_bytes(std::int32_t seen_words) {
     return alignment + copied_bytes + std::size_t{2} * n_buffers * sizeof(std::uint64_t) +
            static_cast<std::size_t>(seen_words) * sizeof(std::uint32_t) +
@@ -59,13 +60,13 @@ struct warpgroup_tile {
     return chunk / 8 * panel_bytes + row * pitch + (((chunk ^ row) & 7U) << 4);
   }
 
-  //! The bytes of shared memory to leave out at the front.
+  //! Bytes of shared memory to skip at the front for alignment.
   __device__ static std::uint32_t unaligned(const unsigned char* memory) {
     return static_cast<std::uint32_t>(-ptx::address_of(memory) & (alignment - 1));
   }
 };
 
-//! What a warpgroup knows of its 64 rows: as a warp of 16 rows does, warp after warp, but that products are those of
+//! The state of a warpgroup and its 64 rows: the state of a warp with 16 rows, warp after warp. Products are made by
 //! wgmma, which the warpgroup starts and waits for.
 template <class NumberT, int dim>
 struct warpgroup_sums : warp_attention<NumberT, dim, 1> {
