@@ -15,7 +15,7 @@
 
 namespace bench {
 
-//! A program of this folder and its arguments: each is said once, with its default and what it means.
+//! A program of this folder and its arguments. Each argument is declared once, with its default and its meaning.
 //!
 //!     bench::program program("bench_micro_verify", "What verification costs.");
 //!     program.add("--rounds", rounds, "trees that each is measured with");
@@ -59,8 +59,8 @@ class program {
     add(flag, help, "", [&value](const std::string&) { value = true; });
   }
 
-  //! Reads the arguments and returns what work() returns; 0 after --help; 2 after a message on stderr where an
-  //! argument, or what work() throws, does not do.
+  //! Reads the arguments and returns the result of work(). Returns 0 after --help, and 2 with a message on stderr if an
+  //! argument is wrong or work() throws.
   template <class WorkT>
   int run(int argc, char** argv, const WorkT& work) const {
     try {
@@ -74,7 +74,7 @@ class program {
 
  private:
   struct argument {
-    std::string shown;  // with a word for its value
+    std::string shown;  // the argument with a word for its value
     std::string help;
     std::string value;  // the default
     std::function<void(const std::string&)> set;

@@ -18,31 +18,31 @@
 
 namespace bench {
 
-//! A text that is asked for.
+//! A text that a client asks for.
 struct asked_text {
   std::vector<espalier::token_id> prompt;
   int max_tokens = 64;
-  double arrival = 0;  //!< seconds after the beginning
+  double arrival = 0;  //!< in seconds after the beginning
 };
 
-//! What serving took.
+//! The results of serving a list of texts.
 struct served_load {
-  double seconds = 0;       //!< where texts arrive at once, as long as all places are in use
-  std::int64_t tokens = 0;  //!< committed in that time
+  double seconds = 0;       //!< for texts that arrive all at once: as long as all places are in use
+  std::int64_t tokens = 0;  //!< tokens committed in that time
   std::int64_t steps = 0;
-  std::int64_t rounds = 0;  //!< of all texts
+  std::int64_t rounds = 0;  //!< sum over all texts
   std::int64_t drafted = 0;
   std::int64_t draft_passes = 0;
   std::int64_t target_rows = 0;
-  double forward = 0;         //!< seconds of passes of both models
-  std::vector<double> first;  //!< of each text that came so far: seconds from its arrival to its first token
-  std::vector<double> each;   //!< of each text that ended: seconds a token after that
+  double forward = 0;         //!< seconds of the passes of both models
+  std::vector<double> first;  //!< for each text whose first token was written: seconds from its arrival to that token
+  std::vector<double> each;   //!< for each text that ended: seconds a token after the first
 
   double rate() const { return static_cast<double>(tokens) / seconds; }
   double overhead() const { return 1 - forward / seconds; }
 };
 
-//! Serves texts as they arrive with a batch_decoder, of the host or the device.
+//! Serves texts as they arrive, with a batch_decoder of the host or the device.
 template <class DecoderT>
 served_load serve(DecoderT& decode, const std::vector<asked_text>& asked, const espalier::sampling_options& sampling) {
   using clock = std::chrono::steady_clock;

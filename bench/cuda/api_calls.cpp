@@ -9,7 +9,7 @@
 
 #if __has_include("emulator/runtime.hpp")
 
-// The emulated device of the tests counts by itself.
+// The emulated device of the tests counts calls itself.
 namespace bench {
 
 std::map<std::string, int> api_calls() {
@@ -23,7 +23,7 @@ std::map<std::string, int> api_calls() {
 
 #else
 
-// The linker puts these in the place of the runtime's functions (--wrap), which they count and call.
+// Functions that the linker puts in the place of the runtime's (--wrap). They count each call and pass it on.
 namespace {
 
 struct counter {

@@ -6,10 +6,10 @@
 
 namespace bench {
 
-//! Calls of the CUDA runtime by name, since the last time that this was asked for. Programs that are linked with
-//! api_calls.cpp count them.
+//! Calls of the CUDA runtime since the last time that this was called, by name. They are counted in programs that are
+//! linked with api_calls.cpp.
 //!
-//! Post        names that were called; counting begins anew
+//! Post        counting begins anew
 std::map<std::string, int> api_calls();
 
 }  // namespace bench

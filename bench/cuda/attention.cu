@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tree attention over one layer, 32 heads of 128 with 8 key-value heads, by the order in which the nodes of the tree
-// are rows, what a row that does not depend on its batch costs, and, where the program is compiled for sm_90a and runs
-// on compute capability 9.0, the same by warpgroups. attention_torch.py measures the same shapes.
+// Measures tree attention over one layer with 32 heads of 128 and 8 key-value heads: by the order in which the nodes of
+// the tree are rows; with rows that do not depend on their batch; and by warpgroups, if the program is compiled for
+// sm_90a and runs on compute capability 9.0. attention_torch.py measures the same shapes.
 #include <cuda_bf16.h>
 
 #include <array>

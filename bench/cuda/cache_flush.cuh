@@ -11,7 +11,7 @@
 
 namespace bench {
 
-//! Reads n words with 16-byte loads; what it writes tells nothing, and keeps the reads.
+//! Reads n words with 16-byte loads. Its result means nothing; writing it keeps the compiler from dropping the reads.
 static __global__ void read_words(const uint4* words, std::size_t n, std::uint32_t* sink) {
   std::uint32_t all = 0;
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
@@ -22,15 +22,15 @@ static __global__ void read_words(const uint4* words, std::size_t n, std::uint32
   if (all == 0xDEADBEEFU) *sink = all;
 }
 
-//! One reading pass over memory of the device.
+//! Reads memory of the device once.
 inline void read_pass(const void* from, std::size_t bytes, std::uint32_t* sink, int multiprocessors, cudaStream_t s) {
   espalier::cuda::launch("read_words", read_words,
                          {.grid = dim3(static_cast<unsigned>(8 * multiprocessors)), .threads = 256}, s,
                          static_cast<const uint4*>(from), bytes / sizeof(uint4), sink);
 }
 
-//! Puts other data into the caches of the device: it reads four times as much as the second-level cache holds, and
-//! writes nothing, so that nothing has to be written back while the next measurement runs.
+//! Fills the caches of the device with other data. It reads four times as much as the second-level cache holds and
+//! writes nothing, so that nothing has to be written back during the next measurement.
 class cache_flush {
  public:
   explicit cache_flush(const cudaDeviceProp& card, bool tiny)

@@ -13,15 +13,15 @@ namespace bench {
 
 static __global__ void do_nothing() {}
 
-//! What this card can do at most, measured in the run that is judged by it.
+//! The most that this card can do, measured in the same run as the figures that are judged by it.
 struct ceilings {
-  samples copy;              //!< us of a copy inside the device
-  double copied_bytes = 0;   //!< of that copy, read and written
-  samples launch;            //!< us from event to event around a graph of one kernel that does nothing
-  samples further_launches;  //!< us of one more such kernel in the same graph
+  samples copy;              //!< time of a copy inside the device, in us
+  double copied_bytes = 0;   //!< bytes of that copy, read and written
+  samples launch;            //!< time from event to event around a graph of one kernel that does nothing, in us
+  samples further_launches;  //!< time of one more such kernel in the same graph, in us
 
   double bytes_per_us() const { return copied_bytes / copy.median(); }
-  //! Microseconds in which so many bytes are read, or written, at the bandwidth of the copy.
+  //! Microseconds that reading or writing so many bytes takes at the bandwidth of the copy.
   double reading(double bytes) const { return bytes / bytes_per_us(); }
   double one_launch() const { return launch.median(); }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compaction of the accepted path in a cache of the shape of Qwen3-8B's: 36 layers, 8 key-value heads of 128, bfloat16.
+// Measures the compaction of the accepted path in a cache of Qwen3-8B's shape: 36 layers, 8 key-value heads of 128,
+// bfloat16.
 #include <cuda_bf16.h>
 
 #include <cstddef>

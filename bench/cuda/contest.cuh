@@ -18,23 +18,24 @@
 
 namespace bench {
 
-//! Something that is measured: all that it enqueues is captured once and replayed as a graph.
+//! A piece of work that is measured: everything that it enqueues is captured once and replayed as a graph.
 struct entry {
   std::string key;
   std::function<void(cudaStream_t)> work;
   std::function<void(cudaStream_t)> prepare{};  //!< enqueued before each repetition, not measured
-  bool cold = true;  //!< the caches hold other data before each repetition; otherwise what it has just used
+  bool cold = true;  //!< before each repetition the caches are filled with other data; if false, with the data of this
+                     //!< work
   int times = 1;     //!< replays in a row that share one measurement
 };
 
-//! Measures entries by turns: each repetition goes over all of them, so that whatever slows the device down for a while
-//! slows all of them.
+//! Measures entries in turns: each repetition goes over all of them, so that a disturbance of the device slows all of
+//! them alike.
 class contest {
  public:
   contest(const cache_flush& flush, int repetitions) : flush_(flush), repetitions_(repetitions) {}
 
   void add(entry e) {
-    for (int i = 0; i < 2; ++i) {  // what is loaded or allocated at the first call is not captured
+    for (int i = 0; i < 2; ++i) {  // the first calls load code and allocate memory, which is not to be captured
       if (e.prepare) e.prepare(stream_.get());
       e.work(stream_.get());
     }
@@ -45,7 +46,7 @@ class contest {
     begins_.emplace_back(), ends_.emplace_back();
   }
 
-  //! Synchronises once a repetition.
+  //! Measures all repetitions. Synchronises once in each.
   void run() {
     constexpr int warm_up = 3;
     for (int r = repetitions_ < 2 ? 0 : -warm_up; r < repetitions_; ++r) {
@@ -71,7 +72,7 @@ class contest {
   }
 
   const samples& of(const std::string& key) const { return times_[index_of(key)]; }
-  //! What the entry's graph consists of.
+  //! The contents of the entry's graph.
   const graph_nodes& nodes_of(const std::string& key) const { return graphs_[index_of(key)].nodes(); }
 
   cudaStream_t in() const { return stream_.get(); }

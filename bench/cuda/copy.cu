@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the card can do at most: the bandwidth of a copy, and what a launch costs.
+// Measures the most that the card can do: the bandwidth of a copy, and the cost of a launch.
 #include <cstddef>
 
 #include "program.cuh"

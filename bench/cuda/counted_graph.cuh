@@ -11,7 +11,7 @@
 
 namespace bench {
 
-//! What a graph consists of.
+//! The number of nodes of each kind in a graph.
 struct graph_nodes {
   std::size_t kernels = 0;
   std::size_t copies = 0;  //!< copies and memsets
@@ -19,11 +19,11 @@ struct graph_nodes {
   std::size_t others = 0;
 };
 
-//! Owns what a function enqueued, ready to be replayed, and tells what that is.
+//! Owns a graph of the work that a function enqueued, which can be replayed, and counts its nodes.
 class counted_graph {
  public:
   counted_graph() = default;
-  //! Calls work(stream), which enqueues and does not wait.
+  //! Captures work(stream), which enqueues and does not wait.
   template <class WorkT>
   counted_graph(cudaStream_t s, WorkT&& work) {
     require(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
@@ -57,7 +57,9 @@ class counted_graph {
     if (n > 0) require(cudaGraphGetNodes(captured, nodes.data(), &n), "cudaGraphGetNodes");
     for (const cudaGraphNode_t node : nodes) {
       cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-      if (cudaGraphNodeGetType(node, &type) != cudaSuccess) (void)cudaGetLastError();  // counts as another kind
+      if (cudaGraphNodeGetType(node, &type) != cudaSuccess)
+        (void)cudaGetLastError();  // such a node counts as another
+                                   // kind
       if (type == cudaGraphNodeTypeKernel) {
         ++nodes_.kernels;
       } else if (type == cudaGraphNodeTypeMemcpy || type == cudaGraphNodeTypeMemset) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Text end to end on the device in bfloat16, with the bundled models or others: tokens a second and a round by method,
-// over prompts that are given as tokens, whether greedy texts are those of plain decoding, and what bit masks cost.
+// Measures whole texts on the device in bfloat16, with the bundled models or others: tokens a second and a round, by
+// method, over prompts that are given as tokens; whether greedy texts are those of plain decoding; and the cost of bit
+// masks.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -60,13 +61,13 @@ struct written {
 
 using model = bench::served_model;
 
-// One way of decoding, with its own decoder. The first text captures the graphs and is not measured.
+// One way of decoding, with a decoder of its own. The first text captures the graphs and is not measured.
 struct method {
   std::string name;
   float temperature;
   std::function<written(const text& prompt, int max_tokens)> write;
   bool must_be_faster = false;  // than plain decoding
-  bool is_masked = false;       // a constraint says which tokens may follow
+  bool is_masked = false;       // whether a constraint says which tokens may follow
 };
 
 template <class DecoderT>
@@ -108,7 +109,7 @@ method asked_to_be_faster(method of) {
 
 using block_model = device::block_draft_model<number>;
 
-// The models of a run: what is not there leaves out the methods that draft with it.
+// The models of a run. Methods whose draft is missing are left out.
 struct loaded {
   std::unique_ptr<model> target, draft;
   std::optional<block_model> block;
@@ -165,7 +166,7 @@ std::vector<method> all_methods(loaded& models) {
   return all;
 }
 
-// What else this program is told.
+// The further arguments of this program.
 struct pair_options {
   std::string draft{}, block{}, prompts = ESPALIER_BENCH_PROMPTS;
 
@@ -201,14 +202,14 @@ void measure(bench::bench_run& run, const pair_options& pair) {
     bench::samples rate;  // tokens a second, by prompt and repetition
     double tokens = 0, rounds = 0, seconds = 0;
     int differing = 0;
-    std::string failure{};  // of the first text that could not be written; the method is left out then
+    std::string failure{};  // of the first text that could not be written; the method is left out after it
   };
   std::vector<result> results(methods.size());
   const int repetitions = run.options.tiny ? 1 : std::clamp(run.options.repetitions / 30, 1, 3);
   for (int r = run.options.tiny ? 0 : -1; r < repetitions; ++r) {
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       if (r < 0 && p > 0) break;
-      text plain[2];  // as the model writes, and masked
+      text plain[2];  // as the model writes freely, and under the masks
       for (std::size_t m = 0; m < methods.size(); ++m) {
         if (!results[m].failure.empty()) continue;
         written out;

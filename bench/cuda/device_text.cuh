@@ -15,10 +15,10 @@
 
 namespace bench {
 
-//! A text on the device, for what asks for one.
+//! A text on the device, for kernels that need one.
 class device_text {
  public:
-  //! So many tokens, all the same.
+  //! A text of n equal tokens.
   device_text(std::int32_t size, std::int32_t capacity)
       : device_text(std::vector<espalier::token_id>(static_cast<std::size_t>(size), 1), capacity) {}
   device_text(std::span<const espalier::token_id> tokens, std::int32_t capacity, std::uint64_t seed = 0)
@@ -41,7 +41,7 @@ static __global__ void begin_tree(espalier::tree_writer tree, espalier::token_id
   tree.reset(root, limit);
 }
 
-//! A new round: the root alone.
+//! Begins a round: the tree becomes a root alone.
 inline void reset_tree(espalier::tree_writer tree, std::int32_t limit, cudaStream_t s, espalier::token_id root = 1) {
   espalier::cuda::launch("begin_tree", begin_tree, {}, s, tree, root, limit);
 }

@@ -13,11 +13,12 @@
 
 namespace bench {
 
-//! How the draws of a tree were made.
+//! The way in which the draws of a tree are made.
 enum class drafted_as { single_path, independent, without_replacement };
 
-//! A tree of drawn tokens with the rows of both models by node: softmax of irregular logits for the draft, of which the
-//! target's are a disturbed copy. One path; or four paths, parted at the root.
+//! A tree of drawn tokens with the rows of both models by node. The draft's rows are the softmax of irregular logits,
+//! and the target's logits are a disturbed copy of these. A single path is one path; the other trees have four paths
+//! that part at the root.
 //!
 //! Shapes      target_logits, draft_rows: [budget + 1][vocab]
 struct drafted_scene {

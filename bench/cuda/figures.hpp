@@ -16,20 +16,20 @@ namespace bench {
 
 //! One figure of a run. Times are in microseconds.
 struct figure {
-  std::string key;   //!< the same in programs that measure the same, whatever they are written in
-  std::string what;  //!< in words
+  std::string key;   //!< equal in all programs that measure the same thing, in any language
+  std::string what;  //!< description
   samples measured{};
   std::string unit = "us";
-  std::optional<double> reading{};  //!< what reading (or moving) its bytes takes at the bandwidth of the copy
-  std::optional<double> limit{};    //!< what was asked for: at most this
-  std::string target{};             //!< how the limit comes about
+  std::optional<double> reading{};  //!< time that reading (or moving) its bytes takes at the bandwidth of the copy
+  std::optional<double> limit{};    //!< the largest value that is good enough
+  std::string target{};             //!< reason for the limit
   std::string note{};
 };
 
-//! What one program has measured, as a file that bench/gpu_check reads.
+//! The figures that one program has measured, written to a file that bench/gpu_check reads.
 class figures {
  public:
-  //! tiny: what is added shows that the program works, and is no measurement.
+  //! If `tiny`, figures only show that the program works, and are no measurements.
   figures(std::string program, std::string card, bool tiny)
       : program_(std::move(program)), card_(std::move(card)), tiny_(tiny) {}
 
@@ -42,7 +42,7 @@ class figures {
     }
     all_.push_back(std::move(f));
   }
-  //! A number that was counted, or one that the figures are judged by.
+  //! Adds a number that was counted, or one that other figures are judged by.
   void add(std::string key, std::string what, double value, std::string unit, std::string note = {}) {
     samples one;
     one.add(value);
@@ -53,7 +53,9 @@ class figures {
                .note = std::move(note)});
   }
 
-  //! Errors      input_error where the file cannot be written
+  //! Writes the figures as JSON.
+  //!
+  //! Errors      input_error for a file that cannot be written
   void write(const std::string& path) const {
     std::string text = "{\"program\": " + quoted(program_) + ", \"card\": " + quoted(card_) + ", \"figures\": [";
     for (std::size_t i = 0; i < all_.size(); ++i)

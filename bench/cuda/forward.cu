@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a pass of a transformer costs by the size of the tree: random weights of Qwen3-8B's shape in bfloat16, made on
-// the device; and the bundled pair, whose weights stay in the second-level cache from pass to pass.
+// Measures a pass of a transformer by the size of the tree: with random weights of Qwen3-8B's shape in bfloat16, made
+// on the device; and with the bundled pair, whose weights stay in the second-level cache from pass to pass.
 #include <cuda_bf16.h>
 
 #include <algorithm>

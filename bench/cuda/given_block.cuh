@@ -19,7 +19,7 @@
 
 namespace bench {
 
-//! A block drafter whose marginals are there already: the draft's pass takes no time.
+//! A block drafter whose marginals are given, so that the draft's pass takes no time.
 struct given_block {
   espalier::cuda::device_array<float> logits;  // [n_rows][vocab]
   std::int32_t n_rows = 0, vocab = 0;
@@ -39,7 +39,7 @@ struct given_block {
   espalier::cuda::fault* found() const { return faults; }
 };
 
-//! The same on the host, for the tree that its policy grows.
+//! The host's form of given_block, for the tree that its policy grows.
 struct given_block_on_host {
   const std::vector<float>& logits;
   std::int32_t n_rows = 0, vocab = 0;

@@ -15,7 +15,7 @@
 
 namespace bench {
 
-//! A tree of so many drafted tokens on the device, as best_first grows it from 15 marginals; of none, the root alone.
+//! A tree of so many drafted tokens on the device, as best_first grows it from 15 marginals; a root alone for 0 tokens.
 class grown_tree {
  public:
   explicit grown_tree(std::int32_t budget, std::size_t vocab = 20000) : tree_(budget) {

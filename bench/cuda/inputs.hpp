@@ -16,8 +16,8 @@
 
 namespace bench {
 
-//! Rows of logits: a bell of deviation 2.5, and 30 tokens of each row that stand out of it, as in those of a language
-//! model.
+//! Rows of logits like those of a language model: normally distributed with deviation 2.5, and in each row 30 tokens
+//! that stand out.
 inline std::vector<float> bell_logits(std::size_t n_rows, std::size_t vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 2.5F);
@@ -37,8 +37,8 @@ inline std::vector<float> bell_logits(std::size_t n_rows, std::size_t vocab, std
   return rows;
 }
 
-//! Rows of logits in which the token of rank i is about as probable as i to the power of -1.5, the most probable ones
-//! anywhere.
+//! Rows of logits in which the token of rank i has a probability of about i to the power of -1.5. Ranks are given to
+//! tokens at random.
 inline std::vector<float> power_law_logits(std::size_t n_rows, std::size_t vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 0.5F);
@@ -52,7 +52,7 @@ inline std::vector<float> power_law_logits(std::size_t n_rows, std::size_t vocab
   return rows;
 }
 
-//! The most probable tokens of rows of such logits.
+//! The most probable tokens of such rows.
 //!
 //! Shapes      tokens, log_probs: [n_rows][n_ranks], falling
 struct token_lists {
@@ -79,7 +79,7 @@ struct token_lists {
   }
 };
 
-//! Raw numbers, as a program in another language reads them.
+//! Writes numbers as raw bytes, for a program in another language.
 //!
 //! Errors      input_error for a file that cannot be written
 inline void write_floats(const std::string& path, const std::vector<float>& numbers) {

@@ -31,7 +31,8 @@ struct program_options {
   }
 };
 
-//! What every program of this folder needs: the card, a flush, what the card can do at most, and a place for figures.
+//! The things that every program of this folder needs: the card, a flush of the caches, the ceilings of the card, and
+//! the figures of the run.
 struct bench_run {
   program_options options;
   cudaDeviceProp card;
@@ -58,11 +59,11 @@ inline cudaDeviceProp this_card() {
 
 }  // namespace detail
 
-//! A program of this folder: reads its arguments, and those that add_arguments(program) adds, measures the ceilings,
-//! calls work(run) and writes what it found.
+//! Runs a program of this folder. It reads the common arguments and those that add_arguments(program) adds, measures
+//! the ceilings, calls work(run) and writes the figures.
 //!
-//! Post        0; 1 after an error of work, whose message is on stderr: what was measured until then is written all the
-//!             same; otherwise as bench::program
+//! Post        returns 0; 1 if work has thrown, with the message on stderr and the figures so far written; otherwise as
+//!             bench::program
 template <class WorkT>
 int run_program(
     int argc, char** argv, const char* name, const char* what, WorkT&& work,

@@ -26,7 +26,7 @@ tokenizer tokenizer_of(const std::string& path) {
   return tokenizer::from_gguf(gguf_file(path).metadata());
 }
 
-// What a user says of a model that chats, the beginning of a text of any other.
+// The message of a user for a model that chats, the beginning of a text for any other model.
 std::vector<token_id> tokens_of(const tokenizer& of, const std::string& text) {
   if (of.chat_template_text().empty()) return of.encode_prompt(text);
   const std::vector<chat_message> said{{"user", text}};

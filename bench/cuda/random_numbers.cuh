@@ -12,7 +12,7 @@
 
 namespace bench {
 
-//! Numbers of variance scale * scale, made where they are needed.
+//! Random numbers with variance scale * scale, computed where they are needed.
 template <class NumberT>
 ESPALIER_KERNEL void write_random(NumberT* to, std::size_t n, float scale, std::uint32_t seed, float mean) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;

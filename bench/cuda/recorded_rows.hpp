@@ -11,7 +11,7 @@
 
 namespace bench {
 
-//! The draft's rows, of which those that are asked for are written down.
+//! The draft's rows; the rows that a verifier asks for are recorded.
 struct recorded_draft {
   static constexpr bool are_distributions = true;
   const std::vector<float>* rows;
@@ -25,7 +25,7 @@ struct recorded_draft {
   }
 };
 
-//! The target's, likewise.
+//! The target's rows; the rows that a verifier asks for are recorded.
 struct recorded_target {
   static constexpr bool are_distributions = true;
   espalier::lazy_rows<float>* rows;

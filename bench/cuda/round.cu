@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A whole round without the models' passes: 15 rows of the draft's logits to a tree of 256 nodes, its batch and masks,
-// greedy verification over the target's logits, and the compaction of the cache, as one graph; station by station; and
-// through the decoder, with the calls of the CUDA runtime that the host makes. round_torch.py does the same steps in
-// PyTorch on the same inputs.
+// Measures a whole round without the models' passes: from 15 rows of the draft's logits to a tree of 256 nodes, its
+// batch and masks, greedy verification over the target's logits, and the compaction of the cache. It runs as one graph,
+// station by station, and through the decoder with a count of the host's calls of the CUDA runtime. round_torch.py does
+// the same steps in PyTorch on the same inputs.
 #include <cuda_bf16.h>
 
 #include <chrono>
@@ -47,8 +47,8 @@ struct sizes {
   std::int32_t row_size = 1024;
 };
 
-// Logits of both models. The target's favourite after a node is the draft's after its position: so it follows one path
-// of the tree, as far as that goes.
+// Logits of both models. The target's favourite token after a node is the draft's favourite at that depth, so the
+// target follows one path of the tree as far as that path goes.
 struct round_inputs {
   std::vector<float> draft;   // [n_rows][vocab]
   std::vector<float> target;  // [budget + 1][vocab], by node
@@ -90,8 +90,7 @@ void write_inputs(const std::string& folder, const sizes& of, const round_inputs
 
 using store = device::contiguous_kv<__nv_bfloat16>;
 
-// The decoder's own round over the same logits, as the host sees it: what it calls, and how long a step takes from one
-// to the next.
+// The decoder's own round over the same logits, seen from the host: its calls, and the time from one step to the next.
 template <class ModelT>
 void measure_decoder(bench::bench_run& run, const sizes& of, bench::given_block& block, ModelT& model) {
   store kv(of.layers, of.row_size, 1, model.max_positions());

@@ -32,8 +32,8 @@
 
 namespace bench {
 
-//! The work of one round of the decoder, station by station, from the same text again and again: what is committed
-//! joins the caches, but not the text. Parts are kept by reference.
+//! The work of one round of the decoder, station by station. Every round begins with the same text: accepted rows join
+//! the caches, but the text does not grow. Parts are kept by reference.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
 class round_stations {
   using number = typename BackendT::number;
@@ -70,7 +70,7 @@ class round_stations {
     require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   }
 
-  //! Calls after(i) when station i has been enqueued.
+  //! Enqueues a round. Calls after(i) when station i has been enqueued.
   template <class AfterT>
   void enqueue(cudaStream_t s, const AfterT& after) {
     const auto texts = espalier::cuda::text_batch::of(tree_.writer(), text_.view(), context_);
@@ -100,7 +100,7 @@ class round_stations {
     enqueue(s, [](std::size_t) {});
   }
 
-  //! Drafted tokens that the last round accepted. Synchronises.
+  //! Number of drafted tokens that the last round accepted. Synchronises.
   std::int32_t accepted() const {
     std::int32_t n = 0;
     require(cudaMemcpy(&n, n_path_, sizeof n, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -124,7 +124,7 @@ class round_stations {
   const std::int32_t* n_path_ = nullptr;
 };
 
-//! Where the time of such a round goes: its graph has events between the stations. Adds a figure for each, and draws
+//! Measures the stations of such a round; its graph has events between the stations. Adds a figure for each, and draws
 //! them to `picture` unless that is empty.
 template <class RoundT>
 void measure_stations(bench_run& run, RoundT& round, const std::string& key, const std::string& title,

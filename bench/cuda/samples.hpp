@@ -8,9 +8,9 @@
 
 namespace bench {
 
-//! Times of one thing that was measured again and again, in microseconds.
+//! The times of repeated measurements of one thing, in microseconds.
 //!
-//! Law         a median and quartiles: one slow repetition changes none of them
+//! Law         median and quartiles are given: one slow repetition changes none of them
 class samples {
  public:
   void add(double microseconds) { values_.push_back(microseconds); }

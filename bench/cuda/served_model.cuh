@@ -12,7 +12,7 @@
 
 namespace bench {
 
-//! A model of a folder in bfloat16, with a sequence of its cache for each text.
+//! A model of a folder in bfloat16, with a cache that has a sequence for each text.
 struct served_model {
   espalier::cuda::llama_backend<__nv_bfloat16> backend;
   espalier::cuda::contiguous_kv<__nv_bfloat16> kv;

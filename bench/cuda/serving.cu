@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Many texts at once with the bundled pair: plain batched decoding, static chains and trees, by number of texts.
+// Measures many texts at once with the bundled pair: plain batched decoding, static chains and trees, by the number of
+// texts.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -39,7 +40,7 @@ using block_model = device::block_draft_model<number>;
 
 using model = bench::served_model;
 
-// One way of serving: n texts at once, these texts.
+// One way of serving: n of these texts at once.
 struct method {
   std::string name;
   std::function<bench::served_load(std::int32_t, const std::vector<bench::asked_text>&)> serve;

@@ -11,8 +11,8 @@
 
 namespace bench {
 
-//! A constraint whose masks are there at once: three tokens of four are allowed, other ones after each token. What a
-//! text costs with it is what masks cost, whatever finds them.
+//! A constraint whose masks cost no time to find: three tokens of four are allowed, others after each token. So the
+//! extra cost of a text is the cost of masks, whatever constraint finds them.
 class three_of_four {
  public:
   using state_type = std::int32_t;

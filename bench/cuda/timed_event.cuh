@@ -11,7 +11,7 @@ namespace bench {
 
 using espalier::cuda::require;
 
-//! Owns an event that tells when the device came to it.
+//! Owns an event that records the time at which the device reaches it.
 class timed_event {
  public:
   timed_event() { require(cudaEventCreate(&handle_), "cudaEventCreate"); }
@@ -27,12 +27,14 @@ class timed_event {
   operator cudaEvent_t() const { return handle_; }
 
   void record(cudaStream_t s) const { require(cudaEventRecord(handle_, s), "cudaEventRecord"); }
-  //! As a node of the graph that captures the stream.
+  //! Records the event as a node of the graph that captures the stream.
   void record_in_graph(cudaStream_t s) const {
     require(cudaEventRecordWithFlags(handle_, s, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   }
 
-  //! Pre         the device has come to both
+  //! Microseconds from another event to this one.
+  //!
+  //! Pre         the device has reached both
   double microseconds_since(const timed_event& earlier) const {
     float milliseconds = 0;
     require(cudaEventElapsedTime(&milliseconds, earlier.handle_, handle_), "cudaEventElapsedTime");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The k most probable tokens of 15 rows of 151,936 logits with what the rows are normalised by, beside a pass that only
-// reads them. top_k_torch.py does the same with torch.topk and torch.logsumexp on the same logits.
+// Measures the k most probable tokens of 15 rows of 151,936 logits with the sums that normalise the rows, and beside it
+// a pass that only reads the rows. top_k_torch.py does the same with torch.topk and torch.logsumexp on the same logits.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 namespace device = espalier::cuda;
 
-// The rows in one type of number, and what is measured of them.
+// The rows in one type of number, and the work that is measured on them.
 template <class NumberT>
 class rows_of {
  public:

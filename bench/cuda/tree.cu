@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trees on the device: best_first from lists that are there, and the compilation of the tree in every order.
+// Measures trees on the device: best_first from given lists, and the compilation of the tree in every order.
 #include <algorithm>
 #include <array>
 #include <cstddef>

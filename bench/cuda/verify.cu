@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading of the rows
-// that it visits: those that the host's verifier asks for, given the same rows and random numbers. And what goes before
-// it where a constraint says which tokens may follow.
+// Measures the verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, and beside it the
+// reading of the rows that the verifier visits. These are the rows that the host's verifier asks for, given the same
+// rows and random numbers. Measures also the masking of rows, which precedes verification under a constraint.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -45,12 +45,12 @@ using bench::drafted_as;
 
 constexpr std::uint64_t seed = 5;
 
-// A scene in the memory of the device.
+// A drafted_scene in the memory of the device.
 struct device_scene {
   bench::drafted_scene host;
   device::tree tree;
   device::device_array<float> target, draft;
-  device::device_array<std::int32_t> rows;  // the rows of node u, which are u
+  device::device_array<std::int32_t> rows;  // the row of node u is u
   device::device_array<device::fault> found{1};
   bench::device_text text{100, 200};
 

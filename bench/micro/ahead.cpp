@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it brings to draft the next round while the target verifies this one, by the time that the target's pass takes.
+// Measures the gain of drafting the next round while the target verifies this one, by the time that the target's pass
+// takes.
 //
 //   bench_micro_ahead [--models FOLDER] [--tokens N] [--prompts N] [--milliseconds N,...] [--budget N]
 //
-// The target's pass is the model's, by one thread on a core beside the draft's (0 milliseconds), or it sleeps for so
-// many and says what the model has said: a target on a device of its own, whose host waits. Texts are greedy; each is
-// written with and without drafting ahead in turns, and must be the same. Prints Markdown; "would be" is reckoned of
-// the times without, and of the share of verdicts that were guessed.
+// With 0 milliseconds the target's pass is computed, by one thread on a core beside the draft's. With more it sleeps
+// for that time and then gives the logits that the model gave before: a target on a device of its own, whose host
+// waits. Texts are greedy; each is written with and without drafting ahead in turns, and must be the same. Prints
+// Markdown; "would be" is computed from the times without, and from the share of verdicts that were guessed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +34,7 @@ namespace {
 using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
-// The target, or what it has said after each token of a text, some time later.
+// The target; or its recorded logits after each token of a text, given some time later.
 struct timed_target {
   llama_backend& model;
   int milliseconds;
@@ -71,7 +72,7 @@ struct written {
   }
 };
 
-// The rounds of a text, its first one and the reading of the prompt left out.
+// Statistics of a text's rounds without its first round and without the reading of the prompt.
 template <class DecoderT>
 written write(DecoderT& decode, const std::vector<token_id>& prompt, int n) {
   written out;

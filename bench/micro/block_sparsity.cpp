@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Orders of a tree's rows: how many blocks of the mask are not empty, and what attention over them takes.
+// Compares orders of a tree's rows: how many blocks of the mask are not empty, and the time of attention over them.
 //
 //   bench_micro_block_sparsity [ROUNDS]
 //
-// Trees are uniform random recursive ones: the parent of each node is any of the nodes before it, each as likely.
-// Counts are compared with DySpec, Table 5, whose trees these reproduce. Times are medians; the orders take turns, so
-// that what disturbs the machine disturbs all alike. Prints Markdown. Fails if a count is off by more than 5 percent.
+// Trees are uniform random recursive trees: the parent of each node is any node before it, each with the same
+// probability. Counts are compared with DySpec, Table 5, whose trees these reproduce. Times are medians; the orders
+// take turns, so that a disturbance of the machine slows all alike. Prints Markdown. Fails if a count is off by more
+// than 5 percent.
 
 #include <algorithm>
 #include <array>
@@ -97,7 +98,7 @@ bool print_counts() {
   return fine;
 }
 
-//! Trees behind a prefix, ready to be scored by the bundled target.
+//! Trees after a prefix, ready to be scored by the bundled target.
 class scene {
  public:
   explicit scene(int most_rows)
@@ -140,7 +141,7 @@ class scene {
     return milliseconds(begin);
   }
 
-  //! The attention of one layer, in one thread, over what the last pass left in the cache.
+  //! Computes the attention of one layer, in one thread, over the rows that the last pass left in the cache.
   double attention() {
     const model_config& c = backend_.config();
     thread_team& team = thread_team::shared(1);

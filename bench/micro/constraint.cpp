@@ -23,7 +23,7 @@ namespace {
 
 using espalier::token_id;
 
-// The first mask of each string is told apart: what follows in the same text may be like it.
+// The first mask of each string is measured apart: later masks in the same text may be similar to it.
 void measure(const espalier::vocabulary_trie& vocabulary, const std::string& schema) {
   using clock = std::chrono::steady_clock;
   constexpr int n_texts = 8;

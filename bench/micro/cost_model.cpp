@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// How well the cost model tells what rounds take: a warm-up with measure_costs, then rounds of many sizes, each against
-// the price of its tree.
+// Measures how well the cost model predicts the time of rounds: a warm-up with measure_costs, then rounds of many
+// sizes, each compared with the price of its tree.
 //
 //   bench_micro_cost_model [--model FOLDER] [--threads N]     the folder has target/, draft/, tokenizer.model,
 //                                                              prompts.jsonl
 //
-// Exits with 1 if half of the trees are further than 10 % from what they took.
+// Exits with 1 if half of the trees are more than 10 % off their measured time.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -65,7 +65,7 @@ struct measured_round {
   double by_passes;  // predicted from the passes that were made
 };
 
-// What so large a share of the values is not above.
+// The smallest value that at least this share of the values does not exceed.
 double quantile(std::vector<double> values, double share) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());
@@ -76,7 +76,7 @@ double median(std::vector<double> values) {
   return quantile(std::move(values), 0.5);
 }
 
-// Rounds of one way of drafting, at the end of a given text.
+// Measures rounds of one way of drafting, at the end of a given text.
 class round_writer {
  public:
   explicit round_writer(models::model_set& models)
@@ -140,7 +140,7 @@ void write_all(round_writer& writer, std::span<const token_id> text, std::uint64
     writer.write("delayed", espalier::delayed(options), espalier::specinfer(), 1.0F, text, seed);
 }
 
-// All prompts of the folder, one after the other.
+// The prompts of the folder, one after the other.
 std::vector<token_id> text_of(const std::string& folder, const models::model_set& models) {
   std::vector<token_id> text;
   for (const models::prompt& prompt : models::read_prompts(folder + "/prompts.jsonl")) {

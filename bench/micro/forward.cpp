@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The forward pass of the host transformer, and what it is made of.
+// Measures the forward pass of the host transformer, and its parts.
 //
 //   bench_micro_forward [--model PATH] [--json FILE] [--rounds N] [--context N] [--threads N]
 //
-// DIR holds a model folder, or folders target and draft. Prints Markdown. Everything is measured in turns, N rounds,
-// and given as the median. Cold: no weights in a cache before the pass; this is the state that models larger than the
-// cache are always in. Warm: after other passes.
+// PATH is a model folder, or a folder with the folders target and draft. Prints Markdown. Everything is measured in
+// turns, N rounds, and given as the median. Cold: no weights in a cache before the pass; models larger than the cache
+// are always in this state. Warm: after other passes.
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -58,11 +58,11 @@ double milliseconds(const std::function<void()>& work) {
   return std::chrono::duration<double, std::milli>(clock_type::now() - begin).count();
 }
 
-//! Runs every entry in turn, round after round, so that what disturbs the machine disturbs all alike.
+//! Runs every entry in turn, round after round, so that a disturbance of the machine slows all alike.
 //!
-//! Cold: 256 MB are read before each, so that nothing of its data is in a cache. Warm: it runs three times before it is
-//! measured, so that the caches hold what it leaves behind itself. Between groups, also from the last of a round to the
-//! first of the next, threads of other libraries get the time to stop spinning.
+//! Cold: 256 MB are read before each entry, so that none of its data are in a cache. Warm: the entry runs three times
+//! before it is measured, so that its own data are in the caches. Between groups, and between rounds, threads of other
+//! libraries get the time to stop spinning.
 class interleaved {
  public:
   explicit interleaved(thread_team& team) : evictor_(std::size_t{64} << 20, team) {}
@@ -181,7 +181,7 @@ std::vector<shape> shapes_of(const model_config& c) {
   return shapes;
 }
 
-//! The library's own product, driven as the transformer drives it.
+//! The library's own matrix product, driven as the transformer drives it.
 class ours {
  public:
   static constexpr const char* name = "weight_matrix";
@@ -320,8 +320,8 @@ long peak_kilobytes() {
   return usage.ru_maxrss;
 }
 
-//! Of the process's memory, the code of the program and its libraries, which is read in as it is first run. 0 where the
-//! system does not say.
+//! Bytes of the process's memory that hold the code of the program and its libraries, which the system reads in when it
+//! first runs. 0 if the system does not tell.
 long code_kilobytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -330,8 +330,8 @@ long code_kilobytes() {
   return 0;
 }
 
-//! In a fresh process: what it held before, then loading, a prompt that fills the cache, trees of every size, the
-//! logits of each node.
+//! Measures the memory of a fresh process: before, after loading, after a prompt that fills the cache, and after trees
+//! of every size with the logits of each node.
 int report_memory(const std::string& folder, const settings& s) {
   const long before = peak_kilobytes(), code_before = code_kilobytes();
   settings full = s;

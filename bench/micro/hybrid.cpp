@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A hybrid of Mamba-2 and attention on the host: what passes over trees take beside a pass of one row.
+// Measures a hybrid of Mamba-2 and attention on the host: passes over trees beside a pass of one row.
 //
 //   bench_micro_hybrid [--hidden N] [--layers N] [--rounds N] [--threads N] [--forms NAME,...]
 //
-// The weights are random. Prints Markdown: milliseconds of a pass by its rows, the bytes that one must move, and what
-// the machine reads at the same time. Forms take turns; times are processor time divided by the threads, so that other
-// programs count little.
+// The weights are random. Prints Markdown: milliseconds of a pass by its rows, the bytes that it must move, and the
+// speed at which the machine reads at the same time. Forms take turns; times are processor time divided by the threads,
+// so that other programs hardly disturb them.
 
 #include <algorithm>
 #include <cstdio>
@@ -47,7 +47,7 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-//! Tensors of random numbers, made as they are read.
+//! Tensors of random numbers, generated when they are read.
 class random_tensors : public tensor_source {
  public:
   explicit random_tensors(const model_config& config) {
@@ -83,11 +83,11 @@ class random_tensors : public tensor_source {
   std::vector<std::pair<float, float>> distributions_;  // offset and size, by entry.file
 };
 
-//! A shape of round: a tree below the pending token, and what of it is accepted.
+//! A shape of round: a tree after the pending token, and the part of it that is accepted.
 struct round_shape {
   const char* name;
-  int rows;      // pending token included
-  int children;  // of each node, breadth first; 1: a chain
+  int rows;      // the pending token included
+  int children;  // children of each node, breadth first; 1: a chain
   int accepted;
 };
 
@@ -95,7 +95,7 @@ constexpr round_shape shapes[] = {{"1 row", 1, 1, 0},       {"chain of 8", 8, 1,
                                   {"tree of 8", 8, 2, 0},   {"tree of 8, 3 accepted", 8, 2, 2},
                                   {"tree of 16", 16, 2, 0}, {"tree of 64", 64, 3, 0}};
 
-//! One form of the model, its cache, and what was measured.
+//! One form of the model, its cache, and its measurements.
 class form {
  public:
   form(std::string name, const settings& s, const model_config& config) : name_(std::move(name)) {
@@ -131,7 +131,7 @@ class form {
   }
 
   void measure(const round_shape& shape, int threads) {
-    pass(shape);  // what it leaves, the next one finds
+    pass(shape);  // the state that it leaves is the state before the next one
     const double begin = milliseconds();
     pass(shape);
     times_[shape.name].push_back((milliseconds() - begin) / threads);

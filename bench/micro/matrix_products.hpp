@@ -38,13 +38,14 @@ inline std::size_t size_of(int outputs, int inputs) {
   return static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs);
 }
 
-//! Outputs of one thread, in multiples of 16.
+//! Number of outputs of one thread, a multiple of 16.
 inline std::pair<int, int> share(int thread, int n_threads, int outputs) {
   const auto bound = [&](int t) { return t == n_threads ? outputs : outputs / 16 * t / n_threads * 16; };
   return {bound(thread), bound(thread + 1)};
 }
 
-//! Weights in huge pages where the system has them, as a whole model's are: a small matrix alone would not fill one.
+//! Weights in huge pages if the system has them, as those of a whole model are; a small matrix alone would not fill
+//! one.
 class huge_floats {
  public:
   explicit huge_floats(std::size_t n) : block_((n + per_page - 1) / per_page * per_page, true), data_(block_.take(n)) {}
@@ -88,7 +89,7 @@ class eigen {
 };
 
 #if defined(ESPALIER_BENCH_OPENBLAS)
-//! With OwnThreadsT the library divides the work, otherwise the team does.
+//! With OwnThreadsT the library divides the work among its threads, otherwise the team does.
 template <bool OwnThreadsT>
 class openblas {
  public:
@@ -126,7 +127,7 @@ class openblas {
 #endif
 
 #if defined(ESPALIER_BENCH_ONEDNN)
-//! Weights are kept in the layout that the library asks for at each number of rows.
+//! Weights are stored in the layout that the library prefers for each number of rows.
 class onednn {
  public:
   static constexpr const char* name = "oneDNN, its threads";

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
-// The cost of a round over ranks, reckoned from measured parts, up to 64 ranks; and beside it passes that are measured.
+// Computes the cost of a round over up to 64 ranks from measured parts, and measures passes over the ranks that there
+// are.
 //
 //   mpirun -np R bench_micro_ranks [--models FOLDER] [--prompts N] [--tokens N] [--passes] [--nanoseconds N]
 //                                  [--megabytes N]
 //
-// Measured are: products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the
-// caches); calls between these R ranks, as a time and a time for each byte; what best-first trees over the bundled pair
-// bring, in tokens and draft passes a round. A pass of R ranks is then the products of the rank that has most, and its
-// calls: that of a call's time which no byte causes grows with the logarithm of R. The draft runs whole on each rank.
-// Left out are attention over the text, norms, and what waits for a slower rank. One rank alone makes no calls: it
-// reckons those of --nanoseconds and --megabytes, or none. Rank 0 prints Markdown.
+// Measured are: the products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the
+// caches); calls between these R ranks, as a time for each call and a time for each byte; and the gain of best-first
+// trees over the bundled pair, in tokens and draft passes a round. The time of a pass over R ranks is then the products
+// of the rank with the most weights, plus its calls. The time of a call that no byte causes grows with the logarithm of
+// R. The draft runs whole on each rank. Attention over the text, norms, and waiting for a slower rank are left out. A
+// single rank makes no calls: it takes the times of --nanoseconds and --megabytes, or leaves calls out. Rank 0 prints
+// Markdown.
 #include <mpi.h>
 
 #include <algorithm>
@@ -43,7 +45,7 @@ namespace {
 using namespace espalier;
 using clock_type = std::chrono::steady_clock;
 
-// The median of several calls.
+// The median time of several calls.
 template <class FunctionT>
 double seconds_of(int calls, const FunctionT& function) {
   std::vector<double> samples;
@@ -57,7 +59,8 @@ double seconds_of(int calls, const FunctionT& function) {
   return *middle;
 }
 
-// Linear between points, in proportion before the first, and as steep beyond the last.
+// A function that is linear between points, proportional before the first point, and continues the last slope beyond
+// the last point.
 struct line {
   std::vector<std::pair<double, double>> points;
 
@@ -73,7 +76,7 @@ struct line {
 
 constexpr int row_counts[] = {1, 2, 4, 8, 16, 32, 64};
 
-// Seconds of a weight by rows.
+// Measures the seconds that a weight takes, by rows.
 line measure_products() {
   constexpr int outputs = 8192, inputs = 4096;
   thread_team team(1);
@@ -104,7 +107,7 @@ line measure_products() {
 }
 
 struct call_cost {
-  double call, byte;  // seconds
+  double call, byte;  // seconds of a call, and of each byte
 
   double operator()(int ranks, double calls, double bytes) const {
     if (ranks == 1) return 0;
@@ -126,7 +129,7 @@ call_cost measure_calls(mpi_communicator& ranks) {
 }
 
 struct tree_gain {
-  line tokens, passes;  // of a round, by drafted tokens
+  line tokens, passes;  // of a round, by number of drafted tokens
 };
 
 tree_gain measure_trees(models::model_set& models, const std::vector<std::vector<token_id>>& prompts, int n) {
@@ -148,7 +151,7 @@ tree_gain measure_trees(models::model_set& models, const std::vector<std::vector
   return gain;
 }
 
-// Weights of products that one rank makes.
+// The weights of the products that one rank computes.
 double weights_of(const model_config& c, int rank, int ranks) {
   const rank_part part(c, rank, ranks);
   const double layer = static_cast<double>(c.hidden_size) * (part.queries(c).size() + 2 * part.kv_size(c)) +
@@ -163,7 +166,8 @@ double most_weights(const model_config& c, int ranks) {
   return most;
 }
 
-// Of a pass of n rows and the agreement of its round, with maxima instead of rows of logits.
+// Seconds of the calls in a pass of n rows, and in the agreement of its round; maxima are exchanged in place of rows of
+// logits.
 double seconds_between(const model_config& c, int ranks, int n, const call_cost& cost) {
   const double row =
       c.hidden_size + double{1} * c.n_layers * (c.query_size() + 2 * c.hidden_size + c.intermediate_size);
@@ -182,7 +186,8 @@ struct best_round {
   double seconds = 0, rate = 0;
 };
 
-// Of trees of 0 to 63 drafted tokens, the one that writes most tokens a second. pass(n) is the target's of n rows.
+// The tree of 0 to 63 drafted tokens that writes most tokens a second. pass(n) gives the seconds of the target's pass
+// of n rows.
 template <class PassT>
 best_round best_of(const tree_gain& gain, double draft_pass, const PassT& pass) {
   best_round best;
@@ -202,7 +207,7 @@ void print_shape(const model_config& c, double draft_weights, const line& produc
       "rank | best tree, free draft | tokens a second |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
   double alone = 0;
   for (const int ranks : {1, 2, 4, 8, 16, 32, 64}) {
-    if (ranks > 1 && cost.call == 0) break;  // one rank alone, which makes no calls
+    if (ranks > 1 && cost.call == 0) break;  // no calls were measured, since there is one rank alone
     const double most = most_weights(c, ranks);
     const auto pass = [&](int rows) { return most * products(rows) + seconds_between(c, ranks, rows, cost); };
     const best_round best = best_of(gain, draft_weights * products(1), pass), free = best_of(gain, 0, pass);
@@ -213,7 +218,8 @@ void print_shape(const model_config& c, double draft_weights, const line& produc
   }
 }
 
-// Passes of the bundled target over these ranks, beside what is reckoned of those that one rank makes.
+// Measures passes of the bundled target over these ranks, and prints beside them the time computed from the products of
+// one rank.
 void print_passes(const std::string& folder, mpi_communicator& ranks, const call_cost& cost) {
   auto one = llama_backend::load(folder + "/target", {.threads = 1, .max_rows = 64, .weights = weight_storage::f32});
   auto all = parallel_backend<mpi_communicator>::load(

@@ -8,13 +8,13 @@
 
 namespace bench {
 
-// The compiler must assume that the memory is read and written.
+// Makes the compiler assume that the memory is read and written.
 template <class T>
 void touch(T* data) {
   asm volatile("" : : "r"(data) : "memory");
 }
 
-// Reads every number once and does nothing else: the least that a look at a row costs.
+// Reads every number once and does nothing else: no look at a row can cost less.
 inline void read_pass(std::span<const float> row) {
   std::uint32_t bits[64] = {};
   for (std::size_t i = 0; i + 64 <= row.size(); i += 64) {

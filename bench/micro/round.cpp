@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a round costs beside its forward passes, by station, and what each step must cost at least on this machine.
+// Measures the cost of a round beside its forward passes, station by station, and the least that each step must cost on
+// this machine.
 //
 //   bench_micro_round [MODELS]     MODELS: a folder with target/, draft/, tokenizer.model and prompts.jsonl
 //
@@ -46,7 +47,7 @@ double seconds_since(clock_type::time_point start) {
   return std::chrono::duration<double>(clock_type::now() - start).count();
 }
 
-// The compiler must assume that the memory is read and written.
+// Makes the compiler assume that the memory is read and written.
 template <class T>
 void touch(T* data) {
   asm volatile("" : : "r"(data) : "memory");
@@ -73,14 +74,14 @@ double seconds_of(const FunctionT& function) {
   return samples[samples.size() / 4];
 }
 
-// What this machine does at best, on one core.
+// The best speeds of this machine, on one core.
 struct machine {
   double read_bytes_per_second;
   double copy_bytes_per_second;  // read and written, both counted
   double lane_operations_per_second;
 };
 
-// On rows of this length, in rotation over `rows` of them, as the steps of a round meet them.
+// Measures the machine on rows of this length, in rotation over `rows` of them, as the steps of a round use them.
 machine measure_machine(std::size_t vocab, std::size_t rows) {
   std::vector<std::uint32_t> a(vocab * rows, 1), b(vocab * rows, 2);
   std::size_t next = 0;
@@ -126,7 +127,7 @@ struct step_cost {
   const char* name;
   double bytes_read;
   double bytes_written;
-  double operations;  // of one lane: a multiply-add, a comparison or a conversion counts 1
+  double operations;  // operations of one lane: a multiply-add, a comparison or a conversion counts 1
   double seconds;
 };
 
@@ -140,7 +141,7 @@ void print_step(const machine& m, const step_cost& c) {
               c.seconds / least);
 }
 
-// Logits as a model gives them: a bell, and a few likely tokens.
+// Logits like those of a model: normally distributed, with a few likely tokens.
 std::vector<float> make_logits(std::size_t vocab, std::size_t rows) {
   std::mt19937 random(7);
   std::normal_distribution<float> bell(0.0F, 2.0F);
@@ -195,7 +196,7 @@ void print_steps(std::size_t vocab) {
   }
 }
 
-// Order, mask and batch of a tree of n nodes, in which each has two children.
+// Order, mask and batch of a tree of n nodes, in which each node has two children.
 void print_compile() {
   std::printf(
       "\n### Tree compile: order, masks, forward batch\n\n"
@@ -225,8 +226,8 @@ void print_compile() {
   }
 }
 
-// A model that costs nothing: its rows are there beforehand, and only the most likely token is moved about. Target and
-// draft, from the same seed, agree on it for about 3 tokens of 4.
+// A model that costs nothing: its rows are prepared, and only the most likely token is moved about. Target and draft,
+// from the same seed, agree on that token for about 3 tokens of 4.
 class free_model {
  public:
   free_model(std::int32_t vocab, std::size_t rows, bool is_draft)
@@ -272,7 +273,7 @@ struct round_costs {
   std::int64_t allocations = 0;
 };
 
-// Adds the rounds of a text, but for the first ones, in which buffers may still grow.
+// Adds the rounds of a text without the first ones, in which buffers may still grow.
 template <class DecoderT>
 void run_rounds(DecoderT& decode, std::span<const token_id> prompt, int max_tokens, round_costs& costs) {
   decode.begin(prompt, {.max_tokens = max_tokens});
@@ -341,7 +342,7 @@ std::int64_t print_free_rounds(std::int32_t vocab) {
 
 struct model_rounds {
   std::int64_t allocations = 0;
-  double overhead = 0;  // largest share
+  double overhead = 0;  // largest share that a round spends beside forward passes
 };
 
 model_rounds print_model_rounds(const std::string& folder) {

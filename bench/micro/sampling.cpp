@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to turn a row of logits into probabilities, beside one reading pass over the same floats.
+// Measures the cost of turning a row of logits into probabilities, beside one reading pass over the same floats.
 //
 //   bench_micro_sampling [ROUNDS]     default: 31
 //
-// In each round every way of sampling goes over all rows once, one after the other, and the reading pass between them;
+// In each round every way of sampling goes over all rows once, one after the other, with the reading pass between them;
 // figures are medians over the rounds. Prints Markdown.
 #include <algorithm>
 #include <bit>
@@ -36,8 +36,8 @@ constexpr std::size_t vocab = 151936;
 constexpr std::size_t tree_rows = 64;
 
 struct row_set {
-  std::vector<float> peaked;  // as of a language model: the token of rank r has a probability proportional to r^-1.5
-  std::vector<float> flat;    // a bell of deviation 1: most tokens matter
+  std::vector<float> peaked;  // like a language model's: the token of rank r has a probability proportional to r^-1.5
+  std::vector<float> flat;    // normal with deviation 1: most tokens matter
 };
 
 row_set make_rows() {
@@ -58,9 +58,9 @@ row_set make_rows() {
 
 struct entry {
   std::string name;
-  int passes;  // that it needs at least
+  int passes;  // number of passes that it needs at least
   std::function<void(std::size_t row)> work;
-  std::vector<double> seconds{};  // a row, for each round
+  std::vector<double> seconds{};  // seconds a row, for each round
 
   double median() const {
     std::vector<double> sorted = seconds;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to choose a tree: the features of a round's root and the selector's network, for hidden states of the
-// bundled pair.
+// Measures the cost of choosing a tree: the features of a round's root and the selector's network, for hidden states of
+// the bundled pair.
 //
 //   bench_micro_selector [ROUNDS]     default 501
 //
-// Warm is with everything in the caches; cold after 128 MB were read in between, as a target's pass does. Medians, on
+// Warm: everything is in the caches. Cold: 128 MB were read before, as a target's pass does. Figures are medians, on
 // one core. Exits with 1 if a call allocates.
 #include <algorithm>
 #include <chrono>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to find the k most probable tokens of rows of logits and the sum that they are normalised by, beside
-// one reading pass over the same floats.
+// Measures the cost of finding the k most probable tokens of rows of logits and the sum that normalises each row,
+// beside one reading pass over the same floats.
 //
 //   bench_micro_top_k [ROUNDS]     default: 9
 //
-// In each round every way goes over four sets of rows, the reading pass among them, each time over another set than the
-// one before; figures are medians. Prints Markdown.
+// In each round every way goes over four sets of rows, with the reading pass among them, each time over another set
+// than the one before; figures are medians. Prints Markdown.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -38,7 +38,7 @@ constexpr std::size_t vocab = 151936;
 constexpr std::size_t set_rows = 15;
 constexpr std::size_t n_sets = 16;
 
-// Rows that begin on cache lines, as those of a backend do.
+// Rows that begin on cache lines, as the rows of a backend do.
 class row_sets {
  public:
   row_sets() : block_(vocab * set_rows * n_sets, false), rows_(block_.take(vocab * set_rows * n_sets)) {}
@@ -53,7 +53,8 @@ class row_sets {
   float* rows_;
 };
 
-// A bell of this deviation; and this many tokens of each row stand out of it, as in those of a language model.
+// Normally distributed logits of this deviation, and in each row this many tokens that stand out, like those of a
+// language model.
 void fill(row_sets& rows, float deviation, int n_high) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0, deviation);
@@ -69,7 +70,7 @@ void fill(row_sets& rows, float deviation, int n_high) {
   }
 }
 
-// What a program does without: probabilities of the whole row, and a sort of its tokens up to the k-th.
+// The simple way, without the library: probabilities of the whole row, and a sort of its tokens up to the k-th.
 class softmax_and_sort {
  public:
   explicit softmax_and_sort(bool select_first)

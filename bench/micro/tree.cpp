@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to choose the most probable prefixes from lists of the most probable tokens of 15 marginals, and to
-// make masks and a forward batch of the tree.
+// Measures the cost of choosing the most probable prefixes from lists of the most probable tokens of 15 marginals, and
+// of making masks and a forward batch of the tree.
 //
 //   bench_micro_tree [ROUNDS]     default 401
 //
@@ -76,7 +76,7 @@ struct lists {
   }
 };
 
-// The first ranks of each list.
+// Lists cut to their first `ranks` ranks.
 std::vector<float> first_ranks(const std::vector<float>& log_probs, std::int32_t ranks) {
   std::vector<float> out;
   for (std::int32_t r = 0; r < n_rows; ++r)
@@ -84,7 +84,7 @@ std::vector<float> first_ranks(const std::vector<float>& log_probs, std::int32_t
   return out;
 }
 
-// Algorithm 1 of the paper as it stands there: rank tuples in a binary heap.
+// Algorithm 1 of the paper, as printed: rank tuples in a binary heap.
 std::size_t plain_heap(const std::vector<float>& log_probs, std::int32_t ranks, std::int32_t budget) {
   struct prefix {
     float score;
@@ -185,7 +185,7 @@ bool measure(std::int32_t budget, shape s, const char* name, int rounds) {
   return allocations == 0 && sink > 0;
 }
 
-// The logits of a block over a large vocabulary, the most probable tokens anywhere.
+// The logits of a block over a large vocabulary; the most probable tokens may be anywhere in a row.
 struct logits_block {
   static constexpr std::int32_t large_vocab = 151936;
   std::vector<float> logits;
@@ -211,7 +211,7 @@ struct logits_block {
   vocab_rows<float> propose_block() { return {logits.data(), n_rows, large_vocab}; }
 };
 
-// One reading pass over all logits, which the compiler must do.
+// One reading pass over all logits, which the compiler cannot drop.
 std::uint32_t read_pass(const std::vector<float>& logits) {
   std::array<std::uint32_t, 64> bits{};
   for (std::size_t i = 0; i + bits.size() <= logits.size(); i += bits.size()) {

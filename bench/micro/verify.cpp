@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What it costs to verify a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the reading
-// passes over rows that the algorithm needs at least.
+// Measures the cost of verifying a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, beside the
+// reading passes over rows that the algorithm needs at least.
 //
 //   bench_micro_verify [ROUNDS]     default 200
 //
@@ -37,9 +37,9 @@ std::span<const float> row_of(const std::vector<float>& rows, std::int32_t u) {
   return std::span(rows).subspan(static_cast<std::size_t>(u) * vocab, vocab);
 }
 
-// The rows of one side by node. Which rows a verifier asked for is written down.
+// The rows of one model by node. The nodes that a verifier asks about are recorded.
 struct given_rows {
-  static constexpr bool are_distributions = true;  // as those of the decoder's sampler are
+  static constexpr bool are_distributions = true;  // as the rows of the decoder's sampler are
   const std::vector<float>* rows;
   std::vector<node_id>* asked;
 
@@ -51,7 +51,7 @@ struct given_rows {
   token_id argmax(node_id u) const { return espalier::argmax(row(u), u); }
 };
 
-// Counts what was decided, from which follows what had to be read.
+// A chance that counts its decisions; they tell which rows had to be read.
 struct counted_chance {
   philox_chance chance;
   std::int32_t tested = 0, rejected = 0, hopeless = 0;
@@ -74,7 +74,8 @@ struct counted_chance {
   std::int32_t index(std::int32_t n, chance_key at) { return chance.index(n, at); }
 };
 
-// A drafted tree with its rows: softmax of irregular logits, the draft's a disturbed copy of the target's.
+// A drafted tree with its rows: the draft's are the softmax of irregular logits that are a disturbed copy of the
+// target's.
 struct scene {
   tree<> drawn{budget};
   std::vector<float> p, q;
@@ -115,8 +116,8 @@ std::int32_t draws_of(tree_view tree, node_id u) {
   return n;
 }
 
-// Row readings that the algorithm needs at least for one outcome. The last token is drawn from one row at a leaf,
-// else from two. Rows of both sides say that they are distributions, as those of the library's samplers do.
+// Number of readings of rows that the algorithm needs at least for one outcome. The last token is drawn from one row at
+// a leaf, else from two. Rows of both models are marked as distributions, as those of the library's samplers are.
 std::int32_t least_readings(const std::string& verifier, const scene& s, const std::vector<node_id>& draft_rows,
                             const counted_chance& c, node_id accepted) {
   const tree_view tree = s.drawn;

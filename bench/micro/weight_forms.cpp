@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The forms of a model's weights on the host: as floats, as the file has them and multiplied exactly, and multiplied in
-// integers.
+// Compares forms of a model's weights on the host: as floats; as stored in the file and multiplied exactly; multiplied
+// in integers.
 //
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
 //                            [--llama-cpp FILE,...]
 //
-// Prints Markdown: what each form takes to load, its memory, what a pass takes by its rows, beside what the machine
-// can read and multiply at the same time, and, on a text, the mean loss. Passes are measured in turns, in processor
-// time divided by the threads, so that other programs count little. Where it is built with llama.cpp, that runs files
-// of its own choice of weights in the same turns.
+// Prints Markdown: for each form the time to load it, its memory, the time of a pass by its rows, beside the speed at
+// which the machine reads and multiplies at the same time, and the mean loss on a text. Passes are measured in turns,
+// in processor time divided by the threads, so that other programs hardly disturb them. If it is built with llama.cpp,
+// llama.cpp runs files of its own choice of weights in the same turns.
 
 #include <algorithm>
 #include <cmath>
@@ -79,7 +79,7 @@ struct loaded_model {
   StoreT kv;
   forward_batch batch{};
 
-  //! A pass over a chain of tokens after the cache, which keeps them only if asked to.
+  //! Runs a pass over a chain of tokens after the cache, which keeps them only if asked to.
   logits_view pass(std::span<const token_id> tokens, bool keep) {
     const int n = static_cast<int>(tokens.size()), first = kv.size(0);
     batch.clear();
@@ -94,7 +94,7 @@ struct loaded_model {
   }
 };
 
-//! One form of the model, and what was measured.
+//! One form of the model, and its measurements.
 class form {
  public:
   static constexpr int window = 256;  // tokens of a pass over a text
@@ -175,7 +175,7 @@ class form {
   std::map<int, std::vector<double>> times_;
 };
 
-constexpr int chains = 12, steps = 2'000'000;  // sums that do not wait for one another, and terms of each
+constexpr int chains = 12, steps = 2'000'000;  // sums that do not wait for each other, and terms of each
 
 void add_floats() {
   detail::simd_float sum[chains] = {}, value = detail::simd_broadcast(0.5F);
@@ -201,7 +201,7 @@ void add_floats() {
 }
 #endif
 
-//! What the machine can do at most, measured between the passes.
+//! The best speeds of the machine, measured between the passes.
 class ceilings {
  public:
   explicit ceilings(int threads) : team_(thread_team::shared(threads)), reader_(floats, team_) {}
@@ -279,7 +279,7 @@ void measure_passes(std::vector<form>& forms, const settings& s) {
   if (s.rows[0] == 1) most.print(forms, s);
 }
 
-//! The mean loss of each token of a window but its first, in nats, and how far those of the forms lie apart.
+//! The mean loss over the tokens of a window but the first, in nats, and how far the losses of the forms lie apart.
 void measure_loss(std::vector<form>& forms, const settings& s) {
   std::ifstream file(s.text, std::ios::binary);
   if (!file) raise<model_error>(s.text, " cannot be read.");
