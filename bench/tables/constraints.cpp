@@ -45,7 +45,7 @@ struct arguments {
   int tokens = 120;
 };
 
-// Schemas as tools and forms have them: objects of a few properties, lists, choices, texts and numbers.
+// Schemas like those of tools and forms: objects of a few properties, lists, choices, texts and numbers.
 class schema_writer {
  public:
   explicit schema_writer(std::uint64_t seed) : random_(seed) {}
@@ -92,7 +92,7 @@ class schema_writer {
   std::mt19937_64 random_;
 };
 
-// Checked without the automaton.
+// Checks a text against the schema without the automaton.
 bool satisfies(const json& value, const json& schema) {
   if (schema.contains("anyOf")) {
     return std::any_of(schema["anyOf"].begin(), schema["anyOf"].end(),
@@ -124,7 +124,7 @@ bool satisfies(const json& value, const json& schema) {
   return type == value.type_name();
 }
 
-// Tells the seconds that are spent in masks.
+// A constraint that measures the seconds spent in masks.
 class timed_constraint {
  public:
   timed_constraint(espalier::token_automaton schema, double* seconds)
@@ -147,7 +147,7 @@ class timed_constraint {
   double* seconds_;
 };
 
-// And prescribes runs.
+// A timed constraint that also prescribes runs.
 class prescribing_constraint : public timed_constraint {
  public:
   using timed_constraint::timed_constraint;
@@ -176,7 +176,7 @@ std::vector<token_id> write(models::model_set& models, DrafterT&& drafter, Polic
   espalier::recurrent_kv& kv = models.target_cache(espalier::commit_mode::compact);
   auto decode = espalier::make_decoder(drafter, policy, espalier::greedy(), kv, models.target, {}, process);
   decode.begin(prompt, {.max_tokens = a.tokens, .tokens = models.text.ends_of_text()});
-  decode.step();  // with the prompt's pass
+  decode.step();  // the round that reads the prompt
   const std::size_t first = decode.current().written().size();
   in_masks = 0;
   const auto begin = std::chrono::steady_clock::now();

@@ -64,9 +64,9 @@ int find_adversarial(models::model_set& models, const arguments& a) {
   return 0;
 }
 
-// What passes cost: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a little
-// more apart (the first six at once): what else runs on a machine changes from second to second, and what passes cost
-// with it.
+// The costs of passes: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a
+// little more apart (the first six at once). Other programs of the machine change from second to second, and so do the
+// costs.
 class recent_costs {
  public:
   recent_costs(models::model_set& models, const std::string& file)
@@ -132,7 +132,7 @@ bench::cost_aware_results measure(models::model_set& models, recent_costs& costs
           std::move(texts)};
 }
 
-// Every method once, and then those that may be the best ones again: on times of their own and, where they sample,
+// Runs every method once, and then the finalists again, to time them apart; where they sample, they also write other
 // texts.
 bench::cost_aware_regime measure(models::model_set& models, recent_costs& costs, const std::string& name,
                                  const std::vector<bench::timed_method>& methods,

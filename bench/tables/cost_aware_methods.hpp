@@ -38,7 +38,8 @@ struct timed_method {
   std::function<espalier::statistics(text_writer&, std::span<const espalier::token_id>, const text_options&)> write;
 };
 
-//! The draft's rows are those of temperature 1 where the target decodes greedily, and else as the target's.
+//! The method of a policy and a verifier. If the target decodes greedily, the draft's rows have temperature 1; else
+//! they are sampled as the target's.
 template <class PolicyT, class VerifierT>
 timed_method timed(std::string name, PolicyT policy, VerifierT verifier) {
   return {std::move(name), [policy, verifier](text_writer& writer, std::span<const espalier::token_id> prompt,
@@ -49,7 +50,7 @@ timed_method timed(std::string name, PolicyT policy, VerifierT verifier) {
           }};
 }
 
-//! The same with a policy that is made anew for each text, for what passes cost may have changed.
+//! As timed(), with a policy that is made anew for each text, since the costs of passes may have changed.
 template <class PolicyT, class VerifierT>
 timed_method timed_at(const espalier::cost_model& costs, std::string name, VerifierT verifier) {
   return {std::move(name),
@@ -66,8 +67,8 @@ timed_method plain_method(VerifierT verifier) {
           }};
 }
 
-//! Plain decoding first, then every static setting and the policies that adapt but know nothing of time; the cost-aware
-//! one last. costs are looked at whenever that begins a text.
+//! The methods for greedy texts: plain decoding, then every static setting and the policies that adapt without knowing
+//! times, and the cost-aware policy last. It reads `costs` whenever it begins a text.
 inline std::vector<timed_method> greedy_methods(const espalier::cost_model& costs) {
   const espalier::greedy verifier;
   std::vector<timed_method> list{plain_method(verifier)};
@@ -104,7 +105,7 @@ inline std::vector<timed_method> greedy_methods(const espalier::cost_model& cost
   return list;
 }
 
-//! The same where the target samples. Traversal verification takes most tokens of each: with one path it is block
+//! The methods for sampled texts. Traversal accepts most tokens of each policy's trees; with one path it is block
 //! verification.
 inline std::vector<timed_method> sampled_methods(const espalier::cost_model& costs) {
   const espalier::traversal verifier;

@@ -26,10 +26,10 @@
 
 namespace bench {
 
-//! Temperature at which adversarial prompts are continued where the target samples; the draft samples as it does.
+//! Temperature of texts after adversarial prompts when the target samples; the draft samples alike.
 inline constexpr float adversarial_temperature = 0.3F;
 
-//! A prompt, and the accepted share of the draft's next tokens in what the target writes after it.
+//! A prompt, and the share of the draft's next tokens that are accepted in the target's text after it.
 struct adversarial_candidate {
   std::string kind;
   std::vector<espalier::token_id> tokens;
@@ -39,8 +39,8 @@ struct adversarial_candidate {
   double worst() const { return std::max(greedy, sampled); }
 };
 
-//! Searches prompts after which the target writes what the draft cannot guess: runs of tokens that mean nothing, once
-//! or again and again. After many of them the target falls into a loop that the draft follows; those are dropped.
+//! Searches for prompts after which the draft cannot guess the target's text: runs of meaningless tokens, once or
+//! repeated. After many of them the target falls into a loop that the draft follows; these are dropped.
 class adversarial_search {
  public:
   static constexpr int tokens = 256;
@@ -53,7 +53,7 @@ class adversarial_search {
     rare_.assign(any_.end() - std::ssize(any_) / 8, any_.end());
   }
 
-  //! The `wanted` candidates of least acceptance, both ways; at most half of them are of one kind.
+  //! Returns the `wanted` candidates of least acceptance, greedy and sampled; at most half of them are of one kind.
   std::vector<adversarial_candidate> run(int n_candidates, int wanted) {
     std::vector<adversarial_candidate> kept;
     for (int i = 0; i < n_candidates; ++i) {
@@ -81,7 +81,7 @@ class adversarial_search {
     return chosen;
   }
 
-  //! What was tried, and what was chosen.
+  //! The tables of the candidates that were tried, and of those that were chosen.
   std::string markdown(const std::vector<adversarial_candidate>& chosen) const {
     std::string text = fmt::format(
         "## Adversarial prompts\n\nAccepted share of the draft's next token where one is drafted a round, over {} "
@@ -104,7 +104,7 @@ class adversarial_search {
     return text + kinds.text() + table.text();
   }
 
-  //! A file of prompts, as examples/models/prompts_file.hpp reads it.
+  //! The text of a file of prompts in the form that examples/models/prompts_file.hpp reads.
   static std::string prompts_file(const std::vector<adversarial_candidate>& chosen) {
     std::string text;
     for (const adversarial_candidate& c : chosen) {

@@ -20,29 +20,30 @@
 
 namespace bench {
 
-//! How much is measured.
+//! The amount of measuring.
 struct cost_aware_run {
-  int tokens = 128;   //!< written after each prompt
-  int tune = 5;       //!< prompts of a domain that are left out: settings were chosen by them
-  int measure = 10;   //!< prompts of a domain at most
-  int finalists = 3;  //!< static settings of each domain, the best in one text of each prompt, that are measured again
-  int repeats = 10;   //!< texts of each prompt by these: greedy, the median time counts; sampled, all do
+  int tokens = 128;   //!< tokens written after each prompt
+  int tune = 5;       //!< prompts of a domain that are left out, since settings were chosen by them
+  int measure = 10;   //!< prompts of a domain, at most
+  int finalists = 3;  //!< static settings of each domain that are measured again: the best ones in one text of each
+                      //!< prompt
+  int repeats = 10;   //!< texts of each prompt by the finalists: of greedy ones the median time counts, else all
 };
 
-//! What all methods of one regime did. Plain decoding is the first method, the cost-aware policy the last one.
+//! The texts of all methods in one regime. Plain decoding is the first method, the cost-aware policy the last one.
 struct cost_aware_results {
   std::string name;
   std::vector<std::string> methods;
-  std::vector<prompt_domain> domains;  //!< the adversarial one last, where there is one
-  std::size_t copies;                  //!< of each prompt, one list of all after the other
+  std::vector<prompt_domain> domains;  //!< the adversarial domain is the last one, if there is one
+  std::size_t copies;                  //!< lists of prompts, one after the other, that are copies of each other
   timed_texts texts;
 
   std::size_t own() const { return methods.size() - 1; }
   bool has_adversarial() const { return domains.back().name == "adversarial"; }
-  //! Domains of texts that mean something.
+  //! Number of domains whose texts mean something.
   std::size_t n_usual() const { return domains.size() - (has_adversarial() ? 1 : 0); }
 
-  //! Tokens a second over all texts of the domains from `first` on, before `last`.
+  //! Tokens a second over all texts of the domains `first` to last - 1.
   double rate(std::size_t method, std::size_t first, std::size_t last) const {
     espalier::statistics sum;
     for (std::size_t d = first; d < last; ++d)
@@ -52,7 +53,7 @@ struct cost_aware_results {
   double speedup(std::size_t method, std::size_t first, std::size_t last) const {
     return rate(method, first, last) / rate(0, first, last);
   }
-  //! The fastest of all other methods there, on these very texts.
+  //! The fastest of all other methods in these domains, on these very texts.
   std::size_t best_static(std::size_t first, std::size_t last) const {
     std::size_t best = 0;
     for (std::size_t m = 0; m < own(); ++m) {
@@ -60,7 +61,7 @@ struct cost_aware_results {
     }
     return best;
   }
-  //! Plain decoding, what else is among the n fastest of a domain, or of several together, and the cost-aware policy.
+  //! Plain decoding, the n fastest methods of each domain and of several together, and the cost-aware policy.
   std::vector<std::size_t> finalists(int n) const {
     std::vector<char> chosen(methods.size(), 0);
     chosen.front() = chosen.back() = 1;
@@ -82,8 +83,8 @@ struct cost_aware_results {
     }
     return out;
   }
-  //! The cost-aware policy over another method in texts of as many tokens: an interval over prompts, as if they all
-  //! were of one kind.
+  //! The speed of the cost-aware policy relative to another method in texts of equal length: an interval over prompts,
+  //! as if all were of one domain.
   interval own_over(std::size_t method, std::size_t first, std::size_t last) const {
     std::vector<double> others, owns;
     for (std::size_t d = first; d < last; ++d) {
@@ -102,12 +103,13 @@ struct cost_aware_results {
   }
 };
 
-//! All methods, and the finalists among them on times of their own and, where they sample, texts.
+//! The results of all methods, and those of the finalists, which are timed apart and, where they sample, write other
+//! texts.
 struct cost_aware_regime {
   cost_aware_results all;
   cost_aware_results finals;
 
-  //! Which one of the finalists was the fastest static setting before.
+  //! Index among the finalists of the static setting that was the fastest one in the first results.
   std::size_t chosen_before(std::size_t first, std::size_t last) const {
     const std::string& name = all.methods[all.best_static(first, last)];
     return static_cast<std::size_t>(std::find(finals.methods.begin(), finals.methods.end(), name) -
@@ -185,7 +187,8 @@ class cost_aware_report {
     return out;
   }
 
-  //! By domain: plain decoding, the best single setting of all, the best one of the domain, and the policy.
+  //! The table by domain: plain decoding, the best single setting of all, the best setting of the domain, and the
+  //! policy.
   std::string plot() const {
     const std::vector<std::string> names = {"best single setting", "best of the domain", "cost-aware",
                                             "plain decoding"};
@@ -222,7 +225,7 @@ class cost_aware_report {
     const cost_aware_results* of;
     std::string domains;
     std::size_t reference;
-    std::optional<std::size_t> before;  // none where nothing was chosen
+    std::optional<std::size_t> before;  // no value if nothing was chosen
     std::size_t first, last;
     double asked;
     interval ratio(std::size_t other) const { return of->own_over(other, first, last); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The table of DDTree (Table 1), its budget curve (Figure 3) and its histogram (Figure 4) on the models of this
+// Makes the table of DDTree (Table 1), its budget curve (Figure 3) and its histogram (Figure 4) with the models of this
 // machine.
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ void add_arguments(bench::program& program, arguments& a) {
   program.add("--plot", a.plot, "also draw the curves to this file, as SVG");
 }
 
-// The same for all that is done after one prompt.
+// The seed of everything that is done after one prompt.
 std::uint64_t seed_of(std::size_t temperature, std::size_t domain, std::size_t prompt, bool choosing) {
   return ((temperature * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
 }

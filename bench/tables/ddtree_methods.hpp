@@ -37,7 +37,8 @@ struct block_method {
       write;
 };
 
-//! make_drafter(writer, options) gives a fresh one for each text. At temperature 0 the verifier is the greedy one.
+//! The method of these parts. make_drafter(writer, options) gives a new drafter for each text. At temperature 0 the
+//! verifier is the greedy one.
 template <class MakeDrafterT, class PolicyT, class VerifierT>
 block_method block_method_of(std::string settings, MakeDrafterT make_drafter, PolicyT policy, VerifierT verifier) {
   return {std::move(settings),
@@ -49,7 +50,7 @@ block_method block_method_of(std::string settings, MakeDrafterT make_drafter, Po
           }};
 }
 
-//! What the tables compare. Only the last one draws its tokens; the trees of the others are no matter of chance, so
+//! The rows of the tables. Only the last method draws its tokens; the trees of the others do not depend on chance, so
 //! that the target draws from its own rows.
 enum ddtree_row : std::size_t {
   plain_row,
@@ -88,14 +89,14 @@ struct sharp_setting {
   int number() const { return budget * 1000 + percent; }
 };
 
-//! Makes them.
+//! Makes the methods of the rows.
 class ddtree_methods {
  public:
   explicit ddtree_methods(espalier::block_draft_model& block) : block_(block) {}
 
   int block_length() const { return block_.block_length(); }
 
-  //! `setting` is a length or a budget, if the method has one.
+  //! The method of a row; `setting` is a length or a budget, if the method has one.
   block_method make(std::size_t row, int setting) const {
     const auto block = [&model = block_](text_writer&, const text_options&) {
       return espalier::block_diffusion(model);
@@ -143,7 +144,7 @@ class ddtree_methods {
     }
   }
 
-  //! What is tried, in rising order.
+  //! The settings of a row that are tried, in rising order.
   std::vector<int> settings(std::size_t row) const {
     switch (row) {
       case whole_chain_row:

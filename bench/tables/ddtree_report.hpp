@@ -338,7 +338,7 @@ class ddtree_report {
 
   const ddtree_results& r_;
   ddtree_run how_;
-  std::vector<std::string> domains_;  // and their average
+  std::vector<std::string> domains_;  // the domains, and their average
   std::vector<std::string> budgets_;
   std::vector<std::string> lengths_;
 };

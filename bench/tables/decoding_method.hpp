@@ -29,7 +29,7 @@ class greedy_writer {
  public:
   explicit greedy_writer(models::model_set& models) : writer_(models) {}
 
-  //! Writes max_tokens tokens, past any end of text; neither model has seen the prompt before.
+  //! Writes max_tokens tokens, also past an end of text; neither model has seen the prompt before.
   written_text write(const decoding_method& method, std::span<const espalier::token_id> prompt, int max_tokens) {
     return std::visit(
         [&](const auto& options) {
@@ -50,7 +50,8 @@ class greedy_writer {
   text_writer writer_;
 };
 
-//! The methods of DynaTree's tables: Table 1's and the ablation of Table 4 (second paper), the first paper's tree.
+//! The methods of DynaTree's tables: those of Table 1 and of the ablation of Table 4 (second paper), and the first
+//! paper's tree.
 inline std::vector<decoding_method> paper_methods() {
   espalier::dynatree_options without_history;
   without_history.history = false;

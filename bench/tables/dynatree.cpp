@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The tables of DynaTree (second paper, Tables 1 to 4) on a pair of models on this machine.
+// Makes the tables of DynaTree (second paper, Tables 1 to 4) with a pair of models on this machine.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) on a pair of models on this
-// machine.
+// Makes the tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) with a pair of models on
+// this machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,8 +48,7 @@ void add_arguments(bench::program& program, arguments& a) {
   program.add("--plot", a.plot, "also draw them to this file, as SVG");
 }
 
-// The same for all that is done after one prompt: methods differ in what they decide, not in the numbers they decide
-// by.
+// The seed of everything that is done after one prompt: methods differ in their decisions, not in their random numbers.
 std::uint64_t seed_of(float temperature, std::size_t domain, std::size_t prompt, bool choosing) {
   return ((static_cast<std::uint64_t>(temperature * 10) * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
 }
@@ -57,7 +56,7 @@ std::uint64_t seed_of(float temperature, std::size_t domain, std::size_t prompt,
 class measurement {
  public:
   static constexpr int large_budget = 256;
-  static constexpr int paper_budget = 768;  // in appendix B.1
+  static constexpr int paper_budget = 768;  // as in appendix B.1
 
   measurement(models::model_set& models, const bench::dyspec_run& how)
       : how_(how),
@@ -129,7 +128,7 @@ class measurement {
   // Thresholds and shapes that commit most tokens.
   void choose(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
     const std::size_t n_thresholds = std::size(bench::dyspec_thresholds);
-    std::vector<std::vector<bench::tree_method>> candidates;  // [budgets]: thresholds, the same filled, shapes
+    std::vector<std::vector<bench::tree_method>> candidates;  // [budgets]: thresholds, filled thresholds, shapes
     std::vector<std::vector<double>> tokens;
     for (const int budget : how_.budgets) {
       auto& list = candidates.emplace_back();

@@ -23,7 +23,7 @@
 
 namespace bench {
 
-//! DySpec's draft samples at 0.6 whatever the target does (section 5.1).
+//! Temperature at which DySpec's draft samples, whatever the target does (section 5.1).
 inline constexpr espalier::sampling_options dyspec_draft{.temperature = 0.6F};
 
 //! A policy with its verifier, for single rounds and whole texts.
@@ -69,7 +69,7 @@ inline tree_method sequoia_method(int budget, std::span<const double> acceptance
   return method_of(shape, policy, espalier::residual_walk());
 }
 
-//! Draws from each node, level by level.
+//! The method that draws from each node, level by level.
 using branch_counts = std::array<int, 8>;
 
 inline tree_method specinfer_method(int budget, const branch_counts& n) {
@@ -80,12 +80,12 @@ inline tree_method specinfer_method(int budget, const branch_counts& n) {
                    espalier::specinfer());
 }
 
-//! Draws less likely to be needed are not made.
+//! The method that leaves out draws that are unlikely to be needed.
 inline constexpr double dyspec_thresholds[] = {0.3, 0.1, 0.03, 0.01};
 
-//! SpecInfer's trees for a budget: K paths of L tokens, as Sequoia's authors compare with, and others that branch more
-//! often or later, as SpecInfer's own of 20 nodes (1, 1, 3, 1, 1, 1, 1, 1) does. Some would need more draws than the
-//! budget has if no two of a node were the same; what is beyond the budget is cut off.
+//! SpecInfer's trees for a budget: K paths of L tokens, with which Sequoia's authors compare; and trees that branch
+//! more often or later, like SpecInfer's own of 20 nodes (1, 1, 3, 1, 1, 1, 1, 1). Some would need more draws than the
+//! budget has if all draws of each node were different; draws beyond the budget are cut off.
 inline std::vector<branch_counts> specinfer_shapes(int budget) {
   constexpr branch_counts all[] = {{1, 1, 1, 1, 1, 1, 1, 1},
                                    {4, 1},

@@ -342,7 +342,7 @@ class dyspec_report {
   const timed_texts& texts_;
   dyspec_run how_;
   std::vector<std::string> names_;
-  std::vector<std::string> domains_;  // and their average
+  std::vector<std::string> domains_;  // the domains, and their average
   std::vector<std::string> budgets_;
 };
 

@@ -17,17 +17,19 @@
 
 namespace bench {
 
-//! How much is measured.
+//! The amount of measuring.
 struct dyspec_run {
-  int tokens = 128;  //!< written after each prompt
-  int spacing = 20;  //!< tokens from one place of single rounds to the next
+  int tokens = 128;  //!< tokens written after each prompt
+  int spacing = 20;  //!< tokens from one position of single rounds to the next
   int trials = 4;    //!< verifications of each tree
-  int tune = 4;      //!< prompts of a domain that settings are chosen by
-  int measure = 10;  //!< prompts of a domain that the tables are of
-  int decode = 3;    //!< of these, the first are decoded in earnest, and timed, and drafted for with large budgets
+  int tune = 4;      //!< prompts of a domain by which settings are chosen
+  int measure = 10;  //!< prompts of a domain in the tables
+  int decode = 3;    //!< how many of these, from the first on, are also decoded whole, timed, and drafted for with
+                     //!< large budgets
   int repeats = 1;
   std::vector<int> budgets{8, 16, 64};
-  std::vector<double> thresholds{0.1, 0.03, 0.01, 0.003};  //!< at which the use of a large budget is looked at
+  std::vector<double> thresholds{0.1, 0.03, 0.01, 0.003};  //!< thresholds at which the use of a large budget is
+                                                           //!< measured
 };
 
 inline constexpr std::array<float, 2> dyspec_temperatures = {0.0F, 0.6F};
@@ -38,7 +40,7 @@ inline constexpr std::array<const char*, 5> dyspec_method_names = {"DySpec, gree
 
 using sums_by_prompt = std::vector<std::vector<round_sums>>;  // [domains][prompts]
 
-//! How much of a large budget a threshold uses.
+//! The share of a large budget that a threshold uses.
 struct budget_share {
   float target;  //!< temperatures
   float draft;
@@ -49,7 +51,8 @@ struct budget_share {
   sums_by_prompt sums;
 };
 
-//! How many first draws were looked at, and accepted, by what the draft gave them: less than 0.1, 0.2, ...
+//! Numbers of first draws that were tested, and accepted, by the draft's probability of the drawn token: less than 0.1,
+//! 0.2, ...
 struct draws_by_probability {
   std::array<double, 10> made{};
   std::array<double, 10> accepted{};
@@ -67,16 +70,16 @@ struct draws_by_probability {
   }
 };
 
-//! All that was measured.
+//! Everything that was measured.
 struct dyspec_results {
   std::vector<std::string> domains;
-  std::vector<std::size_t> n_prompts;  //!< [domains] of single rounds
-  std::vector<std::size_t> n_decoded;  //!< [domains] of whole texts
+  std::vector<std::size_t> n_prompts;  //!< [domains] prompts of single rounds
+  std::vector<std::size_t> n_decoded;  //!< [domains] prompts of whole texts
   std::vector<int> budgets;
 
   //! [temperatures][budgets][methods]
   std::vector<std::vector<std::vector<tree_method>>> methods;
-  //! [temperatures][ranks] how often the draw of a rank was the one accepted
+  //! [temperatures][ranks] how often the accepted draw had this rank
   std::vector<std::vector<double>> acceptance;
   //! [temperatures]
   std::vector<draws_by_probability> first_draws;
@@ -84,7 +87,7 @@ struct dyspec_results {
   std::vector<std::vector<std::vector<sums_by_prompt>>> rounds;
   std::vector<budget_share> shares;
 
-  //! Where a method is among those that wrote texts; plain decoding comes last.
+  //! Index of a method among those that wrote texts; plain decoding comes last.
   std::size_t text_of(std::size_t temperature, std::size_t budget, std::size_t method) const {
     return (temperature * budgets.size() + budget) * dyspec_method_names.size() + method;
   }
@@ -92,7 +95,8 @@ struct dyspec_results {
     return text_of(dyspec_temperatures.size(), 0, temperature);
   }
 
-  //! An interval over the prompts of each domain, and of the mean of the domains last. figure(sums)
+  //! Intervals over the prompts of each domain, and last the interval of the domains' mean. The number of a prompt is
+  //! figure(sums).
   template <class FigureT>
   static std::vector<interval> by_domain(const sums_by_prompt& sums, const FigureT& figure) {
     std::vector<std::size_t> prompts;
@@ -105,7 +109,7 @@ struct dyspec_results {
     return by_domain(rounds[temperature][budget][method], [](const round_sums& s) { return s.tokens_per_round(); });
   }
 
-  //! Tokens a round that one method has more than another, prompt by prompt.
+  //! The tokens a round that method `more` has above method `less`, prompt by prompt.
   std::vector<interval> difference(std::size_t temperature, std::size_t budget, std::size_t more,
                                    std::size_t less) const {
     const auto& of = rounds[temperature][budget];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Greedy equality: every method writes, token for token, what plain decoding writes.
+// Checks greedy equality: every method writes, token for token, the text of plain decoding.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct tally {
   }
 };
 
-// make_drafter(writer) gives a fresh one for each text.
+// The method of these parts. make_drafter(writer) gives a new drafter for each text.
 template <class PolicyT, class MakeDrafterT>
 method over(std::string name, PolicyT policy, MakeDrafterT make_drafter) {
   return {std::move(name), [policy, make_drafter](bench::text_writer& writer, auto prompt, const auto& how) mutable {
@@ -76,7 +76,7 @@ method over(std::string name, PolicyT policy, MakeDrafterT make_drafter) {
           }};
 }
 
-// Every policy of the registry, with trees of at most this many nodes where it has a budget.
+// Every policy of the registry, with trees of at most this many nodes if it has a budget.
 constexpr std::int32_t most_nodes = 16;
 
 std::vector<method> methods_of(models::model_set& models) {

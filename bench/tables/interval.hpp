@@ -12,7 +12,7 @@ namespace bench {
 struct interval {
   double mean = 0;
   double half_width = 0;
-  double degrees = 0;  //!< of freedom
+  double degrees = 0;  //!< degrees of freedom
 };
 
 //! The 97.5 % quantile of Student's t.
@@ -29,7 +29,7 @@ inline double student_t(double degrees) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * degrees * degrees * degrees);
 }
 
-//! Over samples that are independent of each other.
+//! The interval of the mean over samples that are independent of each other.
 inline interval interval_of(const std::vector<double>& samples) {
   const auto n = static_cast<double>(samples.size());
   interval result;
@@ -44,7 +44,7 @@ inline interval interval_of(const std::vector<double>& samples) {
   return result;
 }
 
-//! Of the mean of several groups, each counting alike.
+//! The interval of the mean of several groups that count alike.
 inline interval mean_of(const std::vector<interval>& groups) {
   const auto n = static_cast<double>(groups.size());
   interval result;
@@ -58,7 +58,7 @@ inline interval mean_of(const std::vector<interval>& groups) {
   return result;
 }
 
-//! Of the ratio of two sums, by the first order of its error.
+//! The interval of the ratio of two sums, by the first order of its error.
 //!
 //! Shapes      numerators, denominators [samples], in pairs; samples are independent of each other
 inline interval ratio_of_sums(const std::vector<double>& numerators, const std::vector<double>& denominators) {
@@ -73,7 +73,7 @@ inline interval ratio_of_sums(const std::vector<double>& numerators, const std::
   return result;
 }
 
-//! An interval over the prompts of each domain, and of the mean of the domains last.
+//! Intervals over the prompts of each domain, and last the interval of the domains' mean.
 //!
 //! Shapes      n_prompts [domains]; figure(domain, prompt)
 template <class FigureT>

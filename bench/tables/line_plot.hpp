@@ -15,7 +15,7 @@
 
 namespace bench {
 
-//! A line of a panel; the series says its colour and its name in the legend.
+//! A line of a panel; the series determines its colour and its name in the legend.
 struct plot_line {
   std::size_t series;
   std::vector<interval> values;
@@ -24,7 +24,7 @@ struct plot_line {
 //! One diagram: lines over the same points.
 struct plot_panel {
   std::string title;
-  std::string below;  //!< what the points are
+  std::string below;  //!< name of the points' axis
   std::vector<std::string> points;
   std::vector<plot_line> lines;
   bool from_zero = true;
@@ -32,7 +32,7 @@ struct plot_panel {
 
 namespace detail {
 
-// A round step of about a fifth of the range.
+// A round number of about a fifth of the range, as the distance between ticks.
 inline double step_of(double range) {
   const double power = std::pow(10, std::floor(std::log10(range / 5)));
   const double digit = range / 5 / power;

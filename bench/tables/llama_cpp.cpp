@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Over llama.cpp: what a round takes beside llama.cpp's own passes, and where greedy texts part from plain decoding's.
+// Measures rounds over llama.cpp beside llama.cpp's own passes, and finds where greedy texts differ from plain
+// decoding's.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -60,7 +61,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// What the model says of two tokens after a text, in one pass over all of it.
+// The difference of two tokens' logits after a text, in one pass over all of it.
 float gap_after(const llama_cpp_model& model, std::span<const token_id> text, token_id a, token_id b) {
   llama_cpp_kv kv(model, {.capacity = static_cast<int>(text.size())});
   llama_cpp_backend backend(model);
@@ -162,7 +163,7 @@ class comparison {
   llama_cpp_model model_, draft_;
   stop_conditions stop_;
   llama_cpp_kv* draft_kv_ = nullptr;
-  std::vector<std::optional<std::vector<token_id>>> texts_;  // of the first method, which is plain decoding
+  std::vector<std::optional<std::vector<token_id>>> texts_;  // texts of the first method, which is plain decoding
 };
 
 }  // namespace

@@ -17,10 +17,10 @@
 
 namespace bench {
 
-//! A server of llama.cpp's (llama-server) that runs and writes one text at a time. What it drafts with is its own
-//! affair. Seconds are those that it tells of reading the prompt and of writing: HTTP is nobody's time.
+//! A running server of llama.cpp (llama-server), which writes one text at a time. It drafts as it was started to.
+//! Seconds are those that it reports for reading the prompt and for writing, without the time of HTTP.
 //!
-//! Errors      input_error that names the server where it is not there, or its answer is not what llama-server answers
+//! Errors      input_error that names the server if it cannot be reached, or if its answer is not llama-server's
 class llama_server {
  public:
   explicit llama_server(std::string url) : url_(std::move(url)), client_(url_) {

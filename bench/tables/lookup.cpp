@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decoding without a draft model: chains over prompt look-up and n-grams beside policies that adapt, on free text,
-// greedy text, and text that is copied with changes.
+// Compares ways of decoding without a draft model: chains over prompt look-up and n-grams beside policies that adapt,
+// on free text, greedy text, and text that is copied with changes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,8 @@ struct arguments : bench::table_arguments {
   bool quick = false;
 };
 
-// The target's passes, whose outcome is dictated: after each position comes the token of a text.
+// A target whose passes are computed, but whose outcome is dictated: after each position comes the token of a given
+// text.
 struct dictated_target {
   espalier::llama_backend& target;
   std::span<const espalier::token_id> text;
@@ -72,7 +73,7 @@ struct dictated_target {
   }
 };
 
-// Texts of one kind. Where they are dictated, what follows a prompt is the end of its text.
+// Texts of one kind. A dictated text is the prompt and the tokens that follow it.
 struct kind {
   std::string name;
   float temperature = 0;
@@ -98,7 +99,7 @@ espalier::statistics write_over(BackendT&& target, const models::model_set& mode
   return stats;
 }
 
-// make() gives a drafter, policy() a policy; both are made anew for each text.
+// The method of these parts. make() gives a drafter and policy() a policy; both are made anew for each text.
 template <class MakeT, class PolicyT>
 method over(std::string name, bool is_static, MakeT make, PolicyT policy) {
   return {
@@ -128,8 +129,8 @@ std::vector<method> methods_of(const espalier::cost_model& costs) {
   return list;
 }
 
-// Prompts of all domains; what the target writes after them, at temperature 1, is copied but for a token here and
-// there.
+// The texts of all kinds: prompts of all domains; and copies, in which the target's text at temperature 1 is repeated
+// with a few other tokens.
 std::vector<kind> kinds_of(models::model_set& models, const arguments& a) {
   std::vector<kind> kinds{{"free, temperature 1", 1}, {"greedy", 0}, {"copied with changes", 0}};
   std::mt19937 random(11);
@@ -154,7 +155,7 @@ std::vector<kind> kinds_of(models::model_set& models, const arguments& a) {
   return kinds;
 }
 
-// The mean of several measurements: what else a machine does changes from second to second.
+// The mean of several measurements, since other programs of the machine change from second to second.
 espalier::cost_model costs_of(models::model_set& models, int times) {
   std::vector<espalier::cost_model> all;
   for (int i = 0; i < times; ++i) {
@@ -166,7 +167,7 @@ espalier::cost_model costs_of(models::model_set& models, int times) {
   return espalier::mean_costs(all);
 }
 
-// What came of it, after the prompts.
+// Prints the results.
 class report {
  public:
   report(const std::vector<method>& methods, const std::vector<kind>& kinds, const bench::timed_texts& texts,

@@ -36,7 +36,7 @@ class markdown_table {
   std::string text_;
 };
 
-//! The mean alone where there was one sample.
+//! A cell with the interval; with the mean alone if there was one sample.
 inline std::string in_words(const interval& value, int digits) {
   if (value.degrees < 1) return fmt::format("{:.{}f}", value.mean, digits);
   return fmt::format("{:.{}f} ± {:.{}f}", value.mean, digits, value.half_width, digits);

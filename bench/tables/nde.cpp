@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The neural selectors of delayed trees beside static trees and Traversal (Delayed tree expansion, Tables 4 to 7), on a
-// pair of models on this machine.
+// Compares the neural selectors of delayed trees with static trees and Traversal (Delayed tree expansion, Tables 4 to
+// 7), with a pair of models on this machine.
 #include <fmt/format.h>
 
 #include <algorithm>

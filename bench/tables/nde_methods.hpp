@@ -23,12 +23,14 @@
 
 namespace bench {
 
-//! What a verifier's selector has chosen, and what that has taken.
+//! The choices of a verifier's selector, and the time that they took.
 struct selector_record {
-  std::array<std::int64_t, espalier::delayed_action::count> actions{};  //!< rounds, those with no choice not counted
-  std::int64_t rounds = 0;                                              //!< of which some were not the selector's
+  std::array<std::int64_t, espalier::delayed_action::count> actions{};  //!< rounds by action; rounds without a choice
+                                                                        //!< are not counted
+  std::int64_t rounds = 0;                                              //!< all rounds, also those in which the
+                                                                        //!< selector was not asked
   double choosing = 0;                                                  //!< seconds in the network
-  double reading = 0;    //!< seconds in taking the target's row and state
+  double reading = 0;    //!< seconds in reading the target's row and state
   double comparing = 0;  //!< seconds in entropies and divergences
   double total = 0;      //!< seconds of the rounds
 
@@ -97,7 +99,7 @@ class timed_neural_delayed : public espalier::neural_delayed<timed_selector> {
   selector_record* record_;
 };
 
-//! Seconds that entropies and divergences of a round take, measured apart from it: the median over many.
+//! Seconds that the entropies and divergences of a round take, measured apart from it: the median of many measurements.
 inline double seconds_of_divergences(std::size_t vocab) {
   std::vector<float> rows[3];
   for (std::size_t r = 0; r < 3; ++r) {

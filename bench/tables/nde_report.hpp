@@ -27,14 +27,15 @@ namespace bench {
 //! The ways of choosing a tree that are decoded.
 enum class nde_kind { undelayed, delayed, neural };
 
-//! All that was measured.
+//! Everything that was measured.
 struct nde_results {
-  verifier_results settings;  //!< samplings, verifiers, trees, domains, n_decoded, and what statics were chosen by
+  verifier_results settings;  //!< samplings, verifiers, trees, domains, n_decoded, and the measurements by which static
+                              //!< trees were chosen
   std::vector<std::size_t> neural;         //!< the verifiers that have selectors
   std::vector<selector_record> selectors;  //!< [neural]
-  //! [samplings][verifiers][3 kinds] number of the method; 0 where it was not measured
+  //! [samplings][verifiers][3 kinds] index of the method; 0 if it was not measured
   std::vector<std::vector<std::array<std::size_t, 3>>> method;
-  std::vector<std::size_t> plain;  //!< [samplings] number of the method
+  std::vector<std::size_t> plain;  //!< [samplings] index of the method
   std::optional<timed_texts> texts;
 
   const espalier::statistics& at(std::size_t s, std::size_t v, nde_kind kind, std::size_t d, std::size_t p) const {
@@ -48,7 +49,7 @@ struct nde_results {
   }
 };
 
-//! The tables of the neural selectors as Markdown, JSON and a picture of what they choose.
+//! The tables of the neural selectors as Markdown and JSON, and a picture of their choices.
 class nde_report {
  public:
   nde_report(const nde_results& results, const verifier_run& how)
@@ -100,8 +101,8 @@ class nde_report {
     return out;
   }
 
-  //! For each selector, how often it chose each trunk and length, all numbers of paths together, and each number of
-  //! paths.
+  //! The table of each selector's choices: how often it chose each trunk and length, over all numbers of paths, and how
+  //! often each number of paths.
   std::string plot() const {
     constexpr double cell = 24, left = 52, top = 84, gap = 76;
     constexpr int trunks = espalier::delayed_action::most_trunk + 1,
@@ -387,7 +388,7 @@ class nde_report {
 
   const nde_results& r_;
   verifier_run how_;
-  std::vector<std::string> domains_;  // and their average
+  std::vector<std::string> domains_;  // the domains, and their average
 };
 
 }  // namespace bench

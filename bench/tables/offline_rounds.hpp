@@ -22,15 +22,16 @@
 
 namespace bench {
 
-//! Depths at which single nodes are looked at: the first 9 of the main path.
+//! Number of depths at which single nodes are measured: the first 9 nodes of the main path.
 inline constexpr int n_depths = most_trunk + 1;
 
-//! What rounds at the roots of one text did, one way of drafting; sums over the roots.
+//! Sums over the rounds at the roots of one text, for one way of drafting.
 struct offline_sums {
   double roots = 0;
-  std::vector<double> tokens;    //!< [verifiers][trees] committed by a round
-  std::vector<double> seconds;   //!< [trees] of the passes of a round
-  std::vector<double> accepted;  //!< [verifiers][most_paths][n_depths] rounds over one node's first draws that take one
+  std::vector<double> tokens;    //!< [verifiers][trees] tokens committed
+  std::vector<double> seconds;   //!< [trees] seconds of a round's passes
+  std::vector<double> accepted;  //!< [verifiers][most_paths][n_depths] rounds in which one of the node's first draws is
+                                 //!< accepted
   std::vector<double> distance;  //!< [n_depths] sum of |p - q|
 
   double tokens_of(std::size_t verifier, std::size_t tree) const { return tokens[verifier * seconds.size() + tree]; }
@@ -43,7 +44,7 @@ struct offline_sums {
   }
 };
 
-//! Verifies every static tree with every verifier at roots along given texts: one target pass a root and way of
+//! Verifies every static tree with every verifier at roots along given texts: one target pass for each root and way of
 //! drafting.
 //!
 //! Source      Delayed tree expansion, section 5 (offline trees at roots of fixed spacing)
@@ -62,8 +63,8 @@ class offline_rounds {
 
   const std::vector<static_tree>& shapes() const { return shapes_; }
 
-  //! The first root is after `written` tokens of the text, the next ones `spacing` further each. One result for each
-  //! way of drafting; the target's is the last argument but the seed.
+  //! Measures along one text. The first root is after `written` tokens, each next one `spacing` tokens further. Returns
+  //! one result for each way of drafting. `sampling` is the target's.
   std::vector<offline_sums> run(std::span<const espalier::token_id> text, std::size_t written, std::size_t spacing,
                                 const std::vector<espalier::sampling_options>& drafts,
                                 const espalier::sampling_options& sampling, std::uint64_t seed) {
@@ -185,7 +186,7 @@ class offline_rounds {
   espalier::recurrent_kv draft_kv_;
   tree_pass pass_;
   root_trees trees_;
-  std::vector<float> rows_;  // of the target, by node
+  std::vector<float> rows_;  // rows of the target, by node
   std::vector<worker> workers_;
 };
 

@@ -21,13 +21,13 @@
 
 namespace bench {
 
-//! The same for all that is done after one prompt: verifiers differ in what they decide, not in the numbers they decide
-//! by.
+//! The seed of everything that is done after one prompt: verifiers differ in their decisions, not in their random
+//! numbers.
 inline std::uint64_t seed_of(std::size_t sampling, std::size_t domain, std::size_t prompt, bool choosing) {
   return ((sampling * 64 + domain) * 4096 + prompt) * 2 + (choosing ? 1 : 0);
 }
 
-//! Progress.
+//! Shows the progress.
 inline void say(const sampling_setting& sampling, const prompt_domain& domain, std::size_t prompt, const char* what) {
   progress(
       fmt::format("{}: {} {}, prompt {} of {}", sampling.name, what, domain.name, prompt + 1, domain.prompts.size()));
@@ -43,7 +43,7 @@ class offline_texts {
                 espalier::thread_team::shared(
                     threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())))) {}
 
-  //! One result for each way of drafting.
+  //! Writes a text and measures along it. Returns one result for each way of drafting.
   std::vector<offline_sums> run(const sampling_setting& sampling, const std::vector<espalier::token_id>& prompt,
                                 std::uint64_t seed) {
     writer_.write(espalier::part<espalier::traversal>{}, {.paths = 1, .trunk = 0, .length = 5},
@@ -52,7 +52,7 @@ class offline_texts {
                        sampling.target, seed);
   }
 
-  //! Of the prompts that settings are chosen by.
+  //! The results on the prompts by which settings are chosen.
   //!
   //! Shapes      [drafts][prompts]
   std::vector<std::vector<offline_sums>> choosing(const sampling_setting& sampling, std::size_t place,

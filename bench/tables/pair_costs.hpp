@@ -14,9 +14,9 @@
 
 namespace bench {
 
-//! What passes of the pair cost on this machine: from a file, or measured now, in 20 seconds, where none is named.
+//! The costs of the pair's passes on this machine: from a file, or, if none is named, measured now in 20 seconds.
 //!
-//! Errors      models::read_model_costs'
+//! Errors      those of models::read_model_costs
 inline espalier::cost_model pair_costs(models::model_set& models, const std::string& file) {
   if (!file.empty()) return models::read_model_costs(models, file);
   // Longer than a decoder's warm-up: what else runs on a machine changes within seconds, and a benchmark takes minutes.

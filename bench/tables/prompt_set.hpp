@@ -17,11 +17,11 @@ namespace bench {
 struct prompt_domain {
   std::string name;
   std::vector<std::vector<espalier::token_id>> prompts;
-  float temperature = 1;  //!< of the target, where it samples and the program does not say how
+  float temperature = 1;  //!< temperature of the target, if it samples and the program does not set another
 };
 
-//! Reads prompts by domain, in the order of the file; all of them are one domain where the file names none.
-//! encode(text) makes tokens of a text.
+//! Reads prompts by domain, in the order of the file; if the file names no domains, all prompts are of one.
+//! encode(text) turns a text into tokens.
 //!
 //! Errors      input_error for a file that cannot be read, a domain that it does not have or that has several
 //!             temperatures, or a prompt after which `max_tokens` more tokens do not fit the models
@@ -55,14 +55,14 @@ std::vector<prompt_domain> read_prompt_domains(const std::string& path, const mo
   return domains;
 }
 
-//! The same of texts that are gone on from as they are.
+//! Reads prompts that are texts to be continued as they are.
 inline std::vector<prompt_domain> read_prompt_domains(const std::string& path, const models::model_set& models,
                                                       const std::vector<std::string>& wanted, int max_tokens) {
   return read_prompt_domains(path, models, wanted, max_tokens,
                              [&](const std::string& text) { return models.text.encode_prompt(text); });
 }
 
-//! Takes the first n prompts of each domain away, to choose settings by; what is left is measured.
+//! Takes the first n prompts of each domain away and returns them, to choose settings by; the others are measured.
 //!
 //! Errors      input_error for a domain of n prompts or fewer
 inline std::vector<prompt_domain> take_first_prompts(std::vector<prompt_domain>& domains, int n) {

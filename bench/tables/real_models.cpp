@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A model that people use, on questions of six kinds: every method that generate knows over every drafter, greedy and
-// sampled, llama.cpp's plain decoding of the same or of other files where it is built in, and what servers of llama.cpp
-// that run beside it write with its own drafts.
+// Measures a model that people use, on questions of six kinds: every method that generate knows over every drafter,
+// greedy and sampled; llama.cpp's plain decoding of the same or other files, if it is built in; and running servers of
+// llama.cpp, with their own drafts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct arguments : bench::table_arguments {
 
 struct contestant {
   bench::named_method named{};
-  std::int32_t rows = 0;  // of its longest pass
+  std::int32_t rows = 0;  // rows of its longest pass
   std::function<generate::written_text(models::model_set&, std::span<const espalier::token_id>)> write{};
 };
 
@@ -86,7 +86,7 @@ contestant by(std::string name, const generate::arguments& how, const generate::
           }};
 }
 
-// Sets the number that makes a method's trees larger, of those that are tried in several sizes. False for others.
+// Sets the option that makes a method's trees larger, for methods that are tried in several sizes. False for others.
 bool resize(generate::arguments& how, std::string_view method, std::int32_t size) {
   bool found = false;
   boost::hana::for_each(how.policies, [&](auto& part) {
@@ -103,7 +103,7 @@ bool resize(generate::arguments& how, std::string_view method, std::int32_t size
   return found;
 }
 
-// Plain decoding first, and every method over every drafter that there is.
+// Plain decoding first, and then every method over every drafter that there is.
 std::vector<contestant> contestants(const arguments& a, const models::model_paths& paths, float temperature) {
   generate::arguments how;
   how.models = paths;
@@ -137,7 +137,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
 }
 
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
-// llama.cpp's passes over a file, and nothing drafted.
+// llama.cpp's passes over a file, without drafts.
 class other_engine {
  public:
   other_engine(const std::string& path, const models::model_set& models)
@@ -181,7 +181,7 @@ contestant llama_cpp(const std::string& path, const std::shared_ptr<other_engine
 #endif
 
 #if defined(ESPALIER_BENCH_HTTP)
-// A server that runs, as NAME=URL names it.
+// A running server that is given as NAME=URL.
 contestant served(const std::string& named, int max_tokens, float temperature) {
   const std::size_t middle = named.rfind('=');
   if (middle == std::string::npos || middle == 0 || !named.substr(middle + 1).starts_with("http://")) {

@@ -21,7 +21,7 @@
 
 namespace bench {
 
-//! What a method is counted among.
+//! The group in which a method is counted.
 enum class method_group { plain, chain, tree, cost_aware, other_engine };
 
 //! A method, by its name in the tables.
@@ -30,11 +30,12 @@ struct named_method {
   method_group group;
 };
 
-//! What all methods wrote at one temperature.
+//! The texts of all methods at one temperature.
 struct real_model_texts {
   std::string name;
   timed_texts texts;
-  std::vector<std::size_t> differing{};  //!< [methods] texts that are not plain decoding's; empty where texts are drawn
+  std::vector<std::size_t> differing{};  //!< [methods] number of texts that differ from plain decoding's; empty if
+                                         //!< texts are drawn
 };
 
 //! The tables of real models as Markdown, JSON and a plot. Plain decoding is the first method.
@@ -84,7 +85,8 @@ class real_models_report {
     return out;
   }
 
-  //! By kind, greedy, and the mean of each temperature: cost-aware methods, another engine, and the fastest others.
+  //! The table by kind for greedy texts, and the mean for each temperature: cost-aware methods, another engine, and the
+  //! fastest of the others.
   std::string plot() const {
     const auto is_chosen = [&](std::size_t m) {
       return methods_[m].group == method_group::cost_aware || methods_[m].group == method_group::other_engine;
@@ -171,7 +173,7 @@ class real_models_report {
 
   std::string setting_;
   std::vector<named_method> methods_;
-  std::vector<std::string> kinds_;  // and their mean
+  std::vector<std::string> kinds_;  // the kinds, and their mean
   std::size_t n_prompts_ = 0;
   const std::vector<real_model_texts>& regimes_;
 };

@@ -15,8 +15,9 @@
 
 namespace bench {
 
-//! All static trees at one root, drawn at once: a path of 16 tokens, and from each of its first 9 nodes three paths
-//! more of 8 tokens. The trees overlap, each has the law of its own policy, and one target pass gives the rows of all.
+//! All static trees at one root, drawn at once: a path of 16 tokens, and from each of its first 9 nodes three more
+//! paths of 8 tokens. The trees overlap. Each is distributed as its own policy would draw it, and one target pass gives
+//! the rows of all.
 //!
 //! Complexity  16 draft passes
 class root_trees {
@@ -50,7 +51,7 @@ class root_trees {
 
   const espalier::tree<>& all() const { return tree_; }
 
-  //! The node after `step` tokens of a path that leaves the first `trunk` tokens of the main one.
+  //! The node after `step` tokens of path `path`, which leaves the main path after its first `trunk` tokens.
   espalier::node_id node(int trunk, int path, int step) const {
     return path == 0 ? main_[at(trunk + step)] : sides_[at(trunk)][at(path - 1)][at(step)];
   }
@@ -94,7 +95,7 @@ class tree_part {
         origin_(static_cast<std::size_t>(tree_.capacity()) + 1),
         draft_row_(origin_.size()) {}
 
-  //! The tree whose root is the main path's token number `base`; its own trunk begins there.
+  //! Takes the tree whose root is token number `base` of the main path; the tree's own trunk begins there.
   void take(const root_trees& from, static_tree shape, int base = 0) {
     const espalier::tree_view all = from.all().view();
     origin_[0] = from.node(base, 0, 0);
@@ -122,10 +123,10 @@ class tree_part {
   }
 
   espalier::tree_view tree() const { return tree_; }
-  //! Rows of each draft pass that the tree takes.
+  //! The number of rows of each draft pass that the tree takes.
   const std::vector<int>& draft_passes() const { return draft_passes_; }
 
-  //! Shapes      rows of all trees, by node of root_trees::all()
+  //! Sets the target's rows. Shapes: rows of all trees, by node of root_trees::all()
   target_rows of_target(espalier::vocab_rows<float> rows) const { return {rows, origin_.data()}; }
   espalier::node_rows<float> of_draft(const espalier::node_rows<float>& rows) {
     for (int u = 0; u < tree_.size(); ++u)
@@ -135,7 +136,7 @@ class tree_part {
 
  private:
   espalier::tree<> tree_;
-  std::vector<espalier::node_id> origin_;  // of each node, in root_trees::all()
+  std::vector<espalier::node_id> origin_;  // the node of each node in root_trees::all()
   std::vector<std::int32_t> draft_row_;
   std::vector<int> draft_passes_;
 };

@@ -31,7 +31,7 @@ struct verifier_row {
   bool takes_paths;
 };
 
-//! Calls f(part, row) for each of them.
+//! Calls f(part, row) for each of the verifiers.
 template <class FunctionT>
 void for_each_sampled_verifier(const FunctionT& f) {
   std::size_t row = 0;

@@ -15,7 +15,7 @@
 
 namespace bench {
 
-//! How both models sample.
+//! The sampling of both models.
 struct pair_sampling {
   espalier::sampling_options target;
   espalier::sampling_options draft;
@@ -31,7 +31,7 @@ class sampled_writer {
     return run(espalier::no_drafter(), espalier::plain(), espalier::target_only(), sampling, prompt, max_tokens, seed);
   }
 
-  //! Writes max_tokens tokens, past any end of text. A verifier for a single path gets one.
+  //! Writes max_tokens tokens, also past an end of text. A verifier for a single path gets one.
   template <class PartT>
   espalier::statistics write(const PartT& verifier, const static_tree& tree, const pair_sampling& sampling,
                              std::span<const espalier::token_id> prompt, int max_tokens, std::uint64_t seed) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Many texts at once: plain batched decoding, static chains and trees, and trees that share the budget of a round.
+// Compares ways of serving many texts at once: plain batched decoding, static chains and trees, and trees that share
+// the budget of a round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +54,7 @@ struct method {
   std::function<bench::served_load(std::int32_t, const std::vector<bench::asked_text>&)> serve;
 };
 
-// Caches that all methods share, empty at the beginning of each.
+// The caches that all methods share, empty at the beginning of each.
 struct caches {
   espalier::contiguous_kv target, draft;
   std::int32_t n;
@@ -72,7 +73,7 @@ struct caches {
   }
 };
 
-// With a batch_decoder of these parts, n texts at once at most.
+// Serves with a batch_decoder of these parts, at most n texts at once.
 template <class DrafterT, class PolicyT, class VerifierT>
 bench::served_load serve(models::model_set& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
                          espalier::contiguous_kv& kv, std::int32_t n, const std::vector<bench::asked_text>& asked,
@@ -123,7 +124,7 @@ double quantile(std::vector<double> values, double share) {
   return values.empty() ? 0 : values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-// Rates by number of texts, method and repeat; what else there is to tell, of the last repeat.
+// The rates by number of texts, method and repeat; other results are those of the last repeat.
 struct closed_results {
   std::vector<std::vector<std::vector<double>>> rates;  // [texts][methods][repeats]
   std::vector<std::vector<bench::served_load>> last;    // [texts][methods]
@@ -158,7 +159,7 @@ closed_results measure_closed(const arguments& a, const std::vector<method>& met
 }
 
 struct open_result {
-  int load;  // per cent of what plain decoding can do
+  int load;  // per cent of the texts that plain decoding can serve
   std::size_t method;
   bench::served_load served;
 };

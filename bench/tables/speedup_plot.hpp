@@ -14,7 +14,7 @@
 
 namespace bench {
 
-//! Bars of one method, one a group.
+//! The bars of one method, one bar for each group.
 struct bar_series {
   std::string name;
   std::vector<interval> values;

@@ -9,11 +9,11 @@
 
 namespace bench {
 
-//! Series that have a colour of their own: .s0, .s1, ...
+//! Number of series that have a colour of their own: .s0, .s1, ...
 inline constexpr std::size_t svg_colours = 12;
 
-//! The beginning of a self-contained SVG that follows the reader's light or dark theme: styles, background, title.
-//! A fill or stroke of currentColor takes the colour of the series whose class it bears.
+//! The beginning of a self-contained SVG that follows the reader's light or dark theme: styles, background, title. A
+//! fill or stroke of currentColor has the colour of the series whose class the element bears.
 inline std::string svg_page(double width, double height, const std::string& title) {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
@@ -36,7 +36,7 @@ inline std::string svg_page(double width, double height, const std::string& titl
       width, height, title);
 }
 
-//! Colours and names, from left to right, `columns` a line; the first line is `y` from the top.
+//! A legend with colours and names, from left to right, `columns` a line; the first line is `y` from the top.
 inline std::string svg_legend(const std::vector<std::string>& names, double y, std::size_t columns, double spacing) {
   std::string svg;
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -10,7 +10,7 @@
 
 namespace bench {
 
-//! What every program of tables is told.
+//! The arguments of every program of tables.
 struct table_arguments {
   models::model_paths models{ESPALIER_BENCH_MODELS};
   std::string prompts = ESPALIER_BENCH_MODELS "/prompts.jsonl";

@@ -14,13 +14,13 @@
 
 namespace bench {
 
-//! What one method wrote after one prompt, and what that took.
+//! The text of one method after one prompt, and the statistics of writing it.
 struct written_text {
   std::vector<espalier::token_id> tokens;
   espalier::statistics stats;
 };
 
-//! How a text is to be written.
+//! The way in which a text is written.
 struct text_options {
   int max_tokens = 256;
   espalier::decoder_options decoding{};
@@ -37,12 +37,12 @@ class text_writer {
         truncating_(models.make_cache(models.target, espalier::commit_mode::truncate)),
         draft_kv_(models.make_cache(models.draft_model())) {}
 
-  //! The autoregressive draft; all that are made share one cache.
+  //! The autoregressive draft; all drafts that this makes share one cache.
   auto draft(espalier::sampling_options sampling = {.temperature = 1.0F}) {
     return espalier::autoregressive(models_.draft_model(), draft_kv_, sampling);
   }
 
-  //! Writes max_tokens tokens, past any end of text, and tells the observer of each round.
+  //! Writes max_tokens tokens, also past an end of text, and calls the observer for each round.
   template <class DrafterT, class PolicyT, class VerifierT, class ObserverT>
   written_text write(DrafterT&& drafter, PolicyT&& policy, VerifierT&& verifier,
                      std::span<const espalier::token_id> prompt, const text_options& how, ObserverT&& observer) {

@@ -25,11 +25,11 @@ inline espalier::statistics median_run(std::vector<espalier::statistics> runs) {
   return *middle;
 }
 
-//! What several methods did after the same prompts.
+//! The statistics of several methods after the same prompts.
 class timed_texts {
  public:
-  //! Methods take turns prompt by prompt, so that what disturbs the machine disturbs all alike; of several runs the one
-  //! of median duration counts. write(method, domain, prompt) -> statistics
+  //! Measures the methods in turns, prompt by prompt, so that a disturbance of the machine slows all alike; of several
+  //! runs the one of median duration counts. write(method, domain, prompt) returns statistics
   template <class WriteT>
   timed_texts(std::size_t n_methods, const std::vector<prompt_domain>& domains, int repeats, const char* what,
               const WriteT& write)
@@ -54,15 +54,15 @@ class timed_texts {
     return runs_[method][domain][prompt];
   }
 
-  //! An interval over the prompts of each domain, and of the mean of the domains last. figure(statistics, domain,
-  //! prompt)
+  //! Intervals over the prompts of each domain, and last the interval of the domains' mean. The number of a prompt is
+  //! figure(statistics, domain, prompt).
   template <class FigureT>
   std::vector<interval> by_domain(std::size_t method, const FigureT& figure) const {
     return intervals_by_domain(n_prompts_,
                                [&](std::size_t d, std::size_t p) { return figure(runs_[method][d][p], d, p); });
   }
 
-  //! Prompt by prompt.
+  //! The speeds relative to another method, prompt by prompt.
   std::vector<interval> speedups(std::size_t method, std::size_t baseline) const {
     return by_domain(method, [&](const espalier::statistics& s, std::size_t d, std::size_t p) {
       return s.speedup(at(baseline, d, p));

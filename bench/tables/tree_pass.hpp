@@ -18,16 +18,16 @@ namespace bench {
 //! Target passes over trees that are tried at the end of a text and not committed.
 class tree_pass {
  public:
-  //! Nodes of a tree at most, root included.
+  //! For trees of at most this many nodes, root included.
   tree_pass(models::model_set& models, int max_nodes)
       : models_(models), kv_(models.make_cache(models.target)), order_(max_nodes) {
     batch_.reserve(max_nodes, max_nodes);
   }
 
-  //! A new text.
+  //! Begins a new text.
   void begin() { kv_.truncate(0, 0); }
 
-  //! Goes on to the end of a longer beginning of the text.
+  //! Moves the end forward to that of a longer beginning of the text.
   void advance(std::span<const espalier::token_id> text) {
     prefill_.run(models_.target, kv_, 0, text.first(text.size() - 1), 0, [](std::int32_t, std::int32_t) {});
   }

@@ -17,10 +17,10 @@
 
 namespace bench {
 
-//! Sums over rounds; a round that was verified several times counts once, with the mean.
+//! Sums over rounds. A round that was verified several times counts once, with its mean.
 struct round_sums {
   double rounds = 0;
-  double tokens = 0;        //!< committed, the target's own included
+  double tokens = 0;        //!< tokens committed, the target's own included
   double drafted = 0;       //!< draws
   double draft_passes = 0;  //!< calls of the draft model, one for all nodes of a level
 
@@ -35,11 +35,11 @@ struct round_sums {
   }
 };
 
-//! Single rounds of any policy and verifier at given places of a text, none of which is committed: all methods see the
-//! same contexts, however far each would have come.
+//! Runs single rounds of any policy and verifier at given positions of a text, and commits none of them. So all methods
+//! see the same contexts, no matter how many tokens each would have committed.
 class tree_rounds {
  public:
-  //! Trees of up to max_nodes nodes, root included.
+  //! For trees of up to max_nodes nodes, root included.
   tree_rounds(models::model_set& models, espalier::sampling_options draft, int max_nodes, int trials)
       : trials_(trials),
         vocab_(models.target.vocab_size()),
@@ -51,7 +51,7 @@ class tree_rounds {
     drafter_.reserve(max_nodes - 1);
   }
 
-  //! A new text, and how the target samples it.
+  //! Begins a new text, which the target samples in this way.
   void begin(const espalier::sampling_options& sampling, std::uint64_t seed) {
     pass_.begin();
     target_.emplace(sampling);
@@ -59,7 +59,7 @@ class tree_rounds {
     seed_ = seed;
   }
 
-  //! The next rounds are at the end of this beginning of the text; it grows from call to call.
+  //! Moves to the end of a longer beginning of the text, at which the next rounds are.
   void advance(std::span<const espalier::token_id> text) {
     root_ = static_cast<std::uint32_t>(text.size());
     last_ = text.back();
@@ -67,7 +67,7 @@ class tree_rounds {
     drafter_.begin(text);
   }
 
-  //! Drafts alone.
+  //! Drafts one round.
   template <class PolicyT>
   round_sums draft(PolicyT& policy) {
     const std::int64_t passes = drafter_.n_passes;
@@ -79,7 +79,7 @@ class tree_rounds {
             .draft_passes = static_cast<double>(drafter_.n_passes - passes)};
   }
 
-  //! Drafts and verifies; observer(tree, verdict) hears of every verification.
+  //! Drafts one round and verifies it several times; calls observer(tree, verdict) for every verification.
   template <class PolicyT, class VerifierT, class ObserverT>
   round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
     round_sums sums = draft(policy);

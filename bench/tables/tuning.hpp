@@ -16,7 +16,7 @@
 
 namespace bench {
 
-//! The fastest settings of each family on some prompts.
+//! Finds the fastest settings of each family on some prompts.
 struct tuned_methods {
   espalier::chain_options chain;
   espalier::dynatree_options first_paper;
@@ -35,7 +35,7 @@ namespace detail {
 
 struct candidate {
   decoding_method method;
-  double score = 0;  // sum over prompts of the speedup
+  double score = 0;  // sum of the speedups over prompts
 };
 
 inline std::vector<candidate> chains() {
@@ -45,7 +45,7 @@ inline std::vector<candidate> chains() {
   return list;
 }
 
-// One breadth, one depth, one threshold.
+// A family with one breadth, one depth and one threshold.
 inline std::vector<candidate> first_paper_trees() {
   std::vector<candidate> list;
   for (const int breadth : {2, 3}) {
@@ -62,7 +62,7 @@ inline std::vector<candidate> first_paper_trees() {
   return list;
 }
 
-// Breadth by confidence; depth by path probability alone, or with the paper's gates and history.
+// Families with a breadth by confidence; a depth by path probability alone, or with the paper's gates and history.
 inline std::vector<candidate> second_paper_trees() {
   std::vector<candidate> list;
   struct breadths {
@@ -94,8 +94,8 @@ inline std::vector<candidate> second_paper_trees() {
 
 }  // namespace detail
 
-//! Chooses by halving: all settings write after the first prompt of each domain; after every prompt the slower half of
-//! each family is dropped, down to three.
+//! Chooses by halving. All settings write after the first prompt of each domain; after every prompt the slower half of
+//! each family is dropped, until three are left.
 inline tuned_methods tune(greedy_writer& writer, const std::vector<prompt_domain>& domains, int tokens) {
   std::vector<std::vector<detail::candidate>> families{detail::chains(), detail::first_paper_trees(),
                                                        detail::second_paper_trees()};

@@ -365,7 +365,7 @@ class verifier_report {
   const verifier_results& r_;
   const espalier::cost_model& costs_;
   verifier_run how_;
-  std::vector<std::string> domains_;  // and their average
+  std::vector<std::string> domains_;  // the domains, and their average
   std::vector<std::string> samplings_;
   std::vector<std::string> depths_;
   std::vector<std::string> names_;

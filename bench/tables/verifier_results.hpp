@@ -15,25 +15,25 @@
 
 namespace bench {
 
-//! How much is measured.
+//! The amount of measuring.
 struct verifier_run {
-  int tokens = 128;  //!< written after each prompt
+  int tokens = 128;  //!< tokens written after each prompt
   int spacing = 16;  //!< tokens from one root to the next
   int trials = 4;    //!< verifications of each tree
-  int tune = 5;      //!< prompts of a domain that settings are chosen by
-  int measure = 10;  //!< prompts of a domain that the tables are of
-  int decode = 6;    //!< of these, the first are decoded in earnest, and timed
+  int tune = 5;      //!< prompts of a domain by which settings are chosen
+  int measure = 10;  //!< prompts of a domain in the tables
+  int decode = 6;    //!< how many of these, from the first on, are also decoded whole and timed
   int repeats = 1;
 };
 
-//! How the target samples, and the ways of drafting that are tried: at temperature 1, and as the target.
+//! The target's sampling, and the ways of drafting that are tried: at temperature 1, and sampled as the target.
 struct sampling_setting {
   std::string name;
   espalier::sampling_options target;
   std::vector<espalier::sampling_options> drafts;
 };
 
-//! Those of Delayed tree expansion, or three of them.
+//! The sampling settings of Delayed tree expansion, or three of them.
 inline std::vector<sampling_setting> paper_samplings(bool quick) {
   std::vector<sampling_setting> list;
   const auto add = [&](const std::string& name, espalier::sampling_options target) {
@@ -51,40 +51,41 @@ inline std::vector<sampling_setting> paper_samplings(bool quick) {
   return list;
 }
 
-enum class tree_kind { undelayed, delayed };  //!< delayed: L1 from 0 on; for a single path, up to 16 tokens
+//! Whether trees have a trunk. A delayed tree has a trunk of 0 tokens or more; with a single path, up to 16.
+enum class tree_kind { undelayed, delayed };
 
-//! Among which settings to choose.
+//! The settings from which to choose.
 struct choice_range {
   tree_kind kind = tree_kind::undelayed;
-  std::size_t drafts = 2;  //!< the first of the ways of drafting
+  std::size_t drafts = 2;  //!< number of ways of drafting, from the first on
   int paths = 0;           //!< K; 0: any
 };
 
 enum class goal { block_efficiency, throughput };
 
-//! One way of drafting and one tree, as places in their lists.
+//! One way of drafting and one tree, as indices in their lists.
 struct static_choice {
   std::size_t draft = 0;
   std::size_t tree = 0;
   friend bool operator==(const static_choice&, const static_choice&) = default;
 };
 
-//! All that was measured.
+//! Everything that was measured.
 struct verifier_results {
   std::vector<sampling_setting> samplings;
   std::vector<verifier_row> verifiers = verifier_rows();
   std::vector<static_tree> trees = all_static_trees();
   std::vector<std::string> domains;
-  std::vector<std::size_t> n_prompts;  //!< [domains] of those measured
-  std::vector<std::size_t> n_decoded;  //!< [domains] of those decoded in earnest
+  std::vector<std::size_t> n_prompts;  //!< [domains] measured prompts
+  std::vector<std::size_t> n_decoded;  //!< [domains] prompts whose texts were decoded
 
-  //! [samplings][drafts][prompts] of the prompts that settings are chosen by.
+  //! [samplings][drafts][prompts] on the prompts by which settings are chosen.
   std::vector<std::vector<std::vector<offline_sums>>> choosing;
   //! [samplings][drafts][domains][prompts]
   std::vector<std::vector<std::vector<std::vector<offline_sums>>>> offline;
-  //! [samplings][domains][prompts] plain decoding
+  //! [samplings][domains][prompts] of plain decoding
   std::vector<std::vector<std::vector<espalier::statistics>>> plain;
-  //! [samplings][verifiers][kinds][domains][prompts] at the choice for throughput
+  //! [samplings][verifiers][kinds][domains][prompts] with the setting chosen for throughput
   std::vector<std::vector<std::vector<std::vector<std::vector<espalier::statistics>>>>> decoded;
 
   bool is_in(const choice_range& range, std::size_t verifier, const static_tree& tree) const {
@@ -116,7 +117,8 @@ struct verifier_results {
     return best;
   }
 
-  //! figure(sampling, domain, prompt), mean over sampling settings: by domain, then the mean of the domains.
+  //! Intervals of figure(sampling, domain, prompt), averaged over sampling settings: one for each domain, and last for
+  //! the domains' mean.
   template <class FigureT>
   std::vector<interval> by_domain(const std::vector<std::size_t>& prompts, const FigureT& figure) const {
     return intervals_by_domain(prompts, [&](std::size_t d, std::size_t p) {
@@ -127,7 +129,7 @@ struct verifier_results {
     });
   }
 
-  //! The same for each sampling setting, mean of the domains.
+  //! Intervals for the domains' mean, one for each sampling setting.
   template <class FigureT>
   std::vector<interval> by_sampling(const std::vector<std::size_t>& prompts, const FigureT& figure) const {
     std::vector<interval> list;
@@ -137,7 +139,7 @@ struct verifier_results {
     return list;
   }
 
-  //! Offline: of(sums, verifier, tree) at the choice for a goal.
+  //! A figure for by_domain: of(sums, verifier, tree) of the offline rounds, with the setting chosen for a goal.
   template <class OfT>
   auto of_offline(std::size_t verifier, goal by, const choice_range& range, const OfT& of) const {
     return [this, verifier, of, chosen = choose(verifier, by, range)](std::size_t s, std::size_t d, std::size_t p) {
@@ -150,7 +152,8 @@ struct verifier_results {
     });
   }
 
-  //! of(statistics, statistics of plain decoding) of decoded texts, at the choice for throughput.
+  //! A figure for by_domain: of(statistics, statistics of plain decoding) of decoded texts, with the setting chosen for
+  //! throughput.
   template <class OfT>
   auto of_decoded(std::size_t verifier, tree_kind kind, const OfT& of) const {
     return [this, verifier, kind, of](std::size_t s, std::size_t d, std::size_t p) {
@@ -163,7 +166,7 @@ struct verifier_results {
     return [this, of](std::size_t s, std::size_t d, std::size_t p) { return of(plain[s][d][p], plain[s][d][p]); };
   }
 
-  //! Single nodes of the main path, with the first way of drafting: by depth.
+  //! Intervals over the single nodes of the main path with the first way of drafting, by depth.
   template <class OfT>
   std::vector<interval> by_depth(const OfT& of) const {
     std::vector<interval> list;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The tables of Delayed tree expansion (Tables 2, 3, 8 to 15 and Figure 1) on a pair of models on this machine.
+// Makes the tables of Delayed tree expansion (Tables 2, 3, 8 to 15 and Figure 1) with a pair of models on this machine.
 #include <fmt/format.h>
 
 #include <algorithm>
