@@ -22,7 +22,7 @@ def main():
             k = torch.randn(prefix + n, kv_heads, size, device=on, dtype=number)
             v = torch.randn(prefix + n, kv_heads, size, device=on, dtype=number)
             allowed = torch_inputs.tree_mask(n, prefix, generator).to(on)
-            # The bits are there beforehand, which FlashInfer is not charged for.
+            # The mask bits are prepared before, and that time is not counted.
             packed = flashinfer.quantization.packbits(allowed.reshape(-1), bitorder="little")
             of_tree = flashinfer.quantization.packbits(allowed[:, prefix:].reshape(-1), bitorder="little")
 

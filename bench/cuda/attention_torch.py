@@ -11,7 +11,7 @@ import torch_timing
 
 
 def ways():
-    """Every way PyTorch has of computing it; the quickest counts."""
+    """Measures every way that PyTorch has of computing attention; the quickest counts."""
     yield "PyTorch's choice", None
     try:
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -38,10 +38,10 @@ def main():
             q = torch.randn(1, heads, n, size, device=on, dtype=number)
             k = torch.randn(1, kv_heads, prefix + n, size, device=on, dtype=number)
             v = torch.randn(1, kv_heads, prefix + n, size, device=on, dtype=number)
-            # Keys and values repeated for each query head beforehand, which PyTorch is not charged for.
+            # Keys and values are repeated for each query head before, and that time is not counted.
             wide_k, wide_v = (t.repeat_interleave(heads // kv_heads, dim=1).contiguous() for t in (k, v))
             allowed = torch_inputs.tree_mask(n, prefix, generator).to(on)
-            # Both kinds of masks; the additive one is what its kernels take without a conversion.
+            # Both kinds of masks; its kernels take the additive kind without a conversion.
             additive = torch.zeros(n, prefix + n, device=on, dtype=number).masked_fill_(~allowed, float("-inf"))
             variants = []
             for mask_name, mask in (("bool", allowed), ("additive", additive)):

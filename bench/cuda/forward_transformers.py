@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""A pass of Qwen3-8B's shape with random weights by transformers, as a CUDA graph over a static cache, over sizes of
-measure_forward."""
+"""Measures a pass of Qwen3-8B's shape with random weights by transformers, as a CUDA graph over a static cache, for the
+sizes of measure_forward."""
 
 import torch
 import transformers

@@ -13,7 +13,7 @@ FATAL = re.compile(r"due to a fatal error condition")
 
 
 def listed(runner, command, tag=None):
-    """Names of its cases, of those with a tag; [] of a program that has none; None where there is no GPU for it."""
+    """The names of a program's cases that have a tag; [] if it has none; None if there is no GPU for it."""
     chosen = [f"[{tag}]"] if tag else []
     outcome = runner.run([*command, *chosen, "--list-tests", "--verbosity", "quiet"], 60)
     if outcome.status == 77:
@@ -27,12 +27,12 @@ def listed(runner, command, tag=None):
 
 
 def unbuffered(command):
-    """So that nothing it printed waits in a buffer when it is ended."""
+    """A command whose output is not buffered, so that nothing is lost when the program is ended."""
     return ["stdbuf", "-oL", *command] if shutil.which("stdbuf") else command
 
 
 def complaints(text):
-    """What Catch2 says, without what cases took."""
+    """Catch2's output without the times of cases."""
     return "\n".join(line for line in text.splitlines() if not DURATION.match(line))
 
 
@@ -58,17 +58,17 @@ class Cases:
 
 
 def durations(text, cases):
-    """Seconds of those that were finished, by case. Of a name's lines the last counts: a section may be named alike."""
+    """Seconds by case, of the finished cases. If several lines have one name, the last counts; others are sections."""
     known = set(cases)
     return {name.rstrip(): float(seconds) for seconds, name in DURATION.findall(text) if name.rstrip() in known}
 
 
 def stopped_in(outcome, cases):
-    """The case in which a program was ended, or ended itself without a summary; None where it came to its end."""
+    """The case in which a program was stopped, or stopped itself without a summary; None if it came to its end."""
     if outcome.ended == gpu_process.Ended.ITSELF and outcome.status >= 0 and not FATAL.search(outcome.text):
         return None
     finished = durations(outcome.text, cases)
     left = [case for case in cases if case not in finished]
-    # Catch2 names the case above what it says of a signal.
+    # Catch2 names the case above its message about a signal.
     named = [case for case in left if re.search(r"^-{10,}\n" + re.escape(case) + r"$", outcome.text, re.M)]
     return (named or left or [None])[-1 if named else 0]

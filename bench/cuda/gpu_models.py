@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Models of one's own that bench/gpu_check measures: what --models says of each, and files that come in pieces."""
+"""Models of the user that bench/gpu_check measures: the argument --models, and files that come in pieces."""
 
 import os
 import re
@@ -24,7 +24,7 @@ class Model:
         name = os.path.basename(os.path.normpath(self.path))
         self.name = name
         if "smollm2" in name.lower():
-            # Bundled, the model itself not.
+            # The draft is bundled, the model itself is not.
             self.parts.setdefault("draft", os.path.join(root, "examples", "models", "smollm2", "draft"))
             self.parts.setdefault("prompts", os.path.join(root, "bench", "cuda", "smollm2_prompts.jsonl"))
         beside = os.path.join(self.path, "prompts.jsonl")
@@ -32,12 +32,12 @@ class Model:
             self.parts.setdefault("prompts", beside)
 
     def join(self, folder):
-        """Puts together in `folder` what there are only pieces of."""
+        """Puts files together in `folder` that are only there in pieces."""
         self.path = joined(self.path, folder)
         self.parts = {name: joined(path, folder) for name, path in self.parts.items()}
 
     def complaint(self):
-        """What is missing, or None."""
+        """The name of a missing file, or None."""
         for path in (self.path, *self.parts.values()):
             if not os.path.exists(path):
                 return f"there is no {path}"
@@ -50,7 +50,7 @@ class Model:
 
 
 def joined(path, folder):
-    """The path of a file; where there are only pieces, PATH.1-of-N and so on, it is put together in `folder`."""
+    """The path of a file. If there are only pieces, PATH.1-of-N and so on, they are put together in `folder`."""
     pieces = pieces_of(path)
     if os.path.exists(path) or not pieces:
         return path
@@ -67,7 +67,7 @@ def joined(path, folder):
 
 
 def pieces_of(path):
-    """All pieces of a file in order, or [] where one is missing."""
+    """All pieces of a file in order, or [] if one is missing."""
     folder, name = os.path.split(path)
     found = {}
     for other in os.listdir(folder or ".") if os.path.isdir(folder or ".") else []:
@@ -80,7 +80,7 @@ def pieces_of(path):
 
 
 def cut(path, folder, piece_bytes):
-    """Writes a file to a folder in pieces of at most so many bytes, whole where it is no larger; the names written."""
+    """Writes a file to a folder in pieces of at most so many bytes, and returns the names that it has written."""
     size = os.path.getsize(path)
     count = max(1, -(-size // piece_bytes))
     name = os.path.basename(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What a machine without a network lacks to build the CUDA half: header-only libraries, with their CMake packages."""
+"""Packs header-only libraries with their CMake packages, for building the CUDA half without a network."""
 
 import os
 import re
@@ -12,7 +12,8 @@ import gpu_models
 
 MOST_BYTES = 60 << 20
 
-# CMake's name, its target, Debian's packages, what is taken of usr/include, and definitions that make it header-only.
+# CMake's name, its target, Debian's packages, the parts of usr/include that are taken, and definitions that make it
+# header-only.
 LIBRARIES = [
     (
         "Boost",
@@ -22,7 +23,7 @@ LIBRARIES = [
         "",
     ),
     ("range-v3", "range-v3::range-v3", ["librange-v3-dev"], ["range", "concepts", "meta", "std"], ""),
-    ("Catch2", "Catch2::Catch2", ["catch2"], ["catch2/catch.hpp"], ""),  # version 2.13: 3 is more than headers
+    ("Catch2", "Catch2::Catch2", ["catch2"], ["catch2/catch.hpp"], ""),  # version 2.13: version 3 has more than headers
     ("nlohmann_json", "nlohmann_json::nlohmann_json", ["nlohmann-json3-dev"], ["nlohmann"], ""),
     ("CLI11", "CLI11::CLI11", ["libcli11-dev"], ["CLI"], ""),
     ("fmt", "fmt::fmt", ["libfmt-dev"], ["fmt"], "FMT_HEADER_ONLY=1"),
@@ -46,7 +47,7 @@ endif()
 
 
 def unpacked(packages, work):
-    """The usr/include of the first of these packages that apt can download, or None."""
+    """The folder usr/include of the first of these packages that apt can download, or None."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         return None, None
     for package in packages:
@@ -92,7 +93,7 @@ def size_of(folder):
 
 
 def same_name(paths):
-    """Two of these that have one name, or None."""
+    """Two of these files that have the same name, or None."""
     by_name = {}
     for path in paths:
         first = by_name.setdefault(os.path.basename(os.path.normpath(path)), path)
@@ -102,7 +103,8 @@ def same_name(paths):
 
 
 def pack(to, with_cmake, models=(), piece_mib=None):
-    """Writes the folder, with these files and folders of models in it; a message for stderr, or None if all is well."""
+    """Writes the folder, with these files and folders of models in it. Returns a message for stderr, or None if all is
+    well."""
     same = same_name(models)
     if same:
         return f"{same[0]} and {same[1]} have one name. In {to} each needs its own."
@@ -163,7 +165,7 @@ def pack(to, with_cmake, models=(), piece_mib=None):
     print(f"{to}: {size / 2**20:.1f} MiB")
     if missing:
         return "Not found: " + ", ".join(missing) + "."
-    # Pieces go one by one.
+    # Large files are copied in pieces, one after the other.
     if size > MOST_BYTES and not piece_mib:
         return f"{to} has more than {MOST_BYTES >> 20} MiB."
     return None

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Other projects' code for the same work, where a Python here imports it: each in a process of its own."""
+"""Other projects' code for the same work, if a Python on this machine can import it; each runs in its own process."""
 
 from typing import NamedTuple
 
 
 class Peer(NamedTuple):
     script: str
-    module: str  # that it needs
-    name: str  # as the report says it
+    module: str  # Python module that it needs
+    name: str  # its name in the report
     limit: int  # seconds
 
 
@@ -23,7 +23,7 @@ PEERS = [
 
 
 def version_of(runner, python, module):
-    """What `import module` says its version is; None where that does not work, or takes a minute."""
+    """The version that the module gives after `import`; None if the import fails or takes a minute."""
     code = f"import {module} as m; print('version', getattr(m, '__version__', 'unknown'))"
     outcome = runner.run([python, "-c", code], 60)
     for line in outcome.text.splitlines():

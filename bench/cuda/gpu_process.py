@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 class Ended(enum.Enum):
     ITSELF = 0
-    ITS_LIMIT = 1  # stopped: it had all its time
+    ITS_LIMIT = 1  # stopped: its own time was over
     RUN_LIMIT = 2  # stopped, or never started: the run's time was over
-    NEVER = 3  # it could not be ended: the card is not to be used after that
+    NEVER = 3  # it could not be ended: the card must not be used after that
 
 
 class Outcome(NamedTuple):
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
 
 def status_of(pid):
-    """The fields of /proc/PID/stat from the state on; None where there is no such process."""
+    """The fields of /proc/PID/stat from the state on; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()
@@ -34,7 +34,7 @@ def status_of(pid):
 
 
 def start_time(pid):
-    """When a process began, in the kernel's ticks, or None: no two processes have both this and their number alike."""
+    """The time at which a process began, in the kernel's ticks, or None. No two processes share number and time."""
     status = status_of(pid)
     return int(status[19]) if status else None
 
@@ -49,7 +49,7 @@ def is_at_work(group):
 
 
 def end_group(group, patience=3.0):
-    """Asks a group of processes to end, so that Catch2 says in which case it is; then ends it. False: some stays."""
+    """Asks a group of processes to end, so that Catch2 tells its case; then ends it. False if a process is left."""
     for with_signal, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
         try:
             os.killpg(group, with_signal)
@@ -65,14 +65,14 @@ def end_group(group, patience=3.0):
 
 class Runner:
     def __init__(self, root, environment, left, say):
-        """left(): the seconds that the run has. say(text): for what takes long."""
+        """left() gives the seconds that the run has left; say(text) reports steps that take long."""
         self.root = root
         self.environment = environment
         self.left = left
         self.say = say
 
     def run(self, command, limit, log=None, progress=None, begun=lambda pid: None):
-        """begun(pid) is told which process it is, as soon as there is one."""
+        """Runs a command, and calls begun(pid) as soon as its process exists."""
         start = time.monotonic()
         most = min(limit, self.left() - 5)
         if most <= 1:

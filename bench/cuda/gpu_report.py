@@ -37,13 +37,13 @@ def figures_of_peers(programs):
 
 
 def peer_of(figure, peers):
-    """The quickest way that a peer has of doing the same."""
+    """The quickest figure of a peer for the same work."""
     same = [p for p in peers if figure["key"] == p["key"] or figure["key"].startswith(p["key"] + ".")]
     return min(same, key=lambda p: p["median"]) if same else None
 
 
 def judged(programs):
-    """Every figure that something was asked of, as (figure, limit, in words)."""
+    """Every figure that has a limit, as (figure, limit, the limit in words)."""
     found = []
     peers = figures_of_peers(programs)
     for program in programs.values():
@@ -65,7 +65,7 @@ def is_met(figure, limit):
 
 
 def table(head, rows, words=("", "figure", "test", "which is", "result")):
-    """Columns of words to the left, figures to the right."""
+    """A table with columns of words to the left and figures to the right."""
     lines = ["| " + " | ".join(head) + " |", "|" + "".join("---|" if h in words else "--:|" for h in head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -83,7 +83,7 @@ def title_of(name):
 
 
 def of_cases(cases):
-    """How many cases had which result, and the names of those that are not clean."""
+    """The number of cases by result, and the names of the cases that are not clean."""
     count = collections.Counter(cases.values())
     words = ", ".join(f"{n} {result}" for result, n in sorted(count.items()))
     others = [case for case, result in cases.items() if result != "clean"]
@@ -91,7 +91,7 @@ def of_cases(cases):
 
 
 def markdown(state, programs, pictures):
-    """state: as gpu_state.State has it. programs: all that were measured, also in part."""
+    """The whole report. state: as gpu_state.State has it. programs: all that were measured, also in part."""
     machine, command, tests = state["machine"], state["command"], state["tests"]
     out = [f"<!-- {command} -->\n\n# {machine['card'] or 'No GPU'}, {machine['date']}\n"]
     out.append(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What runs of bench/gpu_check have finished: the report's own JSON file, which the next run goes on from."""
+"""The state of runs of bench/gpu_check: a JSON file beside the report, from which the next run goes on."""
 
 import glob
 import json
@@ -13,11 +13,11 @@ EMPTY = {"tests": {}, "sanitizer": {}, "programs": {}, "partial": {}, "notes": {
 
 class State:
     def __init__(self, folder, name, of, again):
-        """name: the report's, without suffix. of: a digest of what results depend on. again: forget what is there."""
+        """name: the report's, without suffix. of: a digest of everything that results depend on. again: begin anew."""
         self.folder = folder
         self.lock = threading.RLock()
         self.found = None
-        # A run that goes on after midnight goes on in the same file.
+        # A run that goes on after midnight keeps the same file.
         same = (
             []
             if again
@@ -50,7 +50,7 @@ class State:
         return any(self.all[k] for k in ("tests", "sanitizer", "programs"))
 
     def forget(self, names):
-        """Results of these tests and programs, under compute-sanitizer and with other models, too, and their notes."""
+        """Drops results and notes of these tests and programs, also under compute-sanitizer and with other models."""
         with self.lock:
             for kind in EMPTY:
                 for key in list(self.all[kind]):
@@ -75,7 +75,7 @@ class State:
                 file.write("\n")
             os.replace(self.path + ".part", self.path)
 
-    # ---- what is at work, for when the run itself is ended
+    # ---- the programs that are running, in case the run itself is ended
 
     def begin(self, name, pid):
         with self.lock:
@@ -91,8 +91,8 @@ class State:
             self.save()
 
     def end_leftovers(self):
-        """Ends what a run left running when it was ended itself. Names of what was at work then, which come last from
-        now on: they may be what took the machine away."""
+        """Ends programs that an earlier run left running when it was ended itself, and returns their names. They come
+        last from now on, since one of them may have stopped the machine."""
         left = self.all["running"]
         self.all["running"] = {}
         for name, (pid, begun) in left.items():

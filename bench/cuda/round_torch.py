@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device, a copy to
-the host, a heap and masks there, a copy back, and after the target's pass the walk on the host and the compaction of
-the cache."""
+"""Measures the round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device, a
+copy to the host, a heap and masks there, a copy back, and after the target's pass the walk on the host and the
+compaction of the cache."""
 
 import heapq
 import json
@@ -19,7 +19,7 @@ def logits(folder, name, n_rows, vocab):
 
 
 def build(tokens, log_probs, budget):
-    """DDTree, Algorithm 1. tokens, log_probs: [n_rows][n_ranks] lists; nodes in the order in which they are taken."""
+    """The tree of DDTree, Algorithm 1; nodes in the order of being taken. tokens, log_probs: [n_rows][n_ranks]."""
     n_rows, n_ranks = len(tokens), len(tokens[0])
     heap = [(-log_probs[0][0], (0,), 0, 1, 0, log_probs[0][0])]
     node_tokens, depths, parents, children = [], [0], [-1], [{}]
@@ -54,7 +54,7 @@ def main():
     target = logits(chosen.inputs, "round.target.f32", budget + 1, vocab)
     cache = torch.zeros(of["layers"], 2, prefix + budget + 1, of["row_size"], device=on, dtype=torch.bfloat16)
     pinned = torch.cuda.is_available()
-    # What is written anew each round is there before, where the host writes it into pinned memory.
+    # Arrays that the host writes anew each round are allocated before, in pinned memory.
     host_tokens = torch.empty(budget + 1, dtype=torch.int64, pin_memory=pinned)
     host_positions = torch.empty(budget + 1, dtype=torch.int64, pin_memory=pinned)
     host_mask = torch.empty(budget + 1, budget + 1, dtype=torch.bool, pin_memory=pinned)

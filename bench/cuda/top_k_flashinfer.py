@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""flashinfer.top_k and torch.logsumexp over the rows of measure_top_k."""
+"""Measures flashinfer.top_k and torch.logsumexp over the rows of measure_top_k."""
 
 import flashinfer
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""torch.topk and torch.logsumexp over the rows of measure_top_k."""
+"""Measures torch.topk and torch.logsumexp over the rows of measure_top_k."""
 
 import math
 

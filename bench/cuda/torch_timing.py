@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Measures peers in Python as the programs beside this file measure the library: by turns, with other data in the
-second-level cache before each, medians and quartiles."""
+"""Measures peers in Python as the programs beside this file measure the library: in turns, with other data in the
+second-level cache before each, as medians and quartiles."""
 
 import argparse
 import json
@@ -45,7 +45,7 @@ def quartiles(values):
 
 
 class Race:
-    """Entries measured by turns, in microseconds."""
+    """Measures entries in turns, in microseconds."""
 
     def __init__(self, repetitions):
         self.repetitions = repetitions
@@ -58,7 +58,8 @@ class Race:
             self.flushed = torch.ones(1024, dtype=torch.int32)
 
     def add(self, key, what, work, graph=False, host=False, note=""):
-        """graph: replayed as a CUDA graph. host: by the host's clock, waiting at the end, where it does a part."""
+        """Adds work. graph: it is replayed as a CUDA graph. host: it is timed by the host's clock, with a wait at the
+        end, since the host does a part of it."""
         for _ in range(3):
             work()
         wait()
@@ -80,8 +81,8 @@ class Race:
         )
 
     def try_add(self, key, what, work, check, note):
-        """Adds work as a graph if it runs and check(its result) does not raise; says so if not: a peer's version or a
-        card may lack it."""
+        """Adds work as a graph if it runs and check(its result) does not raise. Otherwise reports it: a peer's version
+        or a card may lack it."""
         try:
             check(work())
             self.add(key, what, work, graph=True, note=note)
@@ -90,7 +91,7 @@ class Race:
             print(f"  {what} does not work: {reason}", file=sys.stderr)
 
     def measure(self):
-        """Measures the entries there are, which make room for others then."""
+        """Measures the entries so far and frees them, to make room for others."""
         for repetition in range(-3, self.repetitions):
             for entry in self.entries:
                 self.flushed.sum()
@@ -127,7 +128,7 @@ class Race:
         self.entries = []
 
     def finish(self, path):
-        """Measures what is left, and writes all that was measured on stderr and to a file."""
+        """Measures the remaining entries, and writes all figures to stderr and to a file."""
         self.measure()
         for figure in self.found:
             print(f"  {figure['what']:<72} {figure['median']:10.2f} {figure['unit']}", file=sys.stderr)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""SGLang's kernels that verify a tree of 64 drafted tokens over 151,936 tokens, with what goes before them in SGLang:
-the argmax, or the softmax, of every row. Beside verify.greedy and verify.target_only of measure_verify."""
+"""Measures SGLang's kernels that verify a tree of 64 drafted tokens over 151,936 tokens, with the steps before them in
+SGLang: the argmax, or the softmax, of every row. To compare with verify.greedy and verify.target_only of
+measure_verify."""
 
 import sgl_kernel
 import torch
@@ -33,7 +34,7 @@ def main():
     candidates = torch.randint(0, vocab, (1, n), generator=generator).to(on)
     predicts = torch.empty(n + 1, dtype=torch.int32, device=on)
     accepted_at = torch.empty(1, n, dtype=torch.int32, device=on)
-    # What both kernels read of the tree, and where they write.
+    # The arrays of the tree that both kernels read, and those in which they write.
     walk = {
         "predicts": predicts,
         "accept_index": accepted_at,
@@ -64,7 +65,7 @@ def main():
             deterministic=True,
         )
 
-    # What must come out: every row's argmax where the root's choice is none of its children.
+    # If the root's choice is none of its children, the result must be the argmax of the root's row.
     greedy()
     torch_timing.wait()
     assert int(predicts[0]) == int(logits[0].argmax()), (

@@ -28,8 +28,8 @@ import urllib.request
 import gguf
 import numpy as np
 
-# Beside plain decoding: llama.cpp's defaults of each of its ways, and shorter n-grams and runs, for these are rounds of
-# a small model, in which long runs are dear.
+# Beside plain decoding: the defaults of each of llama.cpp's ways, and shorter n-grams and runs, since long runs are
+# expensive in rounds of a small model.
 SETTINGS = {
     "plain": [],
     "ngram-simple": ["--spec-type", "ngram-simple"],
@@ -89,7 +89,7 @@ def write_draft(folder, target, path):
             sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
             out.add_key_value(field.name, field.contents(), kind, sub)
 
-    def interleaved(rows, n):  # llama.cpp turns neighbours, Hugging Face halves
+    def interleaved(rows, n):  # llama.cpp rotates neighbours, Hugging Face halves
         return rows.reshape(n, 2, rows.shape[0] // n // 2, -1).swapaxes(1, 2).reshape(rows.shape)
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""What transformers writes on the questions of bench_tables_real_models: plain and assisted generation, greedy.
+"""Measures transformers on the questions of bench_tables_real_models: plain and assisted generation, greedy.
 
     pip install torch transformers gguf accelerate
     python real_models_transformers.py MODEL [--assistant MODEL] [--threads N] [--json FILE]
@@ -93,7 +93,7 @@ def main():
             tokens = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
                                                    return_tensors="pt", return_dict=True)
             if done == 0:
-                for options in methods.values():  # what is set up at first counts for nobody
+                for options in methods.values():  # warms up: the first call sets things up
                     write(tokens, options, 8)
             expected, plain_rate = None, 0.0
             for name, options in methods.items():
