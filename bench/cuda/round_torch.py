@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Measures the round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device, a
-copy to the host, a heap and masks there, a copy back, and after the target's pass the walk on the host and the
+"""Measures the round of measure_round in PyTorch, as the authors of DDTree write it: topk and logsumexp on the device,
+a copy to the host, a heap and masks there, a copy back, and after the target's pass the walk on the host and the
 compaction of the cache."""
 
 import heapq

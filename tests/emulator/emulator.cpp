@@ -28,7 +28,7 @@
 #include "espalier/cuda/core/ptx.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 
-// The emulated device itself: what the tests of kernels take for granted.
+// Tests of the emulated device itself, on which the tests of kernels rely.
 
 namespace {
 
@@ -73,7 +73,7 @@ cudaError_t launch(const shape& how, void (*kernel)(P...), A... arguments) {
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-//! What a child process writes to stderr before it is aborted; empty if it is not.
+//! The output to stderr of a child process that is aborted; empty if it is not aborted.
 template <class F>
 std::string last_words(F work) {
   int ends[2];
@@ -283,7 +283,7 @@ TEST_CASE("faults of synchronisation end the program with a sentence") {
 
 namespace ptx = espalier::cuda::ptx;
 
-// Which 16 bytes of shared memory a descriptor's chunks are, in order: [line][chunk].
+// The 16 bytes of shared memory that are a descriptor's chunks, in order: [line][chunk].
 __global__ void read_chunks(std::uint64_t layout, bool transposed, unsigned lines, unsigned chunks, int* out) {
   unsigned char* memory = shared_memory();
   memory += -ptx::address_of(memory) & 1023U;

@@ -10,8 +10,7 @@
 
 #include "emulator/cub_warp.hpp"
 
-// CUB's sorts. One thread sorts for all; between the steps stand the barriers that CUB would have there, and none at
-// the end.
+// CUB's sorts. One thread sorts for all. Between the steps are the barriers that CUB would have, and none at the end.
 
 namespace emulator::detail {
 
@@ -20,7 +19,7 @@ using bits_of_size = std::conditional_t<
     Bytes == 1, std::uint8_t,
     std::conditional_t<Bytes == 2, std::uint16_t, std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
-//! The key's bits, changed so that they are ordered as the key is; -0 counts as 0.
+//! The key's bits, changed so that they have the order of the keys; -0 counts as 0.
 template <class KeyT>
 std::uint64_t radix_bits(KeyT key) {
   using bits_t = bits_of_size<sizeof(KeyT)>;
@@ -37,7 +36,7 @@ std::uint64_t radix_bits(KeyT key) {
   }
 }
 
-//! Sorts the items of N threads through memory that they share, where each thread calls sync() between the steps.
+//! Sorts the items of N threads through memory that they share; each thread calls sync() between the steps.
 template <class KeyT, class ValueT, int Threads, int Items>
 struct sorter {
   static constexpr int n = Threads * Items;
@@ -51,7 +50,8 @@ struct sorter {
   storage& room;
   int thread;
 
-  //! sort(order, keys) brings the item numbers into order. `striped` leaves item i with thread i % Threads.
+  //! Sorts by calling sort(order, keys), which orders the item numbers. `striped` leaves item i with thread i %
+  //! Threads.
   template <class SyncT, class SortT>
   void run(KeyT (&keys)[Items], ValueT (&values)[Items], bool striped, SyncT sync, SortT sort) {
     int ranks[Items];
@@ -141,7 +141,7 @@ class BlockRadixSort {
   values_t none_;
 };
 
-//! What BlockMergeSort and WarpMergeSort share.
+//! The part that BlockMergeSort and WarpMergeSort share.
 template <class KeyT, int Threads, int ItemsPerThread, class ValueT, bool InWarp>
 class EmulatedMergeSort {
   using sorter_t = sorter<KeyT, ValueT, Threads, ItemsPerThread>;

@@ -33,7 +33,7 @@ inline unsigned part_mask(int size) {
   return (0xFFFFFFFFU >> (32 - size)) << first;
 }
 
-//! Calls work(values, n) once for the first n lanes of the part; what it leaves in values[i] goes to lane i.
+//! Calls work(values, n) once for the first n lanes of the part; then lane i gets values[i].
 template <class T, class WorkT>
 T together(const char* name, int size, T value, WorkT work) {
   collective_item<T> item{value, value};
@@ -51,7 +51,7 @@ T together(const char* name, int size, T value, WorkT work) {
   return item.result;
 }
 
-//! The sum of the first `valid` lanes, in the part's first lane; the others get what is left over.
+//! The sum of the first `valid` lanes, in the part's first lane; the other lanes get intermediate results.
 template <class T, class OpT>
 T reduce_lanes(int size, T value, OpT op, int valid) {
   return together("WarpReduce", size, value, [op, valid](T* values, int n) {

@@ -162,7 +162,7 @@ struct product {
     return static_cast<const char*>(all) + batch * layout.stride * static_cast<std::int64_t>(bytes_of(layout.type));
   }
 
-  //! The matrix as floats, `outer` vectors of `inner` numbers, which is what a dot product reads.
+  //! The matrix as floats: `outer` vectors of `inner` numbers, the vectors of a dot product.
   static std::vector<float> vectors(const void* all, const cublasLtMatrixLayoutOpaque_t& layout, bool by_column) {
     std::vector<float> out(layout.rows * layout.cols);
     for (std::size_t col = 0; col < layout.cols; ++col) {
@@ -289,7 +289,7 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
   return assign(wish->workspace, value, bytes);
 }
 
-//! Offers the one algorithm there is, where the shapes and types fit together.
+//! Offers the only algorithm, if the shapes and types fit together.
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t how,
                                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

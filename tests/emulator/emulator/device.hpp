@@ -87,7 +87,7 @@ T rounded(T x) {
 #endif
 }
 
-// What device code finds in the global namespace.
+// The functions and variables that device code finds in the global namespace.
 // clang-format off
 namespace device_functions {
 
@@ -121,7 +121,8 @@ inline void __threadfence_system() { the_scheduler.yield(); }
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
 
-// Programmatic dependent launch: grids run one after another, so there is nothing to wait for. Who should is found out.
+// Programmatic dependent launch: grids run one after another, so there is nothing to wait for. A kernel
+// that should wait and does not is reported.
 inline void cudaGridDependencySynchronize() { self().has_awaited = true; }
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
@@ -219,7 +220,7 @@ EMULATOR_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #undef EMULATOR_ATOMICS
 #undef EMULATOR_ATOMIC
 
-//! A failed exchange lets others run: whoever holds the lock may be waiting for its turn.
+//! An exchange that fails lets other threads run, since one of them may hold the lock.
 #define EMULATOR_CAS(T)                                                       \
   inline T atomicCAS(T* address, T compare, T value) {                        \
     const T old = *address;                                                   \

@@ -71,7 +71,7 @@ template <class... Args>
   std::abort();
 }
 
-//! A stack and the point at which it was left. The default one stands for whoever calls: it has no stack of its own.
+//! A stack and the point at which it was left. A default fiber stands for the caller's own stack.
 class fiber {
  public:
   fiber() = default;
@@ -87,7 +87,7 @@ class fiber {
         mmap(nullptr, size_ + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED) stop("no memory for the stack of one more thread");
     mprotect(pages, guard,
-             PROT_NONE);  // where the kernel refuses it, the stack does without
+             PROT_NONE);  // if the kernel refuses, the stack has no guard page
     bottom_ = static_cast<char*>(pages) + guard;
     char* top = bottom_ + size_ - colour % 16 * 256;
 #ifdef EMULATOR_UCONTEXT
@@ -122,7 +122,7 @@ class fiber {
 #endif
   }
 
-  //! Asks for what switching to this fiber will read: its registers, and what lies around them.
+  //! Prefetches the memory that switching to this fiber will read: its registers, and the stack around them.
   void fetch() const {
 #ifndef EMULATOR_UCONTEXT
     const char* top = static_cast<const char*>(saved_);
@@ -131,7 +131,7 @@ class fiber {
 #endif
   }
 
-  //! What the entry of a fiber calls first.
+  //! Called first by the entry of a fiber.
   static void arrived([[maybe_unused]] void* fake = nullptr) {
 #ifdef EMULATOR_ASAN
     const void* bottom = nullptr;

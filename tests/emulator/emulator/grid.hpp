@@ -13,7 +13,7 @@
 #include "emulator/fiber.hpp"
 #include "emulator/vectors.hpp"
 
-// What a kernel sees of its place.
+// The position of a thread in its grid, as a kernel sees it.
 inline uint3 threadIdx{}, blockIdx{};
 inline dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
@@ -24,11 +24,11 @@ namespace detail {
 
 struct thread;
 
-//! What the threads of a block, a cluster or a grid wait for.
+//! A barrier of the threads of a block, a cluster or a grid.
 struct barrier {
   unsigned expected = 0, arrived = 0, phase = 0;
   int true_so_far = 0,
-      true_at_last = 0;  // predicates of __syncthreads_count and its kin
+      true_at_last = 0;  // predicates of __syncthreads_count and similar functions
   std::vector<thread*> waiting;
 
   void reset(std::size_t threads) {
@@ -71,7 +71,7 @@ struct cluster {
 
 struct block {
   uint3 index{};
-  unsigned rank = 0;  // in its cluster
+  unsigned rank = 0;  // number in its cluster
   cluster* home = nullptr;
   barrier all;
   std::vector<warp> warps;
@@ -84,12 +84,12 @@ struct thread {
 
   fiber stack;
   uint3 index{};
-  unsigned rank = 0;  // in its block
+  unsigned rank = 0;  // number in its block
   block* home = nullptr;
   warp* team = nullptr;
   unsigned lane = 0;
   bool finished = false;
-  bool has_awaited = false;  // the grid before this one
+  bool has_awaited = false;  // for the end of the grid before this one
   const char* waits_in = nullptr;
 };
 
@@ -98,7 +98,7 @@ struct launch {
   dim3 grid, block, cluster;
   std::size_t shared = 0;
   bool cooperative = false;
-  bool overlaps = false;  // begins before the grid before it has ended
+  bool overlaps = false;  // may begin before the grid before it has ended
   void (*body)(const void*) = nullptr;
   const void* closure = nullptr;
 };
@@ -112,13 +112,13 @@ inline uint3 place(std::size_t i, dim3 extent) {
           static_cast<unsigned>(i / extent.x / extent.y)};
 }
 
-//! Runs grids, one fiber per thread. Threads change places only where they wait, and who comes next is drawn.
+//! Runs grids, one fiber for each thread. Threads change places only when they wait, and the next thread is drawn by
+//! chance.
 class scheduler {
  public:
   thread* running = nullptr;
   barrier grid_barrier;
-  std::size_t patience = 50'000'000;  // switches for the sake of polling, with
-                                      // nothing else happening
+  std::size_t patience = 50'000'000;  // switches between polling threads while nothing else happens
 
   void seed(std::uint64_t value) { random_ = value * 0x9E3779B97F4A7C15U + 1; }
   bool cooperative() const { return job_->cooperative; }
@@ -187,7 +187,7 @@ class scheduler {
     wait(name);
   }
 
-  //! Returns how many threads brought a true predicate.
+  //! Returns the number of threads whose predicate is true.
   int sync(barrier& b, const char* name, bool predicate = false) {
     const unsigned phase = b.phase;
     b.true_so_far += predicate ? 1 : 0;
@@ -206,7 +206,7 @@ class scheduler {
   }
   std::size_t draw(std::size_t n) { return static_cast<std::size_t>((next() >> 32) * n >> 32); }
 
-  // Who comes next is drawn a switch before: by then its stack is in the cache. Pre: there is one.
+  // The next thread is drawn one switch in advance, so that its stack is in the cache by then. Pre: there is one.
   thread& take() {
     if (next_ == nullptr) next_ = draw_thread();
     return *std::exchange(next_, draw_thread());
@@ -254,7 +254,7 @@ class scheduler {
     leave();
   }
 
-  //! Makes room for the blocks that live at once.
+  //! Makes room for the blocks that run at the same time.
   void furnish(std::size_t n_clusters, std::size_t per_cluster, std::size_t n_threads) {
     const std::size_t n_blocks = n_clusters * per_cluster;
     while (threads_.size() < n_blocks * n_threads)
@@ -333,7 +333,7 @@ class scheduler {
 
   std::deque<thread> threads_;
   std::vector<thread*> runnable_;
-  thread* next_ = nullptr;  // drawn, its stack on the way into the cache
+  thread* next_ = nullptr;  // drawn in advance; its stack is being loaded into the cache
   std::vector<cluster> clusters_;
   std::vector<block> blocks_;
   fiber host_;
@@ -362,8 +362,8 @@ inline thread& self() {
   return *the_scheduler.running;
 }
 
-//! Waits until every running lane of `mask` has come with its item; the last to come completes the operation for all:
-//! complete(items), where items[lane] is null for a lane that takes no part.
+//! Waits until every running lane of `mask` has come with its item. The last one to come completes the operation for
+//! all: complete(items), where items[lane] is null for a lane that takes no part.
 template <class ItemT, class CompleteT>
 void meet(unsigned mask, const char* name, ItemT& item, CompleteT complete) {
   thread& me = self();
@@ -407,7 +407,7 @@ inline void seed(std::uint64_t value) {
   detail::the_scheduler.seed(value);
 }
 
-//! How many times threads may poll with nothing else happening before that counts as a deadlock.
+//! Number of times that threads may poll while nothing else happens before the emulator reports a deadlock.
 inline std::size_t& patience() {
   return detail::the_scheduler.patience;
 }

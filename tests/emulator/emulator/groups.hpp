@@ -34,7 +34,7 @@ class cluster_group {
   static unsigned thread_rank() { return block_rank() * thread_block::num_threads() + thread_block::thread_rank(); }
   static unsigned num_threads() { return num_blocks() * thread_block::num_threads(); }
   static unsigned size() { return num_threads(); }
-  //! Where the same variable lies in the shared memory of another block of the cluster.
+  //! The address of the same variable in the shared memory of another block of the cluster.
   template <class T>
   static T* map_shared_rank(T* address, unsigned rank) {
     const auto offset = reinterpret_cast<const volatile unsigned char*>(address) -

@@ -6,7 +6,7 @@
 
 #include "emulator/api.hpp"
 
-// Launches, the attributes of kernels and what is checked of them.
+// Launches, the attributes of kernels, and checks of them.
 
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,

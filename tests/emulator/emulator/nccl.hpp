@@ -18,9 +18,9 @@
 
 #include "emulator/api.hpp"
 
-// NCCL between processes of one machine, each with an emulated device: blocks of bytes go through a file that
-// all of them map. A captured call is replayed like a launch. As on a device, a call in a stream waits for the other
-// ranks until ncclCommAbort is called; and as with `blocking = 0`, what a call returns is that it is in progress.
+// NCCL between processes of one machine, each with an emulated device. Bytes are exchanged through a file that all of
+// them map. A captured call is replayed like a launch. As on a device, a call in a stream waits for the other ranks
+// until ncclCommAbort is called; and as with `blocking = 0`, calls return that they are in progress.
 
 enum ncclResult_t {
   ncclSuccess = 0,
@@ -45,9 +45,9 @@ struct ncclConfig_t {
 
 namespace emulator::detail {
 
-inline constexpr std::size_t nccl_area_bytes = std::size_t{4} << 20;  // of a rank
+inline constexpr std::size_t nccl_area_bytes = std::size_t{4} << 20;  // area of a rank
 
-//! What the ranks share: zeros to begin with, which is what the file holds.
+//! The data that the ranks share. All are zero at the beginning, as the new file is.
 struct nccl_meeting {
   std::atomic<std::uint32_t> joined, arrived, round;
 };
@@ -61,12 +61,12 @@ struct ncclComm {
   std::size_t mapped = 0;
   std::string path;
   std::atomic<bool> aborted{false};
-  std::atomic<int> polls_to_come{0};  // until the last call is no more in progress
+  std::atomic<int> polls_to_come{0};  // polls before the last call is reported as completed
   ncclResult_t state = ncclSuccess;
 
   std::byte* area(int r) const { return areas + static_cast<std::size_t>(r) * emulator::detail::nccl_area_bytes; }
 
-  //! False where the wait was aborted.
+  //! Waits until all ranks have come; false if the wait was aborted.
   bool meet() {
     const std::uint32_t now = all->round.load();
     if (all->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(size)) {
@@ -103,7 +103,7 @@ inline nccl_group& the_group() {
   return one;
 }
 
-//! Puts a call into the stream. An aborted communicator does nothing, as one that waits for nobody.
+//! Puts a call into the stream. With an aborted communicator the call does nothing.
 template <class WorkT>
 ncclResult_t nccl_call(const char* name, ncclComm_t comm, cudaStream_t stream, WorkT work) {
   const cudaError_t status = call(name, allowed, [&](auto& r) {
@@ -175,7 +175,7 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
   return ncclSuccess;
 }
 
-//! The communicator's memory stays: calls that have been captured still name it.
+//! Aborts a communicator. Its memory stays, since captured calls still refer to it.
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   unlink(comm->path.c_str());
@@ -208,7 +208,7 @@ inline ncclResult_t ncclGroupStart() {
 inline ncclResult_t ncclSend(const void* from, std::size_t bytes, ncclDataType_t, int peer, ncclComm_t comm,
                              cudaStream_t stream) {
   nccl_group& group = the_group();
-  if (group.depth == 0) return ncclInvalidUsage;  // not needed so far
+  if (group.depth == 0) return ncclInvalidUsage;  // not supported, since nothing needs it
   group.comm = comm, group.stream = stream;
   group.sends.push_back({peer, from, nullptr, bytes});
   return ncclSuccess;
@@ -221,7 +221,7 @@ inline ncclResult_t ncclRecv(void* to, std::size_t bytes, ncclDataType_t, int pe
   group.receives.push_back({peer, nullptr, to, bytes});
   return ncclSuccess;
 }
-//! What a rank sends to rank r lies in part r of its area.
+//! The part of a rank's area in which it leaves data for rank r.
 inline ncclResult_t ncclGroupEnd() {
   nccl_group group = the_group();
   if (--the_group().depth > 0) return ncclSuccess;

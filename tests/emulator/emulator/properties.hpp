@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-// What the device says of itself: the figures of an H100. A test may change them through emulator::device().
+// The properties of the emulated device: the figures of an H100. A test may change them through emulator::device().
 
 struct cudaDeviceProp {
   char name[256] = "Espalier emulator";

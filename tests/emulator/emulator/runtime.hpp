@@ -41,7 +41,7 @@ enum cudaGraphNodeType {
   cudaGraphNodeTypeMemFree = 11
 };
 
-//! What a stream was given to do.
+//! An operation that was enqueued in a stream.
 struct CUgraphNode_st {
   cudaGraphNodeType type;
   std::function<void()> work;
@@ -56,7 +56,7 @@ using operation = CUgraphNode_st;
 //! Memory that captured operations allocate: freed with the last graph that mentions it.
 using held_memory = std::vector<std::shared_ptr<void>>;
 
-//! What the streams of one capture have been given so far.
+//! The operations that the streams of one capture have been given so far.
 struct capture {
   cudaStreamCaptureMode mode{};
   CUstream_st* origin = nullptr;
@@ -66,7 +66,7 @@ struct capture {
   held_memory memory;
 };
 
-//! What a stream has still to do. It is empty between calls unless streams run late.
+//! The queue of a stream's operations that have not run. It is empty between calls unless streams run late.
 struct queue {
   std::deque<operation> pending;
   std::size_t given = 0, done = 0;
@@ -81,13 +81,13 @@ struct queue {
   void drain() { run_until(given); }
 };
 
-//! How many operations of each stream are known to come before.
+//! For each stream, the number of its operations that are known to come before.
 using vector_clock = std::map<const CUstream_st*, std::size_t>;
 
 }  // namespace emulator::detail
 
 struct CUstream_st {
-  bool blocking = true;  // with regard to the legacy stream
+  bool blocking = true;  // whether it waits for the legacy stream
   std::shared_ptr<emulator::detail::capture> capture;
   emulator::detail::vector_clock clock;
   std::shared_ptr<emulator::detail::queue> work = std::make_shared<emulator::detail::queue>();
@@ -141,7 +141,7 @@ struct runtime {
     return streams.count(handle) != 0 ? handle : nullptr;
   }
 
-  //! The capture that forbids the calling thread what might synchronise, or null.
+  //! The capture that forbids the calling thread calls that might synchronise, or null.
   capture* strict_capture() const {
     for (const CUstream_st* s : streams) {
       capture* c = s->capture.get();
@@ -157,7 +157,8 @@ inline runtime& the_runtime() {
   return *one;
 }
 
-//! Wraps one call of the API: counts it, lets it fail as a test asked, and refuses what a capture forbids.
+//! Wraps one call of the API: counts it, lets it fail if a test has asked for that, and refuses it if a capture forbids
+//! it.
 template <class WorkT>
 cudaError_t call(const char* name, in_capture rule, WorkT work) {
   runtime& r = the_runtime();
@@ -210,7 +211,7 @@ cudaError_t enqueue(runtime& r, cudaStream_t handle, cudaGraphNodeType type, Wor
   return cudaSuccess;
 }
 
-//! The stream, if it may be waited for: with one that captures that is an error in every mode.
+//! The stream, if it may be waited for; to wait for a capturing stream is an error in every mode.
 inline cudaError_t settle(runtime& r, cudaStream_t handle, CUstream_st** out) {
   CUstream_st* s = *out = r.find(handle);
   if (s == nullptr) return cudaErrorInvalidResourceHandle;
@@ -219,14 +220,14 @@ inline cudaError_t settle(runtime& r, cudaStream_t handle, CUstream_st** out) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-//! The answer of a query: each one that comes too early lets one operation pass.
+//! The answer to a query. A query before the end lets one more operation run.
 inline cudaError_t query(queue& work, std::size_t n) {
   if (work.done >= n) return cudaSuccess;
   work.run_until(work.done + 1);
   return cudaErrorNotReady;
 }
 
-//! True where p points into one of the blocks.
+//! Whether p points into one of the blocks.
 inline bool holds(const std::map<void*, std::size_t>& blocks, const void* p) {
   auto next = blocks.upper_bound(const_cast<void*>(p));
   if (next == blocks.begin()) return false;
@@ -238,13 +239,13 @@ inline bool holds(const std::map<void*, std::size_t>& blocks, const void* p) {
 
 namespace emulator {
 
-//! How often a function of the API has been called since the last reset, for example calls("cudaMalloc").
+//! Number of calls of an API function since the last reset, for example calls("cudaMalloc").
 inline int calls(const std::string& name) {
   const std::lock_guard hold(detail::the_runtime().lock);
   return detail::the_runtime().calls[name];
 }
 
-//! Forgets the counts, the failures asked for and the last error.
+//! Clears the counts, the failures that were asked for, and the last error.
 inline void reset() {
   detail::runtime& r = detail::the_runtime();
   const std::lock_guard hold(r.lock);
@@ -258,19 +259,19 @@ inline void fail_next(const std::string& name, cudaError_t error) {
   detail::the_runtime().injected[name] = error;
 }
 
-//! Whether streams run as late as they may: only when something waits for them. Results that the host reads too early
-//! are then the old ones. The legacy stream never runs late.
+//! Whether streams run as late as they may: only when something waits for them. A result that the host reads too early
+//! is then an old one. The legacy stream never runs late.
 inline bool& late() {
   return detail::the_runtime().late;
 }
 
-//! Blocks of device memory that have not been freed.
+//! Number of blocks of device memory that have not been freed.
 inline std::size_t allocations() {
   const std::lock_guard hold(detail::the_runtime().lock);
   return detail::the_runtime().device_memory.size();
 }
 
-//! Bytes in them.
+//! Number of bytes in these blocks.
 inline std::size_t allocated_bytes() {
   const std::lock_guard hold(detail::the_runtime().lock);
   std::size_t all = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Stands in for the library's header of the same name, the only one with inline
-// PTX: the same functions, in plain C++.
+// Replaces the library's header of the same name, the only one with inline PTX: the same functions in plain C++.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -28,14 +27,14 @@ inline shared_address address_of(const void* in_shared_memory) {
 
 namespace emulated {
 
-//! What products of warpgroups read goes by another way (the async proxy, PTX ISA 9.0, 8.6): 16 bytes that a thread has
-//! copied are there for them once it has called show_to_products().
+//! Products of warpgroups read shared memory through another way than threads (the async proxy, PTX ISA 9.0, 8.6). They
+//! see 16 bytes that a thread has copied only after that thread has called show_to_products().
 struct shown_bytes {
   struct mark {
     const void* thread;
     unsigned shown;
   };
-  std::unordered_map<shared_address, mark> last_copy;     // of 16 bytes
+  std::unordered_map<shared_address, mark> last_copy;     // of 16 bytes each
   std::unordered_map<const void*, unsigned> shown_times;  // by thread
 
   void copied(shared_address to) {
@@ -78,8 +77,8 @@ inline copies& mine() {
   return of_thread[&::emulator::detail::self()];
 }
 
-//! Every other copy, by chance, is done at once, and the others as late as a
-//! wait allows: who reads too early or writes too early is found either way.
+//! By chance, every other copy is done at once, and the others as late as a wait allows. So both reading too early and
+//! overwriting too early are found.
 inline void start(const copy& what) {
   if (what.to % what.bytes != 0 || (what.there && reinterpret_cast<std::uintptr_t>(what.from) % what.bytes != 0)) {
     ::emulator::detail::stop("an asynchronous copy of %zu bytes is not aligned", what.bytes);
@@ -144,7 +143,7 @@ inline void copy_async_commit() {
 template <int n>
 void copy_async_wait() {
   auto& groups = emulated::mine().groups;
-  const std::size_t kept = n + 1;  // the open one, too
+  const std::size_t kept = n + 1;  // the open group, too
   if (groups.size() <= kept) return;
   const auto end = groups.end() - static_cast<std::ptrdiff_t>(kept);
   for (auto group = groups.begin(); group != end; ++group)
@@ -199,7 +198,7 @@ inline void add_release(unsigned* counter, unsigned n) {
   *counter += n;
 }
 
-//! Lets others run: loops that wait for another block call it.
+//! Lets other threads run; called by loops that wait for another block.
 inline unsigned load_acquire(const unsigned* counter) {
   ::emulator::detail::the_scheduler.yield();
   return *counter;
@@ -218,7 +217,7 @@ inline void allow_next() {
   cudaTriggerProgrammaticLaunchCompletion();
 }
 
-//! Reads where it begins and ends: what lies outside an allocation is found as any other read is.
+//! Reads the first and the last byte, so that an address outside an allocation is found as with any other read.
 inline void ask_for(const void* memory, std::uint32_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0 || bytes % 16 != 0 || bytes == 0)
     ::emulator::detail::stop("%u bytes are asked for that are not aligned", bytes);
@@ -230,7 +229,7 @@ inline constexpr bool has_warpgroup_products = true;
 
 namespace emulated {
 
-//! The barrier of so many threads of the running block, by a number.
+//! The barrier with this number, for so many threads of the running block.
 inline ::emulator::detail::barrier& barrier_of(std::uint32_t number, unsigned threads) {
   static std::unordered_map<const void*, std::unordered_map<std::uint32_t, ::emulator::detail::barrier>> of_block;
   auto& barrier = of_block[::emulator::detail::self().home][number];
@@ -240,7 +239,7 @@ inline ::emulator::detail::barrier& barrier_of(std::uint32_t number, unsigned th
   return barrier;
 }
 
-//! mbarrier: what lies in the 8 bytes, and who waits for it.
+//! An mbarrier: its state, which is stored in the 8 bytes, and the threads that wait for it.
 struct arrivals {
   std::uint16_t expected, missing;
   std::uint32_t phase;
@@ -280,8 +279,8 @@ inline void start(const product& what) {
   mine.open.push_back(what);
 }
 
-//! Eight numbers of 16 bits where a descriptor says that chunk `chunk` of line `line` lies. A line is a row or column
-//! of terms (K-major), or the numbers of all rows or columns for one term (transposed, MN-major). By PTX ISA 9.0,
+//! The eight numbers of 16 bits that a descriptor gives for chunk `chunk` of line `line`. A line is a row or column of
+//! terms (K-major), or the numbers of all rows or columns for one term (transposed, MN-major). By PTX ISA 9.0,
 //! 9.7.15.5.1.2, canonical layouts: lines in units of 8, chunks in units of the swizzle's width.
 inline void read_chunk(matrix_descriptor matrix, bool transposed, unsigned line, unsigned chunk,
                        std::uint16_t (&to)[8]) {
@@ -298,7 +297,7 @@ inline void read_chunk(matrix_descriptor matrix, bool transposed, unsigned line,
   } else {
     offset += line / 8 * stride + chunk * 16;
   }
-  // The start's bits beyond the 18 that there are: those of the block's memory.
+  // The descriptor has the lower 18 bits of the address; the others are those of the block's memory.
   const auto memory = reinterpret_cast<std::uintptr_t>(emulator_shared_memory());
   std::uintptr_t address = memory + ((field(0) - memory) & 0x3FFFFU) + offset;
   address ^= (address >> 7 & (width - 1)) << 4;
@@ -321,8 +320,8 @@ void read_matrix(matrix_descriptor matrix, bool transposed, float (&to)[64][16])
   }
 }
 
-//! One product of a warpgroup. Terms are added up the other way round than mma.sync does it here: who mixes the two
-//! gets other bits, as on a device.
+//! Runs one product of a warpgroup. Terms are added in another order than by the emulated mma.sync, so that a mixture
+//! of the two gives other bits, as on a device.
 template <class NumberT>
 void multiply(product* const (&of)[128]) {
   float left[64][16], right[64][16];
@@ -350,8 +349,8 @@ void multiply(product* const (&of)[128]) {
   }
 }
 
-//! What a warpgroup's threads have committed, once all of them have come: the last one runs it, or, where it may be
-//! left for later, leaves it by chance.
+//! The products that a warpgroup's threads have committed, once all threads have come. The last thread runs them or, if
+//! that is allowed, leaves them for later by chance.
 struct warpgroup {
   products* of[128];
   std::uint32_t chance = 54321;
