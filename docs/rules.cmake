@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
 # cmake -DROOT=<repository> -P rules.cmake: what holds for every page. Names every breach.
 #
-# Lines have at most 100 columns, tables and code aside; what a page links to is there; so is each header that it names.
+# Lines have at most 100 columns, tables and code aside; every target of a link exists; so does each header that is named.
+# A link to a heading names a heading of that page. Pages that a benchmark recorded begin with a comment, and may be wider.
 cmake_minimum_required(VERSION 3.24)
-file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md")
+file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md"
+  "${ROOT}/docs/benchmarks/*.md")
 list(FILTER pages EXCLUDE REGEX "CHANGELOG")
 
 set(breaches "")
@@ -21,6 +23,20 @@ function(columns_of line out)
   set(${out} ${n} PARENT_SCOPE)
 endfunction()
 
+# The names under which GitHub links to the headings of a page: in lower case, with hyphens for spaces, without signs.
+function(anchors_of page out)
+  file(STRINGS "${page}" headings REGEX "^#+ ")
+  set(anchors "")
+  foreach(heading IN LISTS headings)
+    string(REGEX REPLACE "^#+ +" "" heading "${heading}")
+    string(TOLOWER "${heading}" heading)
+    string(REGEX REPLACE "[^a-z0-9_ -]" "" heading "${heading}")
+    string(REPLACE " " "-" heading "${heading}")
+    list(APPEND anchors "${heading}")
+  endforeach()
+  set(${out} "${anchors}" PARENT_SCOPE)
+endfunction()
+
 foreach(page IN LISTS pages)
   file(RELATIVE_PATH name "${ROOT}" "${page}")
   get_filename_component(folder "${page}" DIRECTORY)
@@ -29,6 +45,11 @@ foreach(page IN LISTS pages)
   string(REGEX REPLACE "[][;\\]" " " lines "${text}")
   string(REPLACE "\n" ";" lines "${lines}")
   set(fenced FALSE)
+  set(recorded FALSE)
+  if(text MATCHES "^<!-- ")
+    set(recorded TRUE)
+    set(lines "")
+  endif()
   set(number 0)
   foreach(line IN LISTS lines)
     math(EXPR number "${number} + 1")
@@ -47,14 +68,31 @@ foreach(page IN LISTS pages)
     endif()
   endforeach()
 
+  # Without brackets: CMake does not part a list at a semicolon that comes after an unpaired one.
   string(REGEX MATCHALL "[^][&=]\\]\\([^)]+\\)" links "${text}")
+  string(REGEX REPLACE "[][]" "" links "${links}")
   foreach(link IN LISTS links)
-    string(REGEX REPLACE "^.\\]\\(([^)#]*).*" "\\1" target "${link}")
-    if(target AND NOT target MATCHES "^https?:" AND NOT EXISTS "${folder}/${target}")
+    string(REGEX REPLACE "^.\\(([^)#]*).*" "\\1" target "${link}")
+    if(target MATCHES "^https?:")
+      continue()
+    elseif(target AND NOT EXISTS "${folder}/${target}")
       breach("${name} links to ${target}, which is not there")
+    elseif(link MATCHES "#([^)]+)\\)$")
+      set(anchor "${CMAKE_MATCH_1}")
+      set(linked "${page}")
+      if(target)
+        set(linked "${folder}/${target}")
+      endif()
+      anchors_of("${linked}" anchors)
+      if(linked MATCHES "\\.md$" AND NOT anchor IN_LIST anchors)
+        breach("${name} links to ${target}#${anchor}, and there is no such heading")
+      endif()
     endif()
   endforeach()
 
+  if(recorded)
+    continue()  # it names the headers that there were
+  endif()
   string(REGEX MATCHALL "`[a-z_]+/[a-z_/]+\\.(hpp|cuh)`" headers "${text}")
   foreach(header IN LISTS headers)
     string(REPLACE "`" "" header "${header}")
