@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Draws the pictures of docs/design.md into its own folder: python3 docs/pictures/draw.py"""
+"""Draws the pictures of README.md and docs/design.md: python3 docs/pictures/draw.py [FOLDER]
+
+They go to FOLDER, by default the folder of this file. speed.svg has the figures of docs/benchmarks/tables_real_models.json.
+"""
+import json
 import pathlib
+import sys
 
 LIGHT = """.back { fill: #ffffff } text { fill: #1c1f24 } .soft { fill: #5f6772 } .line { stroke: #dfe3e8 }
 .bold { font-weight: 600 } .mid { text-anchor: middle } .end { text-anchor: end }
@@ -15,6 +20,8 @@ DARK = """.back { fill: #14171b } text { fill: #e8ebef } .soft { fill: #a2abb6 }
 .kept { fill: #44351a; stroke: #d9a441 } .bar { fill: #3c5f96 } .hit { fill: #5fbf7c } .none { fill: #20262d }
 .edge { stroke: #a2abb6 } .path { stroke: #d9a441 }"""
 NODE_WIDTH, NODE_HEIGHT = 74, 32
+HERE = pathlib.Path(__file__).parent
+OUT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
 
 
 class Picture:
@@ -72,7 +79,7 @@ class Picture:
                 self.text(x + step, 128 + 20 * i, value)
 
     def save(self, name):
-        (pathlib.Path(__file__).parent / name).write_text("\n".join(self.parts) + "\n</svg>\n")
+        (OUT / name).write_text("\n".join(self.parts) + "\n</svg>\n")
 
 
 def draws_and_nodes():
@@ -228,6 +235,45 @@ def regimes():
     p.save("regimes.svg")
 
 
+def speed():
+    """What the recorded table of real models says of some of its methods, greedy, as means of its six kinds."""
+    methods = [("plain", "plain decoding", "no draft"),
+               ("chain 4, draft", "chain", "4 tokens, one after the other"),
+               ("adaptive-chain, draft", "adaptive_chain", "as long as lately accepted"),
+               ("best-first 16, draft", "best_first", "a tree of 16 tokens"),
+               ("dynatree, draft", "dynatree", "a tree shaped by confidence"),
+               ("cost-aware, draft", "cost_aware", "a tree as large as pays here")]
+    recorded = json.loads((HERE.parent / "benchmarks" / "tables_real_models.json").read_text())["greedy"]
+    top, step = 112, 42
+    p = Picture(880, top + step * len(methods) + 16, "One model, decoded in six ways",
+                "SmolLM2-135M, 4-bit weights, on two cores. Every method writes exactly the same texts.")
+    p.text(250, 90, "Tokens a pass of the target", "bold")
+    p.text(490, 90, "Speed: tokens a second, plain decoding = 1", "bold")
+    wide = max(recorded[name]["mean"]["tokens_per_round"] for name, _, _ in methods)
+    fast = max(sum(recorded[name]["mean"]["speedup"]) for name, _, _ in methods)
+    for i, (name, method, about) in enumerate(methods):
+        y = top + step * i
+        mean = recorded[name]["mean"]
+        (speedup, interval), tokens = mean["speedup"], mean["tokens_per_round"]
+        assert recorded[name]["differing_texts"] == 0
+        p.text(18, y + 13, method, "bold")
+        p.text(18, y + 29, about, "soft", 11)
+        width = 170 * tokens / wide
+        p.rect(250, y, width, 24, "bar")
+        p.text(258 + width, y + 17, f"{tokens:.2f}")
+        width = 280 * speedup / fast
+        p.rect(490, y, width, 24, "hit" if method == "cost_aware" else "bar")
+        end = width
+        if interval > 0:
+            low, end = 280 * (speedup - interval) / fast, 280 * (speedup + interval) / fast
+            p.line(f"M{490 + low:g} {y + 12}H{490 + end:g}M{490 + low:g} {y + 7}v10M{490 + end:g} {y + 7}v10", "edge")
+        p.text(498 + end, y + 17, f"{speedup:.2f}" + (f" \u00b1 {interval:.2f}" if interval > 0 else ""))
+    plain = 490 + 280 / fast
+    p.line(f"M{plain:g} {top - 6}V{top + step * len(methods) - 10}", "line")
+    p.save("speed.svg")
+
+
 draws_and_nodes()
 mask_and_slots()
 regimes()
+speed()
