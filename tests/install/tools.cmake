@@ -1,0 +1,17 @@
+cmake_minimum_required(VERSION 3.24)
+include("${CMAKE_CURRENT_LIST_DIR}/step.cmake")
+set(WORK "${WORK}/tools")
+file(REMOVE_RECURSE "${WORK}")
+
+step("${CMAKE_COMMAND}" --install "${BUILD}" --config "${CONFIG}" --component tools --prefix "${WORK}/prefix")
+file(RENAME "${WORK}/prefix" "${WORK}/moved")
+foreach(program IN LISTS PROGRAMS)
+  step("${WORK}/moved/${BIN}/${program}" --help)
+endforeach()
+# --help names the folder of models that the program would take.
+execute_process(COMMAND "${WORK}/moved/${BIN}/generate" --help OUTPUT_VARIABLE help)
+string(FIND "${help}" "${WORK}/moved" found)
+if(CMAKE_HOST_SYSTEM_NAME STREQUAL "Linux" AND found EQUAL -1)
+  message(FATAL_ERROR "The installed generate does not take the models installed with it:\n${help}")
+endif()
+step("${WORK}/moved/${BIN}/generate" --prompt "The king" --method plain --max-tokens 4)
