@@ -2,7 +2,8 @@
 # cmake -DROOT=<repository> -P rules.cmake: what holds for every page. Names every breach.
 #
 # Lines have at most 100 columns, tables and code aside; every target of a link exists; so does each header that is named.
-# A link to a heading names a heading of that page. Pages that a benchmark recorded begin with a comment, and may be wider.
+# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device. Pages
+# that a benchmark recorded begin with a comment, and may be wider.
 cmake_minimum_required(VERSION 3.24)
 file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md"
   "${ROOT}/docs/benchmarks/*.md")
@@ -100,6 +101,29 @@ foreach(page IN LISTS pages)
        AND NOT EXISTS "${ROOT}/${header}")
       breach("${name} names ${header}, which is not there")
     endif()
+  endforeach()
+endforeach()
+
+# The table of parts in README.md: a drafter or policy is marked for the device if its header of the device exists.
+file(STRINGS "${ROOT}/README.md" rows ENCODING UTF-8 REGEX "^\\| .*`")
+foreach(row IN LISTS rows)
+  if(NOT row MATCHES "^\\| (.*) \\| (● |)\\| (● |)\\| (● |)\\| (● |)\\|$")
+    breach("README.md has a row of parts that cannot be read: ${row}")
+    continue()
+  endif()
+  set(on_device "${CMAKE_MATCH_3}")
+  string(REGEX MATCHALL "`[a-z_]+`" parts "${CMAKE_MATCH_1}")
+  foreach(part IN LISTS parts)
+    string(REPLACE "`" "" part "${part}")
+    foreach(folder IN ITEMS drafter tree_policy)
+      if(EXISTS "${ROOT}/include/espalier/${folder}/${part}.hpp")
+        if(EXISTS "${ROOT}/include/espalier/cuda/${folder}/${part}.cuh" AND NOT on_device)
+          breach("README.md does not mark ${part} for the device")
+        elseif(on_device AND NOT EXISTS "${ROOT}/include/espalier/cuda/${folder}/${part}.cuh")
+          breach("README.md marks ${part} for the device, where it is not")
+        endif()
+      endif()
+    endforeach()
   endforeach()
 endforeach()
 
