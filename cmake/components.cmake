@@ -15,9 +15,11 @@ macro(espalier_component name)
 endmacro()
 
 # The library: the standard library alone.
-espalier_component(core FOLDERS core concepts sampling forward processor constraint kv_store cost drafter tree_policy verifier backend decoder)
+espalier_component(core FOLDERS core concepts sampling forward processor kv_store cost drafter tree_policy verifier backend decoder)
 # The laws of the concepts, for the tests of one's own parts.
 espalier_component(testing FOLDERS testing LINK core)
+# Regular expressions that say what may be written.
+espalier_component(constraint FOLDERS constraint LINK core)
 # Acceptance rates and expected block efficiency.
 espalier_component(analysis FOLDERS analysis LINK core)
 # Other engines' layouts of a tree, on the host and on the device.
@@ -33,7 +35,7 @@ espalier_component(views FOLDERS views LINK core NEEDS range-v3::range-v3)
 # Pictures of trees and rounds.
 espalier_component(report FOLDERS report LINK views)
 # Files: models, costs, selectors, JSON schemas.
-espalier_component(files FOLDERS model/files constraint/schema selector/files LINK core selector NEEDS nlohmann_json::nlohmann_json)
+espalier_component(files FOLDERS model/files constraint/schema selector/files LINK constraint selector NEEDS nlohmann_json::nlohmann_json)
 # The library's own transformer on the host.
 espalier_component(llama FOLDERS model/llama LINK files NEEDS Threads::Threads)
 # That transformer over ranks.
@@ -43,7 +45,7 @@ espalier_component(mpi FOLDERS model/mpi LINK parallel NEEDS MPI::MPI_CXX)
 # Models that llama.cpp runs.
 espalier_component(llama_cpp FOLDERS model/llama_cpp LINK core NEEDS llama)
 # Grammars that say what may be written.
-espalier_component(xgrammar FOLDERS constraint/grammar LINK core NEEDS xgrammar)
+espalier_component(xgrammar FOLDERS constraint/grammar LINK constraint NEEDS xgrammar)
 # Modules of PyTorch.
 espalier_component(torch FOLDERS model/torch LINK files NEEDS "$<BUILD_INTERFACE:espalier_libtorch>" "$<INSTALL_INTERFACE:torch>")
 # Tokenizers and chat templates of model files.
