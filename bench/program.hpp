@@ -109,7 +109,7 @@ class program {
     return found;
   }
 
-  // False: the help was asked for, and printed.
+  // False if the help was asked for; it is printed then.
   bool read(int argc, char** argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string_view flag = argv[i];

@@ -69,7 +69,7 @@ served_load serve(DecoderT& decode, const std::vector<asked_text>& asked, const 
     }
     const auto events = decode.step();
     const double t = now();
-    // Once places stay free, fewer texts are written at once.
+    // When places stay free, fewer texts are written at once, so the time ends here.
     const bool counts = !at_once || decode.n_waiting() > 0 || load.seconds == 0;
     for (const espalier::text_event& e : events) {
       if (e.error) std::rethrow_exception(e.error);

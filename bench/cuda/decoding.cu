@@ -192,7 +192,7 @@ std::vector<text> read_tokens(const std::string& path, int vocab_size) {
 
 void measure(bench::bench_run& run, const pair_options& pair) {
   const int max_tokens = run.size(256, 6);
-  // What is asked for is asked of the bundled models.
+  // The requirements hold for the bundled models.
   const bool is_bundled = run.options.models == ESPALIER_BENCH_MODELS;
   loaded models(models::model_paths{run.options.models, pair.draft, pair.block}.resolved());
   std::vector<text> prompts = read_tokens(pair.prompts, models.target->backend.vocab_size());
@@ -202,7 +202,7 @@ void measure(bench::bench_run& run, const pair_options& pair) {
     bench::samples rate;  // tokens a second, by prompt and repetition
     double tokens = 0, rounds = 0, seconds = 0;
     int differing = 0;
-    std::string failure{};  // of the first text that could not be written; the method is left out after it
+    std::string failure{};  // message of the first text that could not be written; the method is left out after it
   };
   std::vector<result> results(methods.size());
   const int repetitions = run.options.tiny ? 1 : std::clamp(run.options.repetitions / 30, 1, 3);
@@ -264,7 +264,7 @@ void measure(bench::bench_run& run, const pair_options& pair) {
       run.found.add("decoding.differing." + std::to_string(m),
                     methods[m].name + ": texts that differ from plain decoding's", of.differing, "texts");
   }
-  // What masks cost a round of the same method.
+  // The cost of masks in a round of the same method.
   for (std::size_t m = 0; m < methods.size(); ++m) {
     for (std::size_t of = 0; of < m; ++of) {
       if (!methods[m].is_masked || methods[m].name != methods[of].name + ", masked" || methods[of].temperature > 0)
@@ -280,7 +280,7 @@ void measure(bench::bench_run& run, const pair_options& pair) {
                      .target = "masks cost at most 3 % of a round"});
     }
   }
-  // Where a round's time goes, in the middle of a text.
+  // The stations of a round, in the middle of a text.
   if (models.draft) {
     auto drafter = device::autoregressive(models.draft->backend, models.draft->kv);
     device::dynatree policy;

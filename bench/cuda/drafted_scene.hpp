@@ -29,7 +29,7 @@ struct drafted_scene {
       : drawn(budget), target_logits(static_cast<std::size_t>(budget + 1) * vocab), draft_rows(target_logits.size()) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    // One row and a bit of numbers for each side, which every row begins elsewhere.
+    // A little more than one row of random numbers for each model; each row takes them from another beginning.
     std::vector<float> wide(vocab + 8191), narrow(vocab + 4099), logits(vocab);
     for (float& x : wide)
       x = 3.5F * normal(random);

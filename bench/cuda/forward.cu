@@ -126,7 +126,7 @@ void measure(bench::bench_run& run) {
     race.add({.key = std::to_string(sizes[i]),
               .work = [&model, &kv, batch = batches.of(i)](cudaStream_t s) { (void)model.forward(kv, batch, s); }});
   }
-  // The same without weights that are asked for ahead, where few rows leave the device idle between products.
+  // The passes of few rows again, without reading weights ahead between products.
   device::llama_backend<number> as_needed(
       config, model.weights(),
       {.max_rows = most, .max_positions = context, .max_context = context, .read_ahead_bytes = 0});

@@ -22,7 +22,7 @@ inline std::vector<float> bell_logits(std::size_t n_rows, std::size_t vocab, std
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 2.5F);
   std::uniform_real_distribution<float> high(10, 20);
-  // One row and a bit of numbers, which every row begins elsewhere.
+  // A little more than one row of random numbers; each row takes them from another beginning.
   std::vector<float> numbers(vocab + 4099);
   for (float& x : numbers)
     x = normal(random);

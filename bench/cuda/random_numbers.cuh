@@ -17,7 +17,7 @@ template <class NumberT>
 ESPALIER_KERNEL void write_random(NumberT* to, std::size_t n, float scale, std::uint32_t seed, float mean) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
-    // Four sums of bytes of a mixed counter: near enough to a bell.
+    // Four sums of bytes of a mixed counter: nearly normally distributed.
     std::uint64_t x = (static_cast<std::uint64_t>(seed) << 40) ^ i;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;

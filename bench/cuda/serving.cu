@@ -91,7 +91,7 @@ void measure(bench::bench_run& run) {
   const auto blocks = [&] { return device::block_diffusion(block); };
   methods.push_back(method_of("chain of the block (DFlash)", target, blocks,
                               [&] { return device::chain({.length = block.block_length()}); }));
-  // Where the pass has no room for so many rows of each text, trees are smaller: max_rows in all.
+  // Trees are smaller if the pass has no room for so many rows of each text: it has max_rows in all.
   for (const std::int32_t budget : run.options.tiny ? std::vector<std::int32_t>{8} : std::vector<std::int32_t>{8, 64}) {
     methods.push_back(method_of("best_first of " + std::to_string(budget) + " over the block (DDTree)", target, blocks,
                                 [budget] { return device::best_first({.budget = budget}); }));
@@ -130,7 +130,7 @@ void measure(bench::bench_run& run) {
                      .note = note});
     }
   }
-  // Poisson arrivals, at shares of what plain decoding can do with all places in use.
+  // Poisson arrivals, at shares of the rate of plain decoding with all places in use.
   for (const int load : {50, 90}) {
     auto asked = texts_of(run.size<std::size_t>(128, 3));
     std::mt19937_64 random(static_cast<std::uint64_t>(load));

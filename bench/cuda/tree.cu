@@ -45,12 +45,12 @@ void measure_one(bench::bench_run& run, const asked& of) {
                                 ordered{"heavy_path", {of.budget, node_order::heavy_path}}};
 
   auto race = run.race();
-  // The lists have just been written when a round comes here: the caches hold them.
+  // In a round the lists have just been written at this point, so the caches hold them.
   race.add({.key = "best_first",
             .work = [&](cudaStream_t s) { policy.take_best(device::text_batch::of(grown.writer(), {}), lists, s); },
             .prepare = [&](cudaStream_t s) { bench::reset_tree(grown.writer(), of.budget, s); },
             .cold = false});
-  // One that is not grown again.
+  // A tree that is not grown again.
   const device::tree compiled(of.budget);
   bench::reset_tree(compiled.writer(), of.budget, race.in());
   const auto texts = device::text_batch::of(compiled.writer(), text.view(), prefix + of.budget + 1);

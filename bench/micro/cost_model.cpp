@@ -84,7 +84,7 @@ class round_writer {
         target_kv_(models.make_cache(models.target)),
         draft_kv_(models.make_cache(models.draft_model())) {}
 
-  // The prices of the rounds that follow.
+  // The costs by which the next rounds are priced.
   const espalier::cost_model& measure(const espalier::measure_options& options) {
     espalier::autoregressive drafter(models_.draft_model(), draft_kv_, {.temperature = 1.0F});
     costs_ = espalier::measure_costs(drafter, models_.target, target_kv_, options);
@@ -181,7 +181,7 @@ int main(int argc, char** argv) {
                                       .most_rows = most_nodes + 1};
     const std::vector<token_id> text = text_of(folder, models);
     round_writer writer(models);
-    // What else the machine does changes by the minute: each stretch of rounds has a warm-up of its own.
+    // Other programs of the machine change by the minute, so each stretch of rounds has a warm-up of its own.
     std::vector<espalier::cost_model> measured;
     std::size_t first = 0;
     for (std::uint64_t seed = 0; seed < 4; ++seed) {

@@ -129,7 +129,7 @@ call_cost measure_calls(mpi_communicator& ranks) {
 }
 
 struct tree_gain {
-  line tokens, passes;  // of a round, by number of drafted tokens
+  line tokens, passes;  // means of a round, by number of drafted tokens
 };
 
 tree_gain measure_trees(models::model_set& models, const std::vector<std::vector<token_id>>& prompts, int n) {

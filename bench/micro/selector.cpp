@@ -42,7 +42,7 @@ struct random_numbers {
     return out;
   }
 
-  // As delayed_selector::read wants them.
+  // In the form that delayed_selector::read takes.
   void vector(const std::string& name, int n, float* to) {
     const std::vector<float> values = (*this)(static_cast<std::size_t>(n), 0.1F);
     for (int i = 0; i < n; ++i)

@@ -136,7 +136,7 @@ bool measure(std::int32_t budget, shape s, const char* name, int rounds) {
   tree_order order(budget + 1);
   forward_batch batch;
   batch.reserve(budget + 1, budget + 1);
-  // A new set of rows each round, so that no branch is learnt by heart; kept small enough to make within seconds.
+  // A new set of rows each round, so that branches are not learnt by heart; few enough to be made within seconds.
   std::vector<lists> given;
   for (int i = 0; i < 40; ++i)
     given.emplace_back(s, random);

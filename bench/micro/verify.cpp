@@ -123,16 +123,16 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
   const tree_view tree = s.drawn;
   const std::int32_t end = tree.is_leaf(accepted) ? 1 : 2;
   if (verifier == "target-only") return tree.depth[accepted] + 1;
-  // Both rows of each node of the path but root and leaf, for its acceptance.
+  // Acceptance reads both rows of each node of the path except root and leaf.
   if (verifier == "block-verification") return 2 * (c.tested - 1) + end;
-  // Both rows of the parent for each rejection of a node that could have been accepted.
+  // Each rejection of a node that could have been accepted reads both rows of the parent.
   if (verifier.find("traversal") == 0) return 2 * (c.rejected - c.hopeless) + end;
   std::map<node_id, std::int32_t> rejected;
   for (const chance_key& at : *c.rejections)
     ++rejected[at.node];
   std::int32_t reads = tree.is_leaf(accepted) ? 1 : 0;
   for (const auto& [u, n] : rejected) {
-    // Both rows for each rejection; without replacement, the second one also asks for what is left of the draft's row.
+    // Each rejection reads both rows; without replacement, the second one also sums the rest of the draft's row.
     if (verifier == "residual-walk") reads += 2 * n + (n > 1 ? 1 : 0);
     if (verifier.find("naive") == 0 || verifier == "specinfer") reads += 2 * n;
     if (verifier == "spectr" && n == draws_of(tree, u)) reads += 2;
@@ -143,7 +143,7 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
     // the next winner from the last two; the first winner's row is the draft's. Rejecting the last winner reads the
     // target's row and the winner's.
     if (verifier == "khisti" && draws_of(tree, u) > 1) reads += 4 + 6 * (draws_of(tree, u) - 2);
-    // The search for the factor: as many steps as it took, but no more than six.
+    // The search for the factor reads both rows once a step; at most six steps are counted.
     if (verifier == "spectr" && draws_of(tree, u) > 1)
       reads += 2 * (std::min)(6, detail::solve_k_seq(row_of(s.p, u), row_of(s.q, u), draws_of(tree, u)).passes);
   }
@@ -174,7 +174,7 @@ bool measure(const PartT& part, const std::vector<scene>& scenes, int rounds) {
     const given_rows draft{&s.q, &asked_q};
     given_rows target{&s.p, &asked_p};
     const philox_chance chance(static_cast<std::uint64_t>(round) + 1, 0, 0);
-    // Once to bring the rows near, and to see what has to be read.
+    // A first run loads the rows into the caches, and tells which rows have to be read.
     asked_p.clear(), asked_q.clear(), rejections.clear();
     counted_chance counted{chance, 0, 0, 0, &rejections};
     const verdict v = verifier.verify(view, draft, target, counted);

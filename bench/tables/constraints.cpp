@@ -202,7 +202,7 @@ int run(const arguments& a) {
     const auto automaton = [&] { return espalier::json_schema(schema.dump(), vocabulary); };
     const auto prompt = models.text.encode_prompt("An example of " + schema["properties"].begin().key() +
                                                   " and more, written as JSON: ");
-    // Each with an automaton of its own, which has no mask yet.
+    // Each text has an automaton of its own, which has no mask yet.
     const auto expected = write(models, espalier::no_drafter(), espalier::plain(), a, automaton(), prompt, plainly);
     const espalier::chain runs({.length = 6});
     const auto copied = write<timed_constraint>(models, espalier::prompt_lookup(), runs, a, automaton(), prompt, found);

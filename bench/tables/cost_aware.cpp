@@ -92,7 +92,7 @@ class recent_costs {
     return six;
   }
 
-  // Of trees and texts as large as they are here.
+  // For trees and texts of the sizes in this benchmark.
   espalier::cost_model measured() {
     espalier::cost_model costs = models::measure_model_costs(
         models_, {.most_rows = espalier::cost_aware_options{}.budget + 1, .contexts = {64, 256}, .seconds = 2},

@@ -89,7 +89,7 @@ inline std::vector<timed_method> greedy_methods(const espalier::cost_model& cost
   list.push_back(timed("dynatree, history", espalier::dynatree(second), verifier));
   second.history = false;
   list.push_back(timed("dynatree, no history", espalier::dynatree(second), verifier));
-  // What bench_tables_dynatree has found to be fastest on other prompts.
+  // The setting that bench_tables_dynatree has found to be fastest on other prompts.
   espalier::dynatree_options tuned = espalier::dynatree_options::first_paper();
   tuned.budget = 24;
   tuned.min_breadth = tuned.mid_breadth = tuned.max_breadth = 2;

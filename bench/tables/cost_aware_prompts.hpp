@@ -165,7 +165,7 @@ class adversarial_search {
         .stats.acceptance_rate();
   }
 
-  // Of several texts.
+  // The mean over several texts.
   double sampled(const adversarial_candidate& c, float temperature) {
     const espalier::sampling_options sampling{.temperature = temperature};
     espalier::statistics sum;

@@ -220,7 +220,7 @@ class cost_aware_report {
  private:
   static constexpr std::size_t series[] = {0, 1, 2, 3};
 
-  // The cost-aware policy against the best other method, and against the one that was the best before.
+  // The cost-aware policy beside the best other method, and beside the one that was the best in the first results.
   struct figure {
     const cost_aware_results* of;
     std::string domains;

@@ -130,7 +130,7 @@ class ddtree_methods {
       case dynatree_row:
         return block_method_of("as bench_tables_dynatree chooses", draft, dynatree(), verifier);
       case drawn_tree_row:
-        // DySpec's draft temperature where the target's is 0.
+        // DySpec's draft temperature, if the target's is 0.
         return block_method_of(
             text,
             [&model = block_](text_writer&, const text_options& how) {

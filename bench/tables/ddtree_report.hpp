@@ -142,7 +142,7 @@ class ddtree_report {
     return r_.texts[t].by_domain(row, [](const auto& s, auto, auto) { return s.throughput(); });
   }
 
-  // Of a tree beside another method, prompt by prompt.
+  // The ratio of a tree to another method, prompt by prompt.
   std::vector<interval> difference(std::size_t t, std::size_t tree, std::size_t other) const {
     return r_.texts[t].by_domain(tree, [&](const auto& s, std::size_t d, std::size_t p) {
       return s.tokens_per_round() - r_.texts[t].at(other, d, p).tokens_per_round();
@@ -174,7 +174,7 @@ class ddtree_report {
     const sharp_setting sharp = sharp_setting::of(setting);
     return fmt::format("{} nodes, marginals at {:g}", sharp.budget, sharp.percent / 100.0);
   }
-  // The name, and what was chosen.
+  // The name, with the chosen setting.
   std::string row_name(std::size_t t, std::size_t row) const {
     const bool has_none = row == plain_row || row == whole_chain_row || row == large_tree_row || row == dynatree_row;
     return has_none ? ddtree_row_names[row]

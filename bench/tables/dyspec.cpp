@@ -79,7 +79,7 @@ class measurement {
   }
 
  private:
-  // Calls f(domain, prompt) at every place of a text that the target has written after each prompt.
+  // Calls f(domain, prompt) at every position of a text that the target has written after each prompt.
   template <class FunctionT>
   void at_places(bench::tree_rounds& rounds, float temperature, const std::vector<bench::prompt_domain>& domains,
                  bool choosing, int spacing, const FunctionT& f) {
@@ -112,7 +112,7 @@ class measurement {
     return sums;
   }
 
-  // From two levels of as many draws as are to be counted.
+  // Measured with two levels of as many draws as there are ranks to count.
   std::vector<double> measure_acceptance(std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
     constexpr int n_ranks = 16;
     espalier::sequoia wide({.budget = 64, .max_depth = 2}, std::vector<double>(n_ranks, 1.0 / n_ranks));
@@ -125,7 +125,7 @@ class measurement {
     return ranks.rates();
   }
 
-  // Thresholds and shapes that commit most tokens.
+  // Chooses the thresholds and shapes that commit most tokens.
   void choose(bench::dyspec_results& results, std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
     const std::size_t n_thresholds = std::size(bench::dyspec_thresholds);
     std::vector<std::vector<bench::tree_method>> candidates;  // [budgets]: thresholds, filled thresholds, shapes
@@ -175,7 +175,7 @@ class measurement {
     });
   }
 
-  // On few prompts: passes of 257 rows are dear.
+  // On few prompts: passes of 257 rows are expensive.
   void share(bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
     for (std::size_t d = 0; d < domains.size(); ++d)
       domains[d].prompts.resize(results.n_decoded[d]);

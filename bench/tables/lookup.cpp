@@ -238,7 +238,7 @@ class report {
     return texts_.total(0, k).time_per_token() / texts_.total(m, k).time_per_token();
   }
 
-  // Of plain decoding and the chains over the same drafter.
+  // The best of plain decoding and the chains over the same drafter.
   std::size_t best_static(std::size_t of, std::size_t k) const {
     const std::string drafter = methods_[of].name.substr(methods_[of].name.find(", "));
     std::size_t best = 0;

@@ -80,7 +80,8 @@ class measurement {
     writing write;
   };
 
-  // Which methods are measured; a delayed tree that is none is not measured twice.
+  // Lists the methods to measure. If the chosen delayed tree has no trunk, it is the undelayed one, and is measured
+  // once.
   void plan(bench::nde_results& results) {
     const bench::verifier_results& settings = results.settings;
     const std::size_t n = settings.samplings.size();

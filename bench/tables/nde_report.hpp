@@ -186,7 +186,7 @@ class nde_report {
   const std::string& name_of(std::size_t v) const { return r_.settings.verifiers[v].name; }
   std::size_t traversal() const { return r_.verifier("traversal"); }
 
-  // After one prompt: mean over sampling settings.
+  // The mean over sampling settings after one prompt.
   by_prompt figure(std::size_t v, nde_kind kind, of_text of) const {
     return [this, v, kind, of](std::size_t d, std::size_t p) {
       double sum = 0;
@@ -207,7 +207,7 @@ class nde_report {
     return [above, below](std::size_t d, std::size_t p) { return above(d, p) / below(d, p); };
   }
   std::vector<interval> intervals(const by_prompt& of) const { return intervals_by_domain(r_.settings.n_decoded, of); }
-  // The selector's trees over another way, with the same or another verifier.
+  // The speed of the selector's trees relative to another way, with the same or another verifier.
   std::vector<interval> over(std::size_t v, nde_kind kind, std::size_t reference, of_text of) const {
     return intervals(quotient(figure(v, nde_kind::neural, of), figure(reference, kind, of)));
   }

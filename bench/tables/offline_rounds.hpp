@@ -114,7 +114,7 @@ class offline_rounds {
     return sums;
   }
 
-  // f(worker, i) for i in 0 .. n - 1, by all threads together.
+  // Calls f(worker, i) for i in 0 .. n - 1, shared among all threads.
   template <class FunctionT>
   void share_out(std::size_t n, const FunctionT& f) {
     std::atomic<std::size_t> next{0};

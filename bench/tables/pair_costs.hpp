@@ -19,7 +19,8 @@ namespace bench {
 //! Errors      those of models::read_model_costs
 inline espalier::cost_model pair_costs(models::model_set& models, const std::string& file) {
   if (!file.empty()) return models::read_model_costs(models, file);
-  // Longer than a decoder's warm-up: what else runs on a machine changes within seconds, and a benchmark takes minutes.
+  // Longer than a decoder's warm-up, since other programs of the machine change within seconds and a benchmark takes
+  // minutes.
   espalier::cost_model costs = models::measure_model_costs(
       models, {.most_rows = 64, .seconds = 20},
       [](double share, std::string_view what) { progress(fmt::format("measuring: {:.0f} %, {}", 100 * share, what)); });

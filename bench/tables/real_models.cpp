@@ -200,7 +200,7 @@ contestant served(const std::string& named, int max_tokens, float temperature) {
 
 bench::real_model_texts measure(const std::string& name, const std::vector<contestant>& list, models::model_set& models,
                                 const std::vector<bench::prompt_domain>& kinds, const arguments& a, bool draws) {
-  // What is set up at first counts for nobody.
+  // A first text that is not counted, in which everything is set up.
   for (const contestant& c : list) {
     if (c.named.group == bench::method_group::plain || c.named.group == bench::method_group::other_engine)
       c.write(models, kinds.front().prompts.front());
@@ -210,7 +210,7 @@ bench::real_model_texts measure(const std::string& name, const std::vector<conte
   bench::timed_texts texts(list.size(), kinds, a.repeats, name.c_str(),
                            [&](std::size_t m, std::size_t k, std::size_t p) {
                              const generate::written_text written = list[m].write(models, kinds[k].prompts[p]);
-                             // Each run of a prompt begins with plain decoding: what it wrote is what all must write.
+                             // Each run of a prompt begins with plain decoding, whose text all must write.
                              if (m == 0) expected = written.tokens;
                              if (written.tokens != expected) differing[m].emplace(k, p);
                              return written.statistics;

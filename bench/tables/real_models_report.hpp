@@ -121,7 +121,7 @@ class real_models_report {
     return sum;
   }
 
-  // The fastest by the mean of the kinds among those that `counts` says yes to.
+  // The fastest method, by the mean of the kinds, among those for which counts() is true.
   template <class CountsT>
   std::optional<std::size_t> best(const real_model_texts& regime, const CountsT& counts) const {
     std::optional<std::size_t> found;
@@ -131,7 +131,7 @@ class real_models_report {
     return found;
   }
 
-  // Who is faster than whom, prompt by prompt.
+  // Comparisons of two methods, prompt by prompt.
   std::string summary(const real_model_texts& regime) const {
     markdown_table text(regime.name + ": one method's tokens a second over another's", kinds_, "methods");
     const auto add = [&](std::size_t method, std::size_t over) {

@@ -60,7 +60,7 @@ class root_trees {
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   espalier::node_id& side(int trunk, int path, int step) { return sides_[at(trunk)][at(path - 1)][at(step)]; }
 
-  // Paths beside the main one that are extended from this depth.
+  // Calls f(trunk, path) for the side paths that are extended from this depth.
   template <class FunctionT>
   static void for_each_side(int depth, const FunctionT& f) {
     for (int trunk = std::max(0, depth - most_length + 1); trunk <= std::min(depth, most_trunk); ++trunk) {

@@ -147,7 +147,7 @@ closed_results measure_closed(const arguments& a, const std::vector<method>& met
     for (int r = 0; r < a.repeats; ++r) {
       const auto asked = texts_of(domains, n_texts * static_cast<std::size_t>(r), n_texts, a.tokens);
       for (std::size_t i = 0; i < methods.size(); ++i) {
-        // In turn, beginning with another one each time: the machine's speed changes.
+        // Methods take turns and each repeat begins with another one, since the machine's speed changes.
         const std::size_t m = (i + static_cast<std::size_t>(r)) % methods.size();
         bench::progress(fmt::format("{} texts at once, repeat {} of {}: {}", n, r + 1, a.repeats, methods[m].name));
         last[m] = methods[m].serve(n, asked);

@@ -49,7 +49,7 @@ class text_writer {
     auto& kv = how.commit == espalier::commit_mode::compact ? compacting_ : truncating_;
     auto decode = espalier::make_decoder(std::forward<DrafterT>(drafter), std::forward<PolicyT>(policy),
                                          std::forward<VerifierT>(verifier), kv, models_.target, how.decoding);
-    // A decoder goes on with what a cache holds of the prompt: here each method is to read all of it.
+    // A decoder would use rows of the prompt that the cache still holds; here each method must read the whole prompt.
     kv.truncate(0, 0);
     draft_kv_.truncate(0, 0);
     written_text result;

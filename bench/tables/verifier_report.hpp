@@ -123,7 +123,7 @@ class verifier_report {
  private:
   static constexpr tree_kind kinds[] = {tree_kind::undelayed, tree_kind::delayed};
   using stats = espalier::statistics;
-  // Passes whose costs are told: from one row to the largest static tree, after a text of usual length.
+  // The passes whose costs are printed: from one row to the largest static tree, after a text of usual length.
   static constexpr int rows_shown[] = {1, 2, 4, 6, 8, 12, 16, 24, 32, 1 + most_trunk + most_paths* most_length};
   static constexpr int context_shown = 160;
 
@@ -154,7 +154,7 @@ class verifier_report {
   }
   std::vector<interval> plain_rate_by_sampling() const { return r_.by_sampling(r_.n_decoded, r_.of_plain(rate)); }
 
-  // The draft's sampling is marked where it is the target's.
+  // The draft's sampling is marked if it is the target's.
   std::vector<std::string> choices(std::size_t v, tree_kind kind, goal by) const {
     std::vector<std::string> list;
     for (const static_choice& c : r_.choose(v, by, {.kind = kind}))
@@ -188,7 +188,7 @@ class verifier_report {
         setting(), how_.tune, how_.spacing, how_.tokens, how_.trials, how_.repeats);
   }
 
-  // A row a verifier; `last` are the figures of plain decoding, where there are any.
+  // A row for each verifier; `last` has the figures of plain decoding, if there are any.
   template <class FiguresT>
   std::string table(const std::string& title, const std::vector<std::string>& columns, int digits,
                     const FiguresT& figures, const std::vector<interval>& last = {}, bool of_paths_only = false) const {
@@ -263,7 +263,7 @@ class verifier_report {
     return text.text() + found;
   }
 
-  // Where they must agree: the walks are one algorithm there, and traversal is block verification.
+  // Cases in which verifiers must agree: the walks are one algorithm there, and traversal is block verification.
   std::string one_path_table() const {
     const std::size_t tree = place_of(r_.trees, {.paths = 1, .trunk = 0, .length = 5});
     std::vector<std::string> columns = domains_;

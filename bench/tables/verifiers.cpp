@@ -72,7 +72,7 @@ class measurement {
   }
 
  private:
-  // Sampling settings and verifiers take turns prompt by prompt, so that what disturbs the machine disturbs all alike.
+  // Sampling settings and verifiers take turns prompt by prompt, so that a disturbance of the machine slows all alike.
   void decode(bench::verifier_results& results, const std::vector<bench::prompt_domain>& measured) {
     const std::size_t n = results.samplings.size();
     const std::vector<std::vector<statistics>> none(measured.size());
@@ -94,7 +94,7 @@ class measurement {
     }
   }
 
-  // A delayed tree that is none is not measured twice.
+  // If the chosen delayed tree has no trunk, it is the undelayed one, and is measured once.
   void decode(bench::verifier_results& results, std::size_t s, std::size_t d,
               const std::vector<espalier::token_id>& prompt, std::uint64_t seed,
               const std::vector<std::array<bench::static_choice, 2>>& choices) {

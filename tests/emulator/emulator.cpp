@@ -926,7 +926,7 @@ TEST_CASE("a capture refuses what would synchronise, and is lost") {
     CHECK(graph == nullptr);
     CHECK(cudaStreamSynchronize(s) == cudaSuccess);
   }
-  // The relaxed mode allows what does not concern the stream itself.
+  // The relaxed mode allows calls that do not concern the stream itself.
   REQUIRE(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed) == cudaSuccess);
   CHECK(cudaMalloc(&p, 4) == cudaSuccess);
   CHECK(cudaFree(p) == cudaSuccess);

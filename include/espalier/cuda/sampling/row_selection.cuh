@@ -82,7 +82,7 @@ struct selection_memory {
   union {
     std::uint32_t counts[2][bins];  // this block's keys by bin, for two turns alternately
     struct {
-      std::uint32_t begin[rank_bins], end[rank_bins];  // where a bin begins and ends in `place`; bins of larger keys
+      std::uint32_t begin[rank_bins], end[rank_bins];  // beginning and end of a bin in `place`; bins of larger keys
                                                        // come first
       std::uint16_t place[room];                       // index into `all`
     } ranks;

@@ -18,14 +18,14 @@ namespace espalier::cuda {
 //! overlap).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
-  std::int32_t shared_bytes = 0;       //!< shared memory of a multiprocessor
-  std::int32_t resident_blocks = 2;    //!< thread blocks that a multiprocessor can hold, as registers allow
-  std::int32_t max_splits = 32;        //!< parts of the context, 1 to 32
-  std::int32_t small_tile_cost = 7;    //!< of a tile of 64 rows, for each block of slots
-  std::int32_t large_tile_cost = 8;    //!< of a tile of 128 rows, for each block of slots
-  std::int32_t group_tile_cost = 9;    //!< of a tile of 192 rows by warpgroups, which has a multiprocessor to itself
-  std::int32_t start_cost = 20;        //!< of a thread block, before its first block of slots
-  std::int32_t merge_cost = 20;        //!< of the second kernel, if the context is split
+  std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor
+  std::int32_t resident_blocks = 2;  //!< thread blocks that a multiprocessor can hold, as registers allow
+  std::int32_t max_splits = 32;      //!< parts of the context, 1 to 32
+  std::int32_t small_tile_cost = 7;  //!< cost of a tile of 64 rows, for each block of slots
+  std::int32_t large_tile_cost = 8;  //!< cost of a tile of 128 rows, for each block of slots
+  std::int32_t group_tile_cost = 9;  //!< cost of a tile of 192 rows by warpgroups, which has a multiprocessor to itself
+  std::int32_t start_cost = 20;      //!< cost of a thread block, before its first block of slots
+  std::int32_t merge_cost = 20;      //!< cost of the second kernel, if the context is split
   std::int32_t merge_bytes = 360'000;  //!< bytes that this kernel moves in a unit of time
   std::int32_t path_context = 1024;    //!< by position, rows read all keys themselves if the context is at most this
                                        //!< long,

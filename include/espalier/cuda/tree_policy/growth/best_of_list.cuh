@@ -29,7 +29,7 @@ class best_of_list {
   static constexpr std::int32_t most = threadsN;
 
   struct memory {
-    std::uint64_t key[most];   // of the best entries
+    std::uint64_t key[most];   // keys of the best entries
     std::int32_t place[most];  // their indices in the list
     std::int32_t sibling[most];
     warp_sums sums;

@@ -29,7 +29,7 @@ struct draw_queue {
   double* reach;                     // the probability that the next draw is looked at; negative: the node has none
   std::int32_t* last;                // number of the last draw from this node, -1 before the first
   std::int32_t size;                 // number of nodes of a text, at most
-  std::int32_t* order = nullptr;     // of nodes with equal reach the one with the smallest order is taken first;
+  std::int32_t* order = nullptr;     // among nodes with equal reach the one with the smallest order is taken first;
                                      // nullptr: the node's number is its order
   std::int32_t* n_pushed = nullptr;  // number of pushes so far
 
