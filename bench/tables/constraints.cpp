@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// JSON by schema: what is written under random schemas is JSON of them, the same with speculation and without, and what
-// constraints cost.
+// Writes JSON by schema: checks that texts under random schemas are valid JSON of their schemas, and the same with
+// speculation and without, and measures the cost of constraints.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -41,7 +41,7 @@ class contiguous_kv {
   std::int32_t n_sequences() const { return shape_.n_sequences; }
   std::int32_t capacity() const { return shape_.capacity; }
 
-  //! As PrefixKVStore's; covers the rows whose tokens the host knows.
+  //! The tokens of the committed rows that the host knows, and their version: see PrefixKVStore.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {

@@ -133,7 +133,7 @@ class paged_kv {
   //! Number of pages that no sequence uses, cached ones included.
   std::int32_t n_free() const { return ledger_.n_free(); }
 
-  //! As PrefixKVStore's; covers the rows whose tokens the host knows.
+  //! The tokens of the committed rows that the host knows, and their version: see PrefixKVStore.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
@@ -173,7 +173,8 @@ class paged_kv {
   //! Gives up all rows of a sequence.
   void release(std::int32_t sequence) { truncate(sequence, 0); }
 
-  //! As SharingKVStore's, for all later work of the stream.
+  //! Gives the sequence the rows of the longest beginning of these tokens that the store still has, as SharingKVStore
+  //! says; for all later work of the stream.
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, cudaStream_t stream) {
     const std::span<const token_id> known = prefix(sequence);
     const auto same = std::mismatch(known.begin(), known.end(), tokens.begin(), tokens.end()).first - known.begin();

@@ -96,7 +96,7 @@ class best_of_list {
     std::int32_t next;
   };
   // The siblings of node i in thread i, for n nodes in order, each thread giving its node's parent. Called by all
-  // threads. Overwrites what find() has found. Pre: a barrier since that was read
+  // threads. Overwrites what find() has found. Pre: a barrier since its result was read
   __device__ siblings siblings_of(std::int32_t n, node_id parent) {
     const std::int32_t i = thread();
     if (i < n) shared_.key[i] = ~static_cast<std::uint64_t>(parent), shared_.place[i] = i;

@@ -21,8 +21,8 @@
 
 namespace espalier::cuda::detail {
 
-// A step of grow_level whose nodes get their most probable tokens as children, how many is decided by a rule of each
-// text. RuleT is a value with
+// A step of grow_level whose nodes get their most probable tokens as children. A rule of each text decides how many.
+// RuleT is a value with
 //
 //   budget()                        the largest number of drafted tokens
 //   breadth(confidence)             number of children of a node whose row has this largest probability
