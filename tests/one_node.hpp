@@ -49,14 +49,14 @@ row_type output_distribution(VerifierT& verifier, const row_type& p, const row_t
   const espalier::tree_view view = tree;
   const rows draft(q);
   rows target(p);
-  row_type law(p.size(), 0.0);
+  row_type distribution(p.size(), 0.0);
   espalier::enumerating_chance chance;
   do {
     const espalier::verdict v = verifier.verify(view, draft, target, chance);
     const token_id first = v.accepted == root_node ? v.token : view.token[v.accepted];
-    law[static_cast<std::size_t>(first)] += chance.probability();
+    distribution[static_cast<std::size_t>(first)] += chance.probability();
   } while (chance.next());
-  return law;
+  return distribution;
 }
 
 // Calls f(list, probability) for every list of k draws from q that can occur.
@@ -106,14 +106,14 @@ inline double distance(std::span<const double> a, std::span<const double> b) {
 // How far from p the emitted token is distributed when the draws are `k` from q, each list changed by `change` first.
 template <class VerifierT, class ChangeT>
 double bias(VerifierT& verifier, const row_type& p, const row_type& q, int k, const ChangeT& change) {
-  row_type law(p.size(), 0.0);
+  row_type distribution(p.size(), 0.0);
   for_each_list(q, k, [&](list_type list, double probability) {
     change(list);
     const row_type given = output_distribution(verifier, p, q, list);
-    for (std::size_t t = 0; t < law.size(); ++t)
-      law[t] += probability * given[t];
+    for (std::size_t t = 0; t < distribution.size(); ++t)
+      distribution[t] += probability * given[t];
   });
-  return distance(law, p);
+  return distance(distribution, p);
 }
 
 template <class VerifierT>

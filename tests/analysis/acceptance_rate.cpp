@@ -29,9 +29,10 @@ template <class VerifierT>
 double enumerated_rate(VerifierT& verifier, const row_type& p, const row_type& q, int k) {
   double rate = 0;
   one_node::for_each_list(q, k, [&](const list_type& list, double probability) {
-    const row_type law = one_node::output_distribution(verifier, p, q, list);
-    for (std::size_t t = 0; t < law.size(); ++t) {
-      if (std::find(list.begin(), list.end(), static_cast<token_id>(t)) != list.end()) rate += probability * law[t];
+    const row_type distribution = one_node::output_distribution(verifier, p, q, list);
+    for (std::size_t t = 0; t < distribution.size(); ++t) {
+      if (std::find(list.begin(), list.end(), static_cast<token_id>(t)) != list.end())
+        rate += probability * distribution[t];
     }
   });
   return rate;

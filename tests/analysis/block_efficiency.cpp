@@ -29,9 +29,9 @@ using one_node::row_type;
 namespace {
 
 struct given_rows {
-  std::vector<row_type> law;
+  std::vector<row_type> distributions;
   bool has(node_id) const { return true; }
-  std::span<const double> row(node_id u) const { return law[static_cast<std::size_t>(u)]; }
+  std::span<const double> row(node_id u) const { return distributions[static_cast<std::size_t>(u)]; }
 };
 
 template <class VerifierT>
@@ -54,11 +54,11 @@ struct vector_tree {
       for (const std::size_t child : nodes[u]["children"])
         ours[child] = drawn.draw(ours[u], nodes[child]["token"].get<token_id>(), 0);
     }
-    p.law.resize(nodes.size());
-    q.law.resize(nodes.size());
+    p.distributions.resize(nodes.size());
+    q.distributions.resize(nodes.size());
     for (std::size_t u = 0; u < nodes.size(); ++u) {
-      p.law[static_cast<std::size_t>(ours[u])] = nodes[u]["p"].get<row_type>();
-      q.law[static_cast<std::size_t>(ours[u])] = nodes[u]["q"].get<row_type>();
+      p.distributions[static_cast<std::size_t>(ours[u])] = nodes[u]["p"].get<row_type>();
+      q.distributions[static_cast<std::size_t>(ours[u])] = nodes[u]["q"].get<row_type>();
     }
   }
   tree<> drawn;
@@ -66,16 +66,16 @@ struct vector_tree {
 };
 
 // The target's rows of a tree, where they depend on the last token alone: row 0 at the root, row 1 + t after token t.
-given_rows markov_rows(const std::vector<row_type>& law, tree_view tree) {
+given_rows markov_rows(const std::vector<row_type>& distributions, tree_view tree) {
   given_rows rows;
   for (node_id u = 0; u < tree.n_nodes; ++u)
-    rows.law.push_back(law[u == root_node ? 0 : static_cast<std::size_t>(tree.token[u]) + 1]);
+    rows.distributions.push_back(distributions[u == root_node ? 0 : static_cast<std::size_t>(tree.token[u]) + 1]);
   return rows;
 }
 
-testing::row_drafter markov_drafter(const std::vector<row_type>& law, std::int32_t vocab) {
-  return {vocab, [law](std::span<const token_id> path) {
-            return law[path.size() == 1 ? 0 : static_cast<std::size_t>(path.back()) + 1];
+testing::row_drafter markov_drafter(const std::vector<row_type>& distributions, std::int32_t vocab) {
+  return {vocab, [distributions](std::span<const token_id> path) {
+            return distributions[path.size() == 1 ? 0 : static_cast<std::size_t>(path.back()) + 1];
           }};
 }
 
@@ -94,8 +94,8 @@ TEST_CASE("the expected block efficiency of a tree equals enumeration") {
       given_rows p, q;
       for (node_id u = 0; u < drawn.size(); ++u) {
         const auto& m = kinds[random() % kinds.size()];
-        p.law.push_back(m.p);
-        q.law.push_back(m.q);
+        p.distributions.push_back(m.p);
+        q.distributions.push_back(m.q);
         const std::int32_t depth = drawn.view().depth[u];
         const auto n = depth == 0 ? 3U : depth == 1 ? static_cast<unsigned>(random() % 3) : 0U;
         for (unsigned i = 0; i < n; ++i) {
@@ -144,8 +144,8 @@ TEST_CASE("the expected block efficiency of a tree is that of the vectors") {
 TEST_CASE("over all delayed trees, the estimate is exact") {
   int compared = 0;
   for (const auto& entry : load_vectors("delayed.json")) {
-    const auto target_law = entry["markov"]["P"].get<std::vector<row_type>>();
-    const auto draft_law = entry["markov"]["Q"].get<std::vector<row_type>>();
+    const auto target_rows = entry["markov"]["P"].get<std::vector<row_type>>();
+    const auto draft_rows = entry["markov"]["Q"].get<std::vector<row_type>>();
     const std::int32_t vocab = entry["markov"]["V"];
     for (const auto& row : entry["rows"]) {
       const std::vector<std::int32_t> shape = row["shape"];
@@ -153,7 +153,7 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
       delayed policy({.paths = shape[0], .trunk = shape[1], .length = shape[2]});
       const auto check = [&](const std::string& name, auto verifier) {
         INFO(name << ", shape " << row["shape"].dump());
-        testing::row_drafter drafter = markov_drafter(draft_law, vocab);
+        testing::row_drafter drafter = markov_drafter(draft_rows, vocab);
         drafter.reserve(policy.max_nodes());
         tree<> drawn(policy.max_nodes());
         given_rows target;
@@ -163,7 +163,7 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
           const double tokens = estimated_block_efficiency(verifier, 1, [&](std::int32_t) {
             drawn.reset(0);
             espalier::grow(policy, drawn, drafter, chance);
-            target = markov_rows(target_law, drawn);
+            target = markov_rows(target_rows, drawn);
             return drawn_tree{drawn.view(), drafter.rows(), target};
           });
           mean += chance.probability() * tokens;
@@ -183,9 +183,9 @@ TEST_CASE("over all delayed trees, the estimate is exact") {
 }
 
 TEST_CASE("the estimate is the mean over its trees") {
-  const std::vector<row_type> target_law{{0.6, 0.4}, {0.3, 0.7}, {0.5, 0.5}};
-  const std::vector<row_type> draft_law{{0.4, 0.6}, {0.5, 0.5}, {0.2, 0.8}};
-  testing::row_drafter drafter = markov_drafter(draft_law, 2);
+  const std::vector<row_type> target_rows{{0.6, 0.4}, {0.3, 0.7}, {0.5, 0.5}};
+  const std::vector<row_type> draft_rows{{0.4, 0.6}, {0.5, 0.5}, {0.2, 0.8}};
+  testing::row_drafter drafter = markov_drafter(draft_rows, 2);
   delayed policy({.paths = 3, .trunk = 1, .length = 2});
   drafter.reserve(policy.max_nodes());
   tree<> drawn(policy.max_nodes());
@@ -194,7 +194,7 @@ TEST_CASE("the estimate is the mean over its trees") {
     philox_chance chance(7, 0, static_cast<std::uint32_t>(i));
     drawn.reset(0);
     espalier::grow(policy, drawn, drafter, chance);
-    target = markov_rows(target_law, drawn);
+    target = markov_rows(target_rows, drawn);
     return drawn_tree{drawn.view(), drafter.rows(), target};
   };
   double sum = 0;

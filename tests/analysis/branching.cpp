@@ -62,10 +62,10 @@ TEST_CASE("branching probabilities equal enumeration") {
           INFO(m.name << ", vocabulary " << vocab << ", " << k << " draws, seed " << seed);
           one_node::for_each_list(m.q, k, [&](const list_type& list, double) {
             const auto check = [&](auto verifier) {
-              const row_type law = one_node::output_distribution(verifier, m.p, m.q, list);
+              const row_type distribution = one_node::output_distribution(verifier, m.p, m.q, list);
               const std::vector<double> formula = branching(verifier, m.p, m.q, list);
               for (std::size_t i = 0; i < list.size(); ++i) {
-                worst = std::max(worst, std::abs(formula[i] - law[static_cast<std::size_t>(list[i])]));
+                worst = std::max(worst, std::abs(formula[i] - distribution[static_cast<std::size_t>(list[i])]));
                 ++compared;
               }
               REQUIRE(worst < 1e-10);
@@ -85,8 +85,8 @@ TEST_CASE("branching probabilities equal enumeration") {
   std::cout << "branching probabilities: " << compared << " compared with enumeration, at most " << worst << " off\n";
 }
 
-TEST_CASE("branching probabilities and laws of lists are those of the vectors") {
-  int branches = 0, laws = 0;
+TEST_CASE("branching probabilities and distributions of lists are those of the vectors") {
+  int branches = 0, distributions = 0;
   for (const auto& entry : load_vectors("otlp.json")) {
     const auto p = entry["p"].get<row_type>();
     const auto q = entry["q"].get<row_type>();
@@ -106,7 +106,7 @@ TEST_CASE("branching probabilities and laws of lists are those of the vectors") 
         if (given["cond"].contains(name) && !given["cond"][name].is_null() && list.size() <= 5) {
           REQUIRE(one_node::distance(one_node::output_distribution(verifier, p, q, list),
                                      given["cond"][name].get<row_type>()) < 1e-9);
-          ++laws;
+          ++distributions;
         }
       };
       check("nss", target_only());
@@ -118,13 +118,13 @@ TEST_CASE("branching probabilities and laws of lists are those of the vectors") 
       specinfer_in_order verifier;
       REQUIRE(one_node::distance(one_node::output_distribution(verifier, p, q, list),
                                  given["cond"]["specinfer_list_order"].get<row_type>()) < 1e-9);
-      ++laws;
+      ++distributions;
     }
   }
-  std::cout << "branching probabilities: " << branches << " and " << laws
-            << " laws of lists compared with the vectors\n";
+  std::cout << "branching probabilities: " << branches << " and " << distributions
+            << " distributions of lists compared with the vectors\n";
   REQUIRE(branches > 0);
-  REQUIRE(laws > 0);
+  REQUIRE(distributions > 0);
 }
 
 TEST_CASE("the winner of Khisti's tournament is that of the vectors") {
@@ -136,7 +136,7 @@ TEST_CASE("the winner of Khisti's tournament is that of the vectors") {
       if (!given.contains("khisti_select") || given["khisti_select"].is_null()) continue;
       const auto list = given["X"].get<list_type>();
       // The tournament alone, as the verifier plays it.
-      row_type law(p.size(), 0.0);
+      row_type distribution(p.size(), 0.0);
       detail::pair_select<double> stage;
       enumerating_chance chance;
       do {
@@ -149,10 +149,10 @@ TEST_CASE("the winner of Khisti's tournament is that of the vectors") {
           const auto shares = stage.shares(winner, next);
           if (!chance.accept(shares.x, shares.x + shares.y)) winner = next;
         }
-        law[winner] += chance.probability();
+        distribution[winner] += chance.probability();
       } while (chance.next());
       for (const auto& [token, probability] : given["khisti_select"].items()) {
-        REQUIRE(std::abs(law[static_cast<std::size_t>(std::stoi(token))] - probability.get<double>()) < 1e-9);
+        REQUIRE(std::abs(distribution[static_cast<std::size_t>(std::stoi(token))] - probability.get<double>()) < 1e-9);
         ++compared;
       }
     }

@@ -63,9 +63,9 @@ void check(PolicyT policy, VerifierT verifier, const MakeT& make = from_model) {
   constexpr int n = 3;
   const tiny_model::row_function p = irregular(100, vocab, 0, 0), q = irregular(200, vocab, 0, 0);
   const tiny_model::row_function other_p = irregular(300, vocab, 0, 0), other_q = irregular(400, vocab, 0, 0);
-  text_distribution law_of_first, law_of_second;
-  continue_with(p, {}, 1.0, n, law_of_first);
-  continue_with(other_p, {}, 1.0, n, law_of_second);
+  text_distribution distribution_of_first, distribution_of_second;
+  continue_with(p, {}, 1.0, n, distribution_of_first);
+  continue_with(other_p, {}, 1.0, n, distribution_of_second);
   const tokens first{0, 0, 0}, second{1, 0, 1};
   text_backend target(vocab, world_logits{p, other_p, first.size()});
   text_backend draft(vocab, world_logits{q, other_q, first.size()});
@@ -97,23 +97,23 @@ void check(PolicyT policy, VerifierT verifier, const MakeT& make = from_model) {
       ++outcomes;
     } while (chance.next());
     // A text that left is continued by the target.
-    std::map<std::pair<tokens, tokens>, double> law;
+    std::map<std::pair<tokens, tokens>, double> distribution;
     double total = 0;
     for (const auto& [texts, probability] : written) {
       text_distribution whole;
       continue_with(other_p, texts.second, probability, n, whole);
       for (const auto& [text, part] : whole)
-        law[{texts.first, text}] += part;
+        distribution[{texts.first, text}] += part;
       total += probability;
     }
     CHECK(total == Approx(1).margin(1e-12));
-    for (const auto& [a, of_a] : law_of_first) {
-      for (const auto& [b, of_b] : law_of_second) {
+    for (const auto& [a, of_a] : distribution_of_first) {
+      for (const auto& [b, of_b] : distribution_of_second) {
         INFO("joins at step " << when.join << ", leaves after " << when.leave);
-        REQUIRE(std::abs(law[{a, b}] - of_a * of_b) < 1e-12);
+        REQUIRE(std::abs(distribution[{a, b}] - of_a * of_b) < 1e-12);
       }
     }
-    REQUIRE(law.size() == law_of_first.size() * law_of_second.size());
+    REQUIRE(distribution.size() == distribution_of_first.size() * distribution_of_second.size());
   }
 }
 

@@ -178,7 +178,7 @@ void check_decoder() {
       autoregressive drafter(draft, draft_kv);
       auto decode =
           make_decoder(drafter, PolicyT(settings[1]), verifier, kv, target, {.text = {.sampling = {.temperature = 1}}});
-      text_distribution emitted, law;
+      text_distribution emitted, distribution;
       enumerating_chance chance;
       do {
         decode.begin(prompt, {.max_tokens = 5});
@@ -189,8 +189,8 @@ void check_decoder() {
         ++outcomes;
       } while (chance.next());
       for (const auto& [text, probability] : emitted)
-        continue_with(w.target, text, probability, 3, law);
-      REQUIRE(largest_difference(law, expected).size() < 1e-12);
+        continue_with(w.target, text, probability, 3, distribution);
+      REQUIRE(largest_difference(distribution, expected).size() < 1e-12);
     });
   }
   CHECK(outcomes > 300);
@@ -265,7 +265,7 @@ void check_runs(const PolicyT& policy, std::int64_t& outcomes, std::set<std::int
         text_backend target(w.vocab, target_row);
         auto decode = make_decoder(text_runs(), experienced<PolicyT>(policy), verifier, kv, target,
                                    {.text = {.sampling = {.temperature = 1}}});
-        text_distribution emitted, law;
+        text_distribution emitted, distribution;
         enumerating_chance chance;
         do {
           decode.begin(prompt, {.max_tokens = 6});
@@ -278,8 +278,8 @@ void check_runs(const PolicyT& policy, std::int64_t& outcomes, std::set<std::int
           ++outcomes;
         } while (chance.next());
         for (const auto& [text, probability] : emitted)
-          continue_with(w.target, text, probability, 3, law);
-        REQUIRE(largest_difference(law, expected).size() < 1e-12);
+          continue_with(w.target, text, probability, 3, distribution);
+        REQUIRE(largest_difference(distribution, expected).size() < 1e-12);
       });
     }
   }

@@ -75,7 +75,7 @@ text_distribution two_rounds(const tiny_model& w, const PolicyT& policy, const V
   text_backend draft(w.vocab, logits_of_rows{w.draft, prompt.size()});
   autoregressive drafter(draft, draft_kv);
   auto decode = make_decoder(drafter, policy, verifier, kv, target, {.text = {.sampling = {.temperature = 1}}});
-  text_distribution emitted, law;
+  text_distribution emitted, distribution;
   enumerating_chance chance;
   do {
     decode.begin(prompt, {.max_tokens = 5});
@@ -86,8 +86,8 @@ text_distribution two_rounds(const tiny_model& w, const PolicyT& policy, const V
     ++outcomes;
   } while (chance.next());
   for (const auto& [text, probability] : emitted)
-    continue_with(w.target, text, probability, n, law);
-  return law;
+    continue_with(w.target, text, probability, n, distribution);
+  return distribution;
 }
 
 }  // namespace
@@ -163,8 +163,9 @@ TEST_CASE(
         INFO(policy.name << " with " << verifier.name << ", " << w.name);
         auto part = policy;
         part.options = tiny(policy.options).back();
-        const text_distribution law = two_rounds(w, part.make(), verifier_of(policy, verifier), mode, n, outcomes);
-        REQUIRE(largest_difference(law, expected).size() < 1e-12);
+        const text_distribution distribution =
+            two_rounds(w, part.make(), verifier_of(policy, verifier), mode, n, outcomes);
+        REQUIRE(largest_difference(distribution, expected).size() < 1e-12);
       });
     }
   }

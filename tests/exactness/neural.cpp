@@ -120,9 +120,9 @@ void require_the_targets_distribution(std::size_t n, const MakeT& make, int roun
       stateful_backend target{{w.vocab, logits_of_rows{w.target, prompt.size()}}};
       stateful_backend draft{{w.vocab, logits_of_rows{w.draft, prompt.size()}}};
       autoregressive drafter(draft, draft_kv, {.temperature = 1});
-      auto decode =
-          make_decoder(drafter, make(), chosen_verifier<regime::iid>(verifier.name), kv, target, {.text = {.sampling = {.temperature = 1}}});
-      text_distribution emitted, law;
+      auto decode = make_decoder(drafter, make(), chosen_verifier<regime::iid>(verifier.name), kv, target,
+                                 {.text = {.sampling = {.temperature = 1}}});
+      text_distribution emitted, distribution;
       enumerating_chance chance;
       do {
         decode.begin(prompt, {.max_tokens = 12});
@@ -133,8 +133,8 @@ void require_the_targets_distribution(std::size_t n, const MakeT& make, int roun
         ++outcomes;
       } while (chance.next());
       for (const auto& [text, probability] : emitted)
-        continue_with(w.target, text, probability, n, law);
-      REQUIRE(largest_difference(law, expected).size() < 1e-12);
+        continue_with(w.target, text, probability, n, distribution);
+      REQUIRE(largest_difference(distribution, expected).size() < 1e-12);
     });
   }
 }

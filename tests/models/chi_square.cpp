@@ -21,7 +21,7 @@ double exact_tail(double x, int freedom) {
 
 }  // namespace
 
-TEST_CASE("the tail of the chi-square law is that of the tables and of the closed forms", "[chi_square]") {
+TEST_CASE("the tail of the chi-square distribution is that of the tables and of the closed forms", "[chi_square]") {
   CHECK(chi_square::tail(3.841458820694124, 1) == Approx(0.05).epsilon(1e-12));
   CHECK(chi_square::tail(18.307038053275146, 10) == Approx(0.05).epsilon(1e-12));
   CHECK(chi_square::tail(124.34211340400408, 100) == Approx(0.05).epsilon(1e-12));

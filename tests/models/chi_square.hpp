@@ -44,14 +44,15 @@ inline double tail(double x, int freedom) {
   return upper_gamma(freedom / 2.0, x / 2.0);
 }
 
-//! Samples of one kind: how many the law expects, and how many there were.
+//! Samples of one kind: the number that the distribution expects, and the number that there were.
 struct cell {
   double expected = 0;
   double observed = 0;
 };
 
-//! The probability, if the law holds, of counts at least this far from it (Pearson). Cells of small expectation are put
-//! together, the smallest first, so that each has at least `least`; 0 where something came that cannot.
+//! The probability of counts at least this far from the distribution, if it holds (Pearson). Cells of small expectation
+//! are put together, the smallest first, so that each has at least `least`. 0 if something
+//! was counted that cannot occur.
 inline double probability(std::vector<cell> cells, double least = 5) {
   std::sort(cells.begin(), cells.end(), [](const cell& a, const cell& b) { return a.expected > b.expected; });
   const auto impossible = [](const cell& c) { return c.expected <= 0 && c.observed > 0; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The bundled models: what every sampled pair of the registry writes first follows the target's own law, computed
-// exactly.
+// The bundled models: the first tokens of every sampled pair of the registry follow the target's own distribution,
+// which is computed exactly.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -63,35 +63,36 @@ models::remembered_model& draft() {
   return model;
 }
 
-// The law of the next token, without any of the library's sampling: in double, and the nucleus by a full sort.
-std::vector<double> law_of(std::span<const float> logits, const sampling_options& options) {
+// The distribution of the next token, without any of the library's sampling: in double, and the nucleus by a full sort.
+std::vector<double> distribution_of(std::span<const float> logits, const sampling_options& options) {
   const float best = *std::max_element(logits.begin(), logits.end());
-  std::vector<double> law;
+  std::vector<double> distribution;
   for (const float x : logits)
-    law.push_back(std::exp(static_cast<double>(x - best) / static_cast<double>(options.temperature)));
-  const double total = std::accumulate(law.begin(), law.end(), 0.0);
-  std::vector<std::size_t> order(law.size());
+    distribution.push_back(std::exp(static_cast<double>(x - best) / static_cast<double>(options.temperature)));
+  const double total = std::accumulate(distribution.begin(), distribution.end(), 0.0);
+  std::vector<std::size_t> order(distribution.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return law[a] > law[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return distribution[a] > distribution[b]; });
   double kept = 0;
   for (const std::size_t t : order) {
-    if (options.top_p < 1 && kept >= static_cast<double>(options.top_p) * total) law[t] = 0;
-    kept += law[t];
+    if (options.top_p < 1 && kept >= static_cast<double>(options.top_p) * total) distribution[t] = 0;
+    kept += distribution[t];
   }
-  for (double& p : law)
+  for (double& p : distribution)
     p /= kept;
-  return law;
+  return distribution;
 }
 
 // What the first two tokens are expected to be, as far as samples can tell: tokens that come seldom stand together as
 // -1.
 class expectation {
  public:
-  expectation(const sampling_options& options, int n) : n_(n), first_(law_of(target().row({}), options)) {
+  expectation(const sampling_options& options, int n) : n_(n), first_(distribution_of(target().row({}), options)) {
     for (std::size_t t = 0; t < first_.size(); ++t) {
       if (first_[t] * n_ >= 5) {
         const auto token = static_cast<token_id>(t);
-        second_.emplace(token, law_of(target().row({token}), options));
+        second_.emplace(token, distribution_of(target().row({token}), options));
       }
     }
   }

@@ -12,7 +12,7 @@ using namespace espalier;
 
 TEST_CASE("the enumerator visits every outcome once with its probability") {
   enumerating_chance chance;
-  std::map<std::vector<int>, double> law;
+  std::map<std::vector<int>, double> distribution;
   int runs = 0;
   do {
     std::vector<int> outcome;
@@ -25,18 +25,18 @@ TEST_CASE("the enumerator visits every outcome once with its probability") {
       outcome.push_back(chance.accept(0, 1) ? 1 : 0);
       outcome.push_back(chance.accept(2, 1) ? 1 : 0);
     }
-    REQUIRE(law.find(outcome) == law.end());
-    law[outcome] = chance.probability();
+    REQUIRE(distribution.find(outcome) == distribution.end());
+    distribution[outcome] = chance.probability();
     ++runs;
   } while (chance.next());
   CHECK(runs == 5);
   double sum = 0;
-  for (const auto& [outcome, probability] : law)
+  for (const auto& [outcome, probability] : distribution)
     sum += probability;
   CHECK(std::abs(sum - 1) < 1e-15);
-  CHECK(std::abs(law[{1, 2}] - 0.25) < 1e-15);
-  CHECK(std::abs(law[{0, 0, 0, 1}] - 0.0625) < 1e-15);
-  CHECK(std::abs(law[{0, 2, 0, 1}] - 0.1875) < 1e-15);
+  CHECK(std::abs(distribution[{1, 2}] - 0.25) < 1e-15);
+  CHECK(std::abs(distribution[{0, 0, 0, 1}] - 0.0625) < 1e-15);
+  CHECK(std::abs(distribution[{0, 2, 0, 1}] - 0.1875) < 1e-15);
 }
 
 TEST_CASE("the enumerator handles procedures without chance and weights without mass") {

@@ -24,7 +24,7 @@
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "raises.hpp"
-#include "tree_policy/path_laws.hpp"
+#include "tree_policy/path_rows.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -235,7 +235,7 @@ struct weighted_prefix {
 
 // OPT-Tree as it is defined: each layer the n best of all the children of the layer before. Also how many layers there
 // are.
-std::pair<std::vector<weighted_prefix>, int> naive_opt_tree(const testing::row_drafter::row_function& law,
+std::pair<std::vector<weighted_prefix>, int> naive_opt_tree(const testing::row_drafter::row_function& row_of,
                                                             std::size_t n, double delta, int max_depth) {
   const auto cut = [&](std::vector<weighted_prefix> all) {
     std::stable_sort(all.begin(), all.end(),
@@ -252,7 +252,7 @@ std::pair<std::vector<weighted_prefix>, int> naive_opt_tree(const testing::row_d
     for (const weighted_prefix& parent : layer) {
       prefix_type path = parent.tokens;
       path.insert(path.begin(), 9);
-      const std::vector<double> row = law(path);
+      const std::vector<double> row = row_of(path);
       for (std::size_t t = 0; t < row.size(); ++t) {
         if (!(row[t] > 0)) continue;
         children.push_back({parent.tokens, parent.probability * row[t]});
@@ -272,14 +272,14 @@ std::pair<std::vector<weighted_prefix>, int> naive_opt_tree(const testing::row_d
 }
 
 // The n most probable of all prefixes up to a depth.
-std::vector<weighted_prefix> brute_force(const testing::row_drafter::row_function& law, std::size_t n,
+std::vector<weighted_prefix> brute_force(const testing::row_drafter::row_function& row_of, std::size_t n,
                                          std::size_t max_depth) {
   std::vector<weighted_prefix> all{{{}, 1.0}};
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].tokens.size() == max_depth) continue;
     prefix_type path = all[i].tokens;
     path.insert(path.begin(), 9);
-    const std::vector<double> row = law(path);
+    const std::vector<double> row = row_of(path);
     for (std::size_t t = 0; t < row.size(); ++t) {
       if (!(row[t] > 0)) continue;
       weighted_prefix longer = all[i];
@@ -295,7 +295,7 @@ std::vector<weighted_prefix> brute_force(const testing::row_drafter::row_functio
 }
 
 // The rows that the drafter has by node are those of the nodes' paths.
-void check_rows(const testing::row_drafter& drafter, const testing::row_drafter::row_function& law, tree_view view) {
+void check_rows(const testing::row_drafter& drafter, const testing::row_drafter::row_function& row_of, tree_view view) {
   const auto rows = drafter.rows();
   REQUIRE(rows.has(root_node));
   for (node_id u = 0; u < view.n_nodes; ++u) {
@@ -305,7 +305,7 @@ void check_rows(const testing::row_drafter& drafter, const testing::row_drafter:
     for (const node_id a : testing::path_to(view, u))
       path.push_back(view.token[a]);
     const auto row = rows.row(u);
-    REQUIRE(std::vector<double>(row.begin(), row.end()) == law(path));
+    REQUIRE(std::vector<double>(row.begin(), row.end()) == row_of(path));
   }
 }
 
@@ -555,8 +555,8 @@ TEST_CASE("OPT-Tree vectors: prefixes, weights and expected acceptance agree") {
   const json all = load_vectors("builders.json");
   for (const json& e : all.at("opt_tree")) {
     INFO("tree " << trees++);
-    const auto law = markov_law(e.at("markov").at("Q").get<std::vector<std::vector<double>>>());
-    testing::row_drafter drafter(e.at("markov").at("V"), law);
+    const auto row_of = markov_rows(e.at("markov").at("Q").get<std::vector<std::vector<double>>>());
+    testing::row_drafter drafter(e.at("markov").at("V"), row_of);
     best_first policy({.budget = e.at("n"), .max_depth = e.at("max_depth"), .min_gain = e.at("delta")});
     const tree<> t = grow(policy, drafter);
     REQUIRE(drafter.passes <= e.at("max_depth").get<int>());
@@ -576,7 +576,7 @@ TEST_CASE("OPT-Tree vectors: prefixes, weights and expected acceptance agree") {
       REQUIRE(std::abs(found[i].second - expected[i].second) < 1e-6);
     }
     REQUIRE(std::abs(sum - e.at("E").get<double>()) < 1e-5);
-    check_rows(drafter, law, t);
+    check_rows(drafter, row_of, t);
   }
   CHECK(trees >= 16);
 }
@@ -584,14 +584,14 @@ TEST_CASE("OPT-Tree vectors: prefixes, weights and expected acceptance agree") {
 TEST_CASE("a step drafter's tree is OPT-Tree's, and with no least gain the best of all trees") {
   int differing = 0;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
-    const auto law = path_law(seed, static_cast<std::int32_t>(seed % 5) + 2);
+    const auto row_of = path_rows(seed, static_cast<std::int32_t>(seed % 5) + 2);
     for (const int budget : {1, 2, 5, 13, 40}) {
       for (const int depth : {1, 2, 5}) {
         for (const double gain : {0.0, 0.1, 0.6}) {
-          testing::row_drafter drafter(static_cast<std::int32_t>(seed % 5) + 2, law);
+          testing::row_drafter drafter(static_cast<std::int32_t>(seed % 5) + 2, row_of);
           best_first policy({.budget = budget, .max_depth = depth, .min_gain = gain});
           const tree<> t = grow(policy, drafter);
-          const auto [naive, layers] = naive_opt_tree(law, static_cast<std::size_t>(budget), gain, depth);
+          const auto [naive, layers] = naive_opt_tree(row_of, static_cast<std::size_t>(budget), gain, depth);
           std::vector<prefix_type> expected;
           std::vector<double> probabilities, best;
           for (const weighted_prefix& p : naive) {
@@ -600,9 +600,9 @@ TEST_CASE("a step drafter's tree is OPT-Tree's, and with no least gain the best 
           }
           REQUIRE(prefixes_of(t) == expected);
           REQUIRE(drafter.passes == layers);
-          check_rows(drafter, law, t);
+          check_rows(drafter, row_of, t);
           for (const weighted_prefix& p :
-               brute_force(law, static_cast<std::size_t>(budget), static_cast<std::size_t>(depth)))
+               brute_force(row_of, static_cast<std::size_t>(budget), static_cast<std::size_t>(depth)))
             best.push_back(p.probability);
           if (gain == 0) REQUIRE(probabilities == best);
           differing += probabilities == best ? 0 : 1;
@@ -614,12 +614,12 @@ TEST_CASE("a step drafter's tree is OPT-Tree's, and with no least gain the best 
 }
 
 TEST_CASE("only nodes among the best so far are asked about, and no more than there is room for") {
-  const auto law = path_law(7, 6);
+  const auto row_of = path_rows(7, 6);
   for (const int budget : {6, 20, 60}) {
     best_first policy({.budget = budget, .max_depth = 12});
     CHECK(policy.max_nodes() == budget);
     CHECK(policy.max_asked() == std::min(budget * 11, 256));
-    testing::row_drafter drafter(6, law);
+    testing::row_drafter drafter(6, row_of);
     grow(policy, drafter);
     const int asked = drafter.rows().rows.n_rows;
     CHECK(asked <= budget * 3);
@@ -629,7 +629,7 @@ TEST_CASE("only nodes among the best so far are asked about, and no more than th
       if (limit == 0) continue;
       REQUIRE(drafter.rows().rows.n_rows <= limit + 1);
       REQUIRE(t.size() - 1 == std::min(limit, budget));
-      check_rows(drafter, law, t);
+      check_rows(drafter, row_of, t);
     }
   }
   CHECK(best_first({.budget = 7, .max_depth = 1}).max_asked() == 7);
@@ -659,7 +659,7 @@ TEST_CASE("a step drafter at the edge: no probability, one token, probabilities 
 
 TEST_CASE("a row that wide blocks of tokens are skipped in gives the same tree") {
   // 1000 tokens, the best of which are anywhere.
-  const auto law = [](std::span<const token_id> path) {
+  const auto row_of = [](std::span<const token_id> path) {
     std::mt19937 random(static_cast<std::uint32_t>(path.size() * 1000) + static_cast<std::uint32_t>(path.back()));
     std::vector<double> row(1000);
     double total = 0;
@@ -669,10 +669,10 @@ TEST_CASE("a row that wide blocks of tokens are skipped in gives the same tree")
       p /= total;
     return row;
   };
-  testing::row_drafter drafter(1000, law);
+  testing::row_drafter drafter(1000, row_of);
   best_first policy({.budget = 100, .max_depth = 2});
   std::vector<prefix_type> expected;
-  for (const weighted_prefix& p : naive_opt_tree(law, 100, 0, 2).first)
+  for (const weighted_prefix& p : naive_opt_tree(row_of, 100, 0, 2).first)
     expected.push_back(p.tokens);
   CHECK(prefixes_of(grow(policy, drafter)) == expected);
 }

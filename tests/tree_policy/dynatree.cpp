@@ -20,10 +20,10 @@ using nlohmann::json;
 
 namespace {
 
-// Rows by the last token of the path, as in the vectors: row 0 is the law at the root, row 1 + t that after token t.
-testing::row_drafter markov_drafter(const std::vector<std::vector<double>>& law) {
-  return testing::row_drafter(static_cast<std::int32_t>(law[0].size()), [law](std::span<const token_id> path) {
-    return path.size() == 1 ? law[0] : law[static_cast<std::size_t>(path.back()) + 1];
+// Rows by the last token of the path, as in the vectors: row 0 is the row at the root, row 1 + t the row after token t.
+testing::row_drafter markov_drafter(const std::vector<std::vector<double>>& rows) {
+  return testing::row_drafter(static_cast<std::int32_t>(rows[0].size()), [rows](std::span<const token_id> path) {
+    return path.size() == 1 ? rows[0] : rows[static_cast<std::size_t>(path.back()) + 1];
   });
 }
 

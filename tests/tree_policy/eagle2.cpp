@@ -14,7 +14,7 @@
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/tree_policy/eagle2.hpp"
 #include "raises.hpp"
-#include "tree_policy/path_laws.hpp"
+#include "tree_policy/path_rows.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -60,7 +60,7 @@ std::vector<scored_prefix> best(std::vector<scored_prefix> all, std::size_t k) {
 }
 
 // Beam search that records all it sees, written out with lists of prefixes.
-std::vector<prefix_type> naive_eagle2(const testing::row_drafter::row_function& law, eagle2_options o) {
+std::vector<prefix_type> naive_eagle2(const testing::row_drafter::row_function& row_of, eagle2_options o) {
   const auto beam_size = static_cast<std::size_t>(o.beam);
   std::vector<scored_prefix> beam{{{}, 0.0}}, recorded;
   for (int level = 0; level <= o.depth; ++level) {
@@ -68,7 +68,7 @@ std::vector<prefix_type> naive_eagle2(const testing::row_drafter::row_function& 
     for (const scored_prefix& parent : beam) {
       prefix_type path = parent.tokens;
       path.insert(path.begin(), 9);
-      const std::vector<double> row = law(path);
+      const std::vector<double> row = row_of(path);
       std::vector<scored_prefix> children;
       for (std::size_t t = 0; t < row.size(); ++t) {
         if (row[t] == 0) continue;
@@ -91,7 +91,7 @@ std::vector<prefix_type> naive_eagle2(const testing::row_drafter::row_function& 
 }
 
 // The rows that the drafter has by node are those of the nodes' paths, and inner nodes have one.
-void check_rows(const testing::row_drafter& drafter, const testing::row_drafter::row_function& law, tree_view view) {
+void check_rows(const testing::row_drafter& drafter, const testing::row_drafter::row_function& row_of, tree_view view) {
   const auto rows = drafter.rows();
   for (node_id u = 0; u < view.n_nodes; ++u) {
     if (!view.is_leaf(u)) REQUIRE(rows.has(u));
@@ -100,7 +100,7 @@ void check_rows(const testing::row_drafter& drafter, const testing::row_drafter:
     for (const node_id a : testing::path_to(view, u))
       path.push_back(view.token[a]);
     const auto row = rows.row(u);
-    REQUIRE(std::vector<double>(row.begin(), row.end()) == law(path));
+    REQUIRE(std::vector<double>(row.begin(), row.end()) == row_of(path));
   }
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("EAGLE-2 vectors: prefixes agree in order, and scores") {
   for (const json& e : all.at("eagle2")) {
     INFO("tree " << trees++);
     const auto rows = e.at("markov").at("Q").get<std::vector<std::vector<double>>>();
-    testing::row_drafter drafter(static_cast<std::int32_t>(rows[0].size()), markov_law(rows));
+    testing::row_drafter drafter(static_cast<std::int32_t>(rows[0].size()), markov_rows(rows));
     const tree<> t = grow(eagle2({.beam = e.at("top_k"), .depth = e.at("depth"), .budget = e.at("total")}), drafter);
     REQUIRE(drafter.passes == e.at("depth").get<int>() + 1);
     REQUIRE(prefixes_of(t) == e.at("prefixes").get<std::vector<prefix_type>>());
@@ -127,17 +127,17 @@ TEST_CASE("EAGLE-2 vectors: prefixes agree in order, and scores") {
 TEST_CASE("eagle2 is beam search over all that was seen, whatever the ties") {
   for (std::uint32_t seed = 0; seed < 80; ++seed) {
     const auto vocab = static_cast<std::int32_t>(seed % 6) + 1;
-    const auto law = path_law(seed, vocab);
-    testing::row_drafter drafter(vocab, law);
+    const auto row_of = path_rows(seed, vocab);
+    testing::row_drafter drafter(vocab, row_of);
     for (const int beam : {1, 2, 3, 8}) {
       for (const int depth : {0, 1, 4}) {
         for (const int budget : {1, 4, 11, 300}) {
           const eagle2_options o{.beam = beam, .depth = depth, .budget = budget};
           const tree<> t = grow(eagle2(o), drafter);
-          REQUIRE(prefixes_of(t) == naive_eagle2(law, o));
+          REQUIRE(prefixes_of(t) == naive_eagle2(row_of, o));
           REQUIRE(drafter.passes == depth + 1);
           REQUIRE(drafter.rows().rows.n_rows <= depth * beam + 1);
-          check_rows(drafter, law, t);
+          check_rows(drafter, row_of, t);
         }
       }
     }
@@ -145,8 +145,8 @@ TEST_CASE("eagle2 is beam search over all that was seen, whatever the ties") {
 }
 
 TEST_CASE("where there is no room for a beam, its best nodes are asked about and growth ends") {
-  const auto law = path_law(3, 5);
-  testing::row_drafter drafter(5, law);
+  const auto row_of = path_rows(3, 5);
+  testing::row_drafter drafter(5, row_of);
   const eagle2 policy({.beam = 3, .depth = 6, .budget = 30});
   CHECK(policy.max_nodes() == 30);
   CHECK(policy.max_asked() == 30);
@@ -164,7 +164,7 @@ TEST_CASE("where there is no room for a beam, its best nodes are asked about and
     // The first beam of 3 needs room for 3, each later one for as many more.
     REQUIRE(drafter.passes == std::min(6, (limit + 2) / 3) + 1);
     REQUIRE(drafter.rows().rows.n_rows == std::min(18, limit) + 1);
-    check_rows(drafter, law, t);
+    check_rows(drafter, row_of, t);
   }
 }
 

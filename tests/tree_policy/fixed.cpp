@@ -25,7 +25,7 @@ struct naive_node {
   int depth;
 };
 
-std::vector<naive_node> naive_fixed(const testing::row_drafter::row_function& law, int depth, int breadth,
+std::vector<naive_node> naive_fixed(const testing::row_drafter::row_function& row_of, int depth, int breadth,
                                     std::size_t limit) {
   std::vector<naive_node> nodes{{0, -1, 0}};
   for (std::size_t u = 0; u < nodes.size(); ++u) {
@@ -33,7 +33,7 @@ std::vector<naive_node> naive_fixed(const testing::row_drafter::row_function& la
     std::vector<token_id> path;
     for (int a = static_cast<int>(u); a >= 0; a = nodes[static_cast<std::size_t>(a)].parent)
       path.insert(path.begin(), nodes[static_cast<std::size_t>(a)].token);
-    const std::vector<double> row = law(path);
+    const std::vector<double> row = row_of(path);
     std::vector<token_id> best;
     for (std::size_t t = 0; t < row.size(); ++t) {
       if (row[t] > 0) best.push_back(static_cast<token_id>(t));
@@ -57,8 +57,8 @@ void check_equal(tree_view view, const std::vector<naive_node>& expected) {
   }
 }
 
-// An irregular law of the path with zeros and ties, over 6 tokens; some rows have one token only.
-std::vector<double> path_law(std::span<const token_id> path) {
+// An irregular row of the path with zeros and ties, over 6 tokens; some rows have one token only.
+std::vector<double> path_rows(std::span<const token_id> path) {
   std::uint32_t seed = 17;
   for (const token_id t : path)
     seed = seed * 31 + static_cast<std::uint32_t>(t) + 1;
@@ -76,7 +76,7 @@ std::vector<double> path_law(std::span<const token_id> path) {
 }  // namespace
 
 TEST_CASE("fixed trees equal a naive construction, for every limit") {
-  testing::row_drafter drafter(6, path_law);
+  testing::row_drafter drafter(6, path_rows);
   for (const int depth : {1, 2, 3, 5}) {
     for (const int breadth : {1, 2, 3, 7}) {
       for (const int budget : {2, 3, 10, 64}) {
@@ -85,7 +85,7 @@ TEST_CASE("fixed trees equal a naive construction, for every limit") {
         for (const int limit : {0, 1, 2, 9, 100}) {
           drafter.passes = 0;
           check_equal(grow(policy, drafter, limit),
-                      naive_fixed(path_law, depth, breadth, static_cast<std::size_t>(std::min(limit, budget))));
+                      naive_fixed(path_rows, depth, breadth, static_cast<std::size_t>(std::min(limit, budget))));
           REQUIRE(drafter.passes <= depth);
         }
       }
@@ -94,13 +94,13 @@ TEST_CASE("fixed trees equal a naive construction, for every limit") {
 }
 
 TEST_CASE("a chain is a fixed tree of breadth one") {
-  testing::row_drafter drafter(6, path_law);
+  testing::row_drafter drafter(6, path_rows);
   for (const int length : {1, 2, 5, 40}) {
     chain policy({.length = length});
     for (const int limit : {0, 1, 4, 100}) {
       drafter.passes = 0;
       const tree<> t = grow(policy, drafter, limit);
-      check_equal(t, naive_fixed(path_law, length, 1, static_cast<std::size_t>(std::min(limit, length))));
+      check_equal(t, naive_fixed(path_rows, length, 1, static_cast<std::size_t>(std::min(limit, length))));
       REQUIRE(drafter.passes == std::min(limit, length));
     }
   }

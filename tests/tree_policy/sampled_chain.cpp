@@ -42,14 +42,14 @@ TEST_CASE("a sampled chain is one path, drawn one token a pass") {
 TEST_CASE("the tokens of a sampled chain are drawn from their rows") {
   const std::vector<double> root{0.5, 0.2, 0.3}, after{0.1, 0, 0.9};
   testing::row_drafter drafter(3, [&](std::span<const token_id> path) { return path.size() == 1 ? root : after; });
-  std::map<std::vector<token_id>, double> law;
+  std::map<std::vector<token_id>, double> distribution;
   enumerating_chance chance;
   do {
     const tree<> t = grow(sampled_chain({.length = 2}), drafter, chance);
-    law[{t.view().token[1], t.view().token[2]}] += chance.probability();
+    distribution[{t.view().token[1], t.view().token[2]}] += chance.probability();
   } while (chance.next());
-  CHECK(law.size() == 6);
-  for (const auto& [tokens, probability] : law) {
+  CHECK(distribution.size() == 6);
+  for (const auto& [tokens, probability] : distribution) {
     const double expected = root[static_cast<std::size_t>(tokens[0])] * after[static_cast<std::size_t>(tokens[1])];
     CHECK(std::abs(probability - expected) < 1e-15);
   }

@@ -221,16 +221,16 @@ TEST_CASE("the draws of a node are without replacement: every tree with its exac
   const std::vector<double> q{0.5, 0.3, 0.2};
   testing::row_drafter drafter(3, [&](std::span<const token_id>) { return q; });
   const std::vector<double> alike{0.5, 0.5};
-  std::map<std::vector<token_id>, double> law;
+  std::map<std::vector<token_id>, double> distribution;
   enumerating_chance chance;
   do {
     const tree<> t = grow(sequoia({.budget = 3, .max_depth = 2}, alike), drafter, chance);
     const tree_view view = t;
     REQUIRE(view.n_nodes == 4);
-    law[{view.token[1], view.token[2], view.token[3]}] += chance.probability();
+    distribution[{view.token[1], view.token[2], view.token[3]}] += chance.probability();
   } while (chance.next());
-  CHECK(law.size() == 18);
-  for (const auto& [tokens, probability] : law) {
+  CHECK(distribution.size() == 18);
+  for (const auto& [tokens, probability] : distribution) {
     const double first = q[static_cast<std::size_t>(tokens[0])], second = q[static_cast<std::size_t>(tokens[1])];
     REQUIRE(tokens[0] != tokens[1]);
     REQUIRE(std::abs(probability - first * second / (1 - first) * q[static_cast<std::size_t>(tokens[2])]) < 1e-14);

@@ -65,7 +65,7 @@ TEST_CASE("independent draws: every static tree with its exact probability") {
   const std::vector<double> q{0.6, 0.4};
   testing::row_drafter drafter(2, [&](std::span<const token_id>) { return q; });
   specinfer_static policy({.level_1 = 2, .level_2 = 2, .level_3 = 0});
-  std::map<std::vector<token_id>, double> law;
+  std::map<std::vector<token_id>, double> distribution;
   enumerating_chance chance;
   do {
     const tree<> t = grow(policy, drafter, chance);
@@ -81,9 +81,9 @@ TEST_CASE("independent draws: every static tree with its exact probability") {
     // One node where both draws of the root agree, two where they do not.
     REQUIRE(view.n_draws == (drawn[0] == drawn[1] ? 4 : 6));
     REQUIRE(std::abs(chance.probability() - expected) < 1e-14);
-    law[drawn] += chance.probability();
+    distribution[drawn] += chance.probability();
   } while (chance.next());
-  CHECK(law.size() == 2 * 4 + 2 * 16);
+  CHECK(distribution.size() == 2 * 4 + 2 * 16);
 }
 
 TEST_CASE("budget and limit cut a static tree off, level after level") {

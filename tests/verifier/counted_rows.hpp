@@ -14,11 +14,11 @@
 
 // Target rows that count who was asked for.
 struct counted_rows {
-  std::vector<std::vector<double>> law;
-  std::vector<int> asked = std::vector<int>(law.size(), 0);
+  std::vector<std::vector<double>> distributions;
+  std::vector<int> asked = std::vector<int>(distributions.size(), 0);
   std::span<const double> row(espalier::node_id u) {
     ++asked[static_cast<std::size_t>(u)];
-    return law[static_cast<std::size_t>(u)];
+    return distributions[static_cast<std::size_t>(u)];
   }
   espalier::token_id argmax(espalier::node_id u) {
     const auto r = row(u);
@@ -28,8 +28,8 @@ struct counted_rows {
 
 inline counted_rows random_rows(int n, int vocab, std::uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<std::vector<double>> law(static_cast<std::size_t>(n));
-  for (auto& row : law) {
+  std::vector<std::vector<double>> distributions(static_cast<std::size_t>(n));
+  for (auto& row : distributions) {
     double total = 0;
     for (int t = 0; t < vocab; ++t) {
       row.push_back(static_cast<double>(random() % 5));
@@ -39,5 +39,5 @@ inline counted_rows random_rows(int n, int vocab, std::uint32_t seed) {
     for (double& p : row)
       p /= total;
   }
-  return {std::move(law)};
+  return {std::move(distributions)};
 }

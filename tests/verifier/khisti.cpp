@@ -26,10 +26,10 @@ namespace {
 
 // What a stage selects, summed up pair by pair from who gets how much of each.
 template <class StageT, class NumberT>
-row_type law_by_pairs(const StageT& stage, std::span<const NumberT> a, std::span<const NumberT> b) {
-  row_type law(a.size(), 0.0);
+row_type distribution_by_pairs(const StageT& stage, std::span<const NumberT> a, std::span<const NumberT> b) {
+  row_type distribution(a.size(), 0.0);
   for (std::size_t x = 0; x < a.size(); ++x) {
-    law[x] += static_cast<double>(a[x]) * static_cast<double>(b[x]);
+    distribution[x] += static_cast<double>(a[x]) * static_cast<double>(b[x]);
     for (std::size_t y = x + 1; y < a.size(); ++y) {
       const double mass =
           static_cast<double>(a[x]) * static_cast<double>(b[y]) + static_cast<double>(a[y]) * static_cast<double>(b[x]);
@@ -37,17 +37,17 @@ row_type law_by_pairs(const StageT& stage, std::span<const NumberT> a, std::span
       if (shares.x < 0 || shares.y < 0)
         FAIL("tokens " << x << " and " << y << " share " << shares.x << " to " << shares.y);
       if (mass == 0) continue;
-      law[x] += mass * shares.x / (shares.x + shares.y);
-      law[y] += mass * shares.y / (shares.x + shares.y);
+      distribution[x] += mass * shares.x / (shares.x + shares.y);
+      distribution[y] += mass * shares.y / (shares.x + shares.y);
     }
   }
-  return law;
+  return distribution;
 }
 
-double covered(const row_type& p, std::span<const double> law) {
+double covered(const row_type& p, std::span<const double> distribution) {
   double sum = 0;
   for (std::size_t t = 0; t < p.size(); ++t)
-    sum += std::min(p[t], law[t]);
+    sum += std::min(p[t], distribution[t]);
   return sum;
 }
 
@@ -77,7 +77,7 @@ double best_in_window(const row_type& p, const row_type& a, const row_type& b, s
   return best;
 }
 
-double covered_in_window(const row_type& p, const row_type& a, const row_type& b, std::span<const double> law,
+double covered_in_window(const row_type& p, const row_type& a, const row_type& b, std::span<const double> distribution,
                          std::size_t window) {
   std::vector<std::size_t> rank(p.size());
   for (std::size_t i = 0; i < rank.size(); ++i)
@@ -86,7 +86,7 @@ double covered_in_window(const row_type& p, const row_type& a, const row_type& b
                    [&](std::size_t i, std::size_t j) { return p[i] - a[i] * b[i] > p[j] - a[j] * b[j]; });
   double sum = 0;
   for (std::size_t i = 0; i < std::min(window, p.size()); ++i)
-    sum += std::min(p[rank[i]], law[rank[i]]);
+    sum += std::min(p[rank[i]], distribution[rank[i]]);
   return sum;
 }
 
@@ -100,24 +100,24 @@ row_type spread_out(const row_type& row, std::size_t vocab) {
 
 }  // namespace
 
-TEST_CASE("the laws of Khisti's tournament are those of the vectors") {
+TEST_CASE("the distributions of Khisti's tournament are those of the vectors") {
   int compared = 0;
   detail::pair_select<double> stage;
   for (const auto& entry : load_vectors("otlp.json")) {
     const auto p = entry["p"].get<row_type>();
     const auto q = entry["q"].get<row_type>();
-    std::span<const double> law = q;
+    std::span<const double> distribution = q;
     for (int i = 1; i < entry["k"].get<int>(); ++i)
-      law = stage.solve(p, law, q, entry["khisti_s"].get<int>());
+      distribution = stage.solve(p, distribution, q, entry["khisti_s"].get<int>());
     INFO(entry["style"] << ", vocabulary " << p.size() << ", " << entry["k"] << " draws, window " << entry["khisti_s"]);
-    REQUIRE(one_node::distance(law, entry["khisti_r"].get<row_type>()) < 1e-9);
+    REQUIRE(one_node::distance(distribution, entry["khisti_r"].get<row_type>()) < 1e-9);
     compared += static_cast<int>(p.size());
   }
   std::cout << "Khisti: " << compared << " numbers compared with the vectors\n";
 }
 
-TEMPLATE_TEST_CASE("the law of a stage is that of its selection, sorted or rounded", "", (detail::pair_select<double>),
-                   (detail::pair_select<double, 2>)) {
+TEMPLATE_TEST_CASE("the distribution of a stage is that of its selection, sorted or rounded", "",
+                   (detail::pair_select<double>), (detail::pair_select<double, 2>)) {
   TestType stage;
   for (std::uint32_t seed = 0; seed < 8; ++seed) {
     for (const int vocab : {1, 2, 3, 9, 40}) {
@@ -125,11 +125,12 @@ TEMPLATE_TEST_CASE("the law of a stage is that of its selection, sorted or round
         for (const int window : {0, 1, 5, 15}) {
           INFO(m.name << ", vocabulary " << vocab << ", window " << window);
           row_type before = m.q;
-          std::span<const double> law = m.q;
+          std::span<const double> distribution = m.q;
           for (int i = 2; i <= 4; ++i) {
-            law = stage.solve(m.p, law, m.q, window);
-            REQUIRE(one_node::distance(law, law_by_pairs<TestType, double>(stage, before, m.q)) < 1e-14);
-            before.assign(law.begin(), law.end());
+            distribution = stage.solve(m.p, distribution, m.q, window);
+            REQUIRE(one_node::distance(distribution, distribution_by_pairs<TestType, double>(stage, before, m.q)) <
+                    1e-14);
+            before.assign(distribution.begin(), distribution.end());
           }
         }
       }
@@ -137,7 +138,7 @@ TEMPLATE_TEST_CASE("the law of a stage is that of its selection, sorted or round
   }
 }
 
-TEST_CASE("the law of a stage over many tokens is that of its selection, in float") {
+TEST_CASE("the distribution of a stage over many tokens is that of its selection, in float") {
   std::mt19937 random(5);
   std::normal_distribution<double> normal;
   for (const double spread : {0.3, 2.0, 5.0}) {
@@ -153,16 +154,16 @@ TEST_CASE("the law of a stage over many tokens is that of its selection, in floa
     const std::span<const float> q_span = q_row;
     detail::pair_select<float> stage;
     const std::span<const float> first = stage.solve(p_row, q_span, q_span, 5);
-    row_type law(first.begin(), first.end());
-    row_type expected = law_by_pairs(stage, q_span, q_span);
+    row_type distribution(first.begin(), first.end());
+    row_type expected = distribution_by_pairs(stage, q_span, q_span);
     double distance = 0;
-    for (std::size_t t = 0; t < law.size(); ++t)
-      distance += std::abs(law[t] - expected[t]);
+    for (std::size_t t = 0; t < distribution.size(); ++t)
+      distance += std::abs(distribution[t] - expected[t]);
     REQUIRE(distance < 1e-6);
     const std::span<const float> second = stage.solve(p_row, first, q_span, 5);
-    expected = law_by_pairs(stage, first, q_span);
+    expected = distribution_by_pairs(stage, first, q_span);
     distance = 0;
-    for (std::size_t t = 0; t < law.size(); ++t)
+    for (std::size_t t = 0; t < distribution.size(); ++t)
       distance += std::abs(static_cast<double>(second[t]) - expected[t]);
     REQUIRE(distance < 1e-6);
   }
@@ -175,9 +176,10 @@ TEST_CASE("the window covers as much of the target as any shares could") {
       for (const auto& m : one_node::models(vocab, seed)) {
         for (const int window : {1, 3, 5, 8}) {
           INFO(m.name << ", vocabulary " << vocab << ", window " << window);
-          const auto law = stage.solve(m.p, m.q, m.q, window);
+          const auto distribution = stage.solve(m.p, m.q, m.q, window);
           const auto size = static_cast<std::size_t>(window);
-          REQUIRE(std::abs(covered_in_window(m.p, m.q, m.q, law, size) - best_in_window(m.p, m.q, m.q, size)) < 1e-13);
+          REQUIRE(std::abs(covered_in_window(m.p, m.q, m.q, distribution, size) - best_in_window(m.p, m.q, m.q, size)) <
+                  1e-13);
         }
       }
     }

@@ -14,21 +14,21 @@ TEST_CASE("residual_walk writes the target's distribution, for every list of dra
   residual_walk verifier;
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
     for (const auto& m : one_node::models(4, seed)) {
-      one_node::row_type law(4, 0.0);
+      one_node::row_type distribution(4, 0.0);
       for (token_id x = 0; x < 4; ++x) {
         for (token_id y = 0; y < 4; ++y) {
           const double first = m.q[static_cast<std::size_t>(x)], second = m.q[static_cast<std::size_t>(y)];
           if (x == y || first == 0 || second == 0) continue;
           const auto given = one_node::output_distribution(verifier, m.p, m.q, {x, y});
-          for (std::size_t t = 0; t < law.size(); ++t)
-            law[t] += first * second / (1 - first) * given[t];
+          for (std::size_t t = 0; t < distribution.size(); ++t)
+            distribution[t] += first * second / (1 - first) * given[t];
         }
       }
       double possible = 0;
       for (const double share : m.q)
         possible += share > 0 ? 1 : 0;
       INFO(m.name << ", seed " << seed);
-      if (possible > 1) REQUIRE(one_node::distance(law, m.p) < 1e-9);
+      if (possible > 1) REQUIRE(one_node::distance(distribution, m.p) < 1e-9);
     }
   }
 }

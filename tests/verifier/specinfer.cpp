@@ -16,9 +16,9 @@ TEST_CASE("specinfer tests each draw once, in every order") {
   for (const token_id x : {0, 1, 1, 2})
     t.draw(root_node, x, 0);
   struct one_row {
-    std::vector<double> law;
+    std::vector<double> distribution;
     static bool has(node_id) { return true; }
-    std::span<const double> row(node_id) const { return law; }
+    std::span<const double> row(node_id) const { return distribution; }
   };
   // Nothing of the target is in the tree: all draws fail.
   const one_row draft{{0.4, 0.3, 0.3, 0}};

@@ -97,7 +97,7 @@ TEST_CASE("rho is the smallest valid factor") {
           REQUIRE(found.rho <= k);
           REQUIRE(excess(m.p, m.q, k, found.rho) <= 1.1e-13L);
           if (found.rho > 1 + 1e-9) REQUIRE(excess(m.p, m.q, k, found.rho - 1e-9) > -1e-15L);
-          // What float sums add: the bound on the law's error that is stated.
+          // The error of float sums: the stated bound on the error of the distribution.
           REQUIRE(excess(m.p, m.q, k, solve_in_float(m.p, m.q, k).rho) <= 1e-6L);
         }
       }

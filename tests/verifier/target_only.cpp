@@ -25,27 +25,28 @@ TEST_CASE("target_only's verdicts have the probabilities of the target's own wal
     const tree<> t = testing::random_tree(9, seed, 3, 0.4);
     const tree_view view = t;
     counted_rows target = random_rows(9, 3, seed);
-    std::map<std::pair<node_id, token_id>, double> law;
+    std::map<std::pair<node_id, token_id>, double> distribution;
     enumerating_chance chance;
     do {
       const verdict v = target_only().verify(view, 0, target, chance);
-      law[{v.accepted, v.token}] += chance.probability();
+      distribution[{v.accepted, v.token}] += chance.probability();
     } while (chance.next());
     double total = 0;
     for (node_id u = 0; u < view.n_nodes; ++u) {
       double reach = 1;
       for (const node_id a : testing::path_to(view, u)) {
         if (a != root_node)
-          reach *= target.law[static_cast<std::size_t>(view.parent[a])][static_cast<std::size_t>(view.token[a])];
+          reach *=
+              target.distributions[static_cast<std::size_t>(view.parent[a])][static_cast<std::size_t>(view.token[a])];
       }
       for (token_id x = 0; x < 3; ++x) {
         if (view.find_child(u, x) != no_node) {
-          REQUIRE(law.count({u, x}) == 0);  // it would have walked on
+          REQUIRE(distribution.count({u, x}) == 0);  // it would have walked on
           continue;
         }
-        const double expected = reach * target.law[static_cast<std::size_t>(u)][static_cast<std::size_t>(x)];
-        const auto found = law.find({u, x});
-        REQUIRE(std::abs((found == law.end() ? 0.0 : found->second) - expected) < 1e-12);
+        const double expected = reach * target.distributions[static_cast<std::size_t>(u)][static_cast<std::size_t>(x)];
+        const auto found = distribution.find({u, x});
+        REQUIRE(std::abs((found == distribution.end() ? 0.0 : found->second) - expected) < 1e-12);
         total += expected;
       }
     }

@@ -18,9 +18,9 @@ TEST_CASE("the longest path is traversed without recursion") {
     path.append(u, u % 2, 0);
   // Where draft and target agree, all is accepted; where they do not, the walk comes back a long way.
   struct one_row {
-    std::vector<double> law;
+    std::vector<double> distribution;
     static bool has(node_id) { return true; }
-    std::span<const double> row(node_id) const { return law; }
+    std::span<const double> row(node_id) const { return distribution; }
   };
   for (const double p : {0.5, 0.999999}) {
     const one_row draft{{0.5, 0.5}};

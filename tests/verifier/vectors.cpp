@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Every verifier against exact laws and scripted runs of an independent implementation.
+// Every verifier against exact distributions and scripted runs of an independent implementation.
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ using namespace espalier;
 
 namespace {
 
-using outcome_law = std::map<std::pair<node_id, token_id>, double>;
+using outcome_distribution = std::map<std::pair<node_id, token_id>, double>;
 
 // Rows of the nodes of one tree, for draft and target alike.
 struct given_rows {
@@ -60,18 +60,18 @@ struct given_tree {
 };
 
 template <class VerifierT>
-outcome_law law_of(VerifierT verifier, given_tree& t) {
-  outcome_law law;
+outcome_distribution distribution_of(VerifierT verifier, given_tree& t) {
+  outcome_distribution distribution;
   enumerating_chance chance;
   do {
     const verdict v = verifier.verify(t.drafted, t.q, t.p, chance);
-    law[{v.accepted, v.token}] += chance.probability();
+    distribution[{v.accepted, v.token}] += chance.probability();
   } while (chance.next());
-  return law;
+  return distribution;
 }
 
 struct counts {
-  int laws = 0;
+  int distributions = 0;
   int scripts = 0;
 };
 
@@ -84,20 +84,20 @@ void check(const nlohmann::json& entry, const std::string& name, VerifierT verif
   INFO(name << ", shape " << (entry.contains("shape") ? entry["shape"].dump() : entry["branching"].dump()) << ", "
             << entry["style"]);
   if (entry["laws"].contains(name)) {
-    outcome_law expected;
+    outcome_distribution expected;
     for (const auto& row : entry["laws"][name])
       expected[{t.ours[row[0].get<std::size_t>()], row[1].get<token_id>()}] += row[2].get<double>();
-    const outcome_law law = law_of(verifier, t);
+    const outcome_distribution distribution = distribution_of(verifier, t);
     double efficiency = 0;
-    for (const auto& [outcome, probability] : law) {
+    for (const auto& [outcome, probability] : distribution) {
       const auto found = expected.find(outcome);
       REQUIRE(std::abs(probability - (found == expected.end() ? 0 : found->second)) < 1e-9);
       efficiency += probability * (view.depth[outcome.first] + 1);
     }
     for (const auto& [outcome, probability] : expected)
-      REQUIRE((law.count(outcome) == 1 || probability < 1e-9));
+      REQUIRE((distribution.count(outcome) == 1 || probability < 1e-9));
     REQUIRE(std::abs(efficiency - entry["block_efficiency"][name].get<double>()) < 1e-9);
-    ++n.laws;
+    ++n.distributions;
   }
   if (!entry["scripts"].contains(name)) return;
   for (const auto& run : entry["scripts"][name]) {
@@ -112,7 +112,7 @@ void check(const nlohmann::json& entry, const std::string& name, VerifierT verif
 
 }  // namespace
 
-TEST_CASE("verifiers of independent draws have the laws and the verdicts of the vectors") {
+TEST_CASE("verifiers of independent draws have the distributions and the verdicts of the vectors") {
   counts n;
   for (const auto& entry : load_vectors("verify.json")) {
     const std::vector<int> shape = entry["shape"];
@@ -128,17 +128,17 @@ TEST_CASE("verifiers of independent draws have the laws and the verdicts of the 
       check(entry, "naive", naive(), n);
     }
   }
-  CHECK(n.laws > 0);
+  CHECK(n.distributions > 0);
   CHECK(n.scripts > 0);
 }
 
-TEST_CASE("verifiers of draws without replacement have the laws and the verdicts of the vectors") {
+TEST_CASE("verifiers of draws without replacement have the distributions and the verdicts of the vectors") {
   counts n;
   for (const auto& entry : load_vectors("wor.json")) {
     check(entry, "dyspec", residual_walk(), n);
     check(entry, "sequoia", residual_walk(), n);
     check(entry, "traversal_wor", traversal_without_replacement(), n);
   }
-  CHECK(n.laws > 0);
+  CHECK(n.distributions > 0);
   CHECK(n.scripts > 0);
 }
