@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -119,10 +120,10 @@ struct over_one {
   }
   template <class TreeT, class NumberT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
-    auto wanted = policy.take(tree, joint_answer<0, node_rows<NumberT>>{rows}, chance);
+    auto wanted = policy.template take<0>(tree, rows, chance);
     while (!wanted.empty() && policy.part() == 1) {
       const token_run answer = run.propose_run(tree.limit());
-      wanted = policy.take(tree, joint_answer<1, token_run>{answer}, chance);
+      wanted = policy.template take<1>(tree, answer, chance);
     }
     return wanted;
   }
@@ -134,7 +135,16 @@ static_assert(TreePolicy<cascade<dynatree, chain>, joint<testing::row_drafter, f
 static_assert(
     !TreePolicy<cascade<dynatree, chain>, joint<fixed_run, testing::row_drafter>, philox_chance>);  // in another order
 static_assert(!TreePolicy<cascade<dynatree, chain>, joint<testing::row_drafter>, philox_chance>);
-static_assert(!TreePolicy<cascade<chain>, testing::row_drafter, philox_chance>);
+// One drafter is a joint of one part.
+static_assert(TreePolicy<cascade<chain>, testing::row_drafter, philox_chance>);
+static_assert(TreePolicy<chain, joint<testing::row_drafter>, philox_chance>);
+static_assert(!TreePolicy<chain, joint<testing::row_drafter, fixed_run>, philox_chance>);
+static_assert(!TreePolicy<chain, joint<>, philox_chance>);
+// parts() needs the other members of a policy of several parts.
+struct parts_alone : chain {
+  std::tuple<const chain&> parts() const { return {*this}; }
+};
+static_assert(!TreePolicy<parts_alone, testing::row_drafter, philox_chance>);
 
 }  // namespace
 
@@ -201,7 +211,7 @@ TEST_CASE("a cascade keeps to the tree's limit, and gives each policy its own") 
   cascade asks(chain({.length = 1}), picky());
   CHECK(asks.max_asked() == 2);
   grown(asks, drafters, 1);
-  CHECK(asks.policy<1>().limit_seen == 1);
+  CHECK(std::get<1>(asks.parts()).limit_seen == 1);
 }
 
 TEST_CASE("TreePolicy laws: cascades") {
@@ -230,8 +240,8 @@ TEST_CASE("a cascade tells each policy where a round stands, lets it observe the
   decode.begin(text_type{3, 1, 4});
   while (decode.step())
     depths.push_back(decode.last_round().accepted());
-  const auto& first = decode.policy().policy<0>();
-  const auto& second = decode.policy().policy<1>();
+  const auto& first = std::get<0>(decode.policy().parts());
+  const auto& second = std::get<1>(decode.policy().parts());
   CHECK(first.depths == depths);
   CHECK(second.depths == depths);
   CHECK(*std::max_element(depths.begin(), depths.end()) == 3);
@@ -378,7 +388,7 @@ TEST_CASE("a chain in a cascade is as long as lately accepted of what it drafted
   for (const int length : {3, 5, 7}) {
     t.reset(0);
     espalier::grow(both, t, drafters, chance);
-    REQUIRE(both.policy<0>().length() == length);
+    REQUIRE(std::get<0>(both.parts()).length() == length);
     REQUIRE(t.size() > length + 1);
     node_id end = root_node;
     for (int i = 0; i < length; ++i)
@@ -388,7 +398,7 @@ TEST_CASE("a chain in a cascade is as long as lately accepted of what it drafted
   t.reset(0);
   espalier::grow(both, t, drafters, chance);
   both.observe(t, {root_node, 1});
-  CHECK(both.policy<0>().length() == 8);
+  CHECK(std::get<0>(both.parts()).length() == 8);
 }
 
 TEST_CASE("what another policy of a cascade adds does not count as cost_aware's own drafts") {

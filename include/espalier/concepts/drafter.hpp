@@ -4,8 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -33,6 +36,11 @@ concept MakesDrafters = requires(DrafterT& drafter, std::int32_t sequence) {
   drafter.for_text(sequence);
 };
 
+template <class WholeT>
+concept HasParts = requires(WholeT& whole) {
+  whole.parts();
+};
+
 template <class DrafterT>
 concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n) {
   drafter.reserve(n);
@@ -56,6 +64,8 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   read_prompt             see PromptDrafter
 //!   release                 see ReleasingDrafter
 //!   for_text(sequence) -> drafter   another one over the same model, for a text of its own; see drafter_for_text
+//!   parts() -> tuple of drafter&, room(part) -> int   the drafters that this one consists of, which a policy asks one
+//!                           by one, and how many tokens each of them may still draft; see joint and for_each_part
 //! Laws
 //!   It follows one text at a time: decoders that share one take turns text by text.
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
@@ -64,6 +74,63 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   the refinements below; joint, which is several; no_drafter for plain decoding
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
+
+//! The parts of a drafter, as a tuple of references: those of a joint, which has parts(). Any other drafter has one
+//! part, itself. The parts of a policy are found in the same way: those of a cascade, or the policy itself.
+template <class WholeT>
+auto parts_of(WholeT& whole) {
+  if constexpr (detail::HasParts<WholeT>) {
+    return whole.parts();
+  } else {
+    return std::tuple<WholeT&>(whole);
+  }
+}
+
+//! Number of parts_of() a drafter or policy.
+template <class WholeT>
+inline constexpr std::size_t n_parts = std::tuple_size_v<decltype(parts_of(std::declval<WholeT&>()))>;
+
+//! Type of the part with this number.
+template <class WholeT, std::size_t Index>
+using part_type = std::remove_reference_t<std::tuple_element_t<Index, decltype(parts_of(std::declval<WholeT&>()))>>;
+
+//! The number of a part as a type, for calls that need it when they are compiled.
+template <std::size_t Index>
+using part_index = std::integral_constant<std::size_t, Index>;
+
+//! The part with this number.
+template <class WholeT, std::size_t Index>
+auto& part_of(WholeT& whole, part_index<Index>) {
+  return std::get<Index>(parts_of(whole));
+}
+
+//! Calls f(part, part_index) with each part of a drafter or policy, in order.
+template <class WholeT, class FunctionT>
+void for_each_part(WholeT& whole, const FunctionT& f) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    (f(espalier::part_of(whole, part_index<Index>()), part_index<Index>()), ...);
+  }
+  (std::make_index_sequence<n_parts<WholeT>>());
+}
+
+namespace detail {
+
+// Calls f(part, part_index) with the part of this number, which is known when the program runs.
+template <class WholeT, class FunctionT>
+void with_part(WholeT& whole, std::size_t part, const FunctionT& f) {
+  for_each_part(whole, [&](auto& one, auto index) {
+    if (index == part) f(one, index);
+  });
+}
+
+// Tokens that a part may still draft; without limit where the drafter has no parts(), as its tree has one.
+template <class DrafterT>
+std::int32_t room_of(const DrafterT& drafter, std::size_t part) {
+  if constexpr (HasParts<DrafterT>) return drafter.room(part);
+  return (std::numeric_limits<std::int32_t>::max)();
+}
+
+}  // namespace detail
 
 //! A drafter with rows in a cache, which it can give up for others.
 //!
@@ -243,30 +310,9 @@ concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::
   { drafter.propose_run(max_tokens) } -> std::same_as<token_run>;
 };
 
-//! Several drafters of one text, of which a JointPolicy names the one to ask.
-//!
-//! Minimal definition, besides Drafter
-//!   static size() -> std::size_t     how many
-//!   get<Index>() -> drafter&
-//!   room<Index>() -> int             tokens that this one may still draft
-//! Models
-//!   joint
-template <class DrafterT>
-concept JointDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
-  requires(DrafterT::size() > 0);
-  drafter.template get<0>();
-  { drafter.template room<0>() } -> std::convertible_to<std::int32_t>;
-};
-
 //! A drafter of one of the kinds that can be asked: no_drafter cannot, and a joint only through its parts.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
-
-//! The answer of one drafter of a joint.
-template <std::size_t Index, class AnswerT>
-struct joint_answer {
-  AnswerT of;
-};
 
 namespace detail {
 

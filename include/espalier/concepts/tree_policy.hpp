@@ -34,26 +34,17 @@ concept RebuildingPolicy = requires(const PolicyT& policy) {
   { policy.was() } -> std::convertible_to<std::span<const node_id>>;
 };
 
-//! A policy that grows from several drafters, one after the other.
-//!
-//! Minimal definition, besides TreePolicy
-//!   static size() -> std::size_t          drafters
-//!   limit_parts(rooms)                    before begin(): tokens that each of them may still draft, [size()]
-//!   part() -> std::size_t                 the drafter that is asked about what is wanted
-//!   take(tree, joint_answer<Index, ...>, chance)
-//!   max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's, for each drafter
-//! Models
-//!   cascade
+namespace detail {
+
+// A policy of several parts has all members that only such a policy needs: see TreePolicy.
 template <class PolicyT>
-concept JointPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> rooms) {
-  { PolicyT::size() } -> std::convertible_to<std::size_t>;
+concept AsksParts = HasParts<PolicyT> &&
+    requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> rooms) {
   policy.limit_parts(rooms);
   { fixed.part() } -> std::convertible_to<std::size_t>;
   { fixed.max_asked() } -> std::convertible_to<std::int32_t>;
   { fixed.was(std::size_t{}) } -> std::convertible_to<std::span<const node_id>>;
 };
-
-namespace detail {
 
 template <class PolicyT>
 concept NamesRegime = requires {
@@ -75,38 +66,43 @@ concept TakesAnswer = requires(PolicyT& policy, tree<>& tree, AnswerT answer, Ch
   { policy.take(tree, answer, chance) } -> std::convertible_to<std::span<const node_id>>;
 };
 
+template <class PolicyT, std::size_t Index, class AnswerT, class ChanceT>
+concept TakesAnswerOfPart = requires(PolicyT& policy, tree<>& tree, AnswerT answer, ChanceT& chance) {
+  { policy.template take<Index>(tree, answer, chance) } -> std::convertible_to<std::span<const node_id>>;
+};
+
 template <class DrafterT>
 using answer_of = decltype(ask(std::declval<DrafterT&>(), {}, {}, 0));
 
-template <class DrafterT, std::size_t Index>
-using part_of = std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>;
-
-template <class PolicyT, class DrafterT, class ChanceT>
-constexpr bool takes_each_part() {
-  if constexpr (JointPolicy<PolicyT>) {
-    if constexpr (PolicyT::size() == DrafterT::size()) {
-      return []<std::size_t... Index>(std::index_sequence<Index...>) {
-        return (TakesAnswer<PolicyT, joint_answer<Index, answer_of<part_of<DrafterT, Index>>>, ChanceT> && ...);
-      }
-      (std::make_index_sequence<DrafterT::size()>());
-    }
-  }
-  return false;
-}
-
-// Of a drafter that cannot be asked: it serves who would take anything, since nothing is asked.
+// The answer type of a drafter that is never asked, as no_drafter. Only policies whose take() accepts every type, as
+// plain, satisfy Takes with it.
 struct no_answer {};
+
+// Whether the policy takes the answers of the drafter's part with this number.
+template <class PolicyT, class PartT, std::size_t Index, class ChanceT>
+constexpr bool takes_part() {
+  if constexpr (AsksParts<PolicyT>) {
+    if constexpr (AskableDrafter<PartT>) return TakesAnswerOfPart<PolicyT, Index, answer_of<PartT>, ChanceT>;
+    return false;
+  } else if constexpr (HasParts<PolicyT> ||
+                       (RebuildingPolicy<PolicyT> && StepDrafter<PartT> && !RenumberingDrafter<PartT>)) {
+    return false;
+  } else if constexpr (AskableDrafter<PartT>) {
+    return TakesAnswer<PolicyT, answer_of<PartT>, ChanceT>;
+  } else {
+    return TakesAnswer<PolicyT, no_answer, ChanceT>;
+  }
+}
 
 template <class PolicyT, class DrafterT, class ChanceT>
 constexpr bool takes_answers() {
-  if constexpr (JointDrafter<DrafterT>) {
-    return takes_each_part<PolicyT, DrafterT, ChanceT>();
-  } else if constexpr (RebuildingPolicy<PolicyT> && StepDrafter<DrafterT> && !RenumberingDrafter<DrafterT>) {
+  if constexpr (n_parts<PolicyT> != n_parts<DrafterT>) {
     return false;
-  } else if constexpr (AskableDrafter<DrafterT>) {
-    return TakesAnswer<PolicyT, answer_of<DrafterT>, ChanceT>;
   } else {
-    return TakesAnswer<PolicyT, no_answer, ChanceT>;
+    return []<std::size_t... Index>(std::index_sequence<Index...>) {
+      return (takes_part<PolicyT, part_type<DrafterT, Index>, Index, ChanceT>() && ...);
+    }
+    (std::make_index_sequence<n_parts<DrafterT>>());
   }
 }
 
@@ -243,7 +239,13 @@ concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || Rea
 //!   open                                  see OpeningPolicy
 //!   reset                                 see ResettingPolicy
 //!   reads_states, read, read_draft        see StatePolicy
-//!   max_asked, was                        see RebuildingPolicy, JointPolicy
+//!   max_asked, was                        see RebuildingPolicy
+//!   parts() -> tuple of const policy&     a policy over a drafter of as many parts (see for_each_part): each of these
+//!                                         policies grows from one of them. It then has, too (see cascade):
+//!     limit_parts(rooms)                  before begin(): tokens that each part of the drafter may still draft
+//!     part() -> std::size_t               the part that is asked about the nodes that are wanted
+//!     take<Index>(tree, answer, chance)   instead of take(): the answer is that of part Index
+//!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was() is never empty
 //!   serialize                             see SavedPolicy
 //!   budget_type, budget, join, consider, choose   see BudgetedPolicy
 //! Laws
@@ -263,7 +265,7 @@ concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> 
 //! Drafted tokens that a policy's tree may hold at any time.
 template <class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
-  if constexpr (RebuildingPolicy<PolicyT> || JointPolicy<PolicyT>) return policy.max_asked();
+  if constexpr (RebuildingPolicy<PolicyT> || detail::AsksParts<PolicyT>) return policy.max_asked();
   return policy.max_nodes();
 }
 

@@ -18,40 +18,18 @@
 
 namespace espalier::detail {
 
-// The drafters of one kind among those of many texts: the only one, or one of a joint.
-template <class DrafterT>
-struct drafter_parts {
-  static constexpr std::size_t n = 1;
-  using passes = std::tuple<typename pass_of<DrafterT>::type>;
-  template <std::size_t>
-  static DrafterT& get(DrafterT& drafter) {
-    return drafter;
-  }
-};
-
-template <JointDrafter DrafterT>
-struct drafter_parts<DrafterT> {
-  static constexpr std::size_t n = DrafterT::size();
-  template <std::size_t Index>
-  static auto& get(DrafterT& drafter) {
-    return drafter.template get<Index>();
-  }
-  template <std::size_t... Index>
-  static auto passes_of(std::index_sequence<Index...>) -> std::tuple<
-      typename pass_of<std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>>::type...>;
-  using passes = decltype(passes_of(std::make_index_sequence<n>()));
-};
-
-// The drafting of a step, of all texts together: one pass of a shared model answers what all of them want to know next.
+// The drafting of a step for all texts together: one pass of a shared draft model answers the questions of all texts.
+// Each part of the drafter (see for_each_part) has a model, and passes, of its own.
 //
-// Places are those of a batch_decoder, in turn, which also catches what is thrown for one text and makes room in
-// caches: host.attempt(place, f), host.fail(places), host.make_room(place). A place without a text is passed over.
+// The places are those of a batch_decoder, in turn. The host is that decoder, which catches what is thrown for one text
+// and makes room in caches: host.attempt(place, f), host.attempt_all(f, each_place), host.make_room(place). A place
+// without a text is passed over.
 template <class DrafterT>
 class batch_drafting {
  public:
   using drafter_of_text = decltype(drafter_for_text(std::declval<DrafterT&>(), 0));
 
-  // For so many texts and rows a pass, and so many nodes of a tree.
+  // Takes memory for so many texts, rows of a pass, and nodes of a tree.
   void reserve(std::int32_t n_texts, std::int32_t n_rows, std::int32_t n_nodes) {
     const auto n = static_cast<std::size_t>(n_texts);
     first_.reserve(n), flags_.reserve(n);
@@ -66,7 +44,7 @@ class batch_drafting {
         passes_);
   }
 
-  // A step begins. Drafters read prompts, `most` rows of them.
+  // Begins a step: drafters read prompts, `most` rows of them in all.
   template <class HostT, class PlaceT>
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;
@@ -74,34 +52,38 @@ class batch_drafting {
       p->reads = p->text != nullptr && p->begun && p->drafts && p->served.draft_reads();
       if (p->reads) p->served.set_draft_reads(false);  // unless a part needs more
     }
-    read_parts(host, model, places, most, std::make_index_sequence<drafter_parts<DrafterT>::n>());
+    for_each_part(model, [&](auto& shared, auto part) { read_part(part, host, shared, places, most); });
   }
 
-  // Tokens of a text that a drafter has still to read before a round.
+  // Tokens of a text of `size` tokens that its drafter has still to read before a round, over all parts.
   static std::int32_t unread(drafter_of_text& drafter, std::int32_t size) {
-    return [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      return (... + unread_of(parts_of_text::template get<Index>(drafter), size));
-    }
-    (std::make_index_sequence<drafter_parts<DrafterT>::n>());
+    std::int32_t n = 0;
+    for_each_part(drafter, [&](auto& part, auto) { n += unread_of(part, size); });
+    return n;
   }
 
-  // The trees of all places that draw one grow, step by step, and share this budget, if any.
+  // Grows the trees of all places that draw one, step by step; they share this budget, if it is given.
   template <class HostT, class PlaceT, class ChancesT, class BudgetT>
   void grow(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of, BudgetT* budget) {
     bool wants = true;
     while (wants) {
       wants = false;
-      grow_parts(host, model, places, chance_of, budget, wants, std::make_index_sequence<drafter_parts<DrafterT>::n>());
+      // Who wants what is looked at before anybody is answered: a step of one part is a step for all texts.
+      flags_.clear();
+      for (PlaceT* p : places) {
+        const bool asks = p->draws() && !p->served.growing().wanted().empty();
+        flags_.push_back(asks ? p->served.growing().part() : n_parts<DrafterT>);
+        wants = wants || asks;
+      }
+      for_each_part(model, [&](auto& shared, auto part) { grow_part(part, host, shared, places, chance_of, budget); });
     }
   }
 
-  // Of shared models, since prompts were read.
+  // Passes of shared models since the step began.
   std::int32_t n_passes() const { return n_passes_; }
 
  private:
-  using parts = drafter_parts<DrafterT>;
-  using parts_of_text = drafter_parts<drafter_of_text>;
-
+  // Where the rows of a text begin in a pass.
   struct pass_place {
     std::size_t place;
     std::int32_t first_output, first_row;
@@ -117,79 +99,56 @@ class batch_drafting {
     }
   }
 
-  template <class HostT, class PlaceT, std::size_t... Index>
-  void read_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most,
-                  std::index_sequence<Index...>) {
-    (read_part<Index>(host, model, places, most), ...);
-  }
-
-  // What one drafter of each text has still to read.
-  template <std::size_t Index, class HostT, class PlaceT>
-  void read_part(HostT& host, [[maybe_unused]] DrafterT& model, std::span<PlaceT* const> places, std::int32_t& most) {
-    using part_type =
-        std::remove_reference_t<decltype(parts_of_text::template get<Index>(places[0]->served.drafter()))>;
+  // Has this part of each text's drafter read the prompt, `most` rows in all, which are taken off `most`.
+  template <std::size_t Index, class HostT, class SharedT, class PlaceT>
+  void read_part(part_index<Index> part, HostT& host, [[maybe_unused]] SharedT& shared, std::span<PlaceT* const> places,
+                 std::int32_t& most) {
+    using drafter_type = part_type<drafter_of_text, Index>;
     for (PlaceT* p : places) {
       p->asked = false;
-      if (p->text == nullptr || !p->reads) continue;
-      auto& drafter = p->served.drafter();
-      auto& part = parts_of_text::template get<Index>(drafter);
-      if constexpr (JointDrafter<drafter_of_text>) {
-        if (drafter.template room<Index>() <= 0) continue;
-      }
+      if (p->text == nullptr || !p->reads || room_of(p->served.drafter(), Index) <= 0) continue;
+      drafter_type& drafter = part_of(p->served.drafter(), part);
       host.attempt(*p, [&] {
-        if constexpr (SharedDrafter<part_type>) {
+        if constexpr (SharedDrafter<drafter_type>) {
           p->asked = most > 0;
-          if (!p->asked || part.want_prompt(most)) p->served.set_draft_reads(true);
-          if (p->asked) most -= part.n_wanted();
-        } else if constexpr (PromptDrafter<part_type>) {
-          if (part.read_prompt(most)) p->served.set_draft_reads(true);
+          if (!p->asked || drafter.want_prompt(most)) p->served.set_draft_reads(true);
+          if (p->asked) most -= drafter.n_wanted();
+        } else if constexpr (PromptDrafter<drafter_type>) {
+          if (drafter.read_prompt(most)) p->served.set_draft_reads(true);
         }
       });
     }
-    if constexpr (SharedDrafter<part_type>) make_passes<Index>(host, model, places);
+    if constexpr (SharedDrafter<drafter_type>) make_passes(part, host, shared, places);
   }
 
-  template <class HostT, class PlaceT, class ChancesT, class BudgetT, std::size_t... Index>
-  void grow_parts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
-                  BudgetT* budget, bool& wants, std::index_sequence<Index...>) {
-    // Who wants what is looked at before anybody is answered: a step of one drafter is a step for all.
-    flags_.clear();
-    for (PlaceT* p : places) {
-      const bool asks = p->draws() && !p->served.growing().wanted().empty();
-      flags_.push_back(asks ? p->served.growing().part() : parts::n);
-      wants = wants || asks;
-    }
-    (grow_part<Index>(host, model, places, chance_of, budget), ...);
-  }
-
-  template <std::size_t Index, class HostT, class PlaceT, class ChancesT, class BudgetT>
-  void grow_part(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
-                 BudgetT* budget) {
-    using part_type =
-        std::remove_reference_t<decltype(parts_of_text::template get<Index>(places[0]->served.drafter()))>;
+  // Asks this part of the drafter of each text that wants to know something of it, and hands the policies its answers.
+  template <std::size_t Index, class HostT, class SharedT, class PlaceT, class ChancesT, class BudgetT>
+  void grow_part(part_index<Index> part, HostT& host, [[maybe_unused]] SharedT& shared, std::span<PlaceT* const> places,
+                 const ChancesT& chance_of, BudgetT* budget) {
+    using drafter_type = part_type<drafter_of_text, Index>;
     for (std::size_t i = 0; i < places.size(); ++i)
       places[i]->asked = places[i]->text != nullptr && flags_[i] == Index;
-    // f(place, drafter, chance) for all that ask.
+    // Calls f(place, drafter, chance) for all texts that ask.
     const auto for_each = [&](const auto& f) {
       for (PlaceT* p : places) {
         if (p->text == nullptr || !p->asked) continue;
         host.attempt(*p, [&] {
           auto&& chance = chance_of(p->text->id, p->text->value.written);
-          f(*p, parts_of_text::template get<Index>(p->served.drafter()), chance);
+          f(*p, part_of(p->served.drafter(), part), chance);
         });
       }
     };
-    if constexpr (!StepDrafter<part_type> && !SharedDrafter<part_type>) {
+    if constexpr (!StepDrafter<drafter_type> && !SharedDrafter<drafter_type>) {
       for_each([](PlaceT& p, auto&, auto& chance) { p.served.grow_step(p.text->value, chance); });
     } else {
       for_each([](PlaceT& p, auto& drafter, auto&) {
         const std::span<const node_id> wanted = p.served.growing().wanted();
-        if constexpr (SharedDrafter<part_type>)
+        if constexpr (SharedDrafter<drafter_type>)
           drafter.want(p.served.drafted().view(), wanted);
         else
           drafter.propose(p.served.drafted().view(), wanted);
       });
-      if constexpr (SharedDrafter<part_type>) make_passes<Index>(host, model, places);
+      if constexpr (SharedDrafter<drafter_type>) make_passes(part, host, shared, places);
       if constexpr (!std::is_same_v<BudgetT, no_budget>) {
         if (budget != nullptr) {
           for_each([](PlaceT& p, auto& drafter, auto& chance) {
@@ -201,8 +160,8 @@ class batch_drafting {
           return;
         }
       }
-      for_each([](PlaceT& p, auto& drafter, auto& chance) {
-        p.served.template take<Index>(p.text->value, answer_of_part(drafter), chance);
+      for_each([&](PlaceT& p, auto& drafter, auto& chance) {
+        p.served.take(part, p.text->value, answer_of_part(drafter), chance);
       });
     }
   }
@@ -215,11 +174,10 @@ class batch_drafting {
       return part.rows();
   }
 
-  // Passes until all that the asked drafters want is known.
-  template <std::size_t Index, class HostT, class PlaceT>
-  void make_passes(HostT& host, DrafterT& model, std::span<PlaceT* const> places) {
+  // Makes passes of this part's model until the drafters that were asked know all that they want.
+  template <std::size_t Index, class HostT, class SharedT, class PlaceT>
+  void make_passes(part_index<Index> part, HostT& host, SharedT& shared, std::span<PlaceT* const> places) {
     auto& pass = std::get<Index>(passes_);
-    auto& shared = parts::template get<Index>(model);
     for (;;) {
       pass.clear();
       first_.clear();
@@ -230,7 +188,7 @@ class batch_drafting {
         const pass_place at{i, pass.n_outputs(), pass.n_rows()};
         std::int32_t n = 0;
         do {
-          host.attempt(*p, [&] { n = parts_of_text::template get<Index>(p->served.drafter()).add_rows(pass, room); });
+          host.attempt(*p, [&] { n = part_of(p->served.drafter(), part).add_rows(pass, room); });
         } while (p->text != nullptr && n < 0 && host.make_room(*p));
         if (p->text != nullptr && n > 0) first_.push_back(at);
       }
@@ -245,18 +203,19 @@ class batch_drafting {
           [&] {
             const auto rows = shared.forward(pass);
             places_of_pass([&](PlaceT& p, const pass_place& at) {
-              host.attempt(p, [&] {
-                parts_of_text::template get<Index>(p.served.drafter()).take(rows, at.first_output, at.first_row);
-              });
+              host.attempt(p, [&] { part_of(p.served.drafter(), part).take(rows, at.first_output, at.first_row); });
             });
           },
           [&](const auto& fail) { places_of_pass([&](PlaceT& p, const pass_place&) { fail(p); }); });
     }
   }
 
-  typename drafter_parts<DrafterT>::passes passes_;
-  std::vector<pass_place> first_;   // of the texts in a pass
-  std::vector<std::size_t> flags_;  // [places] the drafter that each asks
+  template <class... PartsT>
+  static auto passes_of(const std::tuple<PartsT&...>&) -> std::tuple<typename pass_of<PartsT>::type...>;
+
+  decltype(passes_of(parts_of(std::declval<DrafterT&>()))) passes_;  // of each part
+  std::vector<pass_place> first_;                                    // of the texts in a pass
+  std::vector<std::size_t> flags_;  // [places] the part that each text asks; n_parts: none
   std::int32_t n_passes_ = 0;
 };
 

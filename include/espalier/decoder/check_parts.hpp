@@ -59,7 +59,7 @@ constexpr bool check_policy_members() {
       !(NamesRead<PolicyT> || NamesReadDraft<PolicyT> || NamesReadsStates<PolicyT>) || StatePolicy<PolicyT, NumberT>,
       "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
       "target: see StatePolicy");
-  static_assert(!(NamesMaxAsked<PolicyT> || NamesWas<PolicyT>) || RebuildingPolicy<PolicyT> || JointPolicy<PolicyT>,
+  static_assert(!(NamesMaxAsked<PolicyT> || NamesWas<PolicyT>) || RebuildingPolicy<PolicyT> || AsksParts<PolicyT>,
                 "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
   static_assert(!NamesSerialize<PolicyT> || SavedPolicy<PolicyT> || !LosesNothing<PolicyT>,
                 "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
@@ -89,9 +89,9 @@ constexpr bool check_processor() {
 
 template <class DrafterT>
 constexpr bool check_drafter_members() {
-  static_assert(!NamesVocabSize<DrafterT> || VocabularyDrafter<DrafterT> || JointDrafter<DrafterT>,
+  static_assert(!NamesVocabSize<DrafterT> || VocabularyDrafter<DrafterT> || HasParts<DrafterT>,
                 "the drafter's member vocab_size cannot be called as vocab_size(): see VocabularyDrafter");
-  static_assert(!NamesRows<DrafterT> || RowDrafter<DrafterT>,
+  static_assert(!NamesRows<DrafterT> || RowDrafter<DrafterT> || HasParts<DrafterT>,
                 "the drafter's member rows does not give rows by node: see RowDrafter");
   static_assert(!NamesForwardSeconds<DrafterT> || TimedDrafter<DrafterT>,
                 "the drafter's member forward_seconds cannot be called as forward_seconds(): see TimedDrafter");

@@ -57,51 +57,45 @@ void require_budget(const TreeT& tree, std::int32_t most) {
   }
 }
 
-template <class FunctionT, class DrafterT, std::size_t... Index>
-void for_part(DrafterT& drafter, std::size_t part, const FunctionT& f, std::index_sequence<Index...>) {
-  (void)((Index == part ? (f.template operator()<Index>(drafter.template get<Index>()), true) : false) || ...);
-}
-
-// A tree that grows, step by step: what is wanted, of which drafter, and the answer. Between wanted() and take() the
-// drafter is asked, be it alone or together with those of other texts.
+// A tree that grows, step by step: which nodes are wanted, of which part of the drafter, and its answer. Between
+// wanted() and take() that part is asked, alone or together with the drafters of other texts.
 class growth {
  public:
   // The tree holds the root.
   template <class PolicyT, class TreeT, class DrafterT>
   void begin(PolicyT& policy, TreeT& tree, DrafterT& drafter) {
+    constexpr std::size_t n = n_parts<DrafterT>;
+    static_assert(n <= 64, "a joint has at most 64 drafters");
+    part_ = 0;
     was_asked_ = 0;
     most_ = (std::min)(policy.max_nodes(), tree.limit());
-    if constexpr (JointDrafter<DrafterT>) {
-      static_assert(DrafterT::size() <= 64, "a joint has at most 64 drafters");
-      [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-        const std::int32_t rooms[] = {drafter.template room<Index>()...};
-        policy.limit_parts(rooms);
-      }
-      (std::make_index_sequence<DrafterT::size()>());
-      want(policy, tree, drafter, policy.begin(tree));
-    } else {
-      if constexpr (ReadsStates<PolicyT> && !StateDrafter<DrafterT>) {
-        if (policy.reads_states() && tree.limit() > 0) {
-          raise<option_error>(
-              "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
-              "autoregressive.");
-        }
-      }
-      const auto wanted = std::span<const node_id>(policy.begin(tree));
-      // There may be no room to draft, or nobody to ask.
-      const bool can_ask = AskableDrafter<DrafterT> && tree.limit() > 0;
-      want(policy, tree, drafter, can_ask ? wanted : std::span<const node_id>());
+    if constexpr (AsksParts<PolicyT>) {
+      std::int32_t rooms[n];
+      for (std::size_t part = 0; part < n; ++part)
+        rooms[part] = room_of(drafter, part);
+      policy.limit_parts(rooms);
     }
+    if constexpr (ReadsStates<PolicyT> && !StateDrafter<part_type<DrafterT, 0>>) {
+      if (policy.reads_states() && tree.limit() > 0) {
+        raise<option_error>(
+            "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
+            "autoregressive.");
+      }
+    }
+    // The tree may have no room for drafted tokens, and no_drafter cannot be asked.
+    const bool can_ask = AskableDrafter<part_type<DrafterT, 0>> && tree.limit() > 0;
+    const auto wanted = std::span<const node_id>(policy.begin(tree));
+    want(policy, tree, drafter, can_ask ? wanted : std::span<const node_id>());
   }
 
-  // Nodes that a drafter is to be asked about; none once the tree has grown.
+  // Nodes that a part of the drafter is to be asked about; none once the tree has grown.
   std::span<const node_id> wanted() const { return wanted_; }
-  // Which drafter of a joint.
+  // Number of that part.
   std::size_t part() const { return part_; }
-  // The most tokens of a run.
-  template <class TreeT, class DrafterT>
-  std::int32_t most_tokens(const TreeT& tree, const DrafterT&) const {
-    return JointDrafter<DrafterT> ? tree.limit() : most_;
+  // Length of the longest run of tokens that the policy can take: a policy of several parts limits the tree for each.
+  template <class PolicyT, class TreeT>
+  std::int32_t most_tokens(const PolicyT&, const TreeT& tree) const {
+    return AsksParts<PolicyT> ? tree.limit() : most_;
   }
 
   // The second half of take(), for policies that share a budget.
@@ -110,15 +104,17 @@ class growth {
     want(policy, tree, drafter, policy.choose(tree, answer, chance));
   }
 
-  // The drafter's answer about what was wanted.
+  // Hands the policy the answer of this part about the nodes that were wanted.
   template <std::size_t Index, class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
-  void take(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {
-    if constexpr (JointDrafter<DrafterT>) {
-      want(policy, tree, drafter, policy.take(tree, joint_answer<Index, AnswerT>{answer}, chance));
+  void take(part_index<Index> index, PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer,
+            ChanceT& chance) {
+    if constexpr (AsksParts<PolicyT>) {
+      want(policy, tree, drafter, policy.template take<Index>(tree, answer, chance));
     } else {
-      if constexpr (ReadsStates<PolicyT> && StateDrafter<DrafterT>) {
+      if constexpr (ReadsStates<PolicyT> && StateDrafter<part_type<DrafterT, Index>>) {
+        const auto& part = part_of(drafter, index);
         if (wanted_[0] == root_node && policy.reads_states())
-          policy.read_draft(drafter.root_state(), drafter.previous_state());
+          policy.read_draft(part.root_state(), part.previous_state());
       }
       want(policy, tree, drafter, policy.take(tree, answer, chance));
     }
@@ -127,27 +123,22 @@ class growth {
   // The tree has grown.
   template <class PolicyT, class TreeT, class DrafterT>
   void end(PolicyT& policy, TreeT& tree, DrafterT& drafter) const {
-    if constexpr (JointDrafter<DrafterT>) {
-      const auto renumber = [&]<std::size_t Index, class PartT>(PartT& part) {
-        static_assert(!StepDrafter<PartT> || RenumberingDrafter<PartT>,
-                      "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
-        if constexpr (RenumberingDrafter<PartT>) {
-          require_was(tree, policy.was(Index));
-          part.renumber(policy.was(Index));
-        }
-      };
-      for (std::size_t part = 0; part < DrafterT::size(); ++part)
-        for_part(drafter, part, renumber, std::make_index_sequence<DrafterT::size()>());
-    } else if constexpr (RebuildingPolicy<PolicyT> && RenumberingDrafter<DrafterT>) {
-      if (!policy.was().empty()) {
+    for_each_part(drafter, [&]<class PartT>(PartT& part, auto index) {
+      static_assert(!AsksParts<PolicyT> || !StepDrafter<PartT> || RenumberingDrafter<PartT>,
+                    "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
+      if constexpr (AsksParts<PolicyT> && RenumberingDrafter<PartT>) {
+        require_was(tree, policy.was(index));
+        part.renumber(policy.was(index));
+      } else if constexpr (RebuildingPolicy<PolicyT> && RenumberingDrafter<PartT>) {
+        if (policy.was().empty()) return;
         require_was(tree, policy.was());
-        drafter.renumber(policy.was());
+        part.renumber(policy.was());
       }
-    }
+    });
     require_budget(tree, most_);
 #if ESPALIER_CHECKS
-    if constexpr (StepDrafter<DrafterT>) {
-      if (tree.size() > 1) check_growth<PolicyT::sampling>(tree, drafter.rows());
+    if constexpr (!AsksParts<PolicyT> && StepDrafter<part_type<DrafterT, 0>>) {
+      if (tree.size() > 1) check_growth<PolicyT::sampling>(tree, part_of(drafter, part_index<0>()).rows());
     }
 #endif
   }
@@ -158,26 +149,20 @@ class growth {
     wanted_ = wanted;
     if (wanted.empty()) return;
     require_wanted(tree, wanted);
-    if constexpr (JointDrafter<DrafterT>) {
+    if constexpr (AsksParts<PolicyT>) {
       part_ = policy.part();
-      if (part_ >= DrafterT::size())
-        raise<input_error>("the policy asks drafter ", part_, ", but there are ", DrafterT::size(), ".");
-      const auto check = [&]<std::size_t Index, class PartT>(PartT&) { require_first<PartT>(); };
-      for_part(drafter, part_, check, std::make_index_sequence<DrafterT::size()>());
-    } else {
-      require_first<DrafterT>();
+      if (part_ >= n_parts<DrafterT>)
+        raise<input_error>("the policy asks drafter ", part_, ", but there are ", n_parts<DrafterT>, ".");
     }
+    with_part(drafter, part_, [&]<class PartT>(PartT&, auto) {
+      if constexpr (StepDrafter<PartT>) require_root(wanted_, (was_asked_ >> part_ & 1) == 0);
+    });
     was_asked_ |= std::uint64_t{1} << part_;
-  }
-
-  template <class PartT>
-  void require_first() const {
-    if constexpr (StepDrafter<PartT>) require_root(wanted_, (was_asked_ >> part_ & 1) == 0);
   }
 
   std::span<const node_id> wanted_;
   std::size_t part_ = 0;
-  std::uint64_t was_asked_ = 0;  // a bit a drafter
+  std::uint64_t was_asked_ = 0;  // bit i: part i was asked in this round
   std::int32_t most_ = 0;
 };
 
@@ -211,15 +196,11 @@ struct whole_answer {
 // it, which has `most` tokens at most if it is a run.
 template <class PolicyT, class TreeT, class DrafterT, class ChanceT, class KeepT = whole_answer>
 void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance, KeepT&& keep = {}) {
-  const std::int32_t most = g.most_tokens(tree, drafter);
-  if constexpr (JointDrafter<DrafterT>) {
-    const auto take = [&]<std::size_t Index, class PartT>(PartT& part) {
-      g.take<Index>(policy, tree, drafter, keep(ask(part, tree, g.wanted(), most), most), chance);
-    };
-    for_part(drafter, g.part(), take, std::make_index_sequence<DrafterT::size()>());
-  } else if constexpr (AskableDrafter<DrafterT>) {
-    g.take<0>(policy, tree, drafter, keep(ask(drafter, tree, g.wanted(), most), most), chance);
-  }
+  const std::int32_t most = g.most_tokens(policy, tree);
+  with_part(drafter, g.part(), [&]<class PartT>(PartT& part, auto index) {
+    if constexpr (AskableDrafter<PartT>)
+      g.take(index, policy, tree, drafter, keep(ask(part, tree, g.wanted(), most), most), chance);
+  });
 }
 
 }  // namespace detail

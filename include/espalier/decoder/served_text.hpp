@@ -72,9 +72,11 @@ class served_text {
     prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
-    if constexpr (StateDrafter<drafter_type>) {
-      if (reads_states(policy)) drafter_.keep_states();
-    }
+    for_each_part(drafter_, [&]<class PartT>(PartT& part, auto) {
+      if constexpr (StateDrafter<PartT>) {
+        if (reads_states(policy)) part.keep_states();
+      }
+    });
     drafter_.reserve(tree_.capacity());
     if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
   }
@@ -211,10 +213,10 @@ class served_text {
       detail::grow_step(growth_, t.policy, tree_, drafter_, chance);
   }
 
-  // The answer of a drafter that was asked together with those of other texts.
+  // Hands the policy the answer of a part of the drafter that was asked together with the drafters of other texts.
   template <std::size_t Index, class AnswerT, class ChanceT>
-  void take(text_type& t, const AnswerT& answer, ChanceT& chance) {
-    growth_.take<Index>(t.policy, tree_, drafter_, answer, chance);
+  void take(part_index<Index> part, text_type& t, const AnswerT& answer, ChanceT& chance) {
+    growth_.take(part, t.policy, tree_, drafter_, answer, chance);
   }
   // The same in two halves, where texts share a budget.
   template <class AnswerT, class ChanceT>

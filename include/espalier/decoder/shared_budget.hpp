@@ -13,7 +13,9 @@ namespace espalier::detail {
 // The budget that the texts of a batch_decoder share in a round, where their policy can; nothing where it cannot.
 template <class PolicyT, class DrafterT>
 class shared_budget {
-  static constexpr bool exists = BudgetedPolicy<PolicyT> && (StepDrafter<DrafterT> || SequenceDrafter<DrafterT>);
+  using part = part_type<DrafterT, 0>;
+  static constexpr bool exists =
+      BudgetedPolicy<PolicyT> && n_parts<DrafterT> == 1 && (StepDrafter<part> || SequenceDrafter<part>);
 
  public:
   using type = typename std::conditional_t<exists, budget_of<PolicyT>, std::type_identity<no_budget>>::type;

@@ -84,11 +84,8 @@ class text_processor {
       drafter.process_rows(on && !idle() ? row_processor<float>(*this) : row_processor<float>());
     } else if constexpr (ProcessingDrafter<DrafterT, double>) {
       drafter.process_rows(on && !idle() ? row_processor<double>(*this) : row_processor<double>());
-    } else if constexpr (JointDrafter<DrafterT>) {
-      [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-        (attach(drafter.template get<Index>(), on), ...);
-      }
-      (std::make_index_sequence<DrafterT::size()>());
+    } else if constexpr (HasParts<DrafterT>) {
+      for_each_part(drafter, [&](auto& part, auto) { attach(part, on); });
     }
   }
 

@@ -19,7 +19,8 @@
 
 namespace espalier {
 
-//! Several drafters of one text, for a policy that asks one after the other: see cascade.
+//! Several drafters of one text, for a policy that asks one after the other: see cascade. A joint of one drafter drafts
+//! as that one alone.
 //!
 //! Drafters are kept by reference when given as lvalues, by value otherwise.
 //!
@@ -60,17 +61,23 @@ class joint {
     });
   }
 
-  static constexpr std::size_t size() { return sizeof...(DraftersT); }
-
-  template <std::size_t Index>
-  auto& get() {
-    return std::get<Index>(drafters_);
+  std::tuple<std::remove_reference_t<DraftersT>&...> parts() {
+    return std::apply([](auto&... drafters) { return std::tie(drafters...); }, drafters_);
   }
 
-  //! Tokens that one of the drafters may still draft.
-  template <std::size_t Index>
-  std::int32_t room() const {
-    return left(std::get<Index>(drafters_));
+  //! Tokens that the drafter with this number may still draft.
+  std::int32_t room(std::size_t part) const {
+    std::int32_t room = 0;
+    std::size_t i = 0;
+    each([&](const auto& drafter) {
+      if (i++ == part) room = left(drafter);
+    });
+    return room;
+  }
+
+  //! The rows of the only drafter. Rows of several drafters are rows of no distribution that a tree was drawn from.
+  auto rows() requires(sizeof...(DraftersT) == 1 && (RowDrafter<std::remove_reference_t<DraftersT>> && ...)) {
+    return std::get<0>(drafters_).rows();
   }
 
   void begin(std::span<const token_id> context) {

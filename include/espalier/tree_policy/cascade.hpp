@@ -66,11 +66,8 @@ class cascade {
         policies_);
   }
 
-  static constexpr std::size_t size() { return n_policies; }
-
-  template <std::size_t Index>
-  const policy_type<Index>& policy() const {
-    return std::get<Index>(policies_);
+  std::tuple<const PoliciesT&...> parts() const {
+    return std::apply([](const auto&... policy) { return std::tie(policy...); }, policies_);
   }
 
   //! Sets how many tokens each drafter may still draft.
@@ -95,12 +92,13 @@ class cascade {
     return begin_from(tree, 0);
   }
 
-  template <class TreeT, std::size_t Index, class AnswerT, class ChanceT>
+  template <std::size_t Index, class TreeT, class AnswerT, class ChanceT>
   requires(Index < n_policies) &&
-      detail::TakesAnswer<policy_type<Index>, AnswerT, ChanceT> std::span<const node_id> take(
-          TreeT& tree, const joint_answer<Index, AnswerT>& answer, ChanceT& chance) {
+      detail::TakesAnswer<policy_type<Index>, AnswerT, ChanceT> std::span<const node_id> take(TreeT& tree,
+                                                                                              const AnswerT& answer,
+                                                                                              ChanceT& chance) {
     auto& policy = std::get<Index>(policies_);
-    const std::span<const node_id> wanted = policy.take(tree, answer.of, chance);
+    const std::span<const node_id> wanted = policy.take(tree, answer, chance);
     if (!wanted.empty()) return wanted;
     merge(tree, policy, was_[Index]);
     return begin_from(tree, Index + 1);

@@ -9,6 +9,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "catch.hpp"
@@ -244,7 +245,7 @@ TEST_CASE("In a joint a block drafter reads the states of paths that are deeper 
   const gpu::path_view paths{.max = 30};
   const auto rows_of = [&](auto&& drafter, const auto& policy) {
     gpu::reserve_draft(drafter, policy, 1, nullptr);
-    drafter.template get<0>().read(model, {}, paths, nullptr, nullptr);
+    std::get<0>(drafter.parts()).read(model, {}, paths, nullptr, nullptr);
     return model.most_rows;
   };
   const auto drafters = [&] { return gpu::joint(gpu::block_diffusion(model), gpu::prompt_lookup()); };

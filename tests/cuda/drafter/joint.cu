@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -56,12 +57,14 @@ struct recording {
 };
 
 using mixed = gpu::joint<recording, gpu::prompt_lookup, device_table_drafter>;
-static_assert(gpu::JointDrafter<mixed> && gpu::ReleasingDrafter<mixed> && gpu::FailingBackend<mixed> &&
-              gpu::RenumberingDrafter<mixed> && gpu::FeatureDrafter<mixed, backend_of_states>);
+static_assert(gpu::Drafter<mixed> && n_parts<mixed> == 3 && gpu::ReleasingDrafter<mixed> &&
+              gpu::FailingBackend<mixed> && gpu::RenumberingDrafter<mixed> &&
+              gpu::FeatureDrafter<mixed, backend_of_states>);
 static_assert(!gpu::StepDrafter<mixed> && !gpu::SequenceDrafter<mixed> && !gpu::FeatureDrafter<mixed, int>);
 using runs_alone = gpu::joint<gpu::prompt_lookup>;
-static_assert(gpu::JointDrafter<runs_alone> && !gpu::ReleasingDrafter<runs_alone> && !gpu::FailingBackend<runs_alone> &&
-              !gpu::FeatureDrafter<runs_alone, backend_of_states> && !VocabularyDrafter<runs_alone>);
+static_assert(gpu::Drafter<runs_alone> && n_parts<runs_alone> == 1 && !gpu::ReleasingDrafter<runs_alone> &&
+              !gpu::FailingBackend<runs_alone> && !gpu::FeatureDrafter<runs_alone, backend_of_states> &&
+              !VocabularyDrafter<runs_alone>);
 
 }  // namespace
 
@@ -70,7 +73,7 @@ TEST_CASE("A joint on the device hands on what it is told, to those that it conc
   recording lasting{&second};
   gpu::joint drafters(recording{&first, 7}, gpu::prompt_lookup({.capacity = 9}), lasting);
   CHECK(drafters.capacity() == 100);
-  CHECK(drafters.get<0>().propose_runs({}, nullptr).max == 0);
+  CHECK(std::get<0>(drafters.parts()).propose_runs({}, nullptr).max == 0);
   gpu::text_batch texts;
   texts.n = 3;
   drafters.reserve(11, 3, nullptr);
@@ -86,7 +89,7 @@ TEST_CASE("A joint on the device hands on what it is told, to those that it conc
                                           "read path 3", "read chunks 6"});
   CHECK(first == second);
   CHECK_NOTHROW(drafters.raise_failure());
-  lasting.has_failed = drafters.get<0>().has_failed = true;
+  lasting.has_failed = std::get<0>(drafters.parts()).has_failed = true;
   CHECK(message_of<error>([&] { drafters.raise_failure(); }) == "7 has failed.");
   CHECK_NOTHROW(drafters.raise_failure());  // nothing stays behind for a later round
 }

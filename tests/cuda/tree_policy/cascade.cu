@@ -7,6 +7,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -115,13 +116,14 @@ static_assert(gpu::TreePolicy<gpu::cascade<gpu::chain>, device_joint<gpu::prompt
 static_assert(gpu::TreePolicy<gpu::cascade<gpu::dynatree, gpu::chain>, device_joint<device_rows&, gpu::prompt_lookup>>);
 static_assert(gpu::TreePolicy<gpu::cascade<gpu::eagle2, gpu::best_first, gpu::adaptive_chain>,
                               device_joint<device_rows, device_blocks, gpu::prompt_lookup>>);
-// In another order, with one too few, and without a joint.
+// In another order, and with one too few.
 static_assert(!gpu::TreePolicy<gpu::cascade<gpu::dynatree, gpu::chain>, device_joint<gpu::prompt_lookup, device_rows>>);
 static_assert(!gpu::TreePolicy<gpu::cascade<gpu::dynatree, gpu::chain>, device_joint<device_rows>>);
-static_assert(!gpu::TreePolicy<gpu::cascade<gpu::chain>, device_rows>);
-static_assert(!gpu::TreePolicy<gpu::chain, device_joint<device_rows>>);
+// One drafter is a joint of one part.
+static_assert(gpu::TreePolicy<gpu::cascade<gpu::chain>, device_rows>);
+static_assert(gpu::TreePolicy<gpu::chain, device_joint<device_rows>>);
 static_assert(gpu::ResettingPolicy<gpu::cascade<gpu::dynatree, gpu::chain>>);
-static_assert(gpu::JointDrafter<device_joint<device_rows>> && !gpu::AskableDrafter<device_joint<device_rows>> &&
+static_assert(gpu::Drafter<device_joint<device_rows>> && !gpu::AskableDrafter<device_joint<device_rows>> &&
               gpu::RenumberingDrafter<device_joint<device_rows, gpu::prompt_lookup>>);
 static_assert(!gpu::ReleasingDrafter<device_joint<device_rows>>);
 
@@ -218,7 +220,7 @@ std::string grow_joint(const HostT& host, DeviceT& device, joint<HostDraftersT..
         const auto compare = [&](const auto& on_host, auto& on_device) {
           if (found.empty()) found = difference_of_rows(on_host, on_device, expected, t);
         };
-        (compare(host_drafters.template get<Index>(), device_drafters.template get<Index>()), ...);
+        (compare(std::get<Index>(host_drafters.parts()), std::get<Index>(device_drafters.parts())), ...);
       }
       (std::index_sequence_for<HostDraftersT...>());
       if (!found.empty()) return "round " + std::to_string(round) + ", text " + std::to_string(t) + ": " + found;
@@ -348,10 +350,10 @@ TEST_CASE("What the policies of a cascade have learnt is dropped when a text beg
   CHECK(grow_both(device) == "");
   // In its first bytes an adaptive chain has options and length.
   const auto of_chain = [&](std::size_t place) {
-    const auto& chain = device.policy<1>();
+    const auto& chain = std::get<1>(device.parts());
     return to_host(chain.learnt() + place * chain.learnt_bytes(), sizeof(adaptive_chain_options) + 4);
   };
-  auto fresh = device.policy<1>().learnt_with({});
+  auto fresh = std::get<1>(device.parts()).learnt_with({});
   fresh.resize(sizeof(adaptive_chain_options) + 4);
   CHECK(of_chain(0) != fresh);
   CHECK(of_chain(1) != fresh);

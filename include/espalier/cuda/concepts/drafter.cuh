@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/node_list.cuh"
@@ -31,6 +32,9 @@ namespace espalier::cuda {
 //!   ensure(place, n, stream)          before a round: the text may reach n tokens, drafted ones included. Not captured
 //!   commit(texts, path, stream)       the round is over; the paths and one token each will join the texts
 //!   capacity() -> int
+//! Optional
+//!   parts() -> tuple of drafter&      as espalier::Drafter's; each an AskableDrafter. Tokens are accepted that a part was
+//!                                     not asked about: one that keeps rows of a text must be a CatchingUpDrafter
 //! Laws
 //!   Those of espalier::Drafter. Nothing but begin synchronises
 //! Models
@@ -102,21 +106,6 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
   drafter.release(place);
 };
 
-//! espalier::JointDrafter on the device: several drafters of the same texts, of which a JointPolicy names the one to
-//! ask.
-//!
-//! Minimal definition, besides Drafter
-//!   static size() -> std::size_t   how many
-//!   get<Index>() -> drafter&       each an AskableDrafter. Tokens are accepted that it was not asked about: one that
-//!                                  keeps rows of a text must be a CatchingUpDrafter
-//! Models
-//!   joint
-template <class DrafterT>
-concept JointDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
-  requires(DrafterT::size() > 0);
-  drafter.template get<0>();
-};
-
 //! A StepDrafter, or a joint of such and others, whose trees may be cut or built anew once they have grown:
 //! renumber(texts, moved, stream), after the round's last propose; rows() and commit go by the new numbers from then
 //! on. May be called twice.
@@ -124,9 +113,8 @@ concept JointDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! Models
 //!   autoregressive, joint
 template <class DrafterT>
-concept RenumberingDrafter = (StepDrafter<DrafterT> ||
-                              JointDrafter<DrafterT>)&&requires(DrafterT& drafter, const text_batch& texts,
-                                                                moved_nodes moved, cudaStream_t stream) {
+concept RenumberingDrafter = Drafter<DrafterT> &&
+    requires(DrafterT& drafter, const text_batch& texts, moved_nodes moved, cudaStream_t stream) {
   drafter.renumber(texts, moved, stream);
 };
 
@@ -182,33 +170,13 @@ concept FeatureDrafter = Drafter<DrafterT> &&
 
 namespace detail {
 
-template <class DrafterT, std::size_t Index>
-using part_of = std::remove_reference_t<decltype(std::declval<DrafterT&>().template get<Index>())>;
-
-// Calls f with each drafter of a joint, or with the drafter itself.
-template <class DrafterT, class FunctionT>
-void each_drafter(DrafterT& drafter, const FunctionT& f) {
-  if constexpr (JointDrafter<DrafterT>) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      (f(drafter.template get<Index>()), ...);
-    }
-    (std::make_index_sequence<DrafterT::size()>());
-  } else {
-    f(drafter);
-  }
-}
-
-// Whether there is a StepDrafter among them: it keeps something of each node, and follows texts round by round.
+// Whether a part of the drafter is a StepDrafter: it keeps something of each node, and follows texts round by round.
 template <class DrafterT>
 constexpr bool asks_by_steps() {
-  if constexpr (JointDrafter<DrafterT>) {
-    return []<std::size_t... Index>(std::index_sequence<Index...>) {
-      return (StepDrafter<part_of<DrafterT, Index>> || ...);
-    }
-    (std::make_index_sequence<DrafterT::size()>());
-  } else {
-    return StepDrafter<DrafterT>;
+  return []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return (StepDrafter<part_type<DrafterT, Index>> || ...);
   }
+  (std::make_index_sequence<n_parts<DrafterT>>());
 }
 
 }  // namespace detail

@@ -37,36 +37,23 @@ concept RebuildingPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::
   { fixed.was() } -> std::same_as<moved_nodes>;
 };
 
-//! espalier::JointPolicy on the device: it grows from the drafters of a joint, one after the other.
-//!
-//! Minimal definition, besides TreePolicy
-//!   static size() -> std::size_t   drafters
-//!   policy<Index>() -> policy&     the one that grows over this drafter: each is reserved for, and keeps what it has
-//!                                  learnt
-//!   limit_parts(capacities)        before begin(): tokens that each of the drafters can hold, [size()]
-//!   part() -> std::size_t          the drafter that is asked about what is wanted
-//!   take(texts, joint_answer<Index, ...>, stream)
-//!   was(part) -> moved_nodes       as RebuildingPolicy's, for each drafter
-//! Models
-//!   cascade
+namespace detail {
+
+using espalier::detail::HasParts;
+
+// A policy of several parts has all members that only such a policy needs: see TreePolicy.
 template <class PolicyT>
-concept JointPolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> capacities) {
-  { PolicyT::size() } -> std::convertible_to<std::size_t>;
-  policy.template policy<0>();
+concept AsksParts = HasParts<PolicyT> &&
+    requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> capacities) {
   policy.limit_parts(capacities);
   { fixed.part() } -> std::convertible_to<std::size_t>;
   { fixed.was(std::size_t{}) } -> std::same_as<moved_nodes>;
 };
 
-namespace detail {
-
 template <class PolicyT, class DrafterT>
 concept Rebuilds = RebuildingPolicy<PolicyT> && StepDrafter<DrafterT>;
 
-template <class DrafterT, class PolicyT>
-concept Follows = !Rebuilds<PolicyT, DrafterT> || RenumberingDrafter<DrafterT>;
-
-// A policy over a drafter that cannot be asked may take anything: nothing is asked.
+// The answer of a drafter, or no_answer of one that is never asked, as no_drafter.
 template <class DrafterT>
 auto answer_of(DrafterT& drafter) {
   if constexpr (AskableDrafter<DrafterT>) {
@@ -81,53 +68,39 @@ concept TakesAnswer = requires(PolicyT& policy, const text_batch& texts, AnswerT
   { policy.take(texts, answer, stream) } -> std::same_as<node_list>;
 };
 
-template <class PolicyT, class DrafterT>
-constexpr bool takes_each_part() {
-  if constexpr (JointPolicy<PolicyT>) {
-    if constexpr (PolicyT::size() == DrafterT::size()) {
-      return []<std::size_t... Index>(std::index_sequence<Index...>) {
-        return (
-            TakesAnswer<PolicyT, joint_answer<Index, decltype(answer_of(std::declval<part_of<DrafterT, Index>&>()))>> &&
-            ...);
-      }
-      (std::make_index_sequence<DrafterT::size()>());
-    }
+template <class PolicyT, std::size_t Index, class AnswerT>
+concept TakesAnswerOfPart = requires(PolicyT& policy, const text_batch& texts, AnswerT answer, cudaStream_t stream) {
+  { policy.template take<Index>(texts, answer, stream) } -> std::same_as<node_list>;
+};
+
+// Whether the policy takes the answers of the drafter's part with this number.
+template <class PolicyT, class PartT, std::size_t Index>
+constexpr bool takes_part() {
+  using answer = decltype(answer_of(std::declval<PartT&>()));
+  if constexpr (AsksParts<PolicyT>) {
+    return AskableDrafter<PartT> && TakesAnswerOfPart<PolicyT, Index, answer>;
+  } else {
+    constexpr bool follows = !Rebuilds<PolicyT, PartT> || RenumberingDrafter<PartT>;
+    return !HasParts<PolicyT> && follows && TakesAnswer<PolicyT, answer>;
   }
-  return false;
 }
 
 template <class PolicyT, class DrafterT>
 constexpr bool takes_answers() {
-  if constexpr (JointDrafter<DrafterT>) {
-    return takes_each_part<PolicyT, DrafterT>();
+  if constexpr (n_parts<PolicyT> != n_parts<DrafterT>) {
+    return false;
   } else {
-    return TakesAnswer<PolicyT, decltype(answer_of(std::declval<DrafterT&>()))>;
+    return []<std::size_t... Index>(std::index_sequence<Index...>) {
+      return (takes_part<PolicyT, part_type<DrafterT, Index>, Index>() && ...);
+    }
+    (std::make_index_sequence<n_parts<DrafterT>>());
   }
 }
 
 template <class PolicyT, class DrafterT>
 concept Takes = takes_answers<PolicyT, DrafterT>();
 
-// Calls f with each policy of a joint one, or with the policy itself.
-template <class PolicyT, class FunctionT>
-void each_policy(PolicyT& policy, const FunctionT& f) {
-  if constexpr (JointPolicy<std::remove_const_t<PolicyT>>) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      (f(policy.template policy<Index>()), ...);
-    }
-    (std::make_index_sequence<PolicyT::size()>());
-  } else {
-    f(policy);
-  }
-}
-
-template <class PolicyT>
-constexpr std::size_t n_policies() {
-  if constexpr (JointPolicy<PolicyT>) return PolicyT::size();
-  return 1;
-}
-
-// Of the trees of a policy: it may say it, else no node is deeper than there are nodes.
+// Depth of the deepest node that this policy can draft: policy.max_depth() if it has one, else max_nodes().
 template <class PolicyT>
 std::int32_t max_depth(const PolicyT& policy) {
   if constexpr (requires { policy.max_depth(); }) {
@@ -135,15 +108,6 @@ std::int32_t max_depth(const PolicyT& policy) {
   } else {
     return policy.max_nodes();
   }
-}
-
-// Calls f.operator()<PartT>(policy) with each policy of a joint one, where PartT is the drafter that it asks.
-template <class DrafterT, class PolicyT, class FunctionT>
-void each_part(PolicyT& policy, const FunctionT& f) {
-  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-    (f.template operator()<part_of<DrafterT, Index>>(policy.template policy<Index>()), ...);
-  }
-  (std::make_index_sequence<DrafterT::size()>());
 }
 
 }  // namespace detail
@@ -158,12 +122,18 @@ void each_part(PolicyT& policy, const FunctionT& f) {
 //!                                      nothing
 //!   take(texts, answer, stream) -> node_list   enqueues what appends to the trees, and gives the nodes to ask about
 //!                                      next; a list of 0 once the trees are this round's. The answer is text_rows,
-//!                                      block_rows or text_runs; of a joint see JointPolicy
+//!                                      block_rows or text_runs
 //!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
 //!                                      nothing was
 //! Optional
 //!   max_depth() -> int                 the longest path of its trees, max_nodes() by default: so many tokens that the
 //!                                      other drafters of a cascade were not asked about may be accepted
+//!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies is reserved for, and keeps what
+//!                                      it has learnt. With it (see cascade):
+//!     limit_parts(capacities)          before begin(): tokens that each part of the drafter can hold
+//!     part() -> std::size_t            the part that is asked about the nodes that are wanted
+//!     take<Index>(texts, answer, stream)   instead of take(): the answer is that of part Index
+//!     was(part) -> moved_nodes         as RebuildingPolicy's
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
@@ -173,7 +143,7 @@ void each_part(PolicyT& policy, const FunctionT& f) {
 //!   dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
-    detail::Follows<DrafterT, PolicyT> && detail::Takes<PolicyT, DrafterT> &&
+    detail::Takes<PolicyT, DrafterT> &&
     requires(PolicyT& policy, const text_batch& texts, const verdict* decisions, std::int32_t n, cudaStream_t stream) {
   policy.reserve(n);
   { policy.begin(texts, stream) } -> std::same_as<node_list>;
@@ -183,45 +153,40 @@ concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail:
 //! Drafted tokens that a policy's tree may hold at any time, where it grows from this drafter.
 template <class DrafterT, class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
-  if constexpr (JointDrafter<DrafterT>) {
-    std::int32_t most = policy.max_nodes();
-    detail::each_part<DrafterT>(
-        policy, [&]<class PartT>(const auto& one) { most = (std::max)(most, cuda::most_asked<PartT>(one)); });
-    return most;
-  } else if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
-    return policy.max_asked();
-  } else {
-    return policy.max_nodes();
-  }
+  std::int32_t most = policy.max_nodes();
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto index) {
+    if constexpr (detail::Rebuilds<OneT, part_type<DrafterT, index>>) most = (std::max)(most, one.max_asked());
+  });
+  return most;
 }
 
 //! Reserves what the policy needs to grow trees of so many texts from this drafter.
 template <class DrafterT, class PolicyT>
 void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
-  if constexpr (JointDrafter<DrafterT>) {
-    detail::each_part<DrafterT>(policy, [&]<class PartT>(auto& one) { cuda::reserve_trees<PartT>(one, max_texts); });
+  for_each_part(policy, [&]<class OneT>(OneT& one, auto index) {
+    if constexpr (detail::Rebuilds<OneT, part_type<DrafterT, index>>) {
+      one.reserve_asked(max_texts);
+    } else if (max_texts > 1) {
+      one.reserve(max_texts);
+    }
+  });
+  if constexpr (detail::AsksParts<PolicyT>) {
     if (max_texts > 1) policy.reserve(max_texts);
-  } else if constexpr (detail::Rebuilds<PolicyT, DrafterT>) {
-    policy.reserve_asked(max_texts);
-  } else if (max_texts > 1) {
-    policy.reserve(max_texts);
   }
 }
 
-//! Has a drafter make room for what the policy may ask it about in rounds of so many texts. Of a joint, each drafter is
-//! told how many tokens others may bring in: a path of the merged tree is a path of one policy's.
+//! Has a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each of several
+//! parts is told how many tokens the others may bring in: a path of the merged tree is a path of one policy's tree.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
-  if constexpr (JointDrafter<DrafterT>) {
+  if constexpr (n_parts<DrafterT> != 1) {
     std::vector<std::int32_t> depths;
-    detail::each_policy(policy, [&](const auto& one) { depths.push_back(detail::max_depth(one)); });
-    std::size_t part = 0;
-    detail::each_drafter(drafter, [&]<class PartT>(PartT& one) {
+    for_each_part(policy, [&](const auto& one, auto) { depths.push_back(detail::max_depth(one)); });
+    for_each_part(drafter, [&]<class PartT>(PartT& one, auto part) {
       std::int32_t most = 0;
       for (std::size_t other = 0; other < depths.size(); ++other)
         most = other == part ? most : (std::max)(most, depths[other]);
       if constexpr (CatchingUpDrafter<PartT>) one.catch_up(most);
-      ++part;
     });
   }
   drafter.reserve(most_asked<DrafterT>(policy), max_texts, found);

@@ -54,7 +54,7 @@ inline void put_bytes(void* to, std::span<const std::byte> from, cudaStream_t st
 template <class PolicyT>
 std::int32_t learnt_words_of(const PolicyT& policy) {
   std::size_t n = 0;
-  each_policy(policy, [&]<class OneT>(const OneT& one) {
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
     if constexpr (LearningPolicy<OneT>) n += one.learnt_bytes();
   });
   return static_cast<std::int32_t>(n / sizeof(std::int32_t));
@@ -63,7 +63,7 @@ std::int32_t learnt_words_of(const PolicyT& policy) {
 // What was learnt of a text elsewhere is that of this place. Pre: as many bytes as a policy learns
 template <class PolicyT>
 void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::byte> learnt, cudaStream_t stream) {
-  each_policy(policy, [&]<class OneT>(const OneT& one) {
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
     if constexpr (LearningPolicy<OneT>) {
       const std::size_t n = one.learnt_bytes();
       put_bytes(one.learnt() + static_cast<std::size_t>(place) * n, learnt.first(n), stream);
@@ -76,10 +76,10 @@ void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::
 template <class PolicyT>
 void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part gains, std::int32_t* kept,
                     cudaStream_t stream) {
-  using words = learnt_words<n_policies<PolicyT>() + 1>;
+  using words = learnt_words<n_parts<PolicyT> + 1>;
   words all{{}, kept, learnt_words_of(policy) + gains.n};
   learnt_part* next = all.parts;
-  each_policy(policy, [&]<class OneT>(const OneT& one) {
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
     if constexpr (LearningPolicy<OneT>) {
       *next++ = {reinterpret_cast<const std::int32_t*>(one.learnt()),
                  static_cast<std::int32_t>(one.learnt_bytes() / sizeof(std::int32_t))};

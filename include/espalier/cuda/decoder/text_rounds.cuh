@@ -306,7 +306,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
            (std::min)(context_, drafter_.capacity()));
     if constexpr (has_processor) {
       fault* const found = found_.data();
-      each_drafter(drafter_, [&]<class PartT>(PartT& part) {
+      for_each_part(drafter_, [&]<class PartT>(PartT& part, auto) {
         if constexpr (ProcessingDrafter<PartT>) {
           using draft_number = typename PartT::number;
           part.process_rows(shape.processes ? processors_.template of_draft<draft_number>(found)
@@ -361,7 +361,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
 
   text_rows draft_rows() const {
-    if constexpr (StepDrafter<drafter_type>) return drafter_.rows();
+    if constexpr (requires { text_rows(drafter_.rows()); }) return drafter_.rows();
     return {};
   }
 

@@ -62,11 +62,13 @@ class joint {
     });
   }
 
-  static constexpr std::size_t size() { return sizeof...(DraftersT); }
+  std::tuple<std::remove_reference_t<DraftersT>&...> parts() {
+    return std::apply([](auto&... drafters) { return std::tie(drafters...); }, drafters_);
+  }
 
-  template <std::size_t Index>
-  auto& get() {
-    return std::get<Index>(drafters_);
+  //! The rows of the only drafter. Rows of several drafters are rows of no distribution that a tree was drawn from.
+  auto rows() const requires(sizeof...(DraftersT) == 1 && (StepDrafter<std::remove_reference_t<DraftersT>> && ...)) {
+    return std::get<0>(drafters_).rows();
   }
 
   std::int32_t capacity() const {

@@ -234,15 +234,11 @@ class cascade {
 
   std::int32_t max_nodes() const { return merged_.capacity(); }
 
-  static constexpr std::size_t size() { return n_policies; }
-
-  template <std::size_t Index>
-  policy_type<Index>& policy() {
-    return std::get<Index>(policies_);
+  std::tuple<PoliciesT&...> parts() {
+    return std::apply([](auto&... policy) { return std::tie(policy...); }, policies_);
   }
-  template <std::size_t Index>
-  const policy_type<Index>& policy() const {
-    return std::get<Index>(policies_);
+  std::tuple<const PoliciesT&...> parts() const {
+    return std::apply([](const auto&... policy) { return std::tie(policy...); }, policies_);
   }
 
   //! Allocates the merged trees. The policies are reserved separately, for their drafters: see reserve_trees.
@@ -270,9 +266,9 @@ class cascade {
 
   template <std::size_t Index, class AnswerT>
   requires(Index < n_policies) && detail::TakesAnswer<policy_type<Index>, AnswerT> node_list
-      take(const text_batch& texts, const joint_answer<Index, AnswerT>& answer, cudaStream_t stream) {
+      take(const text_batch& texts, const AnswerT& answer, cudaStream_t stream) {
     auto& policy = std::get<Index>(policies_);
-    const node_list wanted = policy.take(texts, answer.of, stream);
+    const node_list wanted = policy.take(texts, answer, stream);
     if (wanted.n > 0) return wanted;
     moved_nodes was;
     if constexpr (RebuildingPolicy<policy_type<Index>> && std::is_same_v<AnswerT, text_rows>) was = policy.was();
