@@ -80,6 +80,7 @@
 #include "espalier/decoder/fresh_seed.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/decoder/no_ahead.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"

@@ -1,4 +1,4 @@
-// expect: keep_states, but not all that a StateDrafter has
+// expect: keep_states, but its members hidden_size, root_state and previous_state cannot all be called
 // SPDX-License-Identifier: BSL-1.0
 #include "parts.hpp"
 

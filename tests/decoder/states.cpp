@@ -9,6 +9,7 @@
 #include "decoder/showing_backend.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/grow.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/sampling/softmax.hpp"
 #include "espalier/tree_policy/delayed.hpp"
@@ -20,7 +21,7 @@ using models::showing_backend;
 namespace {
 
 using drafter_type = autoregressive<showing_backend&, token_kv&>;
-static_assert(StateDrafter<drafter_type>);
+static_assert(detail::KeepsStates<drafter_type>);
 
 // Grows delayed trees of changing sizes, and checks what it is told against the models themselves.
 struct looking {

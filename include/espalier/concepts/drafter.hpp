@@ -264,24 +264,6 @@ concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter
   drafter.renumber(was);
 };
 
-//! A StepDrafter that tells what its model says at the end of the text.
-//!
-//! Minimal definition, besides StepDrafter
-//!   keep_states()                       asked for before reserve(): from then on the states are kept
-//!   hidden_size() -> int                numbers of a hidden state; 0 where the model keeps none
-//!   root_state() -> model_state         after the pending token
-//!   previous_state() -> model_state     after the token before it; row empty where that is not known
-//!                                       Both from propose() of the root to the end of the round
-//! Models
-//!   autoregressive
-template <class DrafterT>
-concept StateDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, const DrafterT& fixed) {
-  drafter.keep_states();
-  { fixed.hidden_size() } -> std::convertible_to<std::int32_t>;
-  { fixed.root_state().row[0] } -> std::convertible_to<double>;
-  { fixed.previous_state().hidden[0] } -> std::convertible_to<float>;
-};
-
 //! A drafter that gives marginals for the next positions from one pass: block diffusion, Medusa-like heads.
 //!
 //! Minimal definition, besides Drafter

@@ -11,7 +11,6 @@
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/round_start.hpp"
-#include "espalier/core/model_state.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
@@ -138,25 +137,6 @@ concept ResettingPolicy = requires(PolicyT& policy) {
   policy.reset();
 };
 
-//! A policy that looks at what both models say at the end of the text.
-//!
-//! Minimal definition, besides TreePolicy
-//!   reads_states() -> bool           whether it wants to: then the drafter is to keep its states (StateDrafter)
-//!   read(logits, hidden)             the target's logits [vocab] and last hidden state at the node that was accepted,
-//!                                    before observe(); hidden is empty where the backend keeps none (HiddenBackend)
-//!   read_draft(root, previous)       the draft's model_state after the pending token and after the one before it, with
-//!                                    the answer about the root, before take(); previous.row is empty where that is not
-//!                                    known
-//! Models
-//!   neural_delayed
-template <class PolicyT, class NumberT = float>
-concept StatePolicy = requires(PolicyT& policy, const PolicyT& fixed, std::span<const NumberT> logits,
-                               std::span<const float> hidden, model_state<NumberT> state) {
-  { fixed.reads_states() } -> std::same_as<bool>;
-  policy.read(logits, hidden);
-  policy.read_draft(state, state);
-};
-
 //! A policy whose state can be saved with its text.
 //!
 //! Minimal definition, besides TreePolicy
@@ -209,13 +189,10 @@ struct budget_of : std::type_identity<no_budget> {};
 template <BudgetedPolicy PolicyT>
 struct budget_of<PolicyT> : std::type_identity<typename PolicyT::budget_type> {};
 
-// Of either number.
+// A policy that can be saved, or learns nothing: neither from rounds nor from what the models say (reads_states).
 template <class PolicyT>
-concept ReadsStates = StatePolicy<PolicyT, float> || StatePolicy<PolicyT, double>;
-
-// All that is learnt can be saved, or nothing is learnt.
-template <class PolicyT>
-concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || ReadsStates<PolicyT>);
+concept LosesNothing =
+    SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || requires(const PolicyT& policy) { policy.reads_states(); });
 
 }  // namespace detail
 
@@ -238,7 +215,6 @@ concept LosesNothing = SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || Rea
 //! Optional
 //!   open                                  see OpeningPolicy
 //!   reset                                 see ResettingPolicy
-//!   reads_states, read, read_draft        see StatePolicy
 //!   max_asked, was                        see RebuildingPolicy
 //!   parts() -> tuple of const policy&     a policy over a drafter of as many parts (see for_each_part): each of these
 //!                                         policies grows from one of them. It then has, too (see cascade):

@@ -15,6 +15,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/sampling_options.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -55,10 +56,10 @@ constexpr bool check_policy_members() {
                 "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
   static_assert(!NamesReset<PolicyT> || ResettingPolicy<PolicyT>,
                 "the policy's member reset cannot be called as reset(): see ResettingPolicy");
-  static_assert(
-      !(NamesRead<PolicyT> || NamesReadDraft<PolicyT> || NamesReadsStates<PolicyT>) || StatePolicy<PolicyT, NumberT>,
-      "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
-      "target: see StatePolicy");
+  static_assert(!(NamesRead<PolicyT> || NamesReadDraft<PolicyT> || NamesReadsStates<PolicyT>) ||
+                    ReadsModelStates<PolicyT, NumberT>,
+                "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
+                "target: see decoder/model_states.hpp");
   static_assert(!(NamesMaxAsked<PolicyT> || NamesWas<PolicyT>) || RebuildingPolicy<PolicyT> || AsksParts<PolicyT>,
                 "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
   static_assert(!NamesSerialize<PolicyT> || SavedPolicy<PolicyT> || !LosesNothing<PolicyT>,
@@ -99,8 +100,9 @@ constexpr bool check_drafter_members() {
                 "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
   static_assert(!NamesRenumber<DrafterT> || RenumberingDrafter<DrafterT>,
                 "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
-  static_assert(!NamesKeepStates<DrafterT> || StateDrafter<DrafterT>,
-                "the drafter has keep_states, but not all that a StateDrafter has");
+  static_assert(!NamesKeepStates<DrafterT> || KeepsStates<DrafterT>,
+                "the drafter has keep_states, but its members hidden_size, root_state and previous_state cannot all be "
+                "called: see decoder/model_states.hpp");
   return true;
 }
 
@@ -200,8 +202,7 @@ bool gives_maxima(const BackendT& backend) {
 template <class VerifierT, class ProcessorT, class DrafterT, class PolicyT, class BackendT>
 void require_parts(const DrafterT& drafter, const PolicyT& policy, const BackendT& backend, std::int32_t nodes) {
   require_fit(drafter, backend, nodes);
-  bool reads_rows = !ArgmaxVerifier<VerifierT> || processes<ProcessorT>;
-  if constexpr (ReadsStates<PolicyT>) reads_rows = reads_rows || policy.reads_states();
+  const bool reads_rows = !ArgmaxVerifier<VerifierT> || processes<ProcessorT> || reads_states(policy);
   if (reads_rows && gives_maxima(backend)) {
     raise<option_error>(
         "the backend gives the greatest logits alone: the verifier must be greedy, without a processor or a policy "

@@ -15,6 +15,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/check_growth.hpp"
 #include "espalier/decoder/check_round.hpp"
+#include "espalier/decoder/model_states.hpp"
 
 namespace espalier {
 
@@ -75,13 +76,7 @@ class growth {
         rooms[part] = room_of(drafter, part);
       policy.limit_parts(rooms);
     }
-    if constexpr (ReadsStates<PolicyT> && !StateDrafter<part_type<DrafterT, 0>>) {
-      if (policy.reads_states() && tree.limit() > 0) {
-        raise<option_error>(
-            "the policy reads the draft's hidden states, but this drafter keeps none; it needs one that does, as "
-            "autoregressive.");
-      }
-    }
+    if (tree.limit() > 0) require_states<DrafterT>(policy);
     // The tree may have no room for drafted tokens, and no_drafter cannot be asked.
     const bool can_ask = AskableDrafter<part_type<DrafterT, 0>> && tree.limit() > 0;
     const auto wanted = std::span<const node_id>(policy.begin(tree));
@@ -111,11 +106,7 @@ class growth {
     if constexpr (AsksParts<PolicyT>) {
       want(policy, tree, drafter, policy.template take<Index>(tree, answer, chance));
     } else {
-      if constexpr (ReadsStates<PolicyT> && StateDrafter<part_type<DrafterT, Index>>) {
-        const auto& part = part_of(drafter, index);
-        if (wanted_[0] == root_node && policy.reads_states())
-          policy.read_draft(part.root_state(), part.previous_state());
-      }
+      if (wanted_[0] == root_node) show_draft_states(policy, part_of(drafter, index));
       want(policy, tree, drafter, policy.take(tree, answer, chance));
     }
   }

@@ -15,6 +15,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/decoder/text.hpp"
 
 namespace espalier {
@@ -44,9 +45,7 @@ void require_same_size(const PolicyT& policy, const PolicyT& there) {
     raise<option_error>("the text's policy drafts up to ", policy.max_nodes(), " tokens a round, but the decoder's ",
                         there.max_nodes(), ": both need the same options.");
   }
-  bool is_alike = most_asked(policy) == most_asked(there);
-  if constexpr (ReadsStates<PolicyT>) is_alike = is_alike && policy.reads_states() == there.reads_states();
-  if (!is_alike)
+  if (most_asked(policy) != most_asked(there) || reads_states(policy) != reads_states(there))
     raise<option_error>(
         "the text's policy asks about other nodes than the decoder's, or reads states: both need the "
         "same options.");

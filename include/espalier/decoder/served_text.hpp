@@ -23,6 +23,7 @@
 #include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/decoder/no_ahead.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
@@ -72,11 +73,7 @@ class served_text {
     prefill_.first_rows(sizes.chunk);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
-    for_each_part(drafter_, [&]<class PartT>(PartT& part, auto) {
-      if constexpr (StateDrafter<PartT>) {
-        if (reads_states(policy)) part.keep_states();
-      }
-    });
+    keep_states(policy, drafter_);
     drafter_.reserve(tree_.capacity());
     if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
   }
@@ -356,14 +353,9 @@ class served_text {
     }
   }
 
-  static bool reads_states(const TreePolicyT& policy) {
-    if constexpr (StatePolicy<TreePolicyT, number>) return policy.reads_states();
-    return false;
-  }
-
   // Tells the policy what the target says after this node.
   void show_state(text_type& t, const BackendT& backend, node_id u) {
-    if constexpr (StatePolicy<TreePolicyT, number>) {
+    if constexpr (ReadsModelStates<TreePolicyT, number>) {
       if (!reads_states(t.policy)) return;
       std::span<const float> hidden;
       if constexpr (HiddenBackend<BackendT>) {

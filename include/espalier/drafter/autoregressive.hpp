@@ -44,8 +44,8 @@ namespace espalier {
 //! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). A node after which the
 //!             processor leaves one token has its row without a pass, and joins the first that asks below it; so has
 //!             the root, but where hidden states are kept, and the text is read in passes before that one
-//! Law         of Step-, State-, Shared- and ProcessingDrafter; rows are the draft model's along each path, through the
-//!             text's processor and the sampler; previous_state() is the model's own
+//! Law         those of StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path,
+//!             through the text's processor and the sampler; the row of previous_state() passes through no processor
 //! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
 //!             token the model does not know; numeric_error as sampler's; what the backend throws, after which the next
 //!             round opens as if the failed one had not been
@@ -77,6 +77,8 @@ class autoregressive {
 
   void process_rows(row_processor<number> process) { process_ = process; }
 
+  //! Asks for root_state() and previous_state(), before reserve(): without it no memory is taken for them, and no row
+  //! is copied. For neural_delayed.
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {
     if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
@@ -218,6 +220,8 @@ class autoregressive {
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
 
+  //! What the model says after the pending token, and after the one before it; the latter is empty where it is not
+  //! known. Once the root was asked about, until the end of the round.
   model_state<number> root_state() const { return state(0); }
   model_state<number> previous_state() const { return knows_previous_ ? state(max_nodes_ + 1) : model_state<number>{}; }
 

@@ -56,8 +56,9 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 //! Lets a selector choose a delayed tree in each round, by what draft and target said at the end of the text.
 //!
 //! A selector has choose(selector_features), which returns the number of a delayed_action, and target_hidden_size() and
-//! draft_hidden_size(), the sizes of the hidden states that it reads. Drafter and target must keep these states. The
-//! selector chooses by what is known before anything is drafted, never by a drawn token.
+//! draft_hidden_size(), the sizes of the hidden states that it reads. Drafter and target must keep these states, as
+//! autoregressive and llama_backend do; decoders hand them over (see decoder/model_states.hpp). The selector chooses by
+//! what is known before anything is drafted, never by a drawn token.
 //!
 //!     neural_delayed policy({}, load_selector("specinfer.safetensors").selector, load_costs("costs.json"));
 //!

@@ -12,6 +12,7 @@
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/model_states.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/random_tree.hpp"
 
@@ -129,7 +130,7 @@ class step_drafter_laws {
   // Checks that the drafter's state at the end of the text is the one expected there.
   template <class DrafterT>
   void require_states(const DrafterT& drafter, tree_view tree, const text_type& text) {
-    if constexpr (StateDrafter<DrafterT>) {
+    if constexpr (espalier::detail::KeepsStates<DrafterT>) {
       require_law(equal(drafter.root_state().row, expected(tree, text, root_node)),
                   "root_state() is not that of the text's end.");
       const auto before = drafter.previous_state().row;
@@ -143,7 +144,7 @@ class step_drafter_laws {
 
   auto made() {
     auto drafter = make_();
-    if constexpr (StateDrafter<decltype(drafter)>) drafter.keep_states();
+    if constexpr (espalier::detail::KeepsStates<decltype(drafter)>) drafter.keep_states();
     drafter.reserve(max_nodes);
     return drafter;
   }
@@ -196,8 +197,8 @@ class step_drafter_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Drafter and StepDrafter, and of FeatureDrafter and StateDrafter if the drafter is one, bit for
-//! bit: the row of each node is the expected one after its path, after commits, rounds given up and new texts. A
+//! Checks the laws of Drafter and StepDrafter, of FeatureDrafter if the drafter is one, and of the states that it keeps,
+//! bit for bit: the row of each node is the expected one after its path, after commits, rounds given up and new texts. A
 //! BlockDrafter is checked as the StepDrafter that factorised makes of it.
 //!
 //! Pre         make() returns a fresh drafter of a vocabulary of 3 tokens or more; expected(text) returns the row after
