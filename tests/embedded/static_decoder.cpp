@@ -23,7 +23,6 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/static_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/nodes/draft_bytes.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/tree_policy/chain.hpp"

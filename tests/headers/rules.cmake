@@ -105,11 +105,9 @@ set(tested_elsewhere
   "decoder/statistics.cpp: core/util/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
   "embedded/float_numbers.cpp: core/wide_number.hpp"
   "embedded/static_decoder.cpp: core/static/arena.hpp core/static/list.hpp core/static/message_text.hpp core/static/static_capacity.hpp
-    core/static/unset_numbers.hpp decoder/static_decoder.hpp drafter/nodes/draft_bytes.hpp"
+    core/static/unset_numbers.hpp decoder/static_decoder.hpp"
   "decoder/turns.cpp: decoder/text_cache.hpp"
-  "drafter/autoregressive.cpp: drafter/nodes/forced_row.hpp drafter/nodes/node_columns.hpp drafter/nodes/require_askable.hpp
-    drafter/nodes/require_draft_room.hpp"
-  "drafter/factorised.cpp: drafter/nodes/renumber.hpp"
+  "drafter/factorised.cpp: drafter/nodes/node_checks.hpp"
   "drafter/prompt_lookup.cpp: drafter/lookup/ngram_index.hpp"
   "headers/linked_one.cpp: config.hpp espalier.hpp"
   "interop/masks.cpp: interop/row_parents.hpp interop/sequence_mask.hpp"

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -18,22 +20,119 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/require_token.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static/arena.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/static/unset_numbers.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_mask.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/drafter/nodes/draft_bytes.hpp"
-#include "espalier/drafter/nodes/forced_row.hpp"
-#include "espalier/drafter/nodes/node_columns.hpp"
-#include "espalier/drafter/nodes/renumber.hpp"
-#include "espalier/drafter/nodes/require_askable.hpp"
-#include "espalier/drafter/nodes/require_draft_room.hpp"
+#include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+// The columns of a step drafter's nodes in a round: column c is slot c of the sequence's scratch. Columns are given in
+// the order in which nodes enter passes, so a node's is after those of the nodes above it.
+class node_columns {
+ public:
+  void reserve(std::int32_t max_nodes) {
+    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+    words_ = mask_words(max_nodes);
+    column_of_.resize(nodes, -1);
+    renumbered_.resize(nodes);
+    token_of_.resize(nodes);
+    path_.resize(nodes);
+    masks_.resize(nodes * static_cast<std::size_t>(words_));
+  }
+
+  static constexpr std::size_t bytes(std::int32_t max_nodes) {
+    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+    return 4 * arena::bytes_of<std::int32_t>(nodes) +
+           arena::bytes_of<std::uint32_t>(nodes * static_cast<std::size_t>(mask_words(max_nodes)));
+  }
+
+  void clear() {
+    std::fill(column_of_.begin(), column_of_.end(), -1);
+    size_ = 0;
+  }
+
+  std::int32_t size() const { return size_; }
+
+  // Gives the next columns to these nodes.
+  //
+  // Errors      those of require_askable() and require_token(): the round is to be given up
+  void give(tree_view tree, std::span<const node_id> nodes, bool knows_root, std::int32_t vocab_size) {
+    for (const node_id u : nodes) {
+      require_askable(tree, u, column_of_.size(), [&](node_id v) { return v == root_node ? knows_root : has(v); });
+      require_token(tree, u, vocab_size);
+      column_of_[static_cast<std::size_t>(u)] = size_++;
+    }
+  }
+  // The columns from `first` on, which these nodes have, are free again.
+  void take_back(std::span<const node_id> nodes, std::int32_t first) {
+    for (const node_id u : nodes)
+      column_of_[static_cast<std::size_t>(u)] = -1;
+    size_ = first;
+  }
+
+  // Adds to a list the nodes from below the root to u that have no column and are not in it yet, from above.
+  void find_missing(tree_view tree, node_id u, list<node_id>& nodes) const {
+    if (u == root_node || has(u) || std::find(nodes.begin(), nodes.end(), u) != nodes.end()) return;
+    find_missing(tree, tree.parent[u], nodes);
+    nodes.push_back(u);
+  }
+
+  // Adds the row of a node that has a column to a pass. It sees its path and the `prefix` tokens before the root's
+  // children.
+  void add_row(forward_batch& batch, tree_view tree, node_id u, std::int32_t prefix, bool has_output) {
+    const std::int32_t column = column_of_[static_cast<std::size_t>(u)];
+    token_of_[static_cast<std::size_t>(column)] = tree.token[u];
+    const mask_row mask = mask_of(u);
+    mask.clear();
+    if (tree.parent[u] != root_node) mask.include(mask_of(tree.parent[u]));
+    mask.set(column);
+    batch.add_row(tree.token[u], prefix - 1 + tree.depth[u], column, has_output).include(mask);
+  }
+
+  // The columns of the nodes that lead from below the root to this one, up to the first that has none.
+  std::span<const std::int32_t> path(tree_view tree, node_id last) {
+    const auto length = static_cast<std::size_t>(tree.depth[last]);
+    for (node_id u = last; u != root_node; u = tree.parent[u]) {
+      const std::int32_t column = path_[static_cast<std::size_t>(tree.depth[u]) - 1] =
+          column_of_[static_cast<std::size_t>(u)];
+      if (column >= 0 && token_of_[static_cast<std::size_t>(column)] != tree.token[u]) {
+        raise<input_error>("node ", u, " was asked about as token ", token_of_[static_cast<std::size_t>(column)],
+                           ", and is token ", tree.token[u],
+                           " now: a policy that builds its tree anew says in was() which node was which.");
+      }
+    }
+    std::size_t n = 0;
+    while (n < length && path_[n] >= 0)
+      ++n;
+    return std::span<const std::int32_t>(path_).first(n);
+  }
+
+  void renumber(std::span<const node_id> was) { detail::renumber(column_of_, renumbered_, was); }
+
+ private:
+  bool has(node_id u) const { return column_of_[static_cast<std::size_t>(u)] >= 0; }
+  mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words_, words_}; }
+
+  std::int32_t words_ = 0, size_ = 0;
+  list<std::int32_t> column_of_, renumbered_, path_;  // [nodes]
+  list<token_id> token_of_;                           // [nodes] by column
+  list<std::uint32_t> masks_;                         // [nodes][words] columns that a node sees
+};
+
+}  // namespace detail
 
 //! Drafts with a smaller language model through the same masked forward pass as the target: one pass for each call of
 //! propose, so one a depth when a policy asks layer by layer. Siblings share the cache of their prefix and keep their
@@ -107,9 +206,17 @@ class autoregressive {
       kv_.remember(sequence_, static_cast<std::int32_t>(kv_.prefix(sequence_).size()), {});
   }
 
-  //! What its parts and reserve() take of an arena.
+  //! Bytes that this drafter, its backend and its store take of an arena, where states are not kept.
   static constexpr std::size_t bytes(const static_capacity& c) {
-    return detail::draft_bytes<number, BackendT, KVStoreT>(c);
+    const auto nodes = static_cast<std::size_t>(c.nodes) + 1;
+    const std::int32_t rows = (std::max)(c.nodes, prefill::default_chunk);
+    static_capacity own = c;
+    if (c.draft_cache_row >= 0) own.cache_row = c.draft_cache_row;
+    return arena::bytes_of_part<BackendT>(own) + arena::bytes_of_part<KVStoreT>(own) +
+           arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
+           arena::bytes_of<number>(nodes * static_cast<std::size_t>(c.vocabulary)) +
+           2 * arena::bytes_of<std::int32_t>(nodes) + detail::node_columns::bytes(c.nodes) +
+           forward_batch::bytes(rows, rows) + prefill::bytes(rows) + sampler<number>::bytes(c.draft, c.vocabulary);
   }
 
   void begin(std::span<const token_id> context) {
@@ -265,9 +372,21 @@ class autoregressive {
       batch_.clear();
       const std::int32_t n = add_rows(batch_, most);
       if (n == 0) return;
-      detail::require_draft_room(n >= 0, n_to_read_ > 0, text_.size(), kv_.capacity());
+      if (n < 0) fail_for_room();
       take(forward(batch_), 0, 0);
     }
+  }
+
+  // The cache had no room for the text, or for nodes of a tree.
+  void fail_for_room() const {
+    if (n_to_read_ > 0) {
+      raise<input_error>("a text of ", text_.size(), " tokens does not fit the draft model's cache of ", kv_.capacity(),
+                         ", or its pages are used up.");
+    }
+    raise<input_error>(
+        "the draft model's cache of ", kv_.capacity(),
+        " tokens is full, or its pages are used up: the tree has outgrown its limit, or another decoder uses this "
+        "drafter.");
   }
 
   // The committed text that the cache lacks, at least its last n tokens, whose rows of logits are wanted.
@@ -333,10 +452,14 @@ class autoregressive {
     return asked_;
   }
 
-  // Whether one token is left after the node, which makes its row.
+  // Whether the processor leaves one token after the node: then its row is made without a pass, all zeros but for that
+  // token. Not where it leaves more, none, or a token outside the row.
   bool give_forced(tree_view tree, node_id u) {
-    const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
-    if (!detail::make_forced_row(process_, tree, u, row)) return false;
+    const std::optional<token_id> only = process_.only(tree, u);
+    if (!only || *only < 0 || *only >= vocab_size()) return false;
+    number* const row = rows_.get() + offset(n_rows_);
+    std::fill_n(row, vocab_size(), number{0});
+    row[*only] = 1;
     row_of_[static_cast<std::size_t>(u)] = n_rows_++;
     return true;
   }

@@ -17,8 +17,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/drafter/nodes/renumber.hpp"
-#include "espalier/drafter/nodes/require_askable.hpp"
+#include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
