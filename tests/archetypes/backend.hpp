@@ -19,6 +19,6 @@ struct double_backend : backend {
   espalier::vocab_rows<double> forward(kv_store&, espalier::forward_batch_view);
 };
 static_assert(espalier::Backend<double_backend, kv_store>);
-static_assert(!espalier::BoundedBackend<backend>);
+static_assert(!espalier::detail::HasMaxRows<backend>);
 
 }  // namespace archetypes

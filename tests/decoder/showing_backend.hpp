@@ -63,7 +63,7 @@ struct showing_backend {
     return {static_cast<float>(key & 0xFFFFFF), static_cast<float>(key >> 40)};
   }
 
-  // As a HiddenBackend: the key in two numbers.
+  // The hidden state is the key in two numbers.
   std::int32_t hidden_size() const { return 2; }
   std::span<const float> hidden_state(std::int32_t row) const {
     state = state_of(hidden(row));
@@ -71,6 +71,6 @@ struct showing_backend {
   }
   mutable std::array<float, 2> state{};
 };
-static_assert(HiddenBackend<showing_backend>);
+static_assert(detail::KeepsHiddenStates<showing_backend>);
 
 }  // namespace models

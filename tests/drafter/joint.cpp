@@ -25,8 +25,8 @@ using text_type = std::vector<token_id>;
 
 static_assert(Drafter<joint<archetypes::drafter>>);
 static_assert(!StepDrafter<joint<archetypes::step_drafter>>);
-static_assert(VocabularyDrafter<joint<fixed_run&, archetypes::step_drafter>>);
-static_assert(!VocabularyDrafter<joint<prompt_lookup, ngram>>);
+static_assert(detail::HasVocabulary<joint<fixed_run&, archetypes::step_drafter>>);
+static_assert(!detail::HasVocabulary<joint<prompt_lookup, ngram>>);
 static_assert(FeatureDrafter<joint<fixed_run, fixed_reader>, text_backend<circling_model>>);
 static_assert(!FeatureDrafter<joint<prompt_lookup, ngram>, text_backend<circling_model>>);
 

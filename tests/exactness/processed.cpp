@@ -172,9 +172,7 @@ class any_verifier {
   template <class VerifierT>
   struct model : base {
     explicit model(VerifierT v) : verifier(std::move(v)) {}
-    void reserve(std::int32_t nodes, std::int32_t vocab) override {
-      if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(nodes, vocab);
-    }
+    void reserve(std::int32_t nodes, std::int32_t vocab) override { reserve_verifier(verifier, nodes, vocab); }
     verdict verify(tree_view tree, const sampled_rows<double>& draft, rows& target,
                    enumerating_chance& chance) override {
       return verifier.verify(tree, draft, target, chance);

@@ -57,17 +57,17 @@ void check_laws(ProcessorT processor, const tokens& prompt, const tokens& text) 
         other.commit({&t, 1});
       CHECK(processed(other, {a, b}, z) == first);
       CHECK(processed(processor, {a, b}, z) == first);
-      if constexpr (IdlingProcessor<ProcessorT>) CHECK((!processor.idle() || first == z));
+      if constexpr (detail::HasIdle<ProcessorT>) CHECK((!processor.idle() || first == z));
       for (token_id t = 0; t < 4; ++t) {
-        if constexpr (FilteringProcessor<ProcessorT>)
+        if constexpr (detail::HasAllows<ProcessorT>)
           CHECK(processor.allows(tokens{a, b}, t) == (first[static_cast<std::size_t>(t)] > never));
       }
-      if constexpr (ForcingProcessor<ProcessorT>) {
+      if constexpr (detail::HasOnly<ProcessorT>) {
         const std::optional<token_id> only = processor.only(tokens{a, b});
         if (only) CHECK(std::count(first.begin(), first.end(), never) == 3);
         if (only) CHECK(first[static_cast<std::size_t>(*only)] > never);
       }
-      if constexpr (PrescribingProcessor<ProcessorT>) {
+      if constexpr (detail::HasPrescribed<ProcessorT>) {
         const std::optional<token_id> next = processor.prescribed(tokens{a, b});
         if (next) CHECK(first[static_cast<std::size_t>(*next)] > never);
       }

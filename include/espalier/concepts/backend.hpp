@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,27 @@ concept HasVocabSize = requires(const BackendT& backend) {
 template <class LogitsT>
 concept FloatOrDoubleRows = std::same_as<LogitsT, vocab_rows<float>> || std::same_as<LogitsT, vocab_rows<double>>;
 
+template <class BackendT>
+concept HasMaxRows = requires(const BackendT& backend) {
+  { backend.max_rows() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class BackendT>
+concept HasMaxPositions = requires(const BackendT& backend) {
+  { backend.max_positions() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class BackendT>
+concept KeepsHiddenStates = requires(const BackendT& backend, std::int32_t row) {
+  { backend.hidden_size() } -> std::convertible_to<std::int32_t>;
+  { backend.hidden_state(row) } -> std::convertible_to<std::span<const float>>;
+};
+
+template <class BackendT>
+concept SaysWhetherMaxima = requires(const BackendT& backend) {
+  { backend.gives_maxima() } -> std::same_as<bool>;
+};
+
 template <class BackendT, class KVStoreT>
 concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
   { backend.forward(kv, batch) } -> FloatOrDoubleRows;
@@ -39,11 +61,14 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!                                       the next call; minus infinity is a token of probability 0. The keys and values
 //!                                       of each batch row are in its cache slot afterwards
 //! Optional
-//!   max_rows() -> int                   longest batch it takes at once (BoundedBackend); unlimited without it
-//!   max_positions() -> int              longest text, or window of one, that it can read; as long as the cache without
-//!   it
-//!   hidden_size(), hidden_state(row)    (HiddenBackend) what its logits are made from
-//!   gives_maxima() -> bool              (MaximaBackend) whether of a row only the greatest logit can be relied on
+//!   max_rows() -> int                   rows of the longest batch that it takes at once; without it there is no limit
+//!   max_positions() -> int              tokens of the longest text, or window of a text, that it can read; without it
+//!                                       the cache alone limits them
+//!   hidden_size() -> int, hidden_state(row) -> span<const float>   the last hidden state, from which the logits are
+//!                                       made, of a row of the last batch: [hidden_size()], valid until the next pass. A
+//!                                       hidden_size() of 0: the backend keeps none
+//!   gives_maxima() -> bool              whether a row may hold no more than its greatest logit, and minus infinity
+//!                                       elsewhere: then a decoder refuses parts that read more of a row
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.
@@ -61,41 +86,12 @@ requires Backend<BackendT, KVStoreT>
 using logit_number = std::remove_const_t<std::remove_pointer_t<
     decltype(std::declval<BackendT&>().forward(std::declval<KVStoreT&>(), forward_batch_view{}).data)>>;
 
-//! A backend that takes at most max_rows() rows a pass.
+//! Rows of the longest batch that a backend takes at once; 2^31 - 1 where it has no max_rows().
 template <class BackendT>
-concept BoundedBackend = requires(const BackendT& backend) {
-  { backend.max_rows() } -> std::convertible_to<std::int32_t>;
-};
-
-//! A backend that can read texts, or windows of them, of at most max_positions() tokens.
-template <class BackendT>
-concept PositionedBackend = requires(const BackendT& backend) {
-  { backend.max_positions() } -> std::convertible_to<std::int32_t>;
-};
-
-//! A backend whose last hidden states, those that its logits are made from, can be read after a forward pass.
-//!
-//! Minimal definition, besides Backend
-//!   hidden_size() -> int              0 where this one keeps none
-//!   hidden_state(row) -> span<const float>   [hidden_size] of a row of the last batch, valid until the next pass
-//! Models
-//!   llama_backend
-template <class BackendT>
-concept HiddenBackend = requires(const BackendT& backend, std::int32_t row) {
-  { backend.hidden_size() } -> std::convertible_to<std::int32_t>;
-  { backend.hidden_state(row) } -> std::convertible_to<std::span<const float>>;
-};
-
-//! A backend whose rows may hold no more than their greatest logit and where it is: minus infinity stands for others.
-//!
-//! Minimal definition, besides Backend
-//!   gives_maxima() -> bool            whether they do: then a decoder takes no parts that read more of a row
-//! Models
-//!   parallel_backend
-template <class BackendT>
-concept MaximaBackend = requires(const BackendT& backend) {
-  { backend.gives_maxima() } -> std::same_as<bool>;
-};
+std::int32_t max_rows_of(const BackendT& backend) {
+  if constexpr (detail::HasMaxRows<BackendT>) return backend.max_rows();
+  return (std::numeric_limits<std::int32_t>::max)();
+}
 
 //! The longest text that a backend can read through this cache, in tokens; 2^30 where a window slides over it.
 //!
@@ -104,7 +100,7 @@ template <class BackendT, class KVStoreT>
 std::int32_t context_length(const BackendT& backend, const KVStoreT& kv) {
   constexpr bool slides = WindowedKVStore<KVStoreT>;
   const std::int32_t capacity = kv.capacity();
-  if constexpr (PositionedBackend<BackendT>) {
+  if constexpr (detail::HasMaxPositions<BackendT>) {
     const std::int32_t positions = backend.max_positions();
     if (slides && positions < capacity) {
       raise<option_error>("the cache's window and scratch have ", capacity, " positions, but the model has ", positions,

@@ -36,6 +36,21 @@ concept MakesDrafters = requires(DrafterT& drafter, std::int32_t sequence) {
   drafter.for_text(sequence);
 };
 
+template <class DrafterT>
+concept HasVocabulary = requires(const DrafterT& drafter) {
+  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+};
+
+template <class DrafterT>
+concept HasRows = requires(DrafterT& drafter) {
+  { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
+};
+
+template <class DrafterT>
+concept HasForwardSeconds = requires(const DrafterT& drafter) {
+  { drafter.forward_seconds() } -> std::convertible_to<double>;
+};
+
 template <class WholeT>
 concept HasParts = requires(WholeT& whole) {
   whole.parts();
@@ -58,9 +73,11 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!                           it
 //!   capacity() -> int       longest text it can follow, drafted tokens included; beyond it nothing is drafted
 //! Optional
-//!   vocab_size              see VocabularyDrafter
-//!   rows                    see RowDrafter; every drafter with probabilities has it
-//!   forward_seconds         see TimedDrafter
+//!   vocab_size() -> int     of a drafter of tokens with probabilities: the size of its vocabulary, which must be the
+//!                           target's
+//!   rows() -> node_rows     the distributions of this round that tokens were drawn from, for verifiers that read them;
+//!                           or sampled_rows, which a sampler of the library made and verifiers need not check
+//!   forward_seconds() -> double   seconds that it has spent in draft models since construction, for the statistics
 //!   read_prompt             see PromptDrafter
 //!   release                 see ReleasingDrafter
 //!   for_text(sequence) -> drafter   another one over the same model, for a text of its own; see drafter_for_text
@@ -155,24 +172,12 @@ constexpr bool shares_rows() {
 
 }  // namespace detail
 
-//! A drafter of tokens with probabilities, of a vocabulary that must be the target's.
+//! Seconds that a drafter has spent in draft models since construction; 0 where it does not tell them.
 template <class DrafterT>
-concept VocabularyDrafter = requires(const DrafterT& drafter) {
-  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
-};
-
-//! A drafter that tells the seconds that it has spent in draft models since construction: for the statistics.
-template <class DrafterT>
-concept TimedDrafter = requires(const DrafterT& drafter) {
-  { drafter.forward_seconds() } -> std::convertible_to<double>;
-};
-
-//! A drafter that keeps the rows of a round, for verifiers that read what was drawn from: node_rows, or sampled_rows
-//! where a sampler of the library made them, which verifiers need not check.
-template <class DrafterT>
-concept RowDrafter = requires(DrafterT& drafter) {
-  { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
-};
+double forward_seconds_of(const DrafterT& drafter) {
+  if constexpr (detail::HasForwardSeconds<DrafterT>) return drafter.forward_seconds();
+  return 0;
+}
 
 //! A drafter that can read a long prompt in pieces.
 //!
@@ -252,10 +257,9 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //! Models
 //!   autoregressive; factorised, which makes one of a BlockDrafter
 template <class DrafterT>
-concept StepDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
-  { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
+concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && detail::HasRows<DrafterT> &&
+    requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
   drafter.propose(tree, nodes);
-  { drafter.rows().row(root_node)[0] } -> std::convertible_to<double>;
 };
 
 //! A StepDrafter that follows when a tree is built anew.

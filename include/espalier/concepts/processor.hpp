@@ -22,6 +22,26 @@ concept ProcessesRows = requires(ProcessorT& processor, std::span<const token_id
   processor.process(path, logits);
 };
 
+template <class ProcessorT>
+concept HasIdle = requires(const ProcessorT& processor) {
+  { processor.idle() } -> std::same_as<bool>;
+};
+
+template <class ProcessorT>
+concept HasAllows = requires(ProcessorT& processor, std::span<const token_id> path, token_id token) {
+  { processor.allows(path, token) } -> std::same_as<bool>;
+};
+
+template <class ProcessorT>
+concept HasOnly = requires(ProcessorT& processor, std::span<const token_id> path) {
+  { processor.only(path) } -> std::same_as<std::optional<token_id>>;
+};
+
+template <class ProcessorT>
+concept HasPrescribed = requires(ProcessorT& processor, std::span<const token_id> path) {
+  { processor.prescribed(path) } -> std::same_as<std::optional<token_id>>;
+};
+
 // See cuda::ListingProcessor.
 template <class ProcessorT, class ChangesT>
 concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id> path, ChangesT& list) {
@@ -39,10 +59,14 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   process(path, logits)    changes the row [vocab] of float or double that follows the text and `path`: the drafted
 //!                            tokens below the root, none at the root
 //! Optional
-//!   idle                     see IdlingProcessor
-//!   allows                   see FilteringProcessor
-//!   only                     see ForcingProcessor
-//!   prescribed               see PrescribingProcessor
+//!   idle() -> bool           whether process() changes no row of this text, whatever it is asked for: then no row is
+//!                            copied
+//!   allows(path, token) -> bool   false where process(path, ...) makes the token's logit minus infinity: drafters
+//!                            without rows do not draft the token, either
+//!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, in any row: a
+//!                            drafter knows that row without its model; nothing where several tokens may be left
+//!   prescribed(path) -> std::optional<token_id>   a token that the text likely goes on with after the path: drafters
+//!                            without rows draft it, at no cost but its rows; nothing where that is open
 //!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process gives the row that commit(path) and then process({}, logits) would give.
@@ -55,44 +79,6 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 template <class ProcessorT>
 concept Processor = std::copyable<ProcessorT> && detail::FollowsTokens<ProcessorT> &&
     detail::ProcessesRows<ProcessorT, float> && detail::ProcessesRows<ProcessorT, double>;
-
-//! A processor that may have nothing to do for a text: then no row is copied.
-//!
-//! Minimal definition, besides Processor
-//!   idle() -> bool                 whether process() changes no row of this text, whatever it is asked for
-template <class ProcessorT>
-concept IdlingProcessor = requires(const ProcessorT& processor) {
-  { processor.idle() } -> std::same_as<bool>;
-};
-
-//! A processor that forbids tokens: they are not drafted by drafters without rows, either.
-//!
-//! Minimal definition, besides Processor
-//!   allows(path, token) -> bool    false where process(path, ...) makes the token's logit minus infinity
-template <class ProcessorT>
-concept FilteringProcessor = requires(ProcessorT& processor, std::span<const token_id> path, token_id token) {
-  { processor.allows(path, token) } -> std::same_as<bool>;
-};
-
-//! A processor that may leave one token: a drafter need not ask its model for a row that it knows.
-//!
-//! Minimal definition, besides Processor
-//!   only(path) -> std::optional<token_id>    the token besides which process(path, ...) forbids all, in any row;
-//!                                  nothing where others may be left
-template <class ProcessorT>
-concept ForcingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {
-  { processor.only(path) } -> std::same_as<std::optional<token_id>>;
-};
-
-//! A processor that has a guess at what is written next: drafters without rows draft it, at no cost but its rows.
-//!
-//! Minimal definition, besides Processor
-//!   prescribed(path) -> std::optional<token_id>    a token that the text likely goes on with after the path; nothing
-//!                                  where that is open
-template <class ProcessorT>
-concept PrescribingProcessor = requires(ProcessorT& processor, std::span<const token_id> path) {
-  { processor.prescribed(path) } -> std::same_as<std::optional<token_id>>;
-};
 
 //! The processor of texts that are written as the target says. A decoder with it has no trace of processors.
 struct no_processor {
@@ -110,26 +96,26 @@ inline constexpr bool processes = !std::same_as<ProcessorT, no_processor>;
 
 template <class ProcessorT>
 bool is_idle(const ProcessorT& processor) {
-  if constexpr (IdlingProcessor<ProcessorT>) return processor.idle();
+  if constexpr (HasIdle<ProcessorT>) return processor.idle();
   return false;
 }
 
 template <class ProcessorT>
 bool is_allowed(ProcessorT& processor, std::span<const token_id> path, token_id token) {
-  if constexpr (FilteringProcessor<ProcessorT>) return processor.allows(path, token);
+  if constexpr (HasAllows<ProcessorT>) return processor.allows(path, token);
   return true;
 }
 
 template <class ProcessorT>
 std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_id> path) {
-  if constexpr (ForcingProcessor<ProcessorT>) return processor.only(path);
+  if constexpr (HasOnly<ProcessorT>) return processor.only(path);
   return std::nullopt;
 }
 
 // The one that is left, or else a guess.
 template <class ProcessorT>
 std::optional<token_id> prescribed_token(ProcessorT& processor, std::span<const token_id> path) {
-  if constexpr (PrescribingProcessor<ProcessorT>) {
+  if constexpr (HasPrescribed<ProcessorT>) {
     const std::optional<token_id> token = processor.prescribed(path);
     if (token) return token;
   }

@@ -34,6 +34,18 @@ concept SaysTargetAlone = requires {
   typename std::bool_constant<VerifierT::target_alone>;
 };
 
+template <class VerifierT>
+concept HasReserve = requires(VerifierT& verifier, std::int32_t n) {
+  verifier.reserve(n, n);
+};
+
+// Whether the verifier says that it reads no row of the draft: they need not be kept for it.
+template <class VerifierT>
+constexpr bool reads_target_alone() {
+  if constexpr (SaysTargetAlone<VerifierT>) return VerifierT::target_alone;
+  return false;
+}
+
 }  // namespace detail
 
 //! A verifier that never samples: the target's temperature must be 0.
@@ -45,25 +57,11 @@ concept SaysTargetAlone = requires {
 template <class VerifierT>
 concept ArgmaxVerifier = detail::SaysArgmaxOnly<VerifierT> && VerifierT::argmax_only;
 
-//! A verifier that reads no row of the draft: they need not be kept for it.
-//!
-//! Minimal definition, besides Verifier
-//!   static constexpr bool target_alone = true
-//! Models
-//!   greedy, target_only
+//! Has a verifier that needs memory take it, for trees of up to max_nodes drafted tokens and rows of `vocab` tokens.
 template <class VerifierT>
-concept TargetAloneVerifier = detail::SaysTargetAlone<VerifierT> && VerifierT::target_alone;
-
-//! A verifier that needs memory.
-//!
-//! Minimal definition, besides Verifier
-//!   reserve(max_nodes, vocab)      called before any round: no round allocates after it
-//! Models
-//!   khisti, traversal
-template <class VerifierT>
-concept ReservingVerifier = requires(VerifierT& verifier, std::int32_t n) {
-  verifier.reserve(n, n);
-};
+void reserve_verifier(VerifierT& verifier, std::int32_t max_nodes, std::int32_t vocab) {
+  if constexpr (detail::HasReserve<VerifierT>) verifier.reserve(max_nodes, vocab);
+}
 
 //! Accepts a path of the tree and adds one token of the target's own.
 //!
@@ -72,8 +70,8 @@ concept ReservingVerifier = requires(VerifierT& verifier, std::int32_t n) {
 //!   verify(tree, draft, target, chance) -> verdict
 //! Optional
 //!   argmax_only                                  see ArgmaxVerifier
-//!   target_alone                                 see TargetAloneVerifier
-//!   reserve                                      see ReservingVerifier
+//!   static constexpr bool target_alone = true    it reads no row of the draft: they need not be kept for it
+//!   reserve(max_nodes, vocab)                    takes memory, before any round: no round allocates after it
 //!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for
 //!                                                the longest
 //!   stage_memory, static verify(.., options, stage_memory)

@@ -289,8 +289,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   require_options(options);
   const std::int32_t room = std::min<std::int32_t>(context_length(target, kv), drafter.capacity());
   require_option("tokens that models and caches take", room, 4, (std::numeric_limits<std::int32_t>::max)());
-  std::int32_t most_rows = (std::min)(options.most_rows, room / 2 - 1);
-  if constexpr (BoundedBackend<BackendT>) most_rows = std::min<std::int32_t>(most_rows, target.max_rows());
+  const std::int32_t most_rows = (std::min)({options.most_rows, room / 2 - 1, max_rows_of(target)});
   // The drafter's cache holds the pending token in addition to the context and the rows.
   const std::int32_t longest = room - most_rows - 1;
   std::vector<std::int32_t> contexts = options.contexts;

@@ -111,7 +111,7 @@ class batch_decoder {
     batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);
     drafting_.reserve(options_.max_texts, rows, sizes_.max_asked);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
-    if constexpr (ReservingVerifier<VerifierT>) verifier_.reserve(max_nodes_, backend_.vocab_size());
+    reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
     events_.reserve(static_cast<std::size_t>(options_.max_texts));
   }
 
@@ -254,10 +254,7 @@ class batch_decoder {
             .vocab = backend_.vocab_size()};
   }
 
-  double draft_seconds() const {  // of passes that are shared
-    if constexpr (TimedDrafter<drafter_type>) return drafter_.forward_seconds();
-    return 0.0;
-  }
+  double draft_seconds() const { return forward_seconds_of(drafter_); }  // of passes that are shared
 
   // Calls f for a text. What it throws is told in the text's event, and holds it.
   template <class FunctionT>

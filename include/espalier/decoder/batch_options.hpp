@@ -43,8 +43,7 @@ namespace detail {
 // Rows of a pass at most. Errors: option_error where a round may not fit.
 template <class BackendT>
 std::int32_t rows_of_pass(const batch_options& options, const BackendT& backend, std::int32_t max_nodes) {
-  std::int32_t most = options.max_rows;
-  if constexpr (BoundedBackend<BackendT>) most = std::min<std::int32_t>(most, backend.max_rows());
+  const std::int32_t most = (std::min)(options.max_rows, max_rows_of(backend));
   if (most <= max_nodes) {
     raise<option_error>("a pass takes at most ", most, " rows, but a round of this policy up to ", max_nodes + 1,
                         ": lower the policy's budget, or raise max_rows here or of the backend.");

@@ -69,12 +69,12 @@ constexpr bool check_policy_members() {
 
 template <class VerifierT>
 constexpr bool check_verifier_members() {
-  static_assert(!NamesReserve<VerifierT> || ReservingVerifier<VerifierT>,
-                "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see ReservingVerifier");
+  static_assert(!NamesReserve<VerifierT> || HasReserve<VerifierT>,
+                "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see Verifier");
   static_assert(!NamesArgmaxOnly<VerifierT> || SaysArgmaxOnly<VerifierT>,
                 "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
   static_assert(!NamesTargetAlone<VerifierT> || SaysTargetAlone<VerifierT>,
-                "the verifier's member target_alone is no static constexpr bool: see TargetAloneVerifier");
+                "the verifier's member target_alone is no static constexpr bool: see Verifier");
   return true;
 }
 
@@ -82,20 +82,20 @@ template <class ProcessorT>
 constexpr bool check_processor() {
   static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
   static_assert(
-      !NamesPrescribed<ProcessorT> || PrescribingProcessor<ProcessorT>,
+      !NamesPrescribed<ProcessorT> || HasPrescribed<ProcessorT>,
       "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
-      "PrescribingProcessor");
+      "Processor");
   return true;
 }
 
 template <class DrafterT>
 constexpr bool check_drafter_members() {
-  static_assert(!NamesVocabSize<DrafterT> || VocabularyDrafter<DrafterT> || HasParts<DrafterT>,
-                "the drafter's member vocab_size cannot be called as vocab_size(): see VocabularyDrafter");
-  static_assert(!NamesRows<DrafterT> || RowDrafter<DrafterT> || HasParts<DrafterT>,
-                "the drafter's member rows does not give rows by node: see RowDrafter");
-  static_assert(!NamesForwardSeconds<DrafterT> || TimedDrafter<DrafterT>,
-                "the drafter's member forward_seconds cannot be called as forward_seconds(): see TimedDrafter");
+  static_assert(!NamesVocabSize<DrafterT> || HasVocabulary<DrafterT> || HasParts<DrafterT>,
+                "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
+  static_assert(!NamesRows<DrafterT> || HasRows<DrafterT> || HasParts<DrafterT>,
+                "the drafter's member rows does not give rows by node: see Drafter");
+  static_assert(!NamesForwardSeconds<DrafterT> || HasForwardSeconds<DrafterT>,
+                "the drafter's member forward_seconds cannot be called as forward_seconds(): see Drafter");
   static_assert(!NamesReadPrompt<DrafterT> || PromptDrafter<DrafterT>,
                 "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
   static_assert(!NamesRenumber<DrafterT> || RenumberingDrafter<DrafterT>,
@@ -108,14 +108,14 @@ constexpr bool check_drafter_members() {
 
 template <class BackendT, class KVStoreT>
 constexpr bool check_model_members() {
-  static_assert(!NamesMaxRows<BackendT> || BoundedBackend<BackendT>,
-                "the backend's member max_rows cannot be called as max_rows(): see BoundedBackend");
-  static_assert(!NamesMaxPositions<BackendT> || PositionedBackend<BackendT>,
-                "the backend's member max_positions cannot be called as max_positions(): see PositionedBackend");
-  static_assert(!NamesHiddenState<BackendT> || HiddenBackend<BackendT>,
-                "the backend's members hidden_size and hidden_state cannot both be called: see HiddenBackend");
-  static_assert(!NamesGivesMaxima<BackendT> || MaximaBackend<BackendT>,
-                "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see MaximaBackend");
+  static_assert(!NamesMaxRows<BackendT> || HasMaxRows<BackendT>,
+                "the backend's member max_rows cannot be called as max_rows(): see Backend");
+  static_assert(!NamesMaxPositions<BackendT> || HasMaxPositions<BackendT>,
+                "the backend's member max_positions cannot be called as max_positions(): see Backend");
+  static_assert(!NamesHiddenState<BackendT> || KeepsHiddenStates<BackendT>,
+                "the backend's members hidden_size and hidden_state cannot both be called: see Backend");
+  static_assert(!NamesGivesMaxima<BackendT> || SaysWhetherMaxima<BackendT>,
+                "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see Backend");
   static_assert(!(NamesPrefix<KVStoreT> || NamesRemember<KVStoreT>) || PrefixKVStore<KVStoreT>,
                 "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
   static_assert(!NamesSerialize<KVStoreT> || SavedKVStore<KVStoreT>,
@@ -128,7 +128,7 @@ constexpr bool check_model_members() {
 // Drafters without probabilities have no rows, and policies that use none need none.
 template <class DrafterT>
 auto draft_rows(DrafterT& drafter) {
-  if constexpr (RowDrafter<DrafterT>) {
+  if constexpr (HasRows<DrafterT>) {
     return drafter.rows();
   } else {
     return node_rows<float>{};
@@ -166,19 +166,17 @@ constexpr bool check_parts() {
 // What can be known of the parts only when they are there.
 template <class DrafterT, class BackendT>
 void require_fit(const DrafterT& drafter, const BackendT& backend, std::int32_t nodes) {
-  if constexpr (VocabularyDrafter<DrafterT>) {
+  if constexpr (HasVocabulary<DrafterT>) {
     if (drafter.vocab_size() != backend.vocab_size()) {
       raise<input_error>("the draft model has ", drafter.vocab_size(), " tokens and the target ", backend.vocab_size(),
                          "; they must share one vocabulary.");
     }
   }
-  if constexpr (BoundedBackend<BackendT>) {
-    const std::int32_t most = backend.max_rows();
-    if (most <= nodes) {
-      raise<option_error>("a tree of up to ", nodes, " nodes needs passes of ", nodes + 1,
-                          " rows, but the backend takes at most ", most,
-                          ": lower the policy's budget or raise the backend's max_rows.");
-    }
+  const std::int32_t most = max_rows_of(backend);
+  if (most <= nodes) {
+    raise<option_error>("a tree of up to ", nodes, " nodes needs passes of ", nodes + 1,
+                        " rows, but the backend takes at most ", most,
+                        ": lower the policy's budget or raise the backend's max_rows.");
   }
 }
 
@@ -195,7 +193,7 @@ void require_sampling(const sampling_options& options) {
 
 template <class BackendT>
 bool gives_maxima(const BackendT& backend) {
-  if constexpr (MaximaBackend<BackendT>) return backend.gives_maxima();
+  if constexpr (SaysWhetherMaxima<BackendT>) return backend.gives_maxima();
   return false;
 }
 

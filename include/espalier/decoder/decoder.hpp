@@ -80,7 +80,7 @@ class decoder {
     const std::int32_t rows = options_.prefill_chunk + max_nodes_;
     batch_.reserve(rows, rows);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
-    if constexpr (ReservingVerifier<VerifierT>) verifier_.reserve(max_nodes_, backend_.vocab_size());
+    reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
     if constexpr (ESPALIER_HOSTED == 0) {  // no memory is taken later
       text_.written.reserve(context_);
       target_.sample(options_.text.sampling, backend_.vocab_size());
@@ -230,23 +230,18 @@ class decoder {
   }
 
   detail::served_sizes sizes() const {
-    std::int32_t max_pending = options_.prefill_chunk;
-    if constexpr (BoundedBackend<backend_type>)
-      max_pending = std::min<std::int32_t>(max_pending, backend_.max_rows() - max_nodes_);
+    const std::int32_t max_pending = (std::min)(options_.prefill_chunk, max_rows_of(backend_) - max_nodes_);
     return {.max_nodes = max_nodes_,
             .max_asked = (std::min)(most_asked(text_.policy), context_),
             .max_pending = max_pending,
             .chunk = options_.prefill_chunk,
             .vocab = backend_.vocab_size(),
-            .keeps_draft_rows = !TargetAloneVerifier<VerifierT>};
+            .keeps_draft_rows = !detail::reads_target_alone<VerifierT>()};
   }
 
   station_seconds& seconds() { return served_.record().seconds; }
 
-  double draft_forward_seconds() const {
-    if constexpr (TimedDrafter<drafter_type>) return served_.drafter().forward_seconds();
-    return 0.0;
-  }
+  double draft_forward_seconds() const { return forward_seconds_of(served_.drafter()); }
 
   // Time since the last lap, of which the draft's passes, which began at `before` seconds, are one part.
   void lap_draft(double before) {
@@ -284,8 +279,7 @@ class decoder {
 
   // Reads what the target's pass of a round cannot take beside the tree.
   void read_chunk() {
-    std::int32_t n = (std::min)(served_.left(text_), options_.prefill_chunk);
-    if constexpr (BoundedBackend<backend_type>) n = std::min<std::int32_t>(n, backend_.max_rows());
+    const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_chunk, max_rows_of(backend_)});
     if (n <= 0) return;
     require_room(served_.add_chunk(batch_, text_, n));
     const auto logits = checked_forward(backend_, store(), batch_.view());

@@ -358,7 +358,7 @@ class served_text {
     if constexpr (ReadsModelStates<TreePolicyT, number>) {
       if (!reads_states(t.policy)) return;
       std::span<const float> hidden;
-      if constexpr (HiddenBackend<BackendT>) {
+      if constexpr (KeepsHiddenStates<BackendT>) {
         if (backend.hidden_size() > 0) hidden = backend.hidden_state(rows_.row(u));
       }
       t.policy_in_step = false;

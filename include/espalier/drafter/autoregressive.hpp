@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -166,9 +165,8 @@ class autoregressive {
         kv_(std::forward<KVStoreT>(kv)),
         sampler_(sampling),
         sequence_(sequence) {
-    if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>) {
+    if constexpr (detail::HasMaxRows<std::remove_reference_t<BackendT>>)
       require_option("max_rows of the draft model", backend_.max_rows(), 1, 1 << 30);
-    }
   }
 
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
@@ -180,7 +178,7 @@ class autoregressive {
   //! is copied. For neural_delayed.
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {
-    if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
+    if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
     return 0;
   }
 
@@ -255,10 +253,7 @@ class autoregressive {
   }
 
   //! Rows of a pass at most.
-  std::int32_t max_rows() const {
-    if constexpr (BoundedBackend<std::remove_reference_t<BackendT>>) return backend_.max_rows();
-    return (std::numeric_limits<std::int32_t>::max)();
-  }
+  std::int32_t max_rows() const { return max_rows_of(backend_); }
 
   bool want_prompt(std::int32_t n) {
     keep(static_cast<std::int32_t>(text_.size()) - 1);
@@ -471,7 +466,7 @@ class autoregressive {
     const bool is_processed = has_processor() && from.at == row_origin::kind::node;
     if (is_processed) process_(tree_, u, logits, row);
     sampler_.probabilities(is_processed ? row : logits, row, from);
-    if constexpr (HiddenBackend<std::remove_reference_t<BackendT>>) {
+    if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) {
       if (!hidden_.empty()) {
         const std::span<const float> state = backend_.hidden_state(batch_row);
         std::copy(state.begin(), state.end(), hidden_.begin() + hidden_offset(n_rows_));

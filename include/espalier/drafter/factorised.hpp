@@ -130,10 +130,7 @@ class factorised {
     close_round();
   }
 
-  double forward_seconds() const {
-    if constexpr (TimedDrafter<inner_type>) return inner_.forward_seconds();
-    return 0;
-  }
+  double forward_seconds() const { return forward_seconds_of(inner_); }
 
  private:
   // By depth, or by node.

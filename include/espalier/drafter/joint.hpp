@@ -37,7 +37,7 @@ class joint {
   explicit joint(DraftersT&&... drafters) : drafters_(std::forward<DraftersT>(drafters)...) {
     std::int32_t known = 0;
     each([&](auto& drafter) {
-      if constexpr (VocabularyDrafter<std::remove_reference_t<decltype(drafter)>>) {
+      if constexpr (detail::HasVocabulary<std::remove_reference_t<decltype(drafter)>>) {
         const std::int32_t vocab = drafter.vocab_size();
         if (known != 0 && vocab != known) {
           raise<input_error>("one drafter of the joint has ", known, " tokens and another ", vocab,
@@ -48,7 +48,7 @@ class joint {
     });
   }
 
-  //! Of the same kind, for a text of its own.
+  //! A joint of what drafter_for_text gives of each drafter.
   auto for_text(std::int32_t sequence) {
     return std::apply([&](auto&... drafters) { return espalier::joint(drafter_for_text(drafters, sequence)...); },
                       drafters_);
@@ -76,7 +76,7 @@ class joint {
   }
 
   //! The rows of the only drafter. Rows of several drafters are rows of no distribution that a tree was drawn from.
-  auto rows() requires(sizeof...(DraftersT) == 1 && (RowDrafter<std::remove_reference_t<DraftersT>> && ...)) {
+  auto rows() requires(sizeof...(DraftersT) == 1 && (detail::HasRows<std::remove_reference_t<DraftersT>> && ...)) {
     return std::get<0>(drafters_).rows();
   }
 
@@ -90,7 +90,7 @@ class joint {
     each([&](auto& drafter) { drafter.commit(tree, v); });
   }
 
-  //! Those that can, and have room.
+  //! Has the drafters that can, and have room, read their prompts: up to n tokens each.
   bool read_prompt(std::int32_t n) {
     bool more = false;
     each([&](auto& drafter) {
@@ -110,26 +110,24 @@ class joint {
     return largest;
   }
 
-  //! Of those that have probabilities.
-  std::int32_t vocab_size() const requires(VocabularyDrafter<std::remove_reference_t<DraftersT>> || ...) {
+  //! The vocabulary's size, where a drafter has probabilities: they share one vocabulary.
+  std::int32_t vocab_size() const requires(detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&](const auto& drafter) {
-      if constexpr (VocabularyDrafter<std::remove_cvref_t<decltype(drafter)>>) vocab = drafter.vocab_size();
+      if constexpr (detail::HasVocabulary<std::remove_cvref_t<decltype(drafter)>>) vocab = drafter.vocab_size();
     });
     return vocab;
   }
 
-  //! Time spent in draft models, of those that tell.
+  //! Seconds that those drafters which tell them have spent in draft models.
   double forward_seconds() const {
     double seconds = 0;
-    each([&](const auto& drafter) {
-      if constexpr (TimedDrafter<std::remove_cvref_t<decltype(drafter)>>) seconds += drafter.forward_seconds();
-    });
+    each([&](const auto& drafter) { seconds += forward_seconds_of(drafter); });
     return seconds;
   }
 
-  //! Of those that read hidden states: what the one that has read least has read. Those without room have no use for
-  //! more.
+  //! Leading tokens of the text whose hidden states all drafters that read such states have read. A drafter without
+  //! room is not counted: it has no use for more.
   std::int32_t n_read() const requires(detail::CountsFeatures<std::remove_reference_t<DraftersT>> || ...) {
     constexpr std::int64_t none = (std::numeric_limits<std::int64_t>::max)();
     std::int64_t least = none;

@@ -128,9 +128,7 @@ class prefill {
  private:
   template <class BackendT, class KVStoreT>
   std::int32_t most_rows(const BackendT& backend, const KVStoreT& kv, std::int32_t sequence) const {
-    const std::int32_t most = (std::min)(chunk_, rows_until_slide(kv, sequence));
-    if constexpr (BoundedBackend<BackendT>) return std::min<std::int32_t>(most, backend.max_rows());
-    return most;
+    return (std::min)({chunk_, rows_until_slide(kv, sequence), max_rows_of(backend)});
   }
 
   std::int32_t chunk_ = default_chunk;

@@ -90,6 +90,6 @@ class banned_sequences {
   std::vector<token_id> end_;  // the last tokens of the text, as many as a sequence needs
 };
 
-static_assert(Processor<banned_sequences> && IdlingProcessor<banned_sequences> && FilteringProcessor<banned_sequences>);
+static_assert(Processor<banned_sequences> && detail::HasIdle<banned_sequences> && detail::HasAllows<banned_sequences>);
 
 }  // namespace espalier

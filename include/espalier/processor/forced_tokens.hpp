@@ -62,7 +62,7 @@ class forced_tokens {
   std::size_t written_ = 0;
 };
 
-static_assert(Processor<forced_tokens> && IdlingProcessor<forced_tokens> && FilteringProcessor<forced_tokens> &&
-              ForcingProcessor<forced_tokens>);
+static_assert(Processor<forced_tokens> && detail::HasIdle<forced_tokens> && detail::HasAllows<forced_tokens> &&
+              detail::HasOnly<forced_tokens>);
 
 }  // namespace espalier

@@ -72,6 +72,6 @@ class logit_bias {
   std::vector<token_bias> biases_;
 };
 
-static_assert(Processor<logit_bias> && IdlingProcessor<logit_bias> && FilteringProcessor<logit_bias>);
+static_assert(Processor<logit_bias> && detail::HasIdle<logit_bias> && detail::HasAllows<logit_bias>);
 
 }  // namespace espalier

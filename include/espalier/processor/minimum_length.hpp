@@ -66,6 +66,6 @@ class minimum_length {
   std::size_t written_ = 0;
 };
 
-static_assert(Processor<minimum_length> && IdlingProcessor<minimum_length> && FilteringProcessor<minimum_length>);
+static_assert(Processor<minimum_length> && detail::HasIdle<minimum_length> && detail::HasAllows<minimum_length>);
 
 }  // namespace espalier

@@ -117,6 +117,6 @@ class penalties {
   std::vector<std::int32_t> place_;  // by token: index of its entry, or -1
 };
 
-static_assert(Processor<penalties> && IdlingProcessor<penalties> && FilteringProcessor<penalties>);
+static_assert(Processor<penalties> && detail::HasIdle<penalties> && detail::HasAllows<penalties>);
 
 }  // namespace espalier

@@ -57,7 +57,7 @@ class processors {
   //! The only token allowed, if a part knows it. No token if a part that is not idle cannot say what it forbids.
   std::optional<token_id> only(std::span<const token_id> path) {
     constexpr auto tells = []<class PartT>(const PartT& part) {
-      return FilteringProcessor<PartT> || detail::is_idle(part);
+      return detail::HasAllows<PartT> || detail::is_idle(part);
     };
     if (!std::apply([&](const auto&... part) { return (tells(part) && ...); }, parts_)) return std::nullopt;
     std::optional<token_id> token;

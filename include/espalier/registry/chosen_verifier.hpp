@@ -41,18 +41,14 @@ class chosen_verifier {
   //! every regime.
   static constexpr bool target_alone =
       decltype(boost::hana::all_of(detail::fitting_verifiers<Sampling>, []<class PartT>(const PartT&) {
-        return boost::hana::bool_c<TargetAloneVerifier<typename PartT::type>>;
+        return boost::hana::bool_c<detail::reads_target_alone<typename PartT::type>()>;
       }))::value;
   static constexpr regime lossless = target_alone ? regime::any : Sampling;
 
   explicit chosen_verifier(std::string_view name) : held_(find(name)) {}
 
   void reserve(std::int32_t max_nodes, std::int32_t vocab) {
-    std::visit(
-        [&]<class VerifierT>(VerifierT& verifier) {
-          if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(max_nodes, vocab);
-        },
-        held_);
+    std::visit([&](auto& verifier) { reserve_verifier(verifier, max_nodes, vocab); }, held_);
   }
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>

@@ -82,7 +82,7 @@ void check_chance_keys(PolicyT policy, VerifierT verifier) {
     t.reset(0);
     grow(policy, t, drafter, chance);
     chance.start_verifying();
-    if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(policy.max_nodes(), vocab);
+    reserve_verifier(verifier, policy.max_nodes(), vocab);
     detail::target_rows<double> target;
     for (node_id u = 0; u < t.size(); ++u)
       target.rows.push_back(row_of(1000 * seed + static_cast<std::uint32_t>(u)));

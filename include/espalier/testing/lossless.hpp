@@ -121,7 +121,7 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
                                      [&](std::span<const token_id> path) { return model.draft(path.subspan(1)); });
   drafter.reserve(most_asked(policy));
   tree<> tree(most_asked(policy));
-  if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(policy.max_nodes(), model.vocab);
+  reserve_verifier(verifier, policy.max_nodes(), model.vocab);
   std::int64_t n = 0;
   do {
     if (++n > max_outcomes) {

@@ -27,7 +27,7 @@ namespace espalier::testing {
 template <class VerifierT>
 void check_verifier(VerifierT verifier, const sampling_options& sampling) {
   constexpr std::int32_t vocab = 5;
-  if constexpr (ReservingVerifier<VerifierT>) verifier.reserve(20, vocab);
+  reserve_verifier(verifier, 20, vocab);
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     const tree<> t = random_tree(1 + static_cast<std::int32_t>(seed % 20), seed, vocab, 0.3);
     const tree_view view = t;

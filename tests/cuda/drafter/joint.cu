@@ -58,13 +58,13 @@ struct recording {
 
 using mixed = gpu::joint<recording, gpu::prompt_lookup, device_table_drafter>;
 static_assert(gpu::Drafter<mixed> && n_parts<mixed> == 3 && gpu::ReleasingDrafter<mixed> &&
-              gpu::FailingBackend<mixed> && gpu::RenumberingDrafter<mixed> &&
+              gpu::detail::KeepsFailure<mixed> && gpu::RenumberingDrafter<mixed> &&
               gpu::FeatureDrafter<mixed, backend_of_states>);
 static_assert(!gpu::StepDrafter<mixed> && !gpu::SequenceDrafter<mixed> && !gpu::FeatureDrafter<mixed, int>);
 using runs_alone = gpu::joint<gpu::prompt_lookup>;
 static_assert(gpu::Drafter<runs_alone> && n_parts<runs_alone> == 1 && !gpu::ReleasingDrafter<runs_alone> &&
-              !gpu::FailingBackend<runs_alone> && !gpu::FeatureDrafter<runs_alone, backend_of_states> &&
-              !VocabularyDrafter<runs_alone>);
+              !gpu::detail::KeepsFailure<runs_alone> && !gpu::FeatureDrafter<runs_alone, backend_of_states> &&
+              !detail::HasVocabulary<runs_alone>);
 
 }  // namespace
 

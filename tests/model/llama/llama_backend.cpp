@@ -13,7 +13,7 @@
 #include "model_writer.hpp"
 
 static_assert(espalier::Backend<espalier::llama_backend, espalier::contiguous_kv>);
-static_assert(espalier::BoundedBackend<espalier::llama_backend>);
+static_assert(espalier::detail::HasMaxRows<espalier::llama_backend>);
 static_assert(espalier::HostKVStore<espalier::contiguous_kv>);
 
 namespace {

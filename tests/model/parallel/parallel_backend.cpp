@@ -36,7 +36,7 @@ using backend_type = parallel_backend<thread_rank>;
 
 static_assert(Communicator<thread_rank>);
 static_assert(Backend<backend_type, contiguous_kv>);
-static_assert(BoundedBackend<backend_type>);
+static_assert(detail::HasMaxRows<backend_type>);
 
 const std::vector<std::string> models = {"llama",
                                          "llama_tied",

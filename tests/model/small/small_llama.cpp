@@ -29,7 +29,8 @@ constexpr small_shape draft_shape{
 using target_model = small_llama<target_shape, 24>;
 using draft_model = small_llama<draft_shape, 24>;
 
-static_assert(Backend<target_model, contiguous_kv> && BoundedBackend<target_model> && PositionedBackend<target_model>);
+static_assert(Backend<target_model, contiguous_kv> && detail::HasMaxRows<target_model> &&
+              detail::HasMaxPositions<target_model>);
 static_assert(!small_shape{}.is_sound() && target_shape.is_sound() && target_shape.n_turns() == 8);
 
 // The pair of examples/embedded, at an address that is a multiple of 8.

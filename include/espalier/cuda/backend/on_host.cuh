@@ -240,8 +240,7 @@ class on_host {
   };
 
   static std::int32_t rows_of(const backend_type& backend, on_host_options options) {
-    if constexpr (BoundedBackend<backend_type>) return (std::min)(options.max_rows, backend.max_rows());
-    return options.max_rows;
+    return (std::min)(options.max_rows, max_rows_of(backend));
   }
 
   // Computes one pass. Called on the host, in the stream's order.

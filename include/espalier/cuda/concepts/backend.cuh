@@ -26,6 +26,12 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
   { backend.forward(kv, batch, stream) } -> std::same_as<vocab_rows<typename BackendT::number>>;
 };
 
+// A backend, or a drafter over one, that keeps what failed on the host: see Backend.
+template <class PartT>
+concept KeepsFailure = requires(PartT& part) {
+  part.raise_failure();
+};
+
 }  // namespace detail
 
 //! espalier::Backend on the device: its forward pass is work in a stream, over a batch that the device fills in.
@@ -36,6 +42,9 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
 //!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the
 //!                                 batch, there when the stream has passed; the same address for the same shapes.
 //!                                 Rounds of texts with processors change them in place
+//! Optional
+//!   raise_failure()               throws what failed on the host, or between ranks, since the last call, if anything
+//!                                 did; a drafter over such a backend has it, too
 //! Laws
 //!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
 //!   replay computes the batch that is there then. Padding changes no row.
@@ -45,14 +54,5 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
 //!   callable_backend, llama_backend, on_host, parallel_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
-
-//! A backend that keeps what failed on the host, or between ranks: raise_failure() throws it, if anything did.
-//!
-//! Models
-//!   on_host, parallel_backend
-template <class BackendT>
-concept FailingBackend = requires(BackendT& backend) {
-  backend.raise_failure();
-};
 
 }  // namespace espalier::cuda

@@ -144,7 +144,7 @@ class text_caches {
   // What a part has kept that failed on the host.
   template <class PartT>
   static std::exception_ptr failure_of(PartT& part) {
-    if constexpr (FailingBackend<std::remove_reference_t<PartT>>) {
+    if constexpr (KeepsFailure<std::remove_reference_t<PartT>>) {
       try {
         part.raise_failure();
       } catch (...) {
@@ -169,7 +169,7 @@ class text_caches {
   device_array<fault> found_;
 
  private:
-  static constexpr bool models_fail = FailingBackend<drafter_type> || FailingBackend<backend_type>;
+  static constexpr bool models_fail = KeepsFailure<drafter_type> || KeepsFailure<backend_type>;
 
   // Passes that leave nothing for the host, f(): what a model of the host throws there is thrown here. It is waited
   // for, since the model may be at work for a round that is under way, whose failure is kept for it.

@@ -446,7 +446,7 @@ class autoregressive {
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
       kv_.truncate(sequence_ + place, first);  // these rows will be written anew
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
-      if constexpr (FailingBackend<backend_type>) {  // rows that were not computed must not be remembered
+      if constexpr (detail::KeepsFailure<backend_type>) {  // rows that were not computed must not be remembered
         require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         backend_.raise_failure();
       }
@@ -457,7 +457,7 @@ class autoregressive {
   }
 
   //! Throws what a model of the host has thrown since the last call.
-  void raise_failure() requires FailingBackend<backend_type> { backend_.raise_failure(); }
+  void raise_failure() requires detail::KeepsFailure<backend_type> { backend_.raise_failure(); }
 
   void process_rows(row_processor<number> process) { process_ = process; }
 

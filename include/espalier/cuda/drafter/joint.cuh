@@ -51,7 +51,7 @@ class joint {
   explicit joint(DraftersT&&... drafters) : drafters_(std::forward<DraftersT>(drafters)...) {
     std::int32_t known = 0;
     each([&]<class DrafterT>(const DrafterT& drafter) {
-      if constexpr (VocabularyDrafter<DrafterT>) {
+      if constexpr (espalier::detail::HasVocabulary<DrafterT>) {
         const std::int32_t vocab = drafter.vocab_size();
         if (known != 0 && vocab != known) {
           raise<input_error>("one drafter of the joint has ", known, " tokens and another ", vocab,
@@ -78,10 +78,10 @@ class joint {
   }
 
   //! The vocabulary size of the drafters that have probabilities.
-  std::int32_t vocab_size() const requires(VocabularyDrafter<std::remove_reference_t<DraftersT>> || ...) {
+  std::int32_t vocab_size() const requires(espalier::detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&]<class DrafterT>(const DrafterT& drafter) {
-      if constexpr (VocabularyDrafter<DrafterT>) vocab = drafter.vocab_size();
+      if constexpr (espalier::detail::HasVocabulary<DrafterT>) vocab = drafter.vocab_size();
     });
     return vocab;
   }
@@ -119,10 +119,10 @@ class joint {
   }
 
   //! Throws what a model of the host has thrown since the last call; if there are several, the first drafter's.
-  void raise_failure() requires(FailingBackend<std::remove_reference_t<DraftersT>> || ...) {
+  void raise_failure() requires(detail::KeepsFailure<std::remove_reference_t<DraftersT>> || ...) {
     std::exception_ptr first;
     each([&]<class DrafterT>(DrafterT& drafter) {
-      if constexpr (FailingBackend<DrafterT>) {
+      if constexpr (detail::KeepsFailure<DrafterT>) {
         try {
           drafter.raise_failure();
         } catch (...) {

@@ -61,7 +61,7 @@ static_assert(gpu::Communicator<rank_type>);
 static_assert(!gpu::Communicator<process_rank>);
 static_assert(gpu::Backend<parallel<float>, device_kv<float>>);
 static_assert(gpu::Backend<parallel<__half, __half>, device_kv<__half>>);
-static_assert(gpu::FailingBackend<parallel<float>>);
+static_assert(gpu::detail::KeepsFailure<parallel<float>>);
 
 const std::vector<std::string> folders = {
     "llama", "llama_tied", "llama_f16", "llama_int8_rows",     "llama3",
