@@ -101,7 +101,8 @@ TEST_CASE("one drafter is a joint of one part: trees and texts are the same") {
       written.insert(written.end(), r.committed.begin(), r.committed.end());
     };
     if (batched) {
-      auto decode = make_batch_decoder(as_drafter(model), policy, verifier, kv, target, {.text = options});
+      auto decode =
+          make_batch_decoder(as_drafter(model), policy, verifier, kv, target, {.text = options, .max_texts = 2});
       for (const text_type& prompt : prompts)
         decode.add(prompt, stop);
       while (!decode.idle()) {

@@ -65,8 +65,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!   max_positions() -> int              tokens of the longest text, or window of a text, that it can read; without it
 //!                                       the cache alone limits them
 //!   hidden_size() -> int, hidden_state(row) -> span<const float>   the last hidden state, from which the logits are
-//!                                       made, of a row of the last batch: [hidden_size()], valid until the next pass. A
-//!                                       hidden_size() of 0: the backend keeps none
+//!                                       made, of a row of the last batch: [hidden_size()], valid until the next pass;
+//!                                       a hidden_size() of 0 says that the backend keeps none
 //!   gives_maxima() -> bool              whether a row may hold no more than its greatest logit, and minus infinity
 //!                                       elsewhere: then a decoder refuses parts that read more of a row
 //! Laws
@@ -93,7 +93,7 @@ std::int32_t max_rows_of(const BackendT& backend) {
   return (std::numeric_limits<std::int32_t>::max)();
 }
 
-//! The longest text that a backend can read through this cache, in tokens; 2^30 where a window slides over it.
+//! The longest text that a backend can read through this cache, in tokens; 2^30 where the cache is a sliding window.
 //!
 //! Errors      option_error where a window with its scratch is longer than the texts that the backend can read
 template <class BackendT, class KVStoreT>

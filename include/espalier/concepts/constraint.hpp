@@ -15,14 +15,15 @@ namespace espalier {
 //!
 //! Minimal definition
 //!   typename state_type               after some tokens: small, copied for each node of a tree
-//!   start() -> state_type             before the first
-//!   advance(state, token) -> state_type    after one more; after a token that is not allowed, a state that allows
-//!                                     nothing
+//!   start() -> state_type             the state before the first token
+//!   advance(state, token) -> state_type    the state after one more token; after a token that is not allowed, a state
+//!                                     that allows nothing
 //!   allowed(state) -> span<const std::uint32_t>    the tokens that may follow, as bits: token t is bit t % 32 of word
 //!                                     t / 32; tokens beyond the last word are not allowed. Valid until the next call
 //! Laws
 //!   A token that ends the text is allowed exactly where what was written is complete.
-//!   A state knows nothing of other states: those of a tree's paths are all asked for in any order.
+//!   A state does not depend on which other states were asked for: the states along the paths of a tree are asked for
+//!   in any order.
 //!   A copy of the constraint has the same states.
 //! Optional
 //!   prescribed               see PrescribingConstraint
@@ -36,12 +37,12 @@ concept Constraint = std::copyable<ConstraintT> && std::copyable<typename Constr
   { constraint.allowed(state) } -> std::convertible_to<std::span<const std::uint32_t>>;
 };
 
-//! A constraint that knows what is written next letter by letter, as a schema does of a property's name. It may be cut
-//! into tokens in many ways, so many are allowed; one of them is a good guess.
+//! A constraint that knows letter by letter what is written next, as a schema knows the name of a property. The letters
+//! may be cut into tokens in many ways, so many tokens are allowed; one of them is a good guess.
 //!
 //! Minimal definition, besides Constraint
-//!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and the text is likely
-//!                                     to go on with; nothing where what comes next is open
+//!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and that the text likely
+//!                                     goes on with; nothing where the next letters are open
 template <class ConstraintT>
 concept PrescribingConstraint = Constraint<ConstraintT> &&
     requires(ConstraintT& constraint, const typename ConstraintT::state_type& state) {

@@ -67,11 +67,12 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //! Proposes continuations of a text.
 //!
 //! Minimal definition
-//!   begin(context)          follow a new text, whose last token is pending
-//!   commit(tree, verdict)   the round is over; the accepted path and one token join the text
-//!   reserve(n)              rounds will ask about at most n nodes; called before any round, by each decoder that uses
-//!                           it
-//!   capacity() -> int       longest text it can follow, drafted tokens included; beyond it nothing is drafted
+//!   begin(context)          begins to follow a new text, whose last token is pending
+//!   commit(tree, verdict)   ends a round: the accepted path and one token join the text
+//!   reserve(n)              takes memory for rounds that ask about at most n nodes; called before any round by each
+//!                           decoder that uses the drafter
+//!   capacity() -> int       tokens of the longest text that it can follow, drafted tokens included; beyond it nothing
+//!                           is drafted
 //! Optional
 //!   vocab_size() -> int     of a drafter of tokens with probabilities: the size of its vocabulary, which must be the
 //!                           target's
@@ -80,15 +81,15 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   forward_seconds() -> double   seconds that it has spent in draft models since construction, for the statistics
 //!   read_prompt             see PromptDrafter
 //!   release                 see ReleasingDrafter
-//!   for_text(sequence) -> drafter   another one over the same model, for a text of its own; see drafter_for_text
+//!   for_text(sequence) -> drafter   another drafter over the same model, for a text of its own; see drafter_for_text
 //!   parts() -> tuple of drafter&, room(part) -> int   the drafters that this one consists of, which a policy asks one
 //!                           by one, and how many tokens each of them may still draft; see joint and for_each_part
 //! Laws
 //!   It follows one text at a time: decoders that share one take turns text by text.
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
-//!   A round that is given up midway, with no commit, leaves no trace.
+//!   A round that is given up midway, without commit, leaves no trace.
 //! Models
-//!   the refinements below; joint, which is several; no_drafter for plain decoding
+//!   those of the refinements below; joint, which has several parts; no_drafter for plain decoding
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 
@@ -149,13 +150,14 @@ std::int32_t room_of(const DrafterT& drafter, std::size_t part) {
 
 }  // namespace detail
 
-//! A drafter with rows in a cache, which it can give up for others.
+//! A drafter with rows in a cache, which it can give up to make room for other texts.
 //!
 //! Minimal definition, besides Drafter
-//!   release()                       gives them up; begin() comes next
-//!   static constexpr bool shares_rows   whether they may be found again, so that nothing is lost: see SharingKVStore
+//!   release()                       gives up the rows; begin() comes next
+//!   static constexpr bool shares_rows   whether the store may find the rows again, so that no work is lost: see
+//!                                   SharingKVStore
 //! Models
-//!   autoregressive; joint, of such parts
+//!   autoregressive; joint, if one of its parts is one
 template <class DrafterT>
 concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
   drafter.release();
@@ -182,8 +184,8 @@ double forward_seconds_of(const DrafterT& drafter) {
 //! A drafter that can read a long prompt in pieces.
 //!
 //! Minimal definition, besides Drafter
-//!   read_prompt(n) -> bool     reads up to n tokens of the text ahead of the first round; false once that needs no
-//!                              more
+//!   read_prompt(n) -> bool     reads up to n tokens of the text before the first round; false once the first round
+//!                              needs no more of them
 //! Models
 //!   autoregressive, joint
 template <class DrafterT>
@@ -191,9 +193,9 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;
 };
 
-//! A drafter of one text among many, one object a text, whose model makes the passes of all of them together.
+//! A drafter of one text among many, whose model makes one pass for all of their drafters together.
 //!
-//!     drafter.want(tree, nodes);                  for each text, instead of asking it
+//!     drafter.want(tree, nodes);                  for each text, instead of propose()
 //!     do {
 //!       pass.clear();
 //!       ... drafter.add_rows(pass, most) ...      for each text
@@ -204,18 +206,19 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!
 //! Minimal definition, besides Drafter
 //!   typename pass_type             default-constructible; clear(); n_rows() and n_outputs() -> int
-//!   for_text(sequence) -> drafter  another one of the same model, store and options, for a text in this sequence
-//!   want(tree, nodes)              as it is asked, but for the passes
-//!   want_prompt(n) -> bool         as PromptDrafter's read_prompt(n), but for the passes
-//!   n_wanted() -> int              rows that are still to be computed for that
-//!   add_rows(pass, most) -> int    adds what is still to be computed, in `most` rows at most, and gives how many; 0
-//!                                  once all is known; -1, and nothing is added, where the cache has no room
-//!   forward(pass) -> rows          the model's pass; valid until the next one
-//!   take(rows, first_output, first_row)   its part of the answer begins there
-//!   answer()                       once all is known: what ask() gives
-//!   max_rows() -> int              rows of a pass at most
+//!   for_text(sequence) -> drafter  another drafter of the same model, store and options, for a text in this sequence
+//!   want(tree, nodes)              notes that the rows of these nodes are wanted, as propose() would make them, and
+//!                                  makes no pass
+//!   want_prompt(n) -> bool         the same for the tokens that PromptDrafter's read_prompt(n) would read
+//!   n_wanted() -> int              rows that are still to be computed
+//!   add_rows(pass, most) -> int    adds rows that are still to be computed to a pass, `most` at most, and returns how
+//!                                  many; 0 once all are known; -1, and none is added, where the cache has no room
+//!   forward(pass) -> rows          makes the model's pass; its rows are valid until the next pass
+//!   take(rows, first_output, first_row)   takes this drafter's rows, which begin there
+//!   answer()                       once all rows are known: what ask() returns
+//!   max_rows() -> int              rows that a pass has at most
 //! Models
-//!   autoregressive, block_diffusion; factorised over one
+//!   autoregressive, block_diffusion; factorised over a block drafter that is one
 template <class DrafterT>
 concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typename DrafterT::pass_type& pass,
                                                       tree_view tree, std::span<const node_id> nodes, std::int32_t n) {
@@ -244,37 +247,41 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
-//!   propose(tree, nodes)    makes the rows of these nodes; the root alone comes first and opens the round; later a
-//!                           node only after its parent; a node at most once a round
-//!   rows() -> node_rows     all rows of this round by node, of float or double, until commit() or the next
-//!                           round
+//!   propose(tree, nodes)    makes the rows of these nodes. The root alone comes first and opens the round; every other
+//!                           node comes after its parent, and at most once a round
+//!   rows() -> node_rows     all rows of this round by node, of float or double, until commit() or the next round
 //! Errors
-//!   input_error from propose for what is no node of the tree, was asked about before, or comes before its parent
+//!   input_error from propose for a number that is no node of the tree, a node that was asked about before, and a node
+//!   that comes before its parent
 //! Optional
-//!   renumber(was)           the policy has built the tree anew: node i was node was[i] when it was asked about, or
-//!                           no_node if it never was; for policies that ask about nodes which they do not keep. Nothing
+//!   renumber(was)           follows a policy that has built the tree anew, since it asks about nodes which it does not
+//!                           keep: node i was node was[i] when it was asked about, or no_node if it never was. Nothing
 //!                           is asked about after it until the next round opens
 //! Models
-//!   autoregressive; factorised, which makes one of a BlockDrafter
+//!   autoregressive; factorised, which turns a BlockDrafter into one
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && detail::HasRows<DrafterT> &&
     requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
   drafter.propose(tree, nodes);
 };
 
-//! A StepDrafter that follows when a tree is built anew.
+//! A StepDrafter that has renumber(): it can follow a policy that builds the tree anew.
+//!
+//! Models
+//!   autoregressive, factorised
 template <class DrafterT>
 concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, std::span<const node_id> was) {
   drafter.renumber(was);
 };
 
-//! A drafter that gives marginals for the next positions from one pass: block diffusion, Medusa-like heads.
+//! A drafter that gives distributions of the next tokens from one pass, each regardless of the tokens before it: block
+//! diffusion, Medusa-like heads.
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
 //!   block_length() -> int
-//!   propose_block() -> vocab_rows<float or double>   [block_length] opens the round; row i holds logits of the token i
-//!                           + 1 places after the pending one; minus infinity is a token of probability 0
+//!   propose_block() -> vocab_rows<float or double>   opens the round; row i of [block_length] holds the logits of the
+//!                           token i + 1 positions after the pending one; minus infinity is a token of probability 0
 //! Models
 //!   block_diffusion
 template <class DrafterT>
@@ -287,8 +294,9 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! A drafter that gives runs of tokens without probabilities: n-grams, prompt look-up.
 //!
 //! Minimal definition, besides Drafter
-//!   propose_run(max_tokens) -> token_run   its tokens possibly none; the length of the match that it comes from, where
-//!                           the drafter knows it, lets policies tell good runs from bad ones
+//!   propose_run(max_tokens) -> token_run   a run of max_tokens tokens at most, possibly none. Where the drafter knows
+//!                           the length of the match that the run comes from, it says it: policies tell good runs from
+//!                           bad ones by it
 //! Models
 //!   prompt_lookup, ngram
 template <class DrafterT>
@@ -296,13 +304,13 @@ concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::
   { drafter.propose_run(max_tokens) } -> std::same_as<token_run>;
 };
 
-//! A drafter of one of the kinds that can be asked: no_drafter cannot, and a joint only through its parts.
+//! A drafter of one of the three kinds that can be asked. no_drafter is of none; of a joint, the parts can be asked.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
 namespace detail {
 
-// A block of `least` rows or more, in the shape that its drafter says.
+// The drafter's next block, of `least` rows or more. Errors: input_error where its shape is not as the drafter says
 template <BlockDrafter DrafterT>
 auto proposed_block(DrafterT& drafter, std::int32_t least) {
   const auto rows = drafter.propose_block();
@@ -315,8 +323,8 @@ auto proposed_block(DrafterT& drafter, std::int32_t least) {
 
 }  // namespace detail
 
-//! A drafter for one text among many, to be served in this sequence: what for_text() gives, of drafters without it a
-//! copy.
+//! A drafter for one text among many, which is served in this sequence: what for_text() returns, or a copy of a drafter
+//! that has no for_text().
 template <Drafter DrafterT>
 auto drafter_for_text(DrafterT& drafter, std::int32_t sequence) {
   if constexpr (detail::MakesDrafters<DrafterT>) {
@@ -327,8 +335,9 @@ auto drafter_for_text(DrafterT& drafter, std::int32_t sequence) {
   }
 }
 
-//! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and gives its
-//! answer: node_rows of all nodes so far, block_rows, or a token_run of at most this many tokens.
+//! Asks a drafter about nodes of the tree, the root alone or nodes whose parents it was asked about, and returns its
+//! answer: of a StepDrafter, node_rows of all nodes so far; of a BlockDrafter, block_rows; of a SequenceDrafter, a
+//! token_run of at most max_tokens tokens.
 template <AskableDrafter DrafterT>
 auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std::int32_t max_tokens) {
   if constexpr (StepDrafter<DrafterT>) {
@@ -344,15 +353,15 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
 //! A drafter that reads the target's hidden states.
 //!
 //! Minimal definition, besides Drafter
-//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps those of
-//!                            the beginning that context has in common with the text before
-//!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass: those of the
-//!                            next tokens of the text, the first of which is number n_read()
+//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps the states
+//!                            of the leading tokens that context has in common with the text before
+//!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass. They are the
+//!                            rows of the next tokens of the text, the first of which is token number n_read()
 //! Laws
-//!   When a policy grows, n_read() is at least the length of the text without its pending token: the decoder sees to
-//!   it.
+//!   When a tree grows, n_read() is at least the length of the text without its pending token: the decoder ensures
+//!   that.
 //! Models
-//!   block_diffusion; factorised and joint over one
+//!   block_diffusion; factorised and joint over such a drafter
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, std::span<const std::int32_t> rows) {

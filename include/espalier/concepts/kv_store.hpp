@@ -80,20 +80,22 @@ concept HasPages = requires(const KVStoreT& kv) {
 //! Minimal definition
 //!   size(sequence) -> int          committed rows
 //!   capacity() -> int              rows a sequence can hold, committed and scratch
-//!   append(sequence, n) -> int     n more scratch slots; the first of them, or -1 (and no change) where they do not
-//!                                  fit. Scratch begins after the rows that a pass sees of the text: at slot size(),
-//!                                  unless a window has slid over the text
+//!   append(sequence, n) -> int     adds n scratch slots; returns the first of them, or -1 (and changes nothing) where
+//!                                  they do not fit. Scratch begins after the rows that a pass sees of the text: at
+//!                                  slot size(), unless a window has slid over the text
 //!   commit(sequence, kept) -> int  commits these scratch rows in this order and drops all others; kept ascends and
-//!                                  counts from size(sequence); returns how many it could keep. A compacting store
-//!                                  keeps all; one that only truncates keeps the longest leading run with kept[i] == i,
-//!                                  and what is missing joins the next round's pending chain
-//!   truncate(sequence, n)          keeps the first n committed rows; drops scratch; n beyond size() drops scratch only
-//!   compacts() -> bool
+//!                                  counts from size(sequence); returns how many rows it could keep. A compacting store
+//!                                  keeps all; a store that only truncates keeps the longest leading run with
+//!                                  kept[i] == i, and the tokens of the other rows join the next round's pending chain
+//!   truncate(sequence, n)          keeps the first n committed rows and drops scratch; an n beyond size() drops
+//!                                  scratch only
+//!   compacts() -> bool             whether commit keeps all rows that it is given
 //! Laws
-//!   commit after append of a chain equals plain appending; append, then commit of nothing, changes nothing; what is
-//!   committed never changes (but see WindowedKVStore).
-//!   append of less than nothing is -1; truncate to less than nothing leaves nothing.
-//!   A store over an engine that knows paths alone (llama_cpp_kv) keeps kept rows that are one, and refuses others.
+//!   Appending a chain and committing it equals plain appending; append, then commit of no row, changes nothing; a
+//!   committed row never changes (but see WindowedKVStore).
+//!   append returns -1 for an n below 0; truncate to an n below 0 keeps nothing.
+//!   A store over an engine that knows only paths (llama_cpp_kv) commits kept rows that form one path, and refuses
+//!   others.
 //! Errors
 //!   input_error, with nothing changed, from commit for a row that is no scratch row or does not ascend ("row 3"), and
 //!   from any member for a sequence that is none ("sequence -1")
@@ -103,16 +105,17 @@ template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
 
-//! A store that remembers which tokens its rows are of: whoever has the same tokens goes on with them, another decoder,
-//! a text that begins alike, a text with another temperature.
+//! A store that remembers the tokens of its rows. So a decoder can use the rows that another decoder, or another text
+//! with the same beginning, has left.
 //!
 //! Minimal definition, besides KVStore
 //!   prefix(sequence) -> span<const token_id>   the tokens of the leading committed rows, as far as they are known;
 //!                                              valid until the sequence changes
-//!   version(sequence) -> std::uint64_t         another number after each change of prefix(sequence), which no other
-//!                                              state of any store has had: where it is as it was, tokens need not be
-//!                                              compared
-//!   remember(sequence, first, tokens)          after a commit: the tokens of the committed rows from number `first` on
+//!   version(sequence) -> std::uint64_t         a number that changes with each change of prefix(sequence), and that no
+//!                                              other state of any store has had: while it is the same, tokens need not
+//!                                              be compared
+//!   remember(sequence, first, tokens)          takes, after a commit, the tokens of the committed rows from number
+//!                                              `first` on
 //! Laws
 //!   truncate(n) forgets the tokens of the rows that it drops.
 //! Models
@@ -120,44 +123,47 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 
-//! A store of pages whose sequences share rows: a text goes on with what any other has computed of its beginning, and
-//! several go on from one. No row is copied until a sequence writes into a page that is not its alone.
+//! A store of pages whose sequences share rows: a text uses the rows that any other text has computed of the same
+//! beginning, and several texts can go on from one. No row is copied until a sequence writes into a page that others
+//! use, too.
 //!
 //! Minimal definition, besides PrefixKVStore
-//!   adopt(sequence, tokens) -> int   the sequence then holds the longest beginning of these tokens that the store has
-//!                                    rows of, and nothing else; gives how many. Rows that it holds itself stay where
-//!                                    they are as long. Found is what was given up with its tokens known (by truncate,
-//!                                    adopt or fork) and not evicted since, and the full pages of what sequences hold;
-//!                                    of what several have computed for themselves, what one of them holds
-//!   fork(from, to)                   `to` then holds the committed rows of `from`, and what is known of their tokens
-//!   n_pages(), page_size() -> int
-//!   n_free() -> int                  pages that no sequence uses; rows that were given up may lie in them
+//!   adopt(sequence, tokens) -> int   makes the sequence hold the longest beginning of these tokens that the store has
+//!                                    rows of, and no other row; returns the number of rows. Rows of that beginning
+//!                                    that the sequence already holds stay where they are. The store finds rows that
+//!                                    were given up while their tokens were known (by truncate, adopt or fork) and not
+//!                                    evicted since, and the full pages that sequences hold; of rows that several
+//!                                    sequences have computed each for itself, it finds those of one sequence
+//!   fork(from, to)                   makes `to` hold the committed rows of `from`, and remember their tokens as far as
+//!                                    they are known
+//!   n_pages(), page_size() -> int    pages of the store, rows of a page
+//!   n_free() -> int                  pages that no sequence uses; they may hold rows that were given up
 //! Laws
-//!   What one sequence writes changes no row that another holds. Adopted rows are those of the tokens. append finds no
-//!   room only where fewer pages are free than it takes, one for a copy included; rows that were given up are evicted
-//!   for it, the oldest first. Once all sequences are truncated to nothing, all pages are free.
+//!   No sequence changes a row that another sequence holds. Adopted rows are the rows of the tokens that were asked
+//!   for. append finds no room only where fewer pages are free than it needs, with one page for a copy; rows that were
+//!   given up are evicted for it, the oldest first. Once all sequences are truncated to 0 rows, all pages are free.
 //! Models
 //!   paged_kv
 template <class KVStoreT>
 concept SharingKVStore =
     PrefixKVStore<KVStoreT> && detail::HasAdopt<KVStoreT> && detail::HasFork<KVStoreT> && detail::HasPages<KVStoreT>;
 
-//! A store that does not keep all rows of a text: at certain numbers of committed rows its window slides, and some are
-//! dropped. So a text may be longer than the store, and what is computed of a token is what a window of the text before
-//! it says. See sink_window_kv.
+//! A store that does not keep all rows of a text: at certain numbers of committed rows its window slides, and some rows
+//! are dropped. So a text may be longer than the store; the row of a token is then computed from a window of the text
+//! before it. See sink_window_kv.
 //!
 //! Minimal definition, besides KVStore
-//!   size(sequence) -> int          committed rows, dropped ones included: those of the text so far
-//!   held(sequence) -> int          those that are held: in slots 0 to held - 1, in their order, at the positions of
-//!                                  their slots
-//!   until_slide(sequence) -> int   rows that may be committed, at least one, until the window slides
-//!   scratch() -> int               rows that a sequence has room for beyond those
-//!   commit(sequence, kept)         keeps until_slide() rows at most: those after them see too much of the text
-//!   truncate(sequence, n)          keeps nothing where the window has slid at more than n rows: what it then held is
-//!                                  gone, and the text is to be read again
+//!   size(sequence) -> int          committed rows of the text so far, with those that were dropped
+//!   held(sequence) -> int          committed rows that the store still holds: in slots 0 to held - 1, in the order of
+//!                                  the text, at the positions of their slots
+//!   until_slide(sequence) -> int   rows that may be committed until the window slides; at least one
+//!   scratch() -> int               rows that a sequence has room for beyond those that may be committed
+//!   commit(sequence, kept)         keeps until_slide() rows at most: the rows after them see too much of the text
+//!   truncate(sequence, n)          keeps no row where the window slid at more than n rows: the rows that it held
+//!                                  before are gone, and the text is to be read again
 //! Laws
-//!   Which rows are held, and until_slide(), depends on the number of rows committed since there were none, not on how
-//!   many at a time. What is held changes when the window slides, and by truncate, alone.
+//!   Which rows are held, and until_slide(), depends only on how many rows were committed since the sequence was empty,
+//!   not on how many at a time. The held rows change only when the window slides, and by truncate.
 //!   append finds room for until_slide() + scratch() rows.
 //! Models
 //!   sink_window_kv
@@ -173,9 +179,9 @@ std::int32_t rows_until_slide(const KVStoreT& kv, std::int32_t sequence) {
   return (std::numeric_limits<std::int32_t>::max)();
 }
 
-//! What a round may draft, of a store with a window.
+//! Checks that a store with a window has scratch for n_drafted rows, the most that a round may draft.
 //!
-//! Errors      option_error where its scratch has no room for so many rows
+//! Errors      option_error where it has less
 template <KVStore KVStoreT>
 void require_scratch(const KVStoreT& kv, std::int32_t n_drafted) {
   if constexpr (WindowedKVStore<KVStoreT>) {

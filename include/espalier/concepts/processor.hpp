@@ -50,14 +50,14 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 
 }  // namespace detail
 
-//! Changes what the models say before anything is drawn from it: between logits and sampler, of target and draft alike.
-//! The text is then the one that the target writes with these logits.
+//! Changes the logits of target and draft before the sampler makes distributions of them. The text is then the one that
+//! the target writes with the changed logits.
 //!
 //! Minimal definition
-//!   begin(tokens)            forget all, and read the prompt of a text
-//!   commit(tokens)           the text went on with these
-//!   process(path, logits)    changes the row [vocab] of float or double that follows the text and `path`: the drafted
-//!                            tokens below the root, none at the root
+//!   begin(tokens)            forgets everything, and reads the prompt of a text
+//!   commit(tokens)           reads the tokens that the text went on with
+//!   process(path, logits)    changes the logits [vocab], float or double, of the token after the text and `path`: the
+//!                            drafted tokens below the root; none at the root
 //! Optional
 //!   idle() -> bool           whether process() changes no row of this text, whatever it is asked for: then no row is
 //!                            copied
@@ -69,18 +69,18 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!                            without rows draft it, at no cost but its rows; nothing where that is open
 //!   changes                  see cuda::ListingProcessor
 //! Laws
-//!   process gives the row that commit(path) and then process({}, logits) would give.
-//!   commit(a) and then commit(b) is commit(a and then b); so the state is that of prompt and written text alone.
-//!   All state is of one text: a copy goes on as the original would.
-//!   Nothing throws: what is wrong with options is told by constructors.
+//!   process(path, logits) makes the row that commit(path) and then process({}, logits) would make.
+//!   commit(a) and then commit(b) equals commit of both; so the state depends on the prompt and the written text alone.
+//!   All state belongs to one text: a copy goes on as the original would.
+//!   No member throws: constructors check the options.
 //! Models
 //!   no_processor; logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors,
-//!   which is several
+//!   which applies several
 template <class ProcessorT>
 concept Processor = std::copyable<ProcessorT> && detail::FollowsTokens<ProcessorT> &&
     detail::ProcessesRows<ProcessorT, float> && detail::ProcessesRows<ProcessorT, double>;
 
-//! The processor of texts that are written as the target says. A decoder with it has no trace of processors.
+//! The processor that changes nothing. A decoder with it spends neither time nor memory on processors.
 struct no_processor {
   void begin(std::span<const token_id>) {}
   void commit(std::span<const token_id>) {}
@@ -112,7 +112,7 @@ std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_
   return std::nullopt;
 }
 
-// The one that is left, or else a guess.
+// A token that the text likely goes on with: prescribed(), or else only(); nothing where neither gives one.
 template <class ProcessorT>
 std::optional<token_id> prescribed_token(ProcessorT& processor, std::span<const token_id> path) {
   if constexpr (HasPrescribed<ProcessorT>) {

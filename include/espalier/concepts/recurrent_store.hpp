@@ -37,32 +37,33 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 
 //! A store of a model whose cache is a state and not rows, in all layers or in some: Mamba-2 and the like.
 //!
-//! A state after n tokens says all that the model knows of them; it can be computed from one after fewer tokens and the
-//! rows between, but not the other way round. So the store holds few states, each after a number of slots, and the
-//! rows of the slots after them. A pass begins at a state that all of its rows see, computes what branches from it,
-//! node by node, in no memory of the store, and leaves one state: that after the tokens that are certain to stay. To
-//! commit a path is to keep its rows, which the next pass goes through once more; to roll back is to forget. Nothing is
-//! computed for either.
+//! The state after n tokens holds all that the model knows of them. It can be computed from a state after fewer tokens
+//! and the rows between, but not from a later state. So the store holds few states, each after a number of slots, and
+//! the rows of the slots after them. A pass begins at a state that all of its rows see, computes the states of the
+//! nodes below in memory of its own, and leaves one state in the store: the state after the tokens that are certain to
+//! stay. Committing a path keeps its rows, which the next pass goes through once more; rolling back drops rows. Neither
+//! computes anything.
 //!
 //! Minimal definition, besides KVStore
-//!   state_at(sequence, n) -> int       the most slots, n at most, whose state is held with all rows after it; 0 where
-//!                                      that is the beginning, whose state is zero; -1 where there is none
-//!   hold_state(sequence, from, n)      a pass has left the state after the first n slots, which it computed from that
-//!                                      after `from`, at most size(sequence). Both are held then, and no other; `from`
-//!                                      alone where n is `from`
-//!   parent(sequence, slot) -> int      the slot before this one on its path: slot - 1 of a committed one, and of a
-//!                                      scratch slot what set_parent said; -1 for slot 0
+//!   state_at(sequence, n) -> int       the largest number of slots, n at most, after which a state is held with all
+//!                                      rows that follow; 0 for the beginning, whose state is zero; -1 where there is
+//!                                      none
+//!   hold_state(sequence, from, n)      notes that a pass has left the state after the first n slots, computed from the
+//!                                      state after `from` slots, where `from` is at most size(sequence). These two
+//!                                      states are then held, and no other; only one where n is `from`
+//!   parent(sequence, slot) -> int      the slot before this one on its path: slot - 1 for a committed slot, the slot
+//!                                      that set_parent gave for a scratch slot, -1 for slot 0
 //!   set_parent(sequence, slot, parent)
-//!   most_rows() -> int                 rows after a state that there is room for, scratch included
-//!   append(sequence, n)                -1 also where the rows after state_at(sequence, size(sequence)) would be more
-//!                                      than most_rows()
-//!   truncate(sequence, n)              of less than size(sequence) keeps nothing where state_at(sequence, n) is -1,
-//!                                      or, with most_rows() below capacity(), more than half of most_rows() before n:
-//!                                      no pass had room then, and the text is to be read again
+//!   most_rows() -> int                 rows that there is room for after a state, scratch included
+//!   append(sequence, n)                returns -1 also where more than most_rows() rows would follow the state at
+//!                                      state_at(sequence, size(sequence))
+//!   truncate(sequence, n)              with n below size(sequence), keeps no row where state_at(sequence, n) is -1,
+//!                                      or, if most_rows() is below capacity(), where that state lies more than half of
+//!                                      most_rows() before n: no pass would have room, and the text is to be read again
 //! Laws
-//!   state_at(sequence, size(sequence)) is never -1. A state is held on while what is committed begins with the slots
-//!   that it is of, and longest the latest; what a commit moved or dropped, and what truncate dropped, leaves none
-//!   after it.
+//!   state_at(sequence, size(sequence)) is never -1. A state is held while the committed rows begin with the slots that
+//!   it comes after, and the latest state is held longest. A state after a slot that a commit moved or dropped, or that
+//!   truncate dropped, is not held.
 //!   Where most_rows() is capacity() and no state was held, all laws of KVStore hold.
 //! Models
 //!   recurrent_kv
@@ -72,10 +73,10 @@ template <class StoreT>
 concept RecurrentStore = KVStore<StoreT> && detail::HasStateAt<StoreT> && detail::HasHoldState<StoreT> &&
     detail::HasParents<StoreT> && detail::HasRoomForRows<StoreT>;
 
-//! What rounds need of a store with states: rows of a pass of this size after those of the one before it, which is the
-//! most that a state may be behind.
+//! Checks that a store with states has room for the rows of two passes of n_pass tokens: a state may be one pass
+//! behind.
 //!
-//! Errors      option_error where there is no room for so many
+//! Errors      option_error where it has less
 template <KVStore KVStoreT>
 void require_rows(const KVStoreT& kv, std::int32_t n_pass) {
   if constexpr (RecurrentStore<KVStoreT>) {

@@ -3,14 +3,14 @@
 
 namespace espalier {
 
-//! How the children of a node came about: what a verifier must know to be lossless. Values form sets with |.
+//! How the children of a node were chosen: what a verifier must know to be lossless. Values form sets with |.
 //!
 //! A policy names every regime that all of its trees belong to (trees of mixed kinds belong to none); a verifier names
 //! every regime that it can handle. They fit if one regime is in both.
 enum class regime : unsigned {
-  deterministic = 1,        //!< top-k and the like: chance has no part in it
+  deterministic = 1,        //!< without chance: top-k and the like
   iid = 2,                  //!< each child drawn independently from the same row, with multiplicity
-  without_replacement = 4,  //!< each child drawn from what the previous ones left
+  without_replacement = 4,  //!< each child drawn from the row without the previous children, renormalised
   single_path = 8,          //!< one draw a node; a policy that names it may name iid and without_replacement, too
   any = 15,
 };

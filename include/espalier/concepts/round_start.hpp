@@ -7,12 +7,11 @@
 
 namespace espalier {
 
-//! Where a round stands before it drafts, for policies that look at it.
+//! The state of a text at the beginning of a round, for policies that look at it before they draft.
 struct round_start {
-  std::int32_t length =
-      0;  //!< tokens of the text, or of the window that the target sees of it, the pending one included
-  sampling_options sampling{};  //!< of the target
-  bool read = false;            //!< whether read() told of the row that the pending token came from
+  std::int32_t length = 0;  //!< tokens of the text, or of the window that the target sees of it, with the pending token
+  sampling_options sampling{};  //!< how the target samples
+  bool read = false;            //!< whether the policy has read the target's row that the pending token was drawn from
 };
 
 }  // namespace espalier

@@ -9,18 +9,18 @@
 
 namespace espalier {
 
-//! How a drafter's rows of a round pass through the text's processor, whose type the drafter need not know: a reference
-//! to what a decoder keeps, trivially copyable. An empty one changes nothing.
+//! A reference to the processor of a text, through which the rows of a drafter pass in a round; the drafter need not
+//! know the processor's type. Trivially copyable. An empty one changes nothing.
 //!
 //!     if (process) process(tree, u, logits, out);     then sample from out, else from logits
 //!
-//! Pre         it is not empty where it is called, and the same all through a round
+//! Pre         it is not empty where it is called; a drafter uses one all through a round
 template <class NumberT>
 class row_processor {
  public:
   row_processor() = default;
-  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out, and only(tree, u),
-  //! the one token that it leaves there, if it is known to be one.
+  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out, and only(tree, u):
+  //! the only token that it leaves there, if it is known that there is only one.
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),
@@ -31,13 +31,15 @@ class row_processor {
 
   explicit operator bool() const { return with_ != nullptr; }
 
-  //! Shapes      logits, out [vocab]; of the root, tree is not looked at
+  //! Writes into out the logits of the token after node u, as the processor leaves them. At the root, tree is not read.
+  //!
+  //! Shapes      logits, out [vocab]
   void operator()(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) const {
     call_(with_, tree, u, logits, out);
   }
 
-  //! The one token that the processor leaves after node u; nothing where there may be others. Of the root, tree is not
-  //! looked at.
+  //! The only token that the processor leaves after node u; nothing where it may leave others. At the root, tree is not
+  //! read.
   std::optional<token_id> only(tree_view tree, node_id u) const { return only_(with_, tree, u); }
 
  private:
@@ -49,11 +51,11 @@ class row_processor {
 //! A drafter whose rows can pass through a text's processor, so that it drafts what the target may write.
 //!
 //! Minimal definition, besides Drafter
-//!   process_rows(process)      a row_processor of its number: rows that are made from now on pass through it; an empty
-//!                              one ends that. Given for each round, before the drafter is asked
+//!   process_rows(process)      takes a row_processor of its number: rows that are made from now on pass through it; an
+//!                              empty one ends that. Called in each round before the drafter is asked
 //! Models
-//!   autoregressive; block_diffusion, of whose block it is the first row, and those after a row of one token;
-//!   factorised, whose rows are then by node. Of a joint the parts are asked one by one
+//!   autoregressive; block_diffusion, for the first row of its block, and each row after a row of one token;
+//!   factorised, whose rows are then by node. A joint is none: its parts take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

@@ -22,9 +22,10 @@ namespace espalier {
 //!
 //! Minimal definition, besides TreePolicy
 //!   max_asked() -> int                    drafted tokens that the tree may hold while it grows
-//!   was() -> span<const node_id>          once nothing more is wanted, [n_nodes] or empty: node i was node was()[i]
-//!                                         when it was asked about, or no_node if it never was. For the drafter's
-//!                                         renumber(): a policy that calls tree.reset() must have it
+//!   was() -> span<const node_id>          [n_nodes], once nothing more is wanted: node i was node was()[i] when the
+//!                                         drafter was asked about it, or no_node if it never was; empty where the tree
+//!                                         was not built anew. The decoder hands it to the drafter's renumber(), so a
+//!                                         policy that calls tree.reset() must have it
 //! Models
 //!   best_first, eagle2, cost_aware
 template <class PolicyT>
@@ -115,10 +116,10 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 
 }  // namespace detail
 
-//! A policy that is told where a round stands before it begins.
+//! A policy that is told the length of the text and how the target samples before each round.
 //!
 //! Minimal definition, besides TreePolicy
-//!   open(round_start)
+//!   open(round_start)          called before begin()
 //! Models
 //!   cost_aware, cost_aware_draws, neural_delayed, cascade
 template <class PolicyT>
@@ -129,7 +130,7 @@ concept OpeningPolicy = requires(PolicyT& policy, round_start start) {
 //! A policy that learns within a text.
 //!
 //! Minimal definition, besides TreePolicy
-//!   reset()          a new text begins: what was learnt from the last one is dropped
+//!   reset()          drops what was learnt from the last text, since a new one begins
 //! Models
 //!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
 template <class PolicyT>
@@ -140,10 +141,10 @@ concept ResettingPolicy = requires(PolicyT& policy) {
 //! A policy whose state can be saved with its text.
 //!
 //! Minimal definition, besides TreePolicy
-//!   serialize(archive)         between two rounds: calls the archive, a byte_writer or a byte_reader, with each value
-//!                              that was learnt, not with options
+//!   serialize(archive)         calls the archive, a byte_writer or a byte_reader, with each value that was learnt, not
+//!                              with options. Called between two rounds
 //! Laws
-//!   A policy with the same options that has loaded what was saved goes on as the one that saved it.
+//!   A policy with the same options that has loaded these values goes on as the policy that saved them.
 //! Models
 //!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
 template <class PolicyT>
@@ -152,20 +153,22 @@ concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader
   policy.serialize(reader);
 };
 
-//! A policy whose rounds can share one budget with those of other texts: who serves many texts asks all of them before
-//! any of them goes on.
+//! A policy whose round can share one budget with the rounds of other texts: a decoder of many texts asks the policies
+//! of all of them before it answers any.
 //!
 //! Minimal definition, besides OpeningPolicy
-//!   typename budget_type          begin(n_texts, context, n_reading, n_prompt_rows): a round of so many texts begins,
-//!                                 whose caches hold so many tokens each; others read prompts in the same pass of the
-//!                                 target; worth_reading(n_texts, context, unread, left) -> bool: whether to have
-//!                                 the drafter read so many tokens of a text that goes on for so many more, before it
-//!                                 is drafted for; decide(): all policies have said what they want; end(): all have
-//!                                 observed their verdicts. Copied
-//!   budget() -> const budget_type&   its own, for where it is alone
-//!   join(budget)                  after open() and before begin(): the budget of this round
-//!   consider(tree, answer, chance), choose(tree, answer, chance) -> wanted    the two halves of take(): between them
-//!                                 decide() is called
+//!   typename budget_type          copyable, with the members
+//!     begin(n_texts, context, n_reading, n_prompt_rows)   begins a round of n_texts texts, whose caches hold `context`
+//!                                 tokens each, while n_reading other texts read n_prompt_rows rows of their prompts in
+//!                                 the same pass of the target
+//!     worth_reading(n_texts, context, unread, left) -> bool   whether the drafter should read the `unread` tokens of a
+//!                                 text that goes on for `left` tokens, so that it can draft for the text
+//!     decide()                    called once all policies have said what they want
+//!     end()                       called once all policies have observed their verdicts
+//!   budget() -> const budget_type&   the policy's own budget, for rounds of one text
+//!   join(budget)                  takes the budget of this round, after open() and before begin()
+//!   consider(tree, answer, chance), choose(tree, answer, chance) -> wanted    the two halves of take(): decide() is
+//!                                 called between them
 //! Models
 //!   cost_aware, cost_aware_draws
 template <class PolicyT>
@@ -181,7 +184,7 @@ concept BudgetedPolicy = OpeningPolicy<PolicyT> &&
 
 namespace detail {
 
-// What texts of other policies share.
+// The budget_type of policies that share none.
 struct no_budget {};
 
 template <class PolicyT>
@@ -196,40 +199,41 @@ concept LosesNothing =
 
 }  // namespace detail
 
-//! Decides which nodes to ask about and which to keep, step by step. It never calls a drafter: it says what it wants to
-//! know, is given the answer, and appends.
+//! Decides step by step which nodes to ask a drafter about, and which tokens to add to the tree. It never calls a
+//! drafter itself: it says which nodes it wants to know about, is given the answer, and appends nodes.
 //!
 //!     for (auto wanted = policy.begin(tree); !wanted.empty();)
 //!       wanted = policy.take(tree, ask(drafter, tree, wanted, policy.max_nodes()), chance);
 //!
 //! Minimal definition
-//!   static constexpr regime sampling      how children come about
-//!   max_nodes() -> int                    drafted tokens a round at most, the root not counted
-//!   begin(tree) -> span<const node_id>    a round begins, tree holds the root; gives the nodes to ask about: the root,
-//!                                         or nothing, as where tree.full()
-//!   take(tree, answer, chance) -> span<const node_id>   appends what follows from the drafter's answer, and gives the
-//!                                         nodes to ask about next; nothing once the tree is this round's. The answer
-//!                                         is node_rows of all nodes that were asked about, block_rows or a token_run.
-//!                                         A policy grows from those drafters whose answer it has a take() for
-//!   observe(tree, verdict)                the round's outcome, to learn from
+//!   static constexpr regime sampling      how the children of its nodes are chosen
+//!   max_nodes() -> int                    drafted tokens that a round has at most, without the root
+//!   begin(tree) -> span<const node_id>    begins a round, whose tree holds the root; returns the nodes to ask about:
+//!                                         the root, or none, for example where tree.full()
+//!   take(tree, answer, chance) -> span<const node_id>   appends nodes by the drafter's answer; returns the nodes to
+//!                                         ask about next, none once the tree is complete. The answer is node_rows of
+//!                                         all nodes that were asked about, block_rows, or a token_run. A policy grows
+//!                                         from the drafters whose answer it has a take() for
+//!   observe(tree, verdict)                is told the round's outcome, to learn from it
 //! Optional
 //!   open                                  see OpeningPolicy
 //!   reset                                 see ResettingPolicy
 //!   max_asked, was                        see RebuildingPolicy
-//!   parts() -> tuple of const policy&     a policy over a drafter of as many parts (see for_each_part): each of these
-//!                                         policies grows from one of them. It then has, too (see cascade):
-//!     limit_parts(rooms)                  before begin(): tokens that each part of the drafter may still draft
+//!   parts() -> tuple of const policy&     the policies that this one consists of: each grows from one part of a
+//!                                         drafter with as many parts (see for_each_part). With it (see cascade):
+//!     limit_parts(rooms)                  takes, before begin(), how many tokens each part of the drafter may draft
 //!     part() -> std::size_t               the part that is asked about the nodes that are wanted
 //!     take<Index>(tree, answer, chance)   instead of take(): the answer is that of part Index
 //!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was() is never empty
 //!   serialize                             see SavedPolicy
 //!   budget_type, budget, join, consider, choose   see BudgetedPolicy
 //! Laws
-//!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws, and at most tree.limit() while it grows.
-//!   What is wanted are nodes of the tree that were not asked about before, parents before their children.
-//!   Whatever is drawn from a node is drawn from the row that was asked for.
+//!   parent(u) < u; at most min(max_nodes(), tree.limit()) draws in the end, and at most tree.limit() while the tree
+//!   grows.
+//!   The wanted nodes are nodes of the tree that were not asked about before, parents before their children.
+//!   The children that are drawn at a node are drawn from the row that the drafter gave for it.
 //!   Whether a sampled token is kept never depends on which token it is.
-//!   All state is of one text: a copy goes on as the original would.
+//!   All state belongs to one text: a copy goes on as the original would.
 //! Models
 //!   plain; deterministic: chain, adaptive_chain, fixed, dynatree, best_first, eagle2, cascade, cost_aware; independent
 //!   draws: iid_paths, specinfer_static, delayed, neural_delayed, sampled_chain; without replacement: dyspec_greedy,
@@ -238,7 +242,7 @@ template <class PolicyT, class DrafterT, class ChanceT>
 concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> && detail::Begins<PolicyT> &&
     detail::Takes<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
 
-//! Drafted tokens that a policy's tree may hold at any time.
+//! Drafted tokens that a policy's tree may hold at most, while it grows and afterwards.
 template <class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
   if constexpr (RebuildingPolicy<PolicyT> || detail::AsksParts<PolicyT>) return policy.max_asked();

@@ -67,21 +67,21 @@ void reserve_verifier(VerifierT& verifier, std::int32_t max_nodes, std::int32_t 
 //!
 //! Minimal definition
 //!   static constexpr regime lossless             the regimes for which it is lossless
-//!   verify(tree, draft, target, chance) -> verdict
+//!   verify(tree, draft, target, chance) -> verdict   the last node of the accepted path, and the token after it
 //! Optional
-//!   argmax_only                                  see ArgmaxVerifier
+//!   static constexpr bool argmax_only = true     see ArgmaxVerifier
 //!   static constexpr bool target_alone = true    it reads no row of the draft: they need not be kept for it
 //!   reserve(max_nodes, vocab)                    takes memory, before any round: no round allocates after it
-//!   memory, static verify(.., memory*)           what it keeps of each node on the path: the device gives it room for
-//!                                                the longest
+//!   memory, static verify(.., memory*)           the type of what it keeps for each node on the path: the device gives
+//!                                                it an array for the longest path
 //!   stage_memory, static verify(.., options, stage_memory)
-//!                                                khisti's: what it keeps at a node, over the vocabulary; the device
-//!                                                has one for each text
-//! where draft.row(u) is the distribution that the children of u were drawn from, and target offers, computed when
-//! first asked for, target.row(u) (the target's distribution after u) and target.argmax(u).
-//! A verifier reads each row that it uses once more to check it, unless the rows' type says `are_distributions`.
+//!                                                the type of what it keeps for one node, over the vocabulary: the
+//!                                                device gives it one for each text (khisti)
+//! draft.row(u) is the distribution that the children of u were drawn from. target.row(u), the target's distribution
+//! after u, and target.argmax(u) are computed when they are first asked for. A verifier checks each row that it uses,
+//! which reads the row once more, unless the rows' type says `are_distributions`.
 //! Laws
-//!   The committed tokens, continued by the target, are distributed as the target alone would write.
+//!   The committed tokens, continued by the target, are distributed as text that the target writes alone.
 //! Models
 //!   greedy and target_only, which ask the target alone; naive, block_verification (a single path); naive_tree, spectr,
 //!   specinfer, khisti, traversal (independent draws); residual_walk, traversal_without_replacement

@@ -37,19 +37,19 @@ concept KeepsFailure = requires(PartT& part) {
 //! espalier::Backend on the device: its forward pass is work in a stream, over a batch that the device fills in.
 //!
 //! Minimal definition
-//!   number                        of its logits: float, __half or __nv_bfloat16
+//!   typename number               of its logits: float, __half or __nv_bfloat16
 //!   vocab_size(), max_rows(), max_positions() -> int
-//!   forward(kv, batch, stream) -> vocab_rows<number>   rows in the memory of the device, one for each output of the
-//!                                 batch, there when the stream has passed; the same address for the same shapes.
-//!                                 Rounds of texts with processors change them in place
+//!   forward(kv, batch, stream) -> vocab_rows<number>   enqueues the pass; returns where on the device the rows of
+//!                                 logits will be, one for each output of the batch: the same address for the same
+//!                                 shapes. A text's processor changes the rows in place
 //! Optional
 //!   raise_failure()               throws what failed on the host, or between ranks, since the last call, if anything
 //!                                 did; a drafter over such a backend has it, too
 //! Laws
 //!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
-//!   replay computes the batch that is there then. Padding changes no row.
+//!   replay computes the batch as it is on the device at that time. Padding changes no row.
 //! Errors
-//!   May throw while the work is enqueued. Logits that are NaN or plus infinity are for whoever reads them to report
+//!   May throw while the work is enqueued. The code that reads the logits reports those that are NaN or plus infinity
 //! Models
 //!   callable_backend, llama_backend, on_host, parallel_backend
 template <class BackendT, class KVStoreT>

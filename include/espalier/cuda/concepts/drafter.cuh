@@ -24,17 +24,20 @@ namespace espalier::cuda {
 //! espalier::Drafter on the device, for all texts of a round at once.
 //!
 //! Minimal definition
-//!   reserve(max_nodes, max_texts, found)   rounds will ask about at most max_nodes nodes of each of so many texts'
-//!                                     trees; logits that no token may be drawn from are reported to found [places]. By
-//!                                     the one decoder that it serves
-//!   begin(place, text, context, n_known, stream)   follow a new text, or the same again, which the device then has as
-//!                                     `text`; of its first n_known tokens the drafter has the rows. Not captured
-//!   ensure(place, n, stream)          before a round: the text may reach n tokens, drafted ones included. Not captured
-//!   commit(texts, path, stream)       the round is over; the paths and one token each will join the texts
-//!   capacity() -> int
+//!   reserve(max_nodes, max_texts, found)   takes memory for rounds that ask about at most max_nodes nodes of each of
+//!                                     max_texts trees. Logits that no token may be drawn from are reported to found
+//!                                     [places]. Called by the one decoder that the drafter serves
+//!   begin(place, text, context, n_known, stream)   begins to follow a new text, or the same text again: `text` on the
+//!                                     device, `context` on the host. The drafter has the rows of its first n_known
+//!                                     tokens already. Not captured
+//!   ensure(place, n, stream)          makes room, before a round, for a text of n tokens with the drafted ones. Not
+//!                                     captured
+//!   commit(texts, path, stream)       ends a round: the paths and one token each will join the texts
+//!   capacity() -> int                 as espalier::Drafter's
 //! Optional
-//!   parts() -> tuple of drafter&      as espalier::Drafter's; each an AskableDrafter. Tokens are accepted that a part was
-//!                                     not asked about: one that keeps rows of a text must be a CatchingUpDrafter
+//!   parts() -> tuple of drafter&      as espalier::Drafter's, each part an AskableDrafter. A text may accept tokens
+//!                                     that a part was not asked about, so a part that keeps rows of each text must be
+//!                                     a CatchingUpDrafter
 //! Laws
 //!   Those of espalier::Drafter. Nothing but begin synchronises
 //! Models
@@ -54,8 +57,8 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size() -> int
-//!   propose(texts, nodes, stream)  makes the rows of these nodes; the root alone comes first and opens the round. What
-//!                                  is no_node is passed over
+//!   propose(texts, nodes, stream)  makes the rows of these nodes; the root alone comes first and opens the round. An
+//!                                  entry that is no_node is skipped
 //!   rows() -> text_rows            all rows of this round: probabilities, at addresses that do not change
 //! Models
 //!   autoregressive
@@ -71,9 +74,9 @@ concept StepDrafter = Drafter<DrafterT> &&
 //!
 //! Minimal definition, besides Drafter
 //!   vocab_size(), block_length() -> int
-//!   propose_block(texts, stream) -> vocab_rows<float, __half or __nv_bfloat16>   [lanes][block_length] logits, at the
-//!                                  same address for as many lanes
-//!   found() -> fault*              [places] where whoever reads these logits reports that no token can be drawn
+//!   propose_block(texts, stream) -> vocab_rows<float, __half or __nv_bfloat16>   [lanes][block_length] logits; the
+//!                                  same address for the same number of lanes
+//!   found() -> fault*              [places], where the code that reads these logits reports that no token can be drawn
 //! Models
 //!   block_diffusion
 template <class DrafterT>
@@ -87,8 +90,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const te
 //! espalier::SequenceDrafter on the device.
 //!
 //! Minimal definition, besides Drafter
-//!   propose_runs(texts, stream) -> text_runs   the most likely next tokens of each text, as far as its tree has
-//!                                  room; at addresses that do not change
+//!   propose_runs(texts, stream) -> text_runs   the most likely next tokens of each text, as many as its tree has room
+//!                                  for; at addresses that do not change
 //! Models
 //!   prompt_lookup
 template <class DrafterT>
@@ -97,7 +100,7 @@ concept SequenceDrafter = Drafter<DrafterT> &&
   { drafter.propose_runs(texts, stream) } -> std::same_as<text_runs>;
 };
 
-//! espalier::ReleasingDrafter on the device: release(place) gives up what it keeps of the text in this place.
+//! espalier::ReleasingDrafter on the device: release(place) gives up the rows of the text in this place.
 //!
 //! Models
 //!   autoregressive, joint
@@ -106,9 +109,9 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
   drafter.release(place);
 };
 
-//! A StepDrafter, or a joint of such and others, whose trees may be cut or built anew once they have grown:
-//! renumber(texts, moved, stream), after the round's last propose; rows() and commit go by the new numbers from then
-//! on. May be called twice.
+//! A drafter that can follow trees which are cut or built anew once they have grown: a StepDrafter, or a joint with
+//! such parts. renumber(texts, moved, stream) comes after the last propose() of a round; from then on rows() and
+//! commit() use the new numbers of the nodes. May be called twice.
 //!
 //! Models
 //!   autoregressive, joint
@@ -118,8 +121,8 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
   drafter.renumber(texts, moved, stream);
 };
 
-//! A drafter that keeps rows of its own of each text: catch_up(n), before reserve, says that rounds may accept up to n
-//! tokens which it was not asked about, since others draft beside it.
+//! A drafter that keeps rows of each text in a cache of its own. catch_up(n), before reserve(), tells it that rounds
+//! may accept up to n tokens which it was not asked about, since other parts of a joint draft, too.
 //!
 //! Models
 //!   autoregressive, block_diffusion
@@ -128,12 +131,13 @@ concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std
   drafter.catch_up(n);
 };
 
-//! A drafter of one of the kinds that can be asked: no_drafter cannot, and a joint only through its parts.
+//! A drafter of one of the three kinds that can be asked. no_drafter is of none; of a joint, the parts can be asked.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
-//! Asks a drafter about nodes of the trees, the root alone or nodes whose parents it was asked about, and gives its
-//! answer: text_rows of all nodes so far, block_rows, or text_runs.
+//! Asks a drafter about nodes of the trees, the root alone or nodes whose parents it was asked about, and returns its
+//! answer: of a StepDrafter, text_rows of all nodes so far; of a BlockDrafter, block_rows; of a SequenceDrafter,
+//! text_runs.
 template <AskableDrafter DrafterT>
 auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
   if constexpr (StepDrafter<DrafterT>) {
@@ -150,13 +154,13 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //! target's cache.
 //!
 //! Minimal definition, besides Drafter
-//!   read(backend, place, first, n, stream)   after a pass of a prefill of this text: rows 0 to n - 1 are its tokens
-//!                                     from number `first` on
-//!   read(backend, texts, path, lanes, stream)   in a round, before the texts are written on: the paths' rows are the
-//!                                     pending tokens and those after them; lanes [lanes], on the device: where each
-//!                                     lane's rows of the pass begin
-//!   read(backend, chunks, n_chunks, n_rows, stream)   in a round whose pass has read prompts, too: chunks [n_chunks]
-//!                                     on the device, n_rows rows in all at most
+//!   read(backend, place, first, n, stream)   reads, after a prefill pass, the states of rows 0 to n - 1: they are
+//!                                     those of the text's tokens from number `first` on
+//!   read(backend, texts, path, lanes, stream)   reads, in a round before the accepted tokens join the texts, the
+//!                                     states along the accepted paths, that of the pending token first. lanes [lanes],
+//!                                     on the device, says where the rows of each lane begin in the pass
+//!   read(backend, chunks, n_chunks, n_rows, stream)   reads, in a round whose pass has also read prompts, the states
+//!                                     of these chunks: chunks [n_chunks] on the device, n_rows rows in all at most
 //! Models
 //!   block_diffusion, joint
 template <class DrafterT, class BackendT>

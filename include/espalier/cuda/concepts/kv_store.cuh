@@ -15,16 +15,16 @@
 
 namespace espalier::cuda {
 
-//! The scratch rows of each text that its cache keeps, in the memory of the device: by value into kernels.
+//! The scratch rows that the cache of each text is to keep, in the memory of the device. Passed to kernels by value.
 //!
-//! Shapes      base, n [places]; rows [places][max], of which the first n of each are there, ascending from 0 or more
+//! Shapes      base, n [places]; rows [places][max]: the first n of each text count, in ascending order
 struct kept_rows {
   const std::int32_t* base = nullptr;  //!< rows that were committed before
-  const std::int32_t* rows = nullptr;
-  const std::int32_t* n = nullptr;
+  const std::int32_t* rows = nullptr;  //!< the rows to keep, counted from base
+  const std::int32_t* n = nullptr;     //!< how many are to be kept
   std::int32_t max = 0;
 
-  //! Those of one text.
+  //! The kept rows of the text in this place.
   ESPALIER_HOST_DEVICE kept_rows of(std::int32_t place) const {
     return {base + place, rows + static_cast<std::ptrdiff_t>(place) * max, n + place, max};
   }
@@ -35,15 +35,15 @@ struct kept_rows {
 //!
 //! Minimal definition
 //!   capacity(), n_sequences() -> int
-//!   ensure(sequence, n, stream)   slots 0 to n - 1 can be written from now on; the only verb that may allocate. Not
-//!                                 captured
-//!   commit(texts, kept, stream)   in the sequence of each text, row base + rows[i] moves to base + i, in every layer,
-//!                                 for i below n
+//!   ensure(sequence, n, stream)   makes room, so that slots 0 to n - 1 can be written; the only member that may
+//!                                 allocate. Not captured
+//!   commit(texts, kept, stream)   moves row base + rows[i] to base + i, for i below n, in every layer of the sequence
+//!                                 of each text
 //! Laws
 //!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not
 //!   synchronise
 //! Errors
-//!   ensure: input_error where the store is full, and nothing has changed
+//!   input_error from ensure where the store is full; then nothing has changed
 //! Models
 //!   contiguous_kv, paged_kv; on_host_kv
 template <class KVStoreT>
@@ -55,7 +55,7 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
   kv.commit(texts, kept, stream);
 };
 
-//! espalier::PrefixKVStore on the device: the tokens are those that the host knows, and lie in its memory.
+//! espalier::PrefixKVStore on the device: it remembers the tokens that the host knows, in the host's memory.
 //!
 //! Minimal definition, besides KVStore
 //!   prefix(sequence) -> span<const token_id>, version(sequence) -> std::uint64_t, remember(sequence, first, tokens)
@@ -64,17 +64,16 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<KVStoreT>;
 
-//! espalier::SharingKVStore on the device. Shared are the rows whose tokens the host knows: prefix(sequence).size() of
-//! them, whatever else the device has committed.
+//! espalier::SharingKVStore on the device. The rows whose tokens the host knows are shared: the first
+//! prefix(sequence).size() rows, and no other that the device has committed.
 //!
 //! Minimal definition, besides PrefixKVStore
-//!   ensure(sequence, n, stream)              slots from prefix(sequence).size() to n - 1 can be written from now on,
-//!                                            and none before
-//!   truncate(sequence, n)                    gives up the rows behind the first n, and forgets their tokens
-//!   adopt(sequence, tokens, stream) -> int   the sequence then holds the longest beginning of these tokens that the
-//!                                            store has rows of, and nothing else; gives how many
-//!   fork(from, to, stream)                   `to` then holds the rows of prefix(from)
-//!   n_pages(), page_size(), n_free() -> int
+//!   ensure(sequence, n, stream)              makes room, so that slots prefix(sequence).size() to n - 1 can be
+//!                                            written, and none before them
+//!   truncate(sequence, n)                    gives up the rows after the first n, and forgets their tokens
+//!   adopt(sequence, tokens, stream) -> int   as espalier::SharingKVStore's
+//!   fork(from, to, stream)                   makes `to` hold the rows of prefix(from)
+//!   n_pages(), page_size(), n_free() -> int  as espalier::SharingKVStore's
 //! Laws
 //!   Those of espalier::SharingKVStore, in the order of the stream
 //! Models

@@ -15,21 +15,22 @@
 
 namespace espalier::cuda {
 
-//! A processor whose texts can be written on the device: one of the host that says what it does to a row without the
-//! row. It stays on the host, where rounds ask it about the nodes of their trees; what it says crosses over.
+//! A processor of the host whose texts can be written on the device, since it can say which changes it makes to a row
+//! without seeing the row. It stays on the host, where rounds ask it about the nodes of their trees; its list of
+//! changes is copied to the device.
 //!
 //! Minimal definition, besides espalier::Processor
-//!   changes(path, list)            tells a row_changes what process(path, logits) does to any row
+//!   changes(path, list)            tells a row_changes which changes process(path, logits) makes to any row
 //! Laws
-//!   What is listed, done to a row of float, gives the row that process(path, logits) gives, bit for bit, of a row
-//!   without NaN and plus infinity.
+//!   The listed changes turn a row of float, without NaN and plus infinity, into the row that process(path, logits)
+//!   makes of it, bit for bit.
 //! Models
 //!   logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors of such
 template <class ProcessorT>
 concept ListingProcessor = espalier::Processor<ProcessorT> && espalier::detail::ListsChanges<ProcessorT, row_changes>;
 
-//! How a drafter's logits of a round pass through the texts' processors, whose type the drafter need not know: a
-//! reference to what a decoder keeps. An empty one changes nothing.
+//! A reference to the processors of the texts, through which the logits of a drafter pass in a round; the drafter need
+//! not know the processors' type. An empty one changes nothing.
 template <class NumberT>
 class row_processor {
  public:
@@ -44,7 +45,9 @@ class row_processor {
 
   explicit operator bool() const { return with_ != nullptr; }
 
-  //! Shapes      logits [lanes][nodes.n][vocab], those of each lane's list
+  //! Enqueues the changes that the processors make to the logits after these nodes.
+  //!
+  //! Shapes      logits [lanes][nodes.n][vocab], in the order of each lane's nodes
   void operator()(const text_batch& texts, node_list nodes, vocab_rows<NumberT> logits, cudaStream_t stream) const {
     call_(with_, texts, nodes, logits, stream);
   }
@@ -54,7 +57,7 @@ class row_processor {
   void (*call_)(void*, const text_batch&, node_list, vocab_rows<NumberT>, cudaStream_t) = nullptr;
 };
 
-//! espalier::ProcessingDrafter on the device: process_rows(process) before each round that is enqueued.
+//! espalier::ProcessingDrafter on the device: process_rows(process) is called before each round is enqueued.
 //!
 //! Models
 //!   autoregressive

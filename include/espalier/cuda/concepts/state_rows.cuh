@@ -11,27 +11,28 @@
 
 namespace espalier::cuda {
 
-//! Rows of the target's last pass whose hidden states a drafter reads, and where in which texts they stand: the
-//! accepted paths of a round, or the tokens of one text that a prefill has read. By value into kernels; what is there
-//! is known on the device alone.
+//! The rows of the target's last pass whose hidden states a drafter reads, with the text and position of each: those of
+//! the accepted paths of a round, of the tokens that a prefill has read of one text, or of prompt chunks that a round
+//! has read. Passed to kernels by value; which rows there are is known only on the device.
 struct state_rows {
-  text_batch texts;                       //!< of a round
-  path_view paths;                        //!< of a round, before the texts are written on; of a prefill there is none
-  const batch_sequence* lanes = nullptr;  //!< of the round's pass: where each lane's rows begin
-  std::int32_t place = 0;                 //!< of a prefill's text
-  std::int32_t first = 0;                 //!< of a prefill: where row 0 of the pass stands
-  std::int32_t begin = 0;                 //!< those before it are left out
-  std::int32_t max = 0;                   //!< of each lane: what launches are made for
-  const prompt_chunk* chunks = nullptr;   //!< of prompts that a round reads, each as a lane
+  text_batch texts;                       //!< the texts of a round
+  path_view paths;                        //!< the accepted paths of a round, before they join the texts; else none
+  const batch_sequence* lanes = nullptr;  //!< where the rows of each lane begin in the round's pass
+  std::int32_t place = 0;                 //!< place of the text that a prefill reads
+  std::int32_t first = 0;                 //!< position in that text of the first row of the prefill's pass
+  std::int32_t begin = 0;                 //!< leading rows of each lane that are left out
+  std::int32_t max = 0;                   //!< rows of each lane that launches are made for
+  const prompt_chunk* chunks = nullptr;   //!< the prompt chunks that a round has read, each a lane; else none
 
-  //! Of each path `max` rows at most.
+  //! The rows of the accepted paths of a round, at most `max` of each.
   static state_rows of(const text_batch& texts, const path_view& paths, const batch_sequence* lanes, std::int32_t max) {
     return {texts, paths, lanes, 0, 0, 0, paths.max < max ? paths.max : max};
   }
+  //! The n rows of a prefill's pass, the first of which is token number `first` of the text in this place.
   static state_rows of_prefill(std::int32_t place, std::int32_t first, std::int32_t n) {
     return {{}, {}, nullptr, place, first, 0, n};
   }
-  //! Of each chunk `max` rows at most.
+  //! The rows of the prompt chunks of a round, at most `max` of each.
   static state_rows of_chunks(const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t max) {
     state_rows rows;
     rows.texts.n = n_chunks;
@@ -41,7 +42,7 @@ struct state_rows {
   }
 
   std::int32_t n_lanes() const { return texts.n; }
-  //! `many` of each lane, after the first `done`.
+  //! The next `many` rows of each lane after the first `done`.
   state_rows part(std::int32_t done, std::int32_t many) const {
     state_rows some = *this;
     some.begin += done;
@@ -49,13 +50,14 @@ struct state_rows {
     return some;
   }
 
-  //! Row `row` of the pass stands at `position` of the text in `place`; -1: it is not there.
+  //! A row of the pass, with the place of its text and its position there; a place of -1 says that there is no such
+  //! row.
   struct entry {
     std::int32_t place = -1;
     std::int32_t row = 0;
     std::int32_t position = 0;
   };
-  //! In kernels: i from 0 to max - 1.
+  //! Row number i of a lane, i from 0 to max - 1. For kernels.
   ESPALIER_HOST_DEVICE entry at(std::int32_t lane, std::int32_t i) const {
     const std::int32_t k = begin + i;
     if (chunks != nullptr) {

@@ -25,9 +25,10 @@ namespace espalier::cuda {
 //!
 //! Minimal definition, besides TreePolicy
 //!   max_asked() -> int         drafted tokens that a tree may hold while it grows from a StepDrafter
-//!   reserve_asked(max_texts)   instead of reserve where trees grow from a StepDrafter; before anything else, also of
+//!   reserve_asked(max_texts)   as reserve, for trees that grow from a StepDrafter: called instead of it, and also for
 //!                              one text
-//!   was() -> moved_nodes       then, once nothing more is wanted; at addresses that do not change
+//!   was() -> moved_nodes       once nothing more is wanted of a StepDrafter: which node each node was when it was
+//!                              asked about; at addresses that do not change
 //! Models
 //!   eagle2, best_first
 template <class PolicyT>
@@ -41,7 +42,7 @@ namespace detail {
 
 using espalier::detail::HasParts;
 
-// A policy of several parts has all members that only such a policy needs: see TreePolicy.
+// A policy of several parts, which has all members that only such a policy needs: see TreePolicy.
 template <class PolicyT>
 concept AsksParts = HasParts<PolicyT> &&
     requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> capacities) {
@@ -112,32 +113,35 @@ std::int32_t max_depth(const PolicyT& policy) {
 
 }  // namespace detail
 
-//! espalier::TreePolicy on the device: the same steps, for all texts of a round at once, each a fixed series of
-//! launches, whatever trees they grow.
+//! espalier::TreePolicy on the device: it takes the same steps for all texts of a round at once. Each step is a fixed
+//! series of launches, whatever trees grow.
 //!
 //! Minimal definition
 //!   static constexpr regime sampling, max_nodes() -> int   as espalier::TreePolicy's
-//!   reserve(max_texts)                 before anything else where there is more than one
-//!   begin(texts, stream) -> node_list  a round begins, the trees hold the root, and their limits are set; the root, or
-//!                                      nothing
-//!   take(texts, answer, stream) -> node_list   enqueues what appends to the trees, and gives the nodes to ask about
-//!                                      next; a list of 0 once the trees are this round's. The answer is text_rows,
+//!   reserve(max_texts)                 takes memory for rounds of so many texts; called first, if there are more than
+//!                                      one
+//!   begin(texts, stream) -> node_list  begins a round, whose trees hold the root and have their limits; returns the
+//!                                      nodes to ask about: the root, or none
+//!   take(texts, answer, stream) -> node_list   enqueues the launches that append nodes to the trees; returns the nodes
+//!                                      to ask about next, none once the trees are complete. The answer is text_rows,
 //!                                      block_rows or text_runs
-//!   observe(texts, decisions, stream)  what was committed; decisions [places] are on the device, their token -1 where
-//!                                      nothing was
+//!   observe(texts, decisions, stream)  is told which verdicts were committed: decisions [places], on the device; a
+//!                                      token of -1 says that nothing was
 //! Optional
-//!   max_depth() -> int                 the longest path of its trees, max_nodes() by default: so many tokens that the
-//!                                      other drafters of a cascade were not asked about may be accepted
-//!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies is reserved for, and keeps what
-//!                                      it has learnt. With it (see cascade):
-//!     limit_parts(capacities)          before begin(): tokens that each part of the drafter can hold
+//!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade so many
+//!                                      tokens may be accepted that the drafters of the other policies were not asked
+//!                                      about
+//!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies takes memory with reserve(),
+//!                                      and keeps what it has learnt. With it (see cascade):
+//!     limit_parts(capacities)          takes, before begin(), how many tokens each part of the drafter can hold
 //!     part() -> std::size_t            the part that is asked about the nodes that are wanted
 //!     take<Index>(texts, answer, stream)   instead of take(): the answer is that of part Index
 //!     was(part) -> moved_nodes         as RebuildingPolicy's
 //! Laws
 //!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
-//!   rows and numbers. How many steps there are and how long their lists is a matter of the options alone: who is not
-//!   asked is no_node. The root is asked about in a full tree, too. Nothing synchronises or allocates
+//!   rows and random numbers. The number of steps and the length of their lists depend on the options alone: where
+//!   there is no node to ask about, the list has no_node. The root is asked about even in a full tree. No member but
+//!   reserve synchronises or allocates
 //! Models
 //!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, eagle2, fixed,
 //!   dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
@@ -150,7 +154,7 @@ concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail:
   policy.observe(texts, decisions, stream);
 };
 
-//! Drafted tokens that a policy's tree may hold at any time, where it grows from this drafter.
+//! Drafted tokens that a policy's tree may hold at most while it grows from this drafter, and afterwards.
 template <class DrafterT, class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
   std::int32_t most = policy.max_nodes();
@@ -160,7 +164,7 @@ std::int32_t most_asked(const PolicyT& policy) {
   return most;
 }
 
-//! Reserves what the policy needs to grow trees of so many texts from this drafter.
+//! Has the policy take the memory that it needs to grow trees of so many texts from this drafter.
 template <class DrafterT, class PolicyT>
 void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   for_each_part(policy, [&]<class OneT>(OneT& one, auto index) {
@@ -192,19 +196,19 @@ void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_te
   drafter.reserve(most_asked<DrafterT>(policy), max_texts, found);
 }
 
-//! espalier::ResettingPolicy on the device: reset(place, stream) forgets what was learnt from the last text that had
-//! this place.
+//! espalier::ResettingPolicy on the device: reset(place, stream) drops what was learnt from the last text in this
+//! place.
 template <class PolicyT>
 concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStream_t stream) {
   policy.reset(place, stream);
 };
 
-//! espalier::SavedPolicy on the device: what it has learnt of a text, and the text's own options, can be taken to
-//! another place.
+//! espalier::SavedPolicy on the device: the values that it has learnt from a text, and the text's own options, can be
+//! copied to another place.
 //!
 //! Minimal definition
-//!   learnt_bytes() -> size_t   of a text, a multiple of 4
-//!   learnt() -> byte*          on the device, [places][learnt_bytes()]: values without addresses
+//!   learnt_bytes() -> size_t   bytes of these values for one text, a multiple of 4
+//!   learnt() -> byte*          [places][learnt_bytes()] on the device: values that hold no addresses
 //! Models
 //!   adaptive_chain, fixed, dynatree, dyspec_threshold
 template <class PolicyT>
@@ -213,10 +217,11 @@ concept LearningPolicy = requires(const PolicyT& policy) {
   { policy.learnt() } -> std::same_as<std::byte*>;
 };
 
-//! A LearningPolicy whose texts may have options of their own: learnt_with(options) is what a text begins with that has
-//! these options_type.
+//! A LearningPolicy whose texts may have options of their own: learnt_with(options) gives the values that a text with
+//! these options, an options_type, begins with.
 //!
-//! Errors      option_error for options that launches are not made for: trees must be no larger than with the policy's
+//! Errors      option_error for options with larger trees than the policy's own options have: launches are made for
+//!             those
 //! Models
 //!   adaptive_chain, fixed, dynatree, dyspec_threshold
 template <class PolicyT>
