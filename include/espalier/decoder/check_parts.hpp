@@ -20,7 +20,7 @@
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/sampling/sampler.hpp"
 
-//! What a decoder asks of its parts when it is compiled, as sentences.
+//! The checks that a decoder makes of its parts when it is compiled, with a sentence for each.
 namespace espalier::detail {
 
 ESPALIER_NAMES_MEMBER(NamesOpen, open);
@@ -49,7 +49,7 @@ ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
 ESPALIER_NAMES_MEMBER(NamesUntilSlide, until_slide);
 
-// A member of an optional name that cannot be called as its refinement says would never be called.
+// Checks that the optional members that a policy names can be called as the concept says: others would never be called.
 template <class PolicyT, class NumberT>
 constexpr bool check_policy_members() {
   static_assert(!NamesOpen<PolicyT> || OpeningPolicy<PolicyT>,
@@ -125,7 +125,7 @@ constexpr bool check_model_members() {
   return true;
 }
 
-// Drafters without probabilities have no rows, and policies that use none need none.
+// The rows of the drafter. A drafter without probabilities has none, and its policies need none.
 template <class DrafterT>
 auto draft_rows(DrafterT& drafter) {
   if constexpr (HasRows<DrafterT>) {
@@ -135,7 +135,7 @@ auto draft_rows(DrafterT& drafter) {
   }
 }
 
-// Where all parts fit. Else one of the sentences is the compiler's error.
+// True where all parts fit; else one of the sentences is the compiler's error.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
 constexpr bool check_parts() {
   static_assert(!std::is_reference_v<PolicyT> && !std::is_reference_v<VerifierT>,
@@ -163,7 +163,9 @@ constexpr bool check_parts() {
          check_drafter_members<DrafterT>() && check_model_members<BackendT, KVStoreT>();
 }
 
-// What can be known of the parts only when they are there.
+// Checks what is known of the parts only when the program runs: vocabularies, and the rows of a pass.
+//
+// Errors      input_error for unlike vocabularies; option_error for trees that are too large for the backend
 template <class DrafterT, class BackendT>
 void require_fit(const DrafterT& drafter, const BackendT& backend, std::int32_t nodes) {
   if constexpr (HasVocabulary<DrafterT>) {
@@ -208,7 +210,9 @@ void require_parts(const DrafterT& drafter, const PolicyT& policy, const Backend
   }
 }
 
-// Of a text, over this backend.
+// Checks that the options of a text suit the verifier and the backend.
+//
+// Errors      option_error where they do not
 template <class VerifierT, class BackendT>
 void require_text(const text_options& options, const BackendT& backend) {
   require_sampling<VerifierT>(options.sampling);

@@ -21,7 +21,7 @@ namespace espalier {
 
 namespace detail {
 
-// Indices that a drafter may use: what it is asked about are nodes of the tree.
+// Checks that a drafter is asked about nodes of the tree.
 template <class TreeT>
 void require_wanted(const TreeT& tree, std::span<const node_id> wanted) {
   for (const node_id u : wanted) {
@@ -32,7 +32,7 @@ void require_wanted(const TreeT& tree, std::span<const node_id> wanted) {
   }
 }
 
-// Of a step drafter, which takes the root for the beginning of a round.
+// Checks that a step drafter is asked about the root alone at first, and never again: the root opens a round.
 inline void require_root(std::span<const node_id> wanted, bool is_first) {
   if (is_first && (wanted.size() != 1 || wanted[0] != root_node))
     raise<input_error>("the policy asks about node ", wanted[0], " first; it must be the root, alone.");
@@ -40,7 +40,7 @@ inline void require_root(std::span<const node_id> wanted, bool is_first) {
     raise<input_error>("the policy asks about node 0, the root, twice in one round.");
 }
 
-// What each node was before the tree was built anew, in numbers that the drafter may use.
+// Checks that was(), which says which node each node was before the tree was built anew, has a number for every node.
 template <class TreeT>
 void require_was(const TreeT& tree, std::span<const node_id> was) {
   if (was.size() != static_cast<std::size_t>(tree.size())) {
@@ -49,7 +49,7 @@ void require_was(const TreeT& tree, std::span<const node_id> was) {
   }
 }
 
-// What a decoder has made room for.
+// Checks that the tree has no more drafted tokens than there is room for.
 template <class TreeT>
 void require_budget(const TreeT& tree, std::int32_t most) {
   if (tree.view().n_draws > most) {
@@ -58,11 +58,11 @@ void require_budget(const TreeT& tree, std::int32_t most) {
   }
 }
 
-// A tree that grows, step by step: which nodes are wanted, of which part of the drafter, and its answer. Between
-// wanted() and take() that part is asked, alone or together with the drafters of other texts.
+// The state of a tree that grows step by step: the nodes that are wanted, and the part of the drafter that is asked
+// about them. Between wanted() and take() that part is asked, alone or together with the drafters of other texts.
 class growth {
  public:
-  // The tree holds the root.
+  // Begins to grow a tree, which holds the root.
   template <class PolicyT, class TreeT, class DrafterT>
   void begin(PolicyT& policy, TreeT& tree, DrafterT& drafter) {
     constexpr std::size_t n = n_parts<DrafterT>;
@@ -111,7 +111,7 @@ class growth {
     }
   }
 
-  // The tree has grown.
+  // Ends the growth: the parts of the drafter take the final numbers of the nodes, if the tree was built anew.
   template <class PolicyT, class TreeT, class DrafterT>
   void end(PolicyT& policy, TreeT& tree, DrafterT& drafter) const {
     for_each_part(drafter, [&]<class PartT>(PartT& part, auto index) {
@@ -157,8 +157,9 @@ class growth {
   std::int32_t most_ = 0;
 };
 
-// The tree of a round is its root, with room for what may be drafted after `size` tokens of a text that has so many
-// left and room for so many. The last token that may be written is the target's own: nothing is drafted for it.
+// Makes the tree of a round its root alone, with room for the tokens that may be drafted after a text of `size` tokens:
+// `left` more tokens may be written, and the context has room for `room` more. The last token that may be written is
+// the target's own: nothing is drafted for it.
 template <class TreeT, class DrafterT>
 void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t size, std::int32_t left,
                std::int32_t room) {
@@ -166,7 +167,8 @@ void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t
   tree.reset(root, (std::min)(tree.capacity(), room));
 }
 
-// It has grown, to no more than a round's pass takes.
+// Ends the growth of a tree, and checks that it has no more nodes than a round's pass takes, and tokens of the
+// vocabulary.
 template <class PolicyT, class TreeT, class DrafterT>
 void close_tree(const growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, std::int32_t max_nodes,
                 std::int32_t vocab) {
@@ -175,7 +177,7 @@ void close_tree(const growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter
   require_tokens(tree.view(), vocab);
 }
 
-// Of an answer, all of it.
+// The function that keeps all of an answer: see grow_step().
 struct whole_answer {
   template <class AnswerT>
   AnswerT operator()(AnswerT answer, std::int32_t) const {
@@ -183,8 +185,8 @@ struct whole_answer {
   }
 };
 
-// Asks the drafter of a text, alone, about what its tree wants. The policy takes what keep(answer, most) makes of
-// it, which has `most` tokens at most if it is a run.
+// Asks the drafter of one text about the nodes that its tree wants. The policy takes keep(answer, most) instead of the
+// answer; a run has at most `most` tokens then.
 template <class PolicyT, class TreeT, class DrafterT, class ChanceT, class KeepT = whole_answer>
 void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance, KeepT&& keep = {}) {
   const std::int32_t most = g.most_tokens(policy, tree);
@@ -196,13 +198,13 @@ void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, Chanc
 
 }  // namespace detail
 
-//! Grows the tree of a round, which holds the root: asks the drafter about what the policy wants until it wants nothing
-//! more.
+//! Grows the tree of a round, which holds the root: asks the drafter about the nodes that the policy wants until it
+//! wants none.
 //!
-//! Complexity  the policy's steps, each one call of the drafter; no allocation
-//! Errors      input_error where a policy asks about what is no node, of a step drafter about the root later or about
-//!             another node first, and where it keeps more than it may; those of policy and drafter; of check_growth()
-//!             where ESPALIER_CHECKS is 1
+//! Complexity  the policy's steps, each one call of a part of the drafter; no allocation
+//! Errors      input_error where a policy asks about a number that is no node, asks a step drafter about another node
+//!             than the root first, or about the root later, and where it keeps more nodes than it may; the errors of
+//!             policy and drafter; where ESPALIER_CHECKS is 1, those of check_growth()
 template <class PolicyT, class TreeT, class DrafterT, Chance ChanceT>
 requires TreePolicy<std::remove_reference_t<PolicyT>, DrafterT, ChanceT>
 void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {

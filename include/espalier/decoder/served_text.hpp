@@ -36,15 +36,16 @@
 
 namespace espalier::detail {
 
-// Where one text is served, in the steps of a round: its drafter, a sequence of the target's cache, a tree. The text
-// itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this text
-// alone or for many: add_chunk() and add_round() put rows into a batch, what follows takes the logits.
+// A seat for one text: a drafter, a sequence of the target's cache, a tree, and the steps of a round. The text itself
+// is given with each call, for it may go on in another seat. The passes of the target are made outside, for this text
+// alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its logits.
 //
-//     prepare, then    draft_reads: read_draft               a prompt that the drafter has not read
-//                      left() > 0: add_chunk, finish_chunk   or the target
-//                      else a round: take_ahead, or open_tree, grow_step..., close_tree; then add_round, draft_ahead
-//                      for the round after this one, verify, commit
-//     give_up          where a step fails
+//     prepare, then one of
+//       read_draft                 while draft_reads(): the drafter has not read the prompt
+//       add_chunk, finish_chunk    while left() > 0: the target has not read the prompt
+//       a round                    take_ahead, or open_tree, grow_step..., close_tree; then add_round, draft_ahead for
+//                                  the next round, verify, commit
+//     give_up                      where a step fails
 template <class DrafterT, class TreePolicyT, class KVStoreT, class BackendT, class ProcessorT>
 class served_text {
   using drafter_type = std::remove_reference_t<DrafterT>;
@@ -78,7 +79,7 @@ class served_text {
     if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
   }
 
-  // A text is put in its place: another one, or the same one with more tokens.
+  // Takes another text, or (resume) the same text with more tokens.
   void begin(const text_type& t) {
     cache_.begin();
     start(t);
@@ -99,7 +100,7 @@ class served_text {
   round_record& record() { return record_; }
   const round_record& record() const { return record_; }
 
-  // The text goes elsewhere: its rows are given up, all of them, or those that may be found again.
+  // Gives up the rows of a text that goes elsewhere: all of them, or only those that the store may find again.
   void release(bool all) {
     if (all || shares_rows) cache_.truncate(0);
     if constexpr (ReleasingDrafter<drafter_type>) {
@@ -107,7 +108,7 @@ class served_text {
     }
   }
 
-  // A step begins: caches and drafter follow the text.
+  // Begins a step: caches and drafter follow the text.
   void prepare(const text_type& t) {
     record_ = {.index = t.written.round()};
     log_probs_.clear();
@@ -125,11 +126,11 @@ class served_text {
     }
   }
 
-  // Whether the drafter has still to read what was written elsewhere. Text of its own rounds is read where a policy
-  // asks for it.
+  // Whether the drafter has still to read tokens that were not written by rounds of this seat. Tokens of these rounds
+  // are read when a policy asks about the nodes after them.
   bool draft_reads() const { return draft_reads_; }
   void set_draft_reads(bool reads) { draft_reads_ = reads; }
-  // Has it read up to n tokens.
+  // Has the drafter read up to n tokens.
   void read_draft(std::int32_t n) {
     if constexpr (PromptDrafter<drafter_type>)
       draft_reads_ = draft_reads_ && drafter_.read_prompt(n);
@@ -137,20 +138,19 @@ class served_text {
       draft_reads_ = false;
   }
 
-  // Tokens that the target's cache must take before a round may begin; none is left to a text that writes nothing but
-  // the last. No round reads across a slide of the cache's window.
+  // Tokens that the target's cache must take before a round may begin. Of a text that is only read, it takes all tokens
+  // but the last. No round reads across a slide of the cache's window.
   std::int32_t left(const text_type& t) const {
     const bool to_the_end = t.written.left() == 0 || t.written.scores_prompt() || lacks_features(t);
     const std::int32_t goal = t.written.size() - (to_the_end ? 1 : sizes_.max_pending);
     const std::int32_t n = (std::max)(std::int32_t{0}, goal - cache_.size()), slides = cache_.until_slide();
     return unread(t) < slides ? n : (std::max)(n, slides);
   }
-  // Tokens before the last one that a round of this text takes with it.
+  // Tokens before the last one that are not in the target's cache: a round takes them with it.
   std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
   // Tokens that the target sees when a round begins, the pending ones included.
   std::int32_t seen(const text_type& t) const { return cache_.held() + unread(t) + 1; }
-  // Whether a round may begin, of a text that is drafted for or not; else more is to be read, or the text was only to
-  // be read.
+  // Whether a round may begin, with drafting or without; else more is to be read, or the text is only read.
   bool writes(const text_type& t, bool drafts = true) const {
     return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
   }
@@ -181,12 +181,12 @@ class served_text {
     record_.log_probs = log_probs_.tokens();
   }
 
-  // After what was read in this step: ends a text of which nothing is to be written.
+  // Ends a text of which nothing is to be written, if this step has read the last of it.
   void end_if_read(text_type& t, bool drafts = true) {
     if (t.written.left() == 0 && !(drafts && draft_reads_) && left(t) == 0) t.written.end();
   }
 
-  // A round begins, which is drafted for or not, and shares this budget, if any.
+  // Begins a round, with drafting or without, which shares this budget if it is given.
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget) {
     const text& w = t.written;
@@ -215,7 +215,7 @@ class served_text {
   void take(part_index<Index> part, text_type& t, const AnswerT& answer, ChanceT& chance) {
     growth_.take(part, t.policy, tree_, drafter_, answer, chance);
   }
-  // The same in two halves, where texts share a budget.
+  // The two halves of take() for policies that share a budget.
   template <class AnswerT, class ChanceT>
   void consider(text_type& t, const AnswerT& answer, ChanceT& chance) {
     t.policy.consider(tree_, answer, chance);
@@ -230,7 +230,7 @@ class served_text {
     record_.tree = tree_.view();
   }
 
-  // The round's tree, if it was drafted beside the last round's pass.
+  // Takes the round's tree, and returns true, if it was drafted beside the last round's pass.
   bool take_ahead(text_type& t) {
     record_.drafted_ahead = ahead_.take(tree_, t.policy);
     if (record_.drafted_ahead) record_.tree = tree_.view();
@@ -239,7 +239,7 @@ class served_text {
   void draft_ahead(const text_type& t) {
     if (!reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
   }
-  // The drafter keeps no trace of the round that it was asked to begin.
+  // Drops the round that draft_ahead() began; the drafter keeps no trace of it.
   void forget_ahead() { ahead_.give_up(); }
 
   // Adds the rows of the round to a pass. False, and nothing is added, where the cache has no room.
@@ -254,7 +254,8 @@ class served_text {
     return true;
   }
 
-  // `logits` are those of the whole pass, `target` is memory for rows.
+  // The verdict on the round's tree. `logits` are the rows of the whole pass; `target` gets the target's distributions,
+  // for commit().
   template <class VerifierT, class ChanceT>
   verdict verify(const text_type& t, vocab_rows<number> logits, VerifierT& verifier, target_rows& target,
                  ChanceT& chance) {
@@ -269,11 +270,11 @@ class served_text {
     return v;
   }
 
-  // `target` as verify() has left it.
+  // Commits the verdict: caches, drafter, policy and text go on. `target` is as verify() has left it.
   template <class PieceT>
   void commit(text_type& t, verdict v, const BackendT& backend, target_rows& target, const PieceT& piece_of) {
     const tree_view tree = tree_.view();
-    // What is after a slide of the cache's window was computed before it.
+    // Rows beyond a slide of the cache's window were computed as if it had not slid.
     v = cut(tree, v, (std::min)(cache_.until_slide() - rows_.n_pending(), tree_.size()) + 1);
     status after = status::running;
     if constexpr (has_processor) {
@@ -303,7 +304,7 @@ class served_text {
     cache_.remember(t.written.tokens());
   }
 
-  // A step does not finish: no scratch is left, and the drafter will follow the text anew.
+  // Gives up a step that does not finish: no scratch is left, and the drafter will follow the text anew.
   void give_up([[maybe_unused]] const text_type& t) {
     drafter_in_step_ = strayed_ = false;
     ahead_.give_up();
@@ -324,14 +325,14 @@ class served_text {
     log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
   }
 
-  // Nothing is allowed after the text as it stands.
+  // Ends the text, since the processor allows no token after it.
   void stop(text_type& t) {
     give_up(t);
     t.written.stop(status::nothing_allowed);
     record_.shown = t.written.shown();
   }
 
-  // The processor goes with the text, which may leave between rounds.
+  // Takes the text's processor from the drafter: the text may leave between rounds, and its processor with it.
   void detach() {
     if constexpr (has_processor) {
       processor_.attach(drafter_, false);
@@ -344,8 +345,8 @@ class served_text {
     return false;
   }
 
-  // Gives the drafter the hidden states of rows of the last pass that are text beyond what it has read. rows [n] are
-  // those of the tokens from `first` on.
+  // Gives the drafter the hidden states of the tokens that it has not read. rows [n] are rows of the last pass: those
+  // of the text's tokens from number `first` on.
   void show_features(const BackendT& backend, std::int32_t first, std::span<const std::int32_t> rows) {
     if constexpr (reads_features) {
       const auto known = static_cast<std::size_t>((std::max)(std::int32_t{0}, drafter_.n_read() - first));
@@ -376,11 +377,12 @@ class served_text {
   log_probs<number> log_probs_;
   [[no_unique_address]] text_processor<ProcessorT> processor_;
   [[no_unique_address]] ahead_type ahead_;
-  vocab_rows<number> logits_;                                      // of this text's nodes
+  vocab_rows<number> logits_;                                      // the rows of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
-  bool strayed_ = false;  // it took another verdict and is to begin anew, but the text is one of its own rounds
+  // The drafter took another verdict than the target's, and must begin anew; all tokens are those of its own rounds.
+  bool strayed_ = false;
   round_record record_;
 };
 

@@ -219,7 +219,8 @@ class autoregressive {
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // Of a store that does not tell, what this drafter has seen is known; what it can never hold is not kept.
+    // A store that remembers no tokens holds those of the text that this drafter followed last. Tokens beyond the
+    // capacity are not kept.
     context = context.first((std::min)(context.size(), static_cast<std::size_t>(capacity()) + 1));
     const auto end = text_.begin() + (std::min)(std::ssize(text_), std::ptrdiff_t{kv_.size(sequence_)});
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
@@ -252,7 +253,7 @@ class autoregressive {
     close_round();
   }
 
-  //! Rows of a pass at most.
+  //! Rows that a pass has at most.
   std::int32_t max_rows() const { return max_rows_of(backend_); }
 
   bool want_prompt(std::int32_t n) {
@@ -277,7 +278,7 @@ class autoregressive {
     }
     close_round();
     want_text(keeps_states_ && !knows_previous_ ? 2 : 1);  // the last token's logits are the root's row
-    // Hidden states come of passes alone.
+    // Only a pass gives hidden states.
     if (has_processor() && !keeps_states_ && give_forced(tree, root_node)) n_to_read_ = 0;
   }
 
@@ -347,7 +348,7 @@ class autoregressive {
   bool has_processor() const { return ESPALIER_HOSTED != 0 && process_; }  // they are for programs with a heap
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
-  // Of the cache, what it holds of the text's beginning, n tokens at most: another part may have used it.
+  // Keeps the leading rows of the cache that are rows of this text, n at most: another drafter may have used the cache.
   void keep(std::int32_t n) {
     if constexpr (PrefixKVStore<kv_type>) n = (std::min)(n, held_.of(kv_, sequence_, text_));
     kv_.truncate(sequence_, n);
@@ -360,7 +361,7 @@ class autoregressive {
     n_rows_ = 0;
   }
 
-  // Passes of its own, of `most` rows at most, until all that is wanted is known.
+  // Makes passes of this drafter alone, of `most` rows at most, until all rows that are wanted are known.
   void answer(std::int32_t most) {
     most = (std::min)(most, max_rows());
     for (;;) {
@@ -372,7 +373,7 @@ class autoregressive {
     }
   }
 
-  // The cache had no room for the text, or for nodes of a tree.
+  // Says that the cache had no room for the text, or for nodes of a tree.
   void fail_for_room() const {
     if (n_to_read_ > 0) {
       raise<input_error>("a text of ", text_.size(), " tokens does not fit the draft model's cache of ", kv_.capacity(),
@@ -384,7 +385,8 @@ class autoregressive {
         "drafter.");
   }
 
-  // The committed text that the cache lacks, at least its last n tokens, whose rows of logits are wanted.
+  // Notes as wanted the tokens of the committed text that the cache lacks, and at least the last n tokens, whose logits
+  // are wanted, too.
   void want_text(std::int32_t n) {
     keep((std::max)(std::int32_t{0}, static_cast<std::int32_t>(text_.size()) - n));
     n_to_read_ = static_cast<std::int32_t>(text_.size()) - kv_.size(sequence_);
@@ -408,7 +410,7 @@ class autoregressive {
     if (n_to_read_ == 0) take_row(root_node, logits.row(first_output + n - 1), end - 1, after_node(root_node));
   }
 
-  // Of the text's last tokens, whose rows of logits are wanted, those among the next n to be read.
+  // Rows of logits that a pass over the next n tokens gives: those of the text's last n_outputs_ tokens among them.
   std::int32_t outputs_of_next(std::int32_t n) const {
     return std::clamp<std::int32_t>(n_outputs_ - n_to_read_ + n, 0, n);
   }
@@ -416,7 +418,7 @@ class autoregressive {
   std::int32_t add_nodes(forward_batch& batch, std::span<const node_id> nodes) {
     const auto n = static_cast<std::int32_t>(nodes.size());
     const std::int32_t first_column = columns_.size();
-    // Nothing is in the batch before all of it is known to be sound: others are in it, too.
+    // All nodes are checked before the first row is added: the batch holds rows of other texts, too.
     columns_.give(tree_, nodes, row_of_[root_node] >= 0, vocab_size());
     const std::int32_t prefix = kv_.append(sequence_, n) - first_column;
     if (prefix < 0) {
@@ -429,8 +431,8 @@ class autoregressive {
     return n;
   }
 
-  // Of these nodes, those that a pass is needed for, and before each the nodes above it that have none yet. After the
-  // others one token is left, which makes their row.
+  // Those of these nodes that need a pass, each after the nodes above it that have not been in a pass. The row of every
+  // other node is made here: the processor leaves one token after it.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
     asked_.clear();
