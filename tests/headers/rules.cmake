@@ -132,7 +132,7 @@ set(tested_elsewhere
   "model/llama/llama_golden.cpp: model/llama/tensor_names.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
-  "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_tensors.hpp"
+  "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_steps.hpp model/llama/model_tensors.hpp"
   "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
     model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"

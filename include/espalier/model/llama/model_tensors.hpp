@@ -10,35 +10,10 @@
 #include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/tensor_names.hpp"
 
 namespace espalier::detail {
-
-// What of a transformer has weights. Matrices are query_key_value (outputs in that order), attention_out, gate, up,
-// down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer query_key_value is
-// the projection before the recurrence, and attention_out that after it.
-enum class model_part {
-  embedding,
-  attention_norm,
-  query_key_value,
-  query_norm,
-  key_norm,
-  attention_out,
-  attention_out_norm,
-  mlp_norm,
-  gate,
-  up,
-  down,
-  mlp_out_norm,
-  convolution,
-  convolution_bias,
-  step_bias,
-  decay,
-  skip,
-  gated_norm,
-  final_norm,
-  head
-};
 
 // A part of a layer; layer 0 where it belongs to none.
 struct part_place {

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/model/llama/model_config.hpp"
+
+namespace espalier::detail {
+
+// A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
+// up, down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer
+// query_key_value is the projection before the recurrence, and attention_out the projection after it.
+enum class model_part : std::uint8_t {
+  embedding,
+  attention_norm,
+  query_key_value,
+  query_norm,
+  key_norm,
+  attention_out,
+  attention_out_norm,
+  mlp_norm,
+  gate,
+  up,
+  down,
+  mlp_out_norm,
+  convolution,
+  convolution_bias,
+  step_bias,
+  decay,
+  skip,
+  gated_norm,
+  final_norm,
+  head
+};
+
+enum class step_kind : std::uint8_t {
+  embed,      // writes the embeddings of the tokens to the stream
+  normalise,  // writes the norm of each row of `from` to `to`
+  multiply,   // writes the product of a matrix with the rows of `from`, and its bias, to `to`, or adds them to it
+  rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
+  attend,     // writes what attention makes of the queries in `from` and of the cache to `to`
+  recur,      // writes what the recurrence of a Mamba-2 block makes of `from` to `to`
+  activate,   // writes the activation of `from` to `to`
+  add_norm,   // adds the norm of each row of `from` to the row of `to`
+  keep,       // copies `from` to the hidden states that the caller may read after the pass
+  cap         // turns each number x of `to` into limit * tanh(x / limit)
+};
+
+// The arrays whose rows pass from step to step: a row for each row of the batch, of logits one for each output.
+enum class step_rows : std::uint8_t {
+  stream,      // [hidden_size] the residual stream
+  normed,      // [hidden_size]
+  mlp_normed,  // [hidden_size] of the MLP, where attention and MLP read one input
+  projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
+  mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
+  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates
+  activated,   // [intermediate_size]
+  logits       // [vocab_size]
+};
+
+enum class activation_kind : std::uint8_t { gelu, silu_gate, gelu_tanh_gate };
+
+// One step of a pass through a transformer. A field that the kind of step does not read keeps its default.
+struct model_step {
+  step_kind kind = step_kind::normalise;
+  step_rows from = step_rows::stream;
+  step_rows to = step_rows::stream;
+  model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up where `gated`
+  bool adds = false;                             // multiply: to the rows of `to`, which are kept
+  bool gated = false;                            // multiply and activate: gate and up, not up alone
+  bool outputs_only = false;     // normalise: row i of `to` is made of row batch.outputs[i], the others are left out
+  bool local_rotary = false;     // rotate: by model_config::local_rope_theta
+  activation_kind activation{};  // activate
+  std::int32_t layer = -1;       // of the weights; -1: of no layer
+  std::int32_t cache_layer = 0;  // rotate, attend: number of the layer in the cache; recur: among recurrent layers
+  std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
+  std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
+  float limit = 0.0F;            // attend, cap: scores or logits stay within it; 0: no limit
+};
+static_assert(std::is_trivially_copyable_v<model_step>);
+
+// The steps of a pass, in the order in which they are made: first those of no layer that precede the layers, then
+// layer after layer, then the final norm and the head.
+class model_steps {
+ public:
+  model_steps() = default;
+
+  // The steps of one pass of a model; after the layers in `hidden_layers` it keeps the stream.
+  explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}) {
+    add({.kind = step_kind::embed, .to = step_rows::stream, .part = model_part::embedding});
+    for (int i = 0, n_recurrent = 0; i < config.n_layers; ++i) {
+      add_layer(config, i, config.is_recurrent(i) ? n_recurrent : i - n_recurrent);
+      n_recurrent += config.is_recurrent(i) ? 1 : 0;
+      for (const int kept : hidden_layers) {
+        if (kept != i) continue;
+        add({.kind = step_kind::keep, .layer = i});
+        break;
+      }
+    }
+    add({.kind = step_kind::normalise, .to = step_rows::normed, .part = model_part::final_norm, .outputs_only = true});
+    add({.kind = step_kind::multiply, .from = step_rows::normed, .to = step_rows::logits, .part = model_part::head});
+    if (config.logit_cap > 0.0F) add({.kind = step_kind::cap, .to = step_rows::logits, .limit = config.logit_cap});
+    find_next();
+  }
+
+  std::span<const model_step> all() const { return steps_; }
+  const model_step& operator[](std::int32_t i) const { return steps_[static_cast<std::size_t>(i)]; }
+  std::int32_t size() const { return static_cast<std::int32_t>(steps_.size()); }
+
+  // The steps of one layer; of -1, those before the first layer.
+  std::span<const model_step> of_layer(int layer) const {
+    std::size_t begin = 0;
+    while (begin < steps_.size() && steps_[begin].layer != layer)
+      ++begin;
+    std::size_t end = begin;
+    while (end < steps_.size() && steps_[end].layer == layer)
+      ++end;
+    return std::span(steps_).subspan(begin, end - begin);
+  }
+
+  // Adds a step at the end. find_next() must follow the last.
+  void add(const model_step& step) { steps_.push_back(step); }
+
+  // The attention or the recurrence of a layer, and its MLP.
+  void add_layer(const model_config& config, int layer, int cache_layer) {
+    using rows = step_rows;
+    const bool parallel = config.parallel_residual;
+    if (parallel) normalise(layer, model_part::mlp_norm, rows::mlp_normed);
+    normalise(layer, model_part::attention_norm, rows::normed);
+    add({.kind = step_kind::multiply,
+         .from = rows::normed,
+         .to = rows::projected,
+         .part = model_part::query_key_value,
+         .layer = layer});
+    if (config.is_recurrent(layer)) {
+      add({.kind = step_kind::recur,
+           .from = rows::projected,
+           .to = rows::mixed,
+           .layer = layer,
+           .cache_layer = cache_layer});
+    } else {
+      add_attention(config, layer, cache_layer);
+    }
+    add_product(config, layer, rows::mixed, model_part::attention_out, model_part::attention_out_norm);
+    if (!parallel) normalise(layer, model_part::mlp_norm, rows::normed);
+    add({.kind = step_kind::multiply,
+         .from = parallel ? rows::mlp_normed : rows::normed,
+         .to = rows::widened,
+         .part = model_part::up,
+         .gated = config.gated_mlp,
+         .layer = layer});
+    add({.kind = step_kind::activate,
+         .from = rows::widened,
+         .to = rows::activated,
+         .gated = config.gated_mlp,
+         .activation = !config.gated_mlp  ? activation_kind::gelu
+                       : config.gelu_gate ? activation_kind::gelu_tanh_gate
+                                          : activation_kind::silu_gate,
+         .layer = layer});
+    add_product(config, layer, rows::activated, model_part::down, model_part::mlp_out_norm);
+  }
+
+  // Rotation and attention of a layer, whose queries, keys and values lie in `projected`.
+  void add_attention(const model_config& config, int layer, int cache_layer) {
+    add({.kind = step_kind::rotate,
+         .from = step_rows::projected,
+         .to = step_rows::projected,
+         .local_rotary = config.local_rope_theta > 0.0 && config.is_windowed(layer),
+         .layer = layer,
+         .cache_layer = cache_layer});
+    add({.kind = step_kind::attend,
+         .from = step_rows::projected,
+         .to = step_rows::mixed,
+         .layer = layer,
+         .cache_layer = cache_layer,
+         .window = config.window_of(layer),
+         .limit = config.attention_cap});
+  }
+
+  // Tells each step which matrix is the next to be read; after the last one it is the first of the next pass.
+  void find_next() {
+    std::int32_t next = -1;
+    for (int round = 0; round < 2; ++round) {
+      for (std::int32_t i = size() - 1; i >= 0; --i) {
+        model_step& step = steps_[static_cast<std::size_t>(i)];
+        step.next = next;
+        if (step.kind == step_kind::multiply) next = i;
+      }
+    }
+  }
+
+ private:
+  void normalise(int layer, model_part part, step_rows to) {
+    add({.kind = step_kind::normalise, .to = to, .part = part, .layer = layer});
+  }
+
+  // A product that is added to the stream, itself or its norm.
+  void add_product(const model_config& config, int layer, step_rows from, model_part part, model_part norm) {
+    add({.kind = step_kind::multiply,
+         .from = from,
+         .to = config.output_norms ? step_rows::normed : step_rows::stream,
+         .part = part,
+         .adds = !config.output_norms,
+         .layer = layer});
+    if (config.output_norms)
+      add({.kind = step_kind::add_norm, .from = step_rows::normed, .part = norm, .layer = layer});
+  }
+
+  std::vector<model_step> steps_;
+};
+
+}  // namespace espalier::detail
