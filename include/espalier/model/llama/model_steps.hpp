@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "espalier/model/llama/model_config.hpp"
@@ -14,7 +14,8 @@ namespace espalier::detail {
 
 // A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
 // up, down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer
-// query_key_value is the projection before the recurrence, and attention_out the projection after it.
+// query_key_value is the projection before the recurrence, and attention_out the projection after it. A block draft has
+// two matrices, query and key_value, in the place of query_key_value.
 enum class model_part : std::uint8_t {
   embedding,
   attention_norm,
@@ -35,7 +36,15 @@ enum class model_part : std::uint8_t {
   skip,
   gated_norm,
   final_norm,
-  head
+  head,
+  // of a block draft
+  features,
+  features_norm,
+  pending,
+  pending_norm,
+  masked,
+  query,
+  key_value  // keys first
 };
 
 enum class step_kind : std::uint8_t {
@@ -73,11 +82,12 @@ struct model_step {
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up where `gated`
   bool adds = false;                             // multiply: to the rows of `to`, which are kept
   bool gated = false;                            // multiply and activate: gate and up, not up alone
-  bool outputs_only = false;     // normalise: row i of `to` is made of row batch.outputs[i], the others are left out
+  bool outputs_only = false;     // a row for each output: normalise makes row i of `to` of row batch.outputs[i]
   bool local_rotary = false;     // rotate: by model_config::local_rope_theta
   activation_kind activation{};  // activate
   std::int32_t layer = -1;       // of the weights; -1: of no layer
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer in the cache; recur: among recurrent layers
+  std::int32_t column = 0;       // multiply: first column of `to` that is written
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
   std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
   float limit = 0.0F;            // attend, cap: scores or logits stay within it; 0: no limit
@@ -90,21 +100,17 @@ class model_steps {
  public:
   model_steps() = default;
 
-  // The steps of one pass of a model; after the layers in `hidden_layers` it keeps the stream.
-  explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}) {
+  // The steps of one pass of a model. They keep the stream after each of `hidden_layers`. Where query and key_value are
+  // two matrices, two products fill `projected`.
+  explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}, bool two_matrices = false) {
     add({.kind = step_kind::embed, .to = step_rows::stream, .part = model_part::embedding});
     for (int i = 0, n_recurrent = 0; i < config.n_layers; ++i) {
-      add_layer(config, i, config.is_recurrent(i) ? n_recurrent : i - n_recurrent);
+      add_layer(config, i, config.is_recurrent(i) ? n_recurrent : i - n_recurrent, two_matrices);
       n_recurrent += config.is_recurrent(i) ? 1 : 0;
-      for (const int kept : hidden_layers) {
-        if (kept != i) continue;
+      if (std::find(hidden_layers.begin(), hidden_layers.end(), i) != hidden_layers.end())
         add({.kind = step_kind::keep, .layer = i});
-        break;
-      }
     }
-    add({.kind = step_kind::normalise, .to = step_rows::normed, .part = model_part::final_norm, .outputs_only = true});
-    add({.kind = step_kind::multiply, .from = step_rows::normed, .to = step_rows::logits, .part = model_part::head});
-    if (config.logit_cap > 0.0F) add({.kind = step_kind::cap, .to = step_rows::logits, .limit = config.logit_cap});
+    add_head(config);
     find_next();
   }
 
@@ -123,20 +129,37 @@ class model_steps {
     return std::span(steps_).subspan(begin, end - begin);
   }
 
-  // Adds a step at the end. find_next() must follow the last.
+ private:
   void add(const model_step& step) { steps_.push_back(step); }
 
+  // The final norm and the product with the head, of the rows whose logits are wanted.
+  void add_head(const model_config& config) {
+    add({.kind = step_kind::normalise, .to = step_rows::normed, .part = model_part::final_norm, .outputs_only = true});
+    add({.kind = step_kind::multiply,
+         .from = step_rows::normed,
+         .to = step_rows::logits,
+         .part = model_part::head,
+         .outputs_only = true});
+    if (config.logit_cap > 0.0F)
+      add({.kind = step_kind::cap, .to = step_rows::logits, .outputs_only = true, .limit = config.logit_cap});
+  }
+
   // The attention or the recurrence of a layer, and its MLP.
-  void add_layer(const model_config& config, int layer, int cache_layer) {
+  void add_layer(const model_config& config, int layer, int cache_layer, bool two_matrices) {
     using rows = step_rows;
     const bool parallel = config.parallel_residual;
     if (parallel) normalise(layer, model_part::mlp_norm, rows::mlp_normed);
     normalise(layer, model_part::attention_norm, rows::normed);
-    add({.kind = step_kind::multiply,
-         .from = rows::normed,
-         .to = rows::projected,
-         .part = model_part::query_key_value,
-         .layer = layer});
+    const auto project = [&](model_part part, int column) {
+      add({.kind = step_kind::multiply,
+           .from = rows::normed,
+           .to = rows::projected,
+           .part = part,
+           .layer = layer,
+           .column = column});
+    };
+    project(two_matrices ? model_part::query : model_part::query_key_value, 0);
+    if (two_matrices) project(model_part::key_value, config.query_size());
     if (config.is_recurrent(layer)) {
       add({.kind = step_kind::recur,
            .from = rows::projected,
@@ -194,7 +217,6 @@ class model_steps {
     }
   }
 
- private:
   void normalise(int layer, model_part part, step_rows to) {
     add({.kind = step_kind::normalise, .to = to, .part = part, .layer = layer});
   }
