@@ -25,7 +25,7 @@
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 namespace {

@@ -22,7 +22,6 @@
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "memory_reader.hpp"
 #include "model/llama/hybrid_tensors.hpp"

@@ -31,7 +31,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/rounded_row.hpp"
-#include "espalier/model/llama/host_cache.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/mpi/mpi_communicator.hpp"
 #include "espalier/model/parallel/parallel_backend.hpp"

@@ -18,7 +18,6 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/cost_file.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/mpi/mpi_communicator.hpp"

@@ -116,30 +116,26 @@ set(tested_elsewhere
   "model/files/cost_file.cpp: model/llama/model_identity.hpp"
   "model/files/rounded_row.cpp: model/files/weight_storage.hpp"
   "model/files/weight_row.cpp: model/files/weight_type.hpp"
-  "model/llama/block_draft_model.cpp: model/llama/block_draft_config.hpp model/llama/block_draft_context.hpp
-    model/llama/block_draft_heads.hpp model/llama/block_draft_request.hpp model/llama/block_draft_target.hpp
-    model/llama/block_draft_tensors.hpp model/llama/block_draft_weights.hpp"
+  "model/llama/block_draft_model.cpp: model/llama/block_draft_config.hpp
+    model/llama/block_draft_tensors.hpp"
   "model/llama/elementwise.cpp: model/llama/simd.hpp"
-  "model/llama/llama_backend.cpp: model/llama/attention.hpp model/llama/attention_tasks.hpp
-    core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/llama_options.hpp model/llama/rotary_table.hpp"
+  "model/llama/llama_backend.cpp: model/llama/attention.hpp
+    core/batch_check.hpp model/llama/host_kv_store.hpp model/llama/rotary_table.hpp model/llama/transformer_pass.hpp"
   "model/files/gguf_file.cpp: model/files/gguf_metadata.hpp model/files/file_bytes.hpp model/files/tensor_source.hpp"
   "model/llama_cpp/llama_cpp_backend.cpp: model/llama_cpp/llama_cpp_kv.hpp
     model/llama_cpp/llama_cpp_model.hpp"
-  "model/llama/hybrid.cpp: concepts/recurrent_store.hpp model/llama/host_cache.hpp model/llama/host_recurrent_store.hpp
-    model/llama/mamba_block.hpp model/llama/mamba_scan.hpp model/llama/mamba_shape.hpp model/llama/mamba_weights.hpp
+  "model/llama/hybrid.cpp: concepts/recurrent_store.hpp
+    model/llama/mamba_block.hpp model/llama/mamba_shape.hpp
     model/llama/recurrent_plan.hpp"
   "model/llama/integer_product.cpp: model/llama/instruction_set.hpp model/llama/integer_multiplier.hpp"
-  "model/llama/llama_golden.cpp: model/llama/tensor_names.hpp"
   "model/llama/model_config.cpp: model/files/json_reader.hpp model/llama/rope_scaling.hpp"
   "model/llama/model_files.cpp: model/files/safetensors_shards.hpp model/llama/gguf_config.hpp"
   "model/llama/model_weights.cpp: model/files/tensor_reader.hpp model/llama/model_steps.hpp model/llama/model_tensors.hpp"
-  "model/llama/quantised_backend.cpp: model/llama/matrix_arithmetic.hpp model/llama/product_team.hpp model/llama/weight_rows.hpp"
+  "model/llama/quantised_backend.cpp: model/llama/product_team.hpp"
   "model/llama/weight_matrix.cpp: model/llama/activation_rows.hpp model/llama/code_product.hpp model/llama/float_panel.hpp
     model/llama/matrix_rows.hpp model/llama/panel_layout.hpp model/llama/panel_part.hpp"
-  "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/parallel_options.hpp
-    model/parallel/rank_error.hpp model/parallel/rank_logits.hpp model/parallel/rank_part.hpp
-    model/parallel/rank_rows.hpp model/parallel/rank_shares.hpp model/parallel/rank_split.hpp
-    model/parallel/rank_vocabulary.hpp model/parallel/rank_weights.hpp"
+  "model/parallel/parallel_backend.cpp: model/parallel/communicator.hpp model/parallel/rank_part.hpp
+    model/parallel/rank_rows.hpp"
   "model/small/small_llama.cpp: model/small/small_products.hpp
     model/small/small_weights.hpp"
   "model/torch/torch_backend.cpp: model/torch/torch_module.hpp

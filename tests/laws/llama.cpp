@@ -11,7 +11,6 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/testing/backend_laws.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"

@@ -16,7 +16,6 @@
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/kv_store/saved_sequence.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"

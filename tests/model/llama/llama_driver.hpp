@@ -9,7 +9,6 @@
 #include "batch_writer.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 //! Ways to run a backend that tests compare with one another.

@@ -11,8 +11,8 @@
 #include "catch.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/activation_rows.hpp"
-#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
+#include "espalier/model/llama/product_team.hpp"
 #include "model/llama/random_weights.hpp"
 
 namespace {

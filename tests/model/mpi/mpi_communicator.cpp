@@ -25,7 +25,6 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
-#include "espalier/model/llama/host_cache.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/parallel/parallel_backend.hpp"

@@ -246,12 +246,12 @@ TEST_CASE("a rank reads and holds its part alone") {
   const std::string path = std::string(ESPALIER_TEST_MODELS) + "/target";
   const model_files one = model_files::open(path);
   for (const rank_split split : {rank_split::outputs, rank_split::sums}) {
-    const rank_weights whole = rank_weights::load(one.config, *one.tensors, rank_part(one.config, 0, 1), split);
+    const model_weights whole = load_rank_weights(one.config, *one.tensors, rank_part(one.config, 0, 1), split);
     std::int64_t taken = 0;
     for (int r = 0; r < 3; ++r) {
       const model_files files = model_files::open(path);
       const rank_part part(files.config, r, 3);
-      const rank_weights own = rank_weights::load(files.config, *files.tensors, part, split);
+      const model_weights own = load_rank_weights(files.config, *files.tensors, part, split);
       REQUIRE(own.bytes() < whole.bytes() * 4 / 10);
       taken += own.weights_taken();
     }
@@ -278,22 +278,22 @@ TEST_CASE("ranks have the numbers of long rows that their file quantises, or tha
     INFO(name_of(type) << ", held as " << static_cast<int>(storage));
     const auto load = [&, type = type, storage = storage](int rank, int ranks, std::size_t& read) {
       down_of_type file(rest, type, config);
-      auto own = rank_weights::load(config, file, rank_part(config, rank, ranks), rank_split::sums, storage);
+      auto own = load_rank_weights(config, file, rank_part(config, rank, ranks), rank_split::sums, storage);
       read = file.bytes_read;
       return own;
     };
     std::size_t all = 0, by_parts = 0;
-    const rank_weights whole = load(0, 1, all);
+    const model_weights whole = load(0, 1, all);
     for (int r = 0; r < 3; ++r) {
       std::size_t read = 0;
-      const rank_weights own = load(r, 3, read);
+      const model_weights own = load(r, 3, read);
       by_parts += read;
       const rank_part::range part = rank_part(config, r, 3).intermediate;
       std::vector<float> expected(static_cast<std::size_t>(config.intermediate_size)),
           found(static_cast<std::size_t>(part.size()));
       for (int row = 0; row < config.hidden_size; ++row) {
-        whole.own.layers[0].down.matrix.get_row(row, expected.data());
-        own.own.layers[0].down.matrix.get_row(row, found.data());
+        whole.layers[0].down.matrix.get_row(row, expected.data());
+        own.layers[0].down.matrix.get_row(row, found.data());
         REQUIRE(std::equal(found.begin(), found.end(), expected.begin() + part.begin));
       }
     }

@@ -15,26 +15,160 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
-#include "espalier/model/llama/attention.hpp"
-#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/files/weight_type.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/block_draft_context.hpp"
-#include "espalier/model/llama/block_draft_heads.hpp"
-#include "espalier/model/llama/block_draft_request.hpp"
-#include "espalier/model/llama/block_draft_target.hpp"
-#include "espalier/model/llama/block_draft_weights.hpp"
+#include "espalier/model/llama/block_draft_tensors.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
-#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/llama/model_weights.hpp"
-#include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/transformer_pass.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
+
+//! The weights of a block draft in F32, in the layout that their product wants, all in one block of memory. Key and
+//! value projections are one matrix, keys first.
+//!
+//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for
+struct block_draft_weights {
+  using linear_type = model_weights::linear_type;
+  using norm_type = model_weights::norm_type;
+  //! A layer of a transformer, but with two matrices in the place of query_key_value.
+  struct layer_type : model_weights::layer_type {
+    linear_type query, key_value;
+  };
+
+  detail::float_block block;
+  linear_type features;  //!< [hidden_size][layers read * hidden_size]
+  linear_type pending;   //!< [hidden_size][hidden_size]
+  norm_type features_norm, pending_norm, final_norm;
+  float* masked = nullptr;  //!< [block_length][hidden_size], what a row not yet written starts from
+  std::vector<layer_type> layers;
+  linear_type head;  //!< the target's
+
+  std::size_t bytes() const { return block.used() * sizeof(float); }
+
+  static block_draft_weights load(const block_draft_config& config, safetensors_file& file) {
+    block_draft_weights weights;
+    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
+    weights.shape(config);
+    const detail::whole_model all{config};
+    loader to{{weights, all, weight_storage::f32}};
+    // Shapes first: a config that claims too much is refused before memory is taken for it.
+    detail::block_draft_tensors(config, file, to, true).read();
+    weights.place(config);
+    weights.block = detail::float_block(weights.block.used(), true);
+    weights.place(config);
+    detail::block_draft_tensors(config, file, to, false).read();
+    return weights;
+  }
+
+ private:
+  void shape(const block_draft_config& c) {
+    const auto matrix = [&](detail::part_place place) {
+      const detail::matrix_size size = detail::size_of(c, place);
+      detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
+    };
+    features.matrix = weight_matrix(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
+    matrix({detail::model_part::pending});
+    for (int i = 0; i < c.n_layers; ++i) {
+      using enum detail::model_part;
+      for (const detail::model_part part : {query, key_value, attention_out, gate, up, down})
+        matrix({part, i});
+    }
+  }
+
+  // Gives every part its place in the block, or only counts where the block has no memory yet.
+  void place(const block_draft_config& c) {
+    const auto norm = [&] { return norm_type{block.take(static_cast<std::size_t>(c.hidden_size))}; };
+    const auto place = [&](linear_type& part) { part.matrix.place(block.take(part.matrix.storage_floats())); };
+    place(features);
+    features_norm = norm();
+    pending_norm = norm();
+    place(pending);
+    masked = block.take(static_cast<std::size_t>(c.block_length) * static_cast<std::size_t>(c.hidden_size));
+    for (layer_type& layer : layers) {
+      layer.attention_norm = norm();
+      layer.mlp_norm = norm();
+      for (linear_type* part :
+           {&layer.query, &layer.key_value, &layer.attention_out, &layer.up, &layer.gate, &layer.down})
+        place(*part);
+    }
+    final_norm = norm();
+  }
+
+  struct loader : detail::weight_loader<block_draft_weights, detail::whole_model> {
+    using base = detail::weight_loader<block_draft_weights, detail::whole_model>;
+
+    void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
+      if (place.part != detail::model_part::masked) base::expect_rows(place, first, rows, type);
+    }
+    void set_row(detail::part_place place, int row, const weight_row& read) {
+      if (place.part != detail::model_part::masked) return base::set_row(place, row, read);
+      read.decode(weights.masked + static_cast<std::ptrdiff_t>(row) * read.n);
+    }
+  };
+};
+
+//! What a block_draft_model has read of one text: keys and values of each layer and the states that they come from, by
+//! position; and the hidden states of the target that its next pass is to read.
+struct block_draft_context {
+  contiguous_kv kv;
+  std::vector<float> states;  //!< [max_positions][hidden_size]
+  std::vector<float> unread;  //!< [rows][layers read * hidden_size], of positions from first_unread on
+  int first_unread = 0;
+  int n_unread = 0;
+};
+
+//! A block that is asked for: the tokens after the pending one, which stands at this position of a text. All positions
+//! before it were read; with nothing before it, the block sees itself alone.
+struct block_draft_request {
+  block_draft_context* context;
+  token_id pending;
+  int position;   //!< below max_positions()
+  int place = 0;  //!< where the logits are kept; no two of a pass have one
+};
+
+namespace detail {
+
+// The hidden states of a row of the target's last pass, [layers read][hidden_size].
+template <class BackendT>
+void gather_states(const block_draft_config& config, const BackendT& backend, std::int32_t row, float* to) {
+  for (const int layer : config.hidden_layers) {
+    const std::span<const float> state = backend.hidden(layer, row);
+    if (state.size() != static_cast<std::size_t>(config.hidden_size)) {
+      raise<input_error>("the target's hidden states have ", state.size(), " numbers, but the block draft reads ",
+                         config.hidden_size, ".");
+    }
+    to = std::copy(state.begin(), state.end(), to);
+  }
+}
+
+// The caches of all texts of a pass as one store: sequence i is the text of request i.
+struct block_draft_caches {
+  std::span<const block_draft_request> requests;
+  int slots;
+
+  float* key(int layer, int sequence, int slot) const { return of(sequence).key(layer, 0, slot); }
+  float* value(int layer, int sequence, int slot) const { return of(sequence).value(layer, 0, slot); }
+  int capacity() const { return slots; }
+
+ private:
+  contiguous_kv& of(int sequence) const { return requests[static_cast<std::size_t>(sequence)].context->kv; }
+};
+
+}  // namespace detail
 
 //! A block-diffusion draft on the host: from the hidden states of chosen layers of the target at every position of the
 //! text, and from the pending token, one pass gives the logits of the next positions. All rows of a block see one
@@ -69,12 +203,11 @@ class block_draft_model {
         weights_(std::move(weights)),
         target_(target.weights()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
-        rotary_(max_positions_ + config.block_length, config.head_dim, config.rope_theta),
-        team_(&thread_team::shared(target.n_threads())) {
+        pass_(config, detail::model_steps(config, {}, true), thread_team::shared(target.n_threads()),
+              {.max_rows = read_rows, .max_positions = max_positions_ + config.block_length}) {
     detail::check_block_draft_target(config, target);
-    workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config.head_dim));
-    for (detail::attention_worker& worker : workers_)
-      worker.reserve(slots());
+    weights_.head = target_->head;
+    pass_.reserve_slots(slots());
     const auto rows = static_cast<std::size_t>(config.block_length) + 1;
     mask_.resize(rows * ((rows + 31) / 32));
     reads_.reserve(read_rows);
@@ -86,12 +219,15 @@ class block_draft_model {
   void reserve(int n_texts) {
     if (n_texts <= n_texts_) return;
     n_texts_ = n_texts, buffers_ = {};
-    products_ = {*team_, most_rows(), 0, matrix_arithmetic::exact};
+    const int rows = n_texts * (config_.block_length + 1);
+    pass_.reserve((std::max)(read_rows, rows));
     place_buffers();
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
     requests_.reserve(static_cast<std::size_t>(n_texts));
     sequences_.reserve(static_cast<std::size_t>(n_texts));
+    for (std::vector<std::int32_t>* of_rows : {&tokens_, &positions_, &outputs_})
+      of_rows->reserve(static_cast<std::size_t>(rows));
   }
 
   int vocab_size() const { return target_->head.matrix.outputs(); }
@@ -139,6 +275,7 @@ class block_draft_model {
       }
       last_place = (std::max)(last_place, r.place);
     }
+    if (requests.empty()) return;
     reserve(static_cast<int>(requests.size()));
     logits_.resize((std::max)(logits_.size(), static_cast<std::size_t>(size_of_place() * (last_place + 1))));
     requests_.assign(requests.begin(), requests.end());
@@ -147,27 +284,12 @@ class block_draft_model {
     for (const request_type& r : requests_)
       take_unread(*r.context);
     compute_reads();
-    const int n = length + 1, words = (n + 31) / 32;
-    for (int i = 0; i < n * words; ++i) {
-      const int rest = n - i % words * 32;
-      mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
-    }
-    sequences_.clear();
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      float* pending = pending_ + at(static_cast<int>(i), config_.hidden_size);
-      target_->embed(requests_[i].pending, pending);
-      detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm, config_.norm_epsilon, pending);
-      // Each text has a cache of its own; the mask is that of all.
-      const int first = static_cast<int>(i) * n;
-      sequences_.push_back({0, first, first + n, requests_[i].position, 0, words});
-    }
-    forward_batch_view batch;
-    batch.sequences = sequences_;
-    batch.mask = mask_;
-    team_->run([&](int thread) { compute_blocks(thread, batch, n); });
+    detail::block_draft_caches caches{requests_, slots()};
+    block_place place{*this, length};
+    pass_.run(place, weights_, caches, batch_of(length + 1));
   }
 
-  //! Of the last pass that was asked for with this place, the first rows.
+  //! The first rows of the last block that was asked for with this place.
   //!
   //! Shapes      [length][vocab_size], valid until the next one
   vocab_rows<float> logits(int place, int length) const {
@@ -175,8 +297,6 @@ class block_draft_model {
   }
 
  private:
-  using layer_type = block_draft_weights::layer_type;
-
   static constexpr int read_rows = 64;  // of one pass
 
   struct read_row {
@@ -184,27 +304,56 @@ class block_draft_model {
     int position;
   };
 
-  int features_width() const { return weights_.features.inputs(); }
+  // Rows begin with the pending token and what is masked, not with an embedding, and end in the logits of each place.
+  struct block_place {
+    block_draft_model& model;
+    int length;
+
+    void embed(detail::transformer_pass&, int thread, const forward_batch_view&) {
+      model.begin_rows(thread, length + 1);
+    }
+    void head(detail::transformer_pass&, int thread, const detail::model_step&, const forward_batch_view&) {
+      model.multiply_head(thread, length);
+    }
+  };
+
+  int features_width() const { return weights_.features.matrix.inputs(); }
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
   std::ptrdiff_t size_of_place() const { return at(config_.block_length, vocab_size()); }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
-
-  int most_rows() const { return (std::max)(read_rows, n_texts_ * (config_.block_length + 1)); }
+  float* stream(int row) const { return pass_.rows(detail::step_rows::stream) + at(row, config_.hidden_size); }
+  float* normed(int row) const { return pass_.rows(detail::step_rows::normed) + at(row, config_.hidden_size); }
 
   void place_buffers() {
-    const int most = most_rows();
     const auto rows = [&](int n, int size) { return buffers_.take(static_cast<std::size_t>(at(n, size))); };
     features_ = rows(read_rows, features_width());
     pending_ = rows(n_texts_, config_.hidden_size);
     root_ = rows(n_texts_, config_.hidden_size);
-    stream_ = rows(most, config_.hidden_size);
-    normed_ = rows(most, config_.hidden_size);
-    query_ = rows(most, config_.query_size());
-    key_value_ = rows(most * config_.n_layers, 2 * config_.kv_size());
-    attended_ = rows(most, config_.query_size());
-    gate_ = rows(most, config_.intermediate_size);
-    up_ = rows(most, config_.intermediate_size);
+    read_key_value_ = rows(read_rows * config_.n_layers, 2 * config_.kv_size());
+  }
+
+  // n rows for each request, which all see one another. All rows but the pending token's have logits.
+  forward_batch_view batch_of(int n) {
+    const int words = (n + 31) / 32;
+    for (int i = 0; i < n * words; ++i) {
+      const int rest = n - i % words * 32;
+      mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
+    }
+    sequences_.clear(), tokens_.clear(), positions_.clear(), outputs_.clear();
+    for (const request_type& r : requests_) {
+      const auto i = static_cast<std::int32_t>(sequences_.size()), first = i * n;
+      float* pending = pending_ + at(i, config_.hidden_size);
+      target_->embed(r.pending, pending);
+      detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
+      sequences_.push_back({i, first, first + n, r.position, 0, words});
+      for (int row = 0; row < n; ++row) {
+        tokens_.push_back(r.pending);
+        positions_.push_back(r.position + row);
+        if (row > 0) outputs_.push_back(first + row);
+      }
+    }
+    return {tokens_, positions_, positions_, sequences_, mask_, outputs_};
   }
 
   // Takes what a text has left unread into the next pass.
@@ -219,83 +368,47 @@ class block_draft_model {
   }
 
   void compute_reads() {
-    if (!reads_.empty()) team_->run([&](int thread) { compute_read(thread); });
+    if (!reads_.empty()) pass_.team().run([&](int thread) { compute_read(thread); });
     reads_.clear();
   }
 
-  // reads_, as one thread sees it. Between barriers, threads write disjoint parts.
+  // One thread's part of a pass over reads_: states, and keys and values of all layers. Between barriers, threads write
+  // disjoint parts.
   void compute_read(int thread) {
+    thread_team& team = pass_.team();
     const auto n = static_cast<int>(reads_.size());
-    multiply(thread, weights_.features, features_, n, stream_, false, weights_.layers.front().key_value);
-    team_->barrier();
-    const auto [first, last] = team_->share(thread, n);
+    pass_.multiply(thread, weights_.features.matrix, features_, n, stream(0), false,
+                   weights_.layers.front().key_value.matrix);
+    team.barrier();
+    const auto [first, last] = team.share(thread, n);
     for (int row = first; row < last; ++row) {
       const auto [context, position] = reads_[static_cast<std::size_t>(row)];
-      normalise(weights_.features_norm, row, normed_);
-      std::copy_n(normed_ + at(row, config_.hidden_size), width(),
-                  context->states.data() + at(position, config_.hidden_size));
+      detail::rms_norm(stream(row), config_.hidden_size, weights_.features_norm.scale, config_.norm_epsilon,
+                       normed(row));
+      std::copy_n(normed(row), width(), context->states.data() + at(position, config_.hidden_size));
     }
-    team_->barrier();
+    team.barrier();
     const int size = 2 * config_.kv_size();
     for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& next = weights_.layers[static_cast<std::size_t>((i + 1) % config_.n_layers)];
-      multiply(thread, weights_.layers[static_cast<std::size_t>(i)].key_value, normed_, n, key_value_ + at(i * n, size),
-               false, next.key_value);
+      const auto next = static_cast<std::size_t>((i + 1) % config_.n_layers);
+      pass_.multiply(thread, weights_.layers[static_cast<std::size_t>(i)].key_value.matrix, normed(0), n,
+                     read_key_value_ + at(i * n, size), false, weights_.layers[next].key_value.matrix);
     }
-    team_->barrier();
+    team.barrier();
     for (int i = 0; i < config_.n_layers; ++i) {
-      for (int row = first; row < last; ++row) {
-        const auto [context, position] = reads_[static_cast<std::size_t>(row)];
-        detail::keep_key_value(config_, rotary_, *context, i, key_value_ + at(i * n + row, size), position);
-      }
+      for (int row = first; row < last; ++row)
+        keep_key_value(i, read_key_value_ + at(i * n + row, size), reads_[static_cast<std::size_t>(row)]);
     }
   }
 
-  // n rows for each request.
-  void compute_blocks(int thread, const forward_batch_view& batch, int n) {
-    const int n_rows = n * static_cast<int>(requests_.size());
-    const auto request_of = [&](int row) -> const request_type& {
-      return requests_[static_cast<std::size_t>(row / n)];
-    };
-    begin_rows(thread, n);
-    team_->barrier();
-    const auto [first, last] = team_->share(thread, n_rows);
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& layer = weights_.layers[static_cast<std::size_t>(i)];
-      if (thread == 0) team_->reset_tickets();
-      for (int row = first; row < last; ++row)
-        normalise(layer.attention_norm, row, normed_);
-      team_->barrier();
-      multiply(thread, layer.query, normed_, n_rows, query_, false, layer.key_value);
-      multiply(thread, layer.key_value, normed_, n_rows, key_value_, false, layer.attention_out);
-      team_->barrier();
-      for (int row = first; row < last; ++row) {
-        const int position = request_of(row).position + row % n;
-        detail::rotate_queries(config_, rotary_, query_ + at(row, config_.query_size()), position);
-        detail::keep_key_value(config_, rotary_, *request_of(row).context, i,
-                               key_value_ + at(row, 2 * config_.kv_size()), position);
-      }
-      team_->barrier();
-      attend(thread, i, batch);
-      team_->barrier();
-      multiply(thread, layer.attention_out, attended_, n_rows, stream_, true, layer.up);
-      team_->barrier();
-      for (int row = first; row < last; ++row)
-        normalise(layer.mlp_norm, row, normed_);
-      team_->barrier();
-      activate(thread, layer, n_rows);
-      team_->barrier();
-      const bool is_last = i + 1 == config_.n_layers;
-      multiply(thread, layer.down, gate_, n_rows, stream_, true,
-               is_last ? target_->head.matrix : weights_.layers[static_cast<std::size_t>(i) + 1].query);
-      team_->barrier();
-    }
-    // The pending token's own row has no logits: those of the others stand one after the other.
-    for (int row = first; row < last; ++row) {
-      if (row % n > 0) normalise(weights_.final_norm, row, normed_, row / n * (n - 1) + row % n - 1);
-    }
-    team_->barrier();
-    multiply_head(thread, n - 1);
+  // x: keys, then values, [2 kv_size]
+  void keep_key_value(int layer, const float* x, const read_row& row) const {
+    const detail::rotary_table& rotary = pass_.rotary();
+    float* key = row.context->kv.key(layer, 0, row.position);
+    for (int first = 0; first < config_.kv_size(); first += config_.head_dim)
+      detail::rotate_head(x + first, config_.head_dim, config_.head_dim, rotary.cosine(row.position),
+                          rotary.sine(row.position), 1.0F, key + first);
+    std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
   // One product for each run of places that follow one another, where each has a whole block.
@@ -305,17 +418,18 @@ class block_draft_model {
       while (length == config_.block_length && next < requests_.size() &&
              requests_[next].place == requests_[next - 1].place + 1)
         ++next;
-      multiply(thread, target_->head.matrix, normed_ + at(static_cast<int>(i) * length, config_.hidden_size),
-               static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
-               weights_.pending);
+      pass_.multiply(thread, weights_.head.matrix, normed(static_cast<int>(i) * length),
+                     static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
+                     weights_.pending.matrix);
     }
   }
 
-  // Every row is the pending token beside the last state of the context; those to be written add what tells them apart.
+  // Writes the thread's columns of the first stream, n rows for each request: the pending token's product and the last
+  // state of the context; rows still to be written add `masked`, which tells them apart.
   void begin_rows(int thread, int n) {
-    multiply(thread, weights_.pending, pending_, static_cast<int>(requests_.size()), root_, false,
-             weights_.layers.front().query);
-    const auto [begin, end] = products_.outputs_of(thread, weights_.pending);
+    pass_.multiply(thread, weights_.pending.matrix, pending_, static_cast<int>(requests_.size()), root_, false,
+                   weights_.layers.front().query.matrix);
+    const auto [begin, end] = pass_.products().outputs_of(thread, weights_.pending.matrix);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       const request_type& r = requests_[i];
       float* root = root_ + at(static_cast<int>(i), config_.hidden_size);
@@ -323,7 +437,7 @@ class block_draft_model {
           r.position > 0 ? r.context->states.data() + at(r.position - 1, config_.hidden_size) : nullptr;
       for (int o = begin; state && o < end; ++o)
         root[o] += state[o];
-      float* to = stream_ + at(static_cast<int>(i) * n, config_.hidden_size);
+      float* to = stream(static_cast<int>(i) * n);
       std::copy(root + begin, root + end, to + begin);
       for (int row = 1; row < n; ++row) {
         const float* masked = weights_.masked + at(row - 1, config_.hidden_size);
@@ -334,64 +448,24 @@ class block_draft_model {
     }
   }
 
-  void normalise(const float* norm, int row, float* to) const { normalise(norm, row, to, row); }
-  void normalise(const float* norm, int row, float* to, int to_row) const {
-    detail::rms_norm(stream_ + at(row, config_.hidden_size), config_.hidden_size, norm, config_.norm_epsilon,
-                     to + at(to_row, config_.hidden_size));
-  }
-
-  void multiply(int thread, const weight_matrix& matrix, const float* x, int rows, float* y, bool accumulate,
-                const weight_matrix& next) {
-    products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next);
-  }
-
-  void attend(int thread, int layer, const forward_batch_view& batch) {
-    detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
-    detail::take_attention_tasks(*team_, layer, config_.n_heads, config_.n_kv_heads, batch,
-                                 [&](const batch_sequence& sequence, const detail::attention_worker::task& task) {
-                                   const auto i = static_cast<std::size_t>(&sequence - batch.sequences.data());
-                                   worker.attend(requests_[i].context->kv, batch, sequence, task, query_,
-                                                 config_.query_size(), attended_, config_.query_size());
-                                 });
-  }
-
-  // A thread's columns of gate and up are the same, so it needs no other's.
-  void activate(int thread, const layer_type& layer, int n) {
-    multiply(thread, layer.up, normed_, n, up_, false, layer.gate);
-    multiply(thread, layer.gate, normed_, n, gate_, false, layer.down);
-    const auto [begin, end] = products_.outputs_of(thread, layer.up);
-    for (int row = 0; row < n; ++row) {
-      const std::ptrdiff_t first = at(row, config_.intermediate_size) + begin;
-      detail::silu_times(gate_ + first, up_ + first, end - begin);
-    }
-  }
-
   block_draft_config config_;
   block_draft_weights weights_;
   std::shared_ptr<const model_weights> target_;
   int max_positions_;
-  detail::rotary_table rotary_;
-  thread_team* team_;
-  std::vector<detail::attention_worker> workers_;
-  detail::product_team products_;
+  detail::transformer_pass pass_;
   std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
   int n_texts_ = 0;                     // of a pass
   std::vector<read_row> reads_;         // of a pass over what is unread
   std::vector<request_type> requests_;  // of the pass, by place
   std::vector<batch_sequence> sequences_;
+  std::vector<std::int32_t> tokens_, positions_, outputs_;  // of the batch; slots are positions
 
   detail::float_block buffers_;
-  float* features_ = nullptr;   // [read_rows][layers read * hidden_size]
-  float* pending_ = nullptr;    // [texts][hidden_size]
-  float* root_ = nullptr;       // [texts][hidden_size]
-  float* stream_ = nullptr;     // [rows][hidden_size]; rows: of all blocks, or read at once
-  float* normed_ = nullptr;     // [rows][hidden_size]
-  float* query_ = nullptr;      // [rows][query_size]
-  float* key_value_ = nullptr;  // [n_layers][rows][2 kv_size]
-  float* attended_ = nullptr;   // [rows][query_size]
-  float* gate_ = nullptr;       // [rows][intermediate_size]
-  float* up_ = nullptr;         // [rows][intermediate_size]
-  std::vector<float> logits_;   // [places][block_length][vocab_size]
+  float* features_ = nullptr;        // [read_rows][layers read * hidden_size]
+  float* pending_ = nullptr;         // [texts][hidden_size]
+  float* root_ = nullptr;            // [texts][hidden_size]
+  float* read_key_value_ = nullptr;  // [n_layers][read_rows][2 kv_size]
+  std::vector<float> logits_;        // [places][block_length][vocab_size]
 };
 
 }  // namespace espalier

@@ -6,32 +6,10 @@
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
 
 namespace espalier::detail {
-
-// What of a block draft has weights. Key and value projections are one matrix, keys first.
-enum class block_part {
-  features,
-  features_norm,
-  pending_norm,
-  pending,
-  masked,
-  attention_norm,
-  query,
-  key_value,
-  attention_out,
-  mlp_norm,
-  gate,
-  up,
-  down,
-  final_norm
-};
-
-// A part of a layer; layer 0 where it belongs to none.
-struct block_place {
-  block_part part;
-  int layer = 0;
-};
 
 // Reads the tensors of a block draft into whatever holds its weights:
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
@@ -46,35 +24,35 @@ class block_draft_tensors {
 
   void read() {
     const int width = c_.hidden_size;
-    matrix("fc.weight", {block_part::features}, 0, width, static_cast<int>(c_.hidden_layers.size()) * width);
-    norm("hidden_norm.weight", {block_part::features_norm});
-    norm("pending_norm.weight", {block_part::pending_norm});
-    matrix("pending_proj.weight", {block_part::pending}, 0, width, width);
-    matrix("mask_embed", {block_part::masked}, 0, c_.block_length, width);
+    matrix("fc.weight", {model_part::features}, 0, width, static_cast<int>(c_.hidden_layers.size()) * width);
+    norm("hidden_norm.weight", {model_part::features_norm});
+    norm("pending_norm.weight", {model_part::pending_norm});
+    matrix("pending_proj.weight", {model_part::pending}, 0, width, width);
+    matrix("mask_embed", {model_part::masked}, 0, c_.block_length, width);
     for (int i = 0; i < c_.n_layers; ++i) {
       const std::string base = "layers." + std::to_string(i) + ".";
       const std::string attention = base + "self_attn.", mlp = base + "mlp.";
-      norm(base + "input_layernorm.weight", {block_part::attention_norm, i});
-      matrix(attention + "q_proj.weight", {block_part::query, i}, 0, c_.query_size(), width);
-      matrix(attention + "k_proj.weight", {block_part::key_value, i}, 0, c_.kv_size(), width);
-      matrix(attention + "v_proj.weight", {block_part::key_value, i}, c_.kv_size(), c_.kv_size(), width);
-      matrix(attention + "o_proj.weight", {block_part::attention_out, i}, 0, width, c_.query_size());
-      norm(base + "post_attention_layernorm.weight", {block_part::mlp_norm, i});
-      matrix(mlp + "gate_proj.weight", {block_part::gate, i}, 0, c_.intermediate_size, width);
-      matrix(mlp + "up_proj.weight", {block_part::up, i}, 0, c_.intermediate_size, width);
-      matrix(mlp + "down_proj.weight", {block_part::down, i}, 0, width, c_.intermediate_size);
+      norm(base + "input_layernorm.weight", {model_part::attention_norm, i});
+      matrix(attention + "q_proj.weight", {model_part::query, i}, 0, c_.query_size(), width);
+      matrix(attention + "k_proj.weight", {model_part::key_value, i}, 0, c_.kv_size(), width);
+      matrix(attention + "v_proj.weight", {model_part::key_value, i}, c_.kv_size(), c_.kv_size(), width);
+      matrix(attention + "o_proj.weight", {model_part::attention_out, i}, 0, width, c_.query_size());
+      norm(base + "post_attention_layernorm.weight", {model_part::mlp_norm, i});
+      matrix(mlp + "gate_proj.weight", {model_part::gate, i}, 0, c_.intermediate_size, width);
+      matrix(mlp + "up_proj.weight", {model_part::up, i}, 0, c_.intermediate_size, width);
+      matrix(mlp + "down_proj.weight", {model_part::down, i}, 0, width, c_.intermediate_size);
     }
-    norm("norm.weight", {block_part::final_norm});
+    norm("norm.weight", {model_part::final_norm});
   }
 
  private:
-  void matrix(const std::string& name, block_place place, int first, int rows, int columns) {
+  void matrix(const std::string& name, part_place place, int first, int rows, int columns) {
     const weight_type type = tensors_.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
       weights_.set_row(place, first + row, weights);
     });
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
-  void norm(const std::string& name, block_place place) {
+  void norm(const std::string& name, part_place place) {
     tensors_.vector(name, c_.hidden_size,
                     [&](const float* values) { weights_.set_vector(place, values, c_.hidden_size); });
   }

@@ -4,6 +4,9 @@
 #include <concepts>
 
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/kv_store/recurrent_shape.hpp"
 
 namespace espalier {
 
@@ -21,5 +24,46 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
   { kv.key(layer, sequence, slot) } -> std::same_as<float*>;
   { kv.value(layer, sequence, slot) } -> std::same_as<float*>;
 };
+
+//! A store for recurrent layers whose rows and states lie in host memory.
+//!
+//! Minimal definition
+//!   HostKVStore, whose layers are those of attention, RecurrentStore, and
+//!   shape() -> recurrent_shape
+//!   kept_row(layer, sequence, slot) -> float*           [shape().row_size]
+//!   state(layer, sequence, n) -> const float*           [shape().state_size] of a state that is held; null for n = 0
+//!   spare_state(layer, sequence, from) -> float*        where hold_state(sequence, from, n) expects the state after n
+//! Laws
+//!   All may be called from several threads at once, and do not throw.
+//! Models
+//!   recurrent_kv
+template <class StoreT>
+concept HostRecurrentStore = HostKVStore<StoreT> && RecurrentStore<StoreT> &&
+    requires(StoreT& kv, int layer, int sequence, int slot) {
+  { kv.shape() } -> std::convertible_to<recurrent_shape>;
+  { kv.kept_row(layer, sequence, slot) } -> std::same_as<float*>;
+  { kv.state(layer, sequence, slot) } -> std::same_as<const float*>;
+  { kv.spare_state(layer, sequence, slot) } -> std::same_as<float*>;
+};
+
+namespace detail {
+
+// Errors: input_error where the store keeps no states, or other ones than the model has.
+template <class KVStoreT>
+void check_recurrent(const KVStoreT& kv, const recurrent_shape& shape) {
+  if constexpr (HostRecurrentStore<KVStoreT>) {
+    const recurrent_shape held = kv.shape();
+    if (held == shape) return;
+    raise<input_error>("the cache keeps states of ", held.layers, " recurrent layers of ", held.state_size,
+                       " floats, rows of ", held.row_size, ", but the model has ", shape.layers, " of ",
+                       shape.state_size, ", rows of ", shape.row_size, ".");
+  }
+  if (shape.layers > 0) {
+    raise<input_error>("the model has ", shape.layers, " recurrent layers, but the cache keeps keys and values alone: ",
+                       "it needs one that keeps states, such as recurrent_kv.");
+  }
+}
+
+}  // namespace detail
 
 }  // namespace espalier

@@ -34,4 +34,14 @@ struct mamba_shape {
   }
 };
 
+//! The weights of a Mamba-2 block beside its two projections.
+struct mamba_weights {
+  float* convolution = nullptr;       //!< [taps][convolved], the token's own tap last
+  float* convolution_bias = nullptr;  //!< [convolved] or null
+  float* step_bias = nullptr;         //!< [heads]
+  float* decay = nullptr;             //!< [heads], A: less than 0
+  float* skip = nullptr;              //!< [heads], D
+  float* norm = nullptr;              //!< [inner]
+};
+
 }  // namespace espalier

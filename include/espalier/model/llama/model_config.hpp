@@ -18,6 +18,16 @@
 
 namespace espalier {
 
+namespace detail {
+
+inline std::string text_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) raise<model_error>(path, " cannot be opened.");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace detail
+
 //! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. What sets a family apart is a
 //! flag or a number here, so that one pass runs them all.
 //!
@@ -102,11 +112,7 @@ struct model_config {
 
   //! Reads folder/config.json.
   static model_config load(const std::string& folder) {
-    const std::string path = folder + "/config.json";
-    std::ifstream file(path, std::ios::binary);
-    if (!file) raise<model_error>(path, " cannot be opened.");
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    return parse(text, path);
+    return parse(detail::text_of_file(folder + "/config.json"), folder + "/config.json");
   }
 
   //! Reads the text of a config.json; `where` names it in messages.
@@ -130,6 +136,14 @@ struct model_config {
     return config;
   }
 
+ protected:
+  void require_whole_groups(const detail::json_reader& json) const {
+    if (n_heads % n_kv_heads != 0) {
+      raise<model_error>(json.where(), ": \"num_attention_heads\" is ", n_heads,
+                         ", but must be a multiple of \"num_key_value_heads\", ", n_kv_heads, ".");
+    }
+  }
+
  private:
   static constexpr int most = 1 << 24;
 
@@ -149,10 +163,7 @@ struct model_config {
     const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2");
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
-    if (n_heads % n_kv_heads != 0) {
-      raise<model_error>(json.where(), ": \"num_attention_heads\" is ", n_heads,
-                         ", but must be a multiple of \"num_key_value_heads\", ", n_kv_heads, ".");
-    }
+    require_whole_groups(json);
     // Where a file does not say it: transformers' number for the family.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)

@@ -103,14 +103,19 @@ class model_steps {
   // The steps of one pass of a model. They keep the stream after each of `hidden_layers`. Where query and key_value are
   // two matrices, two products fill `projected`.
   explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}, bool two_matrices = false) {
-    add({.kind = step_kind::embed, .to = step_rows::stream, .part = model_part::embedding});
+    add(step_kind::embed, step_rows::stream, step_rows::stream, model_part::embedding, -1);
     for (int i = 0, n_recurrent = 0; i < config.n_layers; ++i) {
       add_layer(config, i, config.is_recurrent(i) ? n_recurrent : i - n_recurrent, two_matrices);
       n_recurrent += config.is_recurrent(i) ? 1 : 0;
       if (std::find(hidden_layers.begin(), hidden_layers.end(), i) != hidden_layers.end())
-        add({.kind = step_kind::keep, .layer = i});
+        add(step_kind::keep, step_rows::stream, step_rows::stream, {}, i);
     }
-    add_head(config);
+    add(step_kind::normalise, step_rows::stream, step_rows::normed, model_part::final_norm, -1).outputs_only = true;
+    add(step_kind::multiply, step_rows::normed, step_rows::logits, model_part::head, -1).outputs_only = true;
+    if (config.logit_cap > 0.0F) {
+      model_step& cap = add(step_kind::cap, step_rows::logits, step_rows::logits, {}, -1);
+      cap.outputs_only = true, cap.limit = config.logit_cap;
+    }
     find_next();
   }
 
@@ -130,79 +135,45 @@ class model_steps {
   }
 
  private:
-  void add(const model_step& step) { steps_.push_back(step); }
-
-  // The final norm and the product with the head, of the rows whose logits are wanted.
-  void add_head(const model_config& config) {
-    add({.kind = step_kind::normalise, .to = step_rows::normed, .part = model_part::final_norm, .outputs_only = true});
-    add({.kind = step_kind::multiply,
-         .from = step_rows::normed,
-         .to = step_rows::logits,
-         .part = model_part::head,
-         .outputs_only = true});
-    if (config.logit_cap > 0.0F)
-      add({.kind = step_kind::cap, .to = step_rows::logits, .outputs_only = true, .limit = config.logit_cap});
+  model_step& add(step_kind kind, step_rows from, step_rows to, model_part part, int layer) {
+    return steps_.emplace_back(model_step{.kind = kind, .from = from, .to = to, .part = part, .layer = layer});
   }
 
-  // The attention or the recurrence of a layer, and its MLP.
+  // Adds the attention or the recurrence of a layer, and its MLP.
   void add_layer(const model_config& config, int layer, int cache_layer, bool two_matrices) {
-    using rows = step_rows;
+    using enum step_rows;
     const bool parallel = config.parallel_residual;
-    if (parallel) normalise(layer, model_part::mlp_norm, rows::mlp_normed);
-    normalise(layer, model_part::attention_norm, rows::normed);
-    const auto project = [&](model_part part, int column) {
-      add({.kind = step_kind::multiply,
-           .from = rows::normed,
-           .to = rows::projected,
-           .part = part,
-           .layer = layer,
-           .column = column});
-    };
-    project(two_matrices ? model_part::query : model_part::query_key_value, 0);
-    if (two_matrices) project(model_part::key_value, config.query_size());
+    if (parallel) add(step_kind::normalise, stream, mlp_normed, model_part::mlp_norm, layer);
+    add(step_kind::normalise, stream, normed, model_part::attention_norm, layer);
+    add(step_kind::multiply, normed, projected, two_matrices ? model_part::query : model_part::query_key_value, layer);
+    if (two_matrices)
+      add(step_kind::multiply, normed, projected, model_part::key_value, layer).column = config.query_size();
     if (config.is_recurrent(layer)) {
-      add({.kind = step_kind::recur,
-           .from = rows::projected,
-           .to = rows::mixed,
-           .layer = layer,
-           .cache_layer = cache_layer});
+      add(step_kind::recur, projected, mixed, {}, layer).cache_layer = cache_layer;
     } else {
-      add_attention(config, layer, cache_layer);
+      model_step& rotate = add(step_kind::rotate, projected, projected, {}, layer);
+      rotate.cache_layer = cache_layer;
+      rotate.local_rotary = config.local_rope_theta > 0.0 && config.is_windowed(layer);
+      model_step& attend = add(step_kind::attend, projected, mixed, {}, layer);
+      attend.cache_layer = cache_layer;
+      attend.window = config.window_of(layer);
+      attend.limit = config.attention_cap;
     }
-    add_product(config, layer, rows::mixed, model_part::attention_out, model_part::attention_out_norm);
-    if (!parallel) normalise(layer, model_part::mlp_norm, rows::normed);
-    add({.kind = step_kind::multiply,
-         .from = parallel ? rows::mlp_normed : rows::normed,
-         .to = rows::widened,
-         .part = model_part::up,
-         .gated = config.gated_mlp,
-         .layer = layer});
-    add({.kind = step_kind::activate,
-         .from = rows::widened,
-         .to = rows::activated,
-         .gated = config.gated_mlp,
-         .activation = !config.gated_mlp  ? activation_kind::gelu
-                       : config.gelu_gate ? activation_kind::gelu_tanh_gate
-                                          : activation_kind::silu_gate,
-         .layer = layer});
-    add_product(config, layer, rows::activated, model_part::down, model_part::mlp_out_norm);
+    add_back(config, mixed, model_part::attention_out, model_part::attention_out_norm, layer);
+    if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer);
+    add(step_kind::multiply, parallel ? mlp_normed : normed, widened, model_part::up, layer).gated = config.gated_mlp;
+    model_step& activate = add(step_kind::activate, widened, activated, {}, layer);
+    activate.gated = config.gated_mlp;
+    activate.activation = config.gelu_gate ? activation_kind::gelu_tanh_gate : activation_kind::silu_gate;
+    if (!config.gated_mlp) activate.activation = activation_kind::gelu;
+    add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Rotation and attention of a layer, whose queries, keys and values lie in `projected`.
-  void add_attention(const model_config& config, int layer, int cache_layer) {
-    add({.kind = step_kind::rotate,
-         .from = step_rows::projected,
-         .to = step_rows::projected,
-         .local_rotary = config.local_rope_theta > 0.0 && config.is_windowed(layer),
-         .layer = layer,
-         .cache_layer = cache_layer});
-    add({.kind = step_kind::attend,
-         .from = step_rows::projected,
-         .to = step_rows::mixed,
-         .layer = layer,
-         .cache_layer = cache_layer,
-         .window = config.window_of(layer),
-         .limit = config.attention_cap});
+  // Adds a product that goes back to the stream, itself or its norm.
+  void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
+    const step_rows to = config.output_norms ? step_rows::normed : step_rows::stream;
+    add(step_kind::multiply, from, to, part, layer).adds = !config.output_norms;
+    if (config.output_norms) add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
   }
 
   // Tells each step which matrix is the next to be read; after the last one it is the first of the next pass.
@@ -215,22 +186,6 @@ class model_steps {
         if (step.kind == step_kind::multiply) next = i;
       }
     }
-  }
-
-  void normalise(int layer, model_part part, step_rows to) {
-    add({.kind = step_kind::normalise, .to = to, .part = part, .layer = layer});
-  }
-
-  // A product that is added to the stream, itself or its norm.
-  void add_product(const model_config& config, int layer, step_rows from, model_part part, model_part norm) {
-    add({.kind = step_kind::multiply,
-         .from = from,
-         .to = config.output_norms ? step_rows::normed : step_rows::stream,
-         .part = part,
-         .adds = !config.output_norms,
-         .layer = layer});
-    if (config.output_norms)
-      add({.kind = step_kind::add_norm, .from = step_rows::normed, .part = norm, .layer = layer});
   }
 
   std::vector<model_step> steps_;

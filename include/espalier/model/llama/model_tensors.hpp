@@ -11,7 +11,6 @@
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
-#include "espalier/model/llama/tensor_names.hpp"
 
 namespace espalier::detail {
 
@@ -21,12 +20,13 @@ struct part_place {
   int layer = 0;
 };
 
-// Where weights that are laid out as model_weights is hold a part.
+// The layer of a part, in weights that are laid out as model_weights or block_draft_weights.
 template <class WeightsT>
 auto& layer_at(WeightsT& weights, part_place place) {
   return weights.layers[static_cast<std::size_t>(place.layer)];
 }
 
+// The matrix of a part with its bias; the head for a part that has none of its own.
 template <class WeightsT>
 auto& linear_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -41,17 +41,33 @@ auto& linear_at(WeightsT& weights, part_place place) {
     case model_part::down:
       return layer_at(weights, place).down;
     default:
-      return weights.head;
+      break;
   }
+  if constexpr (requires { weights.features; }) {
+    if (place.part == model_part::features) return weights.features;
+    if (place.part == model_part::pending) return weights.pending;
+    if (place.part == model_part::query) return layer_at(weights, place).query;
+    if (place.part == model_part::key_value) return layer_at(weights, place).key_value;
+  }
+  return weights.head;
 }
 
+// The norm over the whole stream that a part is.
+template <class WeightsT>
+auto& norm_at(WeightsT& weights, part_place place) {
+  if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;
+  if (place.part == model_part::mlp_norm) return layer_at(weights, place).mlp_norm;
+  if constexpr (requires { weights.features_norm; }) {
+    if (place.part == model_part::features_norm) return weights.features_norm;
+    if (place.part == model_part::pending_norm) return weights.pending_norm;
+  }
+  return weights.final_norm;
+}
+
+// The scale of a norm.
 template <class WeightsT>
 float* scale_at(WeightsT& weights, part_place place) {
   switch (place.part) {
-    case model_part::attention_norm:
-      return layer_at(weights, place).attention_norm.scale;
-    case model_part::mlp_norm:
-      return layer_at(weights, place).mlp_norm.scale;
     case model_part::query_norm:
       return layer_at(weights, place).query_norm;
     case model_part::key_norm:
@@ -61,28 +77,27 @@ float* scale_at(WeightsT& weights, part_place place) {
     case model_part::mlp_out_norm:
       return layer_at(weights, place).mlp_out_norm;
     default:
-      return weights.final_norm.scale;
+      return norm_at(weights, place).scale;
   }
 }
 
-// Of a recurrent layer, what it has beside matrices; null for other parts, and in weights that have no such layers.
+// The numbers that a recurrent layer has beside its matrices; null for other parts, and in weights without such layers.
 template <class WeightsT>
 float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_place place) {
   if constexpr (requires { layer_at(weights, place).mamba; }) {
-    auto& mamba = layer_at(weights, place).mamba;
     switch (place.part) {
       case model_part::convolution:
-        return mamba.convolution;
+        return layer_at(weights, place).mamba.convolution;
       case model_part::convolution_bias:
-        return mamba.convolution_bias;
+        return layer_at(weights, place).mamba.convolution_bias;
       case model_part::step_bias:
-        return mamba.step_bias;
+        return layer_at(weights, place).mamba.step_bias;
       case model_part::decay:
-        return mamba.decay;
+        return layer_at(weights, place).mamba.decay;
       case model_part::skip:
-        return mamba.skip;
+        return layer_at(weights, place).mamba.skip;
       case model_part::gated_norm:
-        return mamba.norm;
+        return layer_at(weights, place).mamba.norm;
       default:
         break;
     }
@@ -90,17 +105,144 @@ float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_pl
   return nullptr;
 }
 
+constexpr bool is_stream_norm(model_part part) {
+  return part == model_part::attention_norm || part == model_part::mlp_norm || part == model_part::final_norm;
+}
+
+// The bias of a matrix or a norm.
 template <class WeightsT>
 float* bias_at(WeightsT& weights, part_place place) {
+  return is_stream_norm(place.part) ? norm_at(weights, place).bias : linear_at(weights, place).bias;
+}
+
+// Outputs and inputs of a matrix of the model.
+struct matrix_size {
+  int outputs = 0, inputs = 0;
+};
+inline matrix_size size_of(const model_config& c, part_place place) {
   switch (place.part) {
-    case model_part::attention_norm:
-      return layer_at(weights, place).attention_norm.bias;
-    case model_part::mlp_norm:
-      return layer_at(weights, place).mlp_norm.bias;
-    case model_part::final_norm:
-      return weights.final_norm.bias;
+    case model_part::query_key_value:
+      return {c.is_recurrent(place.layer) ? c.mamba.projected() : c.projected_size(), c.hidden_size};
+    case model_part::attention_out:
+      return {c.hidden_size, c.is_recurrent(place.layer) ? c.mamba.inner() : c.query_size()};
+    case model_part::gate:
+    case model_part::up:
+      return {c.intermediate_size, c.hidden_size};
+    case model_part::down:
+      return {c.hidden_size, c.intermediate_size};
+    case model_part::query:
+      return {c.query_size(), c.hidden_size};
+    case model_part::key_value:
+      return {2 * c.kv_size(), c.hidden_size};
+    case model_part::pending:
+      return {c.hidden_size, c.hidden_size};
     default:
-      return linear_at(weights, place).bias;
+      return {c.vocab_size, c.hidden_size};
+  }
+}
+
+// What a file calls the tensors of a model, without the .weight or .bias at the end. Those of a layer follow `layer`
+// and the layer's number. Null where a model of this kind has none.
+struct tensor_names {
+  const char* embedding;
+  const char* head;
+  const char* final_norm;
+  const char* layer;
+  const char* attention_norm;
+  const char *query, *key, *value;
+  const char* query_key_value;  // all three in one tensor
+  const char *query_norm, *key_norm;
+  const char* attention_out;
+  const char* attention_out_norm;
+  const char* mlp_norm;
+  const char *gate, *up, *down;
+  const char* mlp_out_norm;
+  const char* mamba = nullptr;  // what the parts of a Mamba-2 block begin with
+};
+
+inline const tensor_names& names_of(model_config::layout_type layout) {
+  static constexpr tensor_names llama{.embedding = "model.embed_tokens",
+                                      .head = "lm_head",
+                                      .final_norm = "model.norm",
+                                      .layer = "model.layers.",
+                                      .attention_norm = "input_layernorm",
+                                      .query = "self_attn.q_proj",
+                                      .key = "self_attn.k_proj",
+                                      .value = "self_attn.v_proj",
+                                      .query_key_value = nullptr,
+                                      .query_norm = "self_attn.q_norm",
+                                      .key_norm = "self_attn.k_norm",
+                                      .attention_out = "self_attn.o_proj",
+                                      .attention_out_norm = nullptr,
+                                      .mlp_norm = "post_attention_layernorm",
+                                      .gate = "mlp.gate_proj",
+                                      .up = "mlp.up_proj",
+                                      .down = "mlp.down_proj",
+                                      .mlp_out_norm = nullptr};
+  static constexpr tensor_names gemma2 = [] {
+    tensor_names names = llama;
+    names.attention_out_norm = "post_attention_layernorm";
+    names.mlp_norm = "pre_feedforward_layernorm";
+    names.mlp_out_norm = "post_feedforward_layernorm";
+    return names;
+  }();
+  static constexpr tensor_names bamba = [] {
+    tensor_names names = llama;
+    names.final_norm = "model.final_layernorm";
+    names.mlp_norm = "pre_ff_layernorm";
+    names.gate = "feed_forward.gate_proj";
+    names.up = "feed_forward.up_proj";
+    names.down = "feed_forward.down_proj";
+    names.mamba = "mamba.";
+    return names;
+  }();
+  static constexpr tensor_names gpt_neox{.embedding = "gpt_neox.embed_in",
+                                         .head = "embed_out",
+                                         .final_norm = "gpt_neox.final_layer_norm",
+                                         .layer = "gpt_neox.layers.",
+                                         .attention_norm = "input_layernorm",
+                                         .query = nullptr,
+                                         .key = nullptr,
+                                         .value = nullptr,
+                                         .query_key_value = "attention.query_key_value",
+                                         .query_norm = nullptr,
+                                         .key_norm = nullptr,
+                                         .attention_out = "attention.dense",
+                                         .attention_out_norm = nullptr,
+                                         .mlp_norm = "post_attention_layernorm",
+                                         .gate = nullptr,
+                                         .up = "mlp.dense_h_to_4h",
+                                         .down = "mlp.dense_4h_to_h",
+                                         .mlp_out_norm = nullptr};
+  static constexpr tensor_names gguf{.embedding = "token_embd",
+                                     .head = "output",
+                                     .final_norm = "output_norm",
+                                     .layer = "blk.",
+                                     .attention_norm = "attn_norm",
+                                     .query = "attn_q",
+                                     .key = "attn_k",
+                                     .value = "attn_v",
+                                     .query_key_value = "attn_qkv",
+                                     .query_norm = "attn_q_norm",
+                                     .key_norm = "attn_k_norm",
+                                     .attention_out = "attn_output",
+                                     .attention_out_norm = "post_attention_norm",
+                                     .mlp_norm = "ffn_norm",
+                                     .gate = "ffn_gate",
+                                     .up = "ffn_up",
+                                     .down = "ffn_down",
+                                     .mlp_out_norm = "post_ffw_norm"};
+  switch (layout) {
+    case model_config::layout_type::gemma2:
+      return gemma2;
+    case model_config::layout_type::gpt_neox:
+      return gpt_neox;
+    case model_config::layout_type::bamba:
+      return bamba;
+    case model_config::layout_type::gguf:
+      return gguf;
+    default:
+      return llama;
   }
 }
 
@@ -125,8 +267,8 @@ class model_tensors {
         only_check_(only_check) {}
 
   void read() {
-    matrix(names_.embedding, {model_part::embedding}, c_.vocab_size, c_.hidden_size);
-    if (!c_.tied_embeddings) linear(names_.head, {model_part::head}, c_.vocab_size, c_.hidden_size, false);
+    linear(names_.embedding, {model_part::embedding}, false);
+    if (!c_.tied_embeddings) linear(names_.head, {model_part::head}, false);
     for (int i = 0; i < c_.n_layers; ++i)
       read_layer(names_.layer + std::to_string(i) + ".", i);
     norm(names_.final_norm, {model_part::final_norm}, c_.hidden_size);
@@ -142,9 +284,9 @@ class model_tensors {
       read_attention(base, i);
     }
     norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
-    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.intermediate_size, width, c_.mlp_bias);
-    linear(base + names_.up, {model_part::up, i}, c_.intermediate_size, width, c_.mlp_bias);
-    linear(base + names_.down, {model_part::down, i}, width, c_.intermediate_size, c_.mlp_bias);
+    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.mlp_bias);
+    linear(base + names_.up, {model_part::up, i}, c_.mlp_bias);
+    linear(base + names_.down, {model_part::down, i}, c_.mlp_bias);
     if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
   }
 
@@ -155,15 +297,15 @@ class model_tensors {
       norm(base + names_.query_norm, {model_part::query_norm, i}, c_.head_dim);
       norm(base + names_.key_norm, {model_part::key_norm, i}, c_.head_dim);
     }
-    linear(base + names_.attention_out, {model_part::attention_out, i}, width, c_.query_size(), c_.attention_out_bias);
+    linear(base + names_.attention_out, {model_part::attention_out, i}, c_.attention_out_bias);
     if (c_.output_norms) norm(base + names_.attention_out_norm, {model_part::attention_out_norm, i}, width);
   }
 
   void read_mamba(const std::string& base, int i) {
     const mamba_shape& m = c_.mamba;
     const int channels = m.convolved(), taps = m.taps;
-    linear(base + "in_proj", {model_part::query_key_value, i}, m.projected(), c_.hidden_size, m.projection_bias);
-    linear(base + "out_proj", {model_part::attention_out, i}, c_.hidden_size, m.inner(), m.projection_bias);
+    linear(base + "in_proj", {model_part::query_key_value, i}, m.projection_bias);
+    linear(base + "out_proj", {model_part::attention_out, i}, m.projection_bias);
     const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(channels), 1, static_cast<std::uint64_t>(taps)};
     tensors_.numbers(base + "conv1d.weight", shape, [&](const float* values) {
       values_.resize(static_cast<std::size_t>(channels * taps));
@@ -212,7 +354,7 @@ class model_tensors {
   // Row r of the tensor is row first + order(r) of the matrix.
   template <class OrderT>
   void projection(const std::string& name, part_place place, int first, int rows, const OrderT& order) {
-    matrix(name, place, rows, c_.hidden_size, first, order);
+    matrix(name, place, rows, first, order);
     if (!c_.query_bias) return;
     tensors_.vector(name + ".bias", rows, [&](const float* values) {
       values_.resize(static_cast<std::size_t>(rows));
@@ -222,12 +364,9 @@ class model_tensors {
     });
   }
 
-  void matrix(const std::string& name, part_place place, int rows, int columns) {
-    matrix(name, place, rows, columns, 0, [](int row) { return row; });
-  }
-
   template <class OrderT>
-  void matrix(const std::string& name, part_place place, int rows, int columns, int first, const OrderT& order) {
+  void matrix(const std::string& name, part_place place, int rows, int first, const OrderT& order) {
+    const int columns = size_of(c_, place).inputs;
     const auto wanted = [&](int row) {
       if constexpr (requires { weights_.wants(place, row); }) return weights_.wants(place, first + order(row));
       return true;
@@ -243,8 +382,9 @@ class model_tensors {
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 
-  void linear(const std::string& name, part_place place, int rows, int columns, bool has_bias) {
-    matrix(name, place, rows, columns);
+  void linear(const std::string& name, part_place place, bool has_bias) {
+    const int rows = size_of(c_, place).outputs;
+    matrix(name, place, rows, 0, [](int row) { return row; });
     if (has_bias) bias(name + ".bias", place, rows);
   }
 

@@ -3,21 +3,175 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/rounded_row.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/files/weight_storage.hpp"
-#include "espalier/model/llama/mamba_weights.hpp"
+#include "espalier/model/files/weight_type.hpp"
+#include "espalier/model/llama/mamba_shape.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
-#include "espalier/model/llama/weight_rows.hpp"
 
 namespace espalier {
+
+//! Rows of weights as their file stores them, to be looked up and not multiplied: an embedding. Storage is the
+//! caller's.
+class weight_rows {
+ public:
+  weight_rows() = default;
+  weight_rows(int rows, int inputs) : rows_(rows), inputs_(inputs) {}
+
+  //! Says how all rows will come.
+  void expect_rows(int, int, weight_type type) { type_ = type; }
+
+  //! Floats of storage that the rows need.
+  std::size_t storage_floats() const { return static_cast<std::size_t>(rows_) * (row_floats() + n_scales()); }
+
+  //! Takes storage; null for none yet.
+  void place(float* storage) { data_ = storage; }
+
+  int rows() const { return rows_; }
+  int inputs() const { return inputs_; }
+
+  //! Pre         the row is of the type that was said
+  void set_row(int row, const weight_row& values) {
+    float* to = at(row);
+    std::copy_n(&values.scale, n_scales(), to);
+    std::memcpy(to + n_scales(), values.bytes.data(), values.bytes.size());
+  }
+
+  weight_row row(int row) const {
+    const float* from = at(row);
+    const std::span bytes(reinterpret_cast<const std::byte*>(from + n_scales()), row_bytes(type_, inputs_));
+    return {type_, bytes, inputs_, n_scales() > 0 ? *from : 1.0F};
+  }
+
+ private:
+  // In front of the row.
+  std::size_t n_scales() const { return type_ == weight_type::i8_rows ? 1 : 0; }
+  std::size_t row_floats() const { return (row_bytes(type_, inputs_) + sizeof(float) - 1) / sizeof(float); }
+  float* at(int row) const { return data_ + static_cast<std::size_t>(row) * (row_floats() + n_scales()); }
+
+  int rows_ = 0;
+  int inputs_ = 0;
+  weight_type type_ = weight_type::f32;
+  float* data_ = nullptr;
+};
+
+namespace detail {
+
+// All rows of all matrices of a model, for weight_loader.
+//
+// A part of a model says, of each matrix: held(place), its outputs and inputs in memory; n_biases(place);
+// own_row(place, row) and own_output(place, row), where it keeps a row or the bias of an output, or -1; is_cut(place),
+// whether it has all rows but only inputs_of(place) of each; inputs_in_file(place); inputs_to_read(place, type).
+struct whole_model {
+  const model_config& config;
+
+  matrix_size held(part_place place) const { return size_of(config, place); }
+  int n_biases(part_place place) const { return held(place).outputs; }
+  int own_row(part_place, int row) const { return row; }
+  int own_output(part_place, int row) const { return row; }
+  bool is_cut(part_place) const { return false; }
+  column_range inputs_of(part_place place) const { return {0, inputs_in_file(place)}; }
+  int inputs_in_file(part_place place) const { return held(place).inputs; }
+  column_range inputs_to_read(part_place place, weight_type) const { return inputs_of(place); }
+};
+
+// Puts the tensors that model_tensors or block_draft_tensors reads into weights, as far as the part has them.
+template <class WeightsT, class PartT>
+struct weight_loader {
+  WeightsT& weights;
+  const PartT& part;
+  weight_storage storage;
+  rounded_row round{};
+  std::vector<float> values{};
+  std::int64_t weights_taken = 0;
+
+  bool wants(part_place place, int row) const { return part.own_row(place, row) >= 0; }
+  column_range inputs(part_place place, weight_type type) const { return part.inputs_to_read(place, type); }
+
+  // Calls use(matrix or rows) for the one that holds the part.
+  template <class UseT>
+  void at(part_place place, UseT&& use) {
+    if constexpr (requires { weights.embedding; }) {
+      // A tied embedding is the head's matrix.
+      const bool is_tied = weights.embedding.inputs() == 0;
+      if (place.part == model_part::embedding && !is_tied) return use(weights.embedding);
+    }
+    use(linear_at(weights, place).matrix);
+  }
+
+  void expect_rows(part_place place, int first, int n, weight_type type) {
+    const weight_type held = type_of(place, held_type(type, part.inputs_in_file(place), storage));
+    at(place, [&](auto& to) {
+      for (int row = first; row < first + n; ++row) {
+        if (const int own = part.own_row(place, row); own >= 0) to.expect_rows(own, 1, held);
+      }
+    });
+  }
+
+  void set_row(part_place place, int row, const weight_row& in_file) {
+    weights_taken += in_file.n;
+    const weight_type type = held_type(in_file.type, part.inputs_in_file(place), storage);
+    const weight_row read = type == in_file.type ? in_file : round(in_file, type);
+    const int own = part.own_row(place, row), first = inputs(place, in_file.type).begin;
+    at(place, [&](auto& to) { to.set_row(own, part.is_cut(place) ? cut(place, read, first) : read); });
+  }
+
+  void set_vector(part_place place, const float* from, int n) {
+    float* recurrent = weights.layers.empty() ? nullptr : recurrent_at(weights, place);
+    std::copy_n(from, n, recurrent ? recurrent : scale_at(weights, place));
+  }
+
+  void set_bias(part_place place, int first, const float* from, int n) {
+    float* to = bias_at(weights, place);
+    for (int i = 0; i < n; ++i) {
+      const int own = is_stream_norm(place.part) ? first + i : part.own_output(place, first + i);
+      if (own >= 0) to[own] = from[i];
+    }
+  }
+
+ private:
+  // The type in which rows are held: floats where the part does not begin and end with a block of the type.
+  weight_type type_of(part_place place, weight_type held) const {
+    if (!part.is_cut(place)) return held;
+    const int block = block_weights(held);
+    const column_range own = inputs_of(place);
+    const bool whole = own.begin % block == 0 && (own.end % block == 0 || own.end == part.inputs_in_file(place));
+    return whole ? held : weight_type::f32;
+  }
+
+  // The part's inputs of a row that begins with input `first`.
+  weight_row cut(part_place place, const weight_row& row, int first) {
+    const column_range own = inputs_of(place);
+    const int n = own.end - own.begin;
+    if (n == 0) return {type_of(place, row.type), {}, 0, row.scale};
+    if (type_of(place, row.type) == row.type) {
+      const std::size_t begin = row_bytes(row.type, own.begin - first), end = row_bytes(row.type, own.end - first);
+      return {row.type, row.bytes.subspan(begin, end - begin), n, row.scale};
+    }
+    values.resize(static_cast<std::size_t>(row.n));
+    row.decode(values.data());
+    return weight_row::of(values.data() + (own.begin - first), n);
+  }
+
+  column_range inputs_of(part_place place) const {
+    const auto own = part.inputs_of(place);
+    return {own.begin, own.end};
+  }
+};
+
+}  // namespace detail
 
 //! The weights of a transformer, matrices as their file stores them and all else in F32, all in one block of memory.
 //!
@@ -64,54 +218,73 @@ struct model_weights {
     }
   }
 
+  //! Weights of matrices that load took from the file.
+  std::int64_t weights_taken() const { return weights_taken_; }
+
   static model_weights load(const model_config& config, tensor_source& file,
                             weight_storage storage = weight_storage::as_stored) {
+    return load(config, file, storage, detail::whole_model(config));
+  }
+
+  //! Loads a part of the model, such as detail::rank_rows: the outputs of each matrix that the part has, numbered from
+  //! 0, or all outputs of the inputs that it has.
+  template <class PartT>
+  static model_weights load(const model_config& config, tensor_source& file, weight_storage storage,
+                            const PartT& part) {
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
-    weights.shape(config);
-    loader to{weights, storage, {}};
+    weights.shape(config, part);
+    detail::weight_loader<model_weights, PartT> to{weights, part, storage};
     // Shapes first: a config that claims too much is refused before memory is taken for it.
     detail::model_tensors(config, file, to, true).read();
-    weights.place(config);
+    weights.place(config, part);
     weights.block = detail::float_block(weights.block.used(), true);
-    weights.place(config);
+    weights.place(config, part);
     detail::model_tensors(config, file, to, false).read();
+    weights.weights_taken_ = to.weights_taken;
     return weights;
   }
 
  private:
-  void shape(const model_config& c) {
-    const auto linear = [](int outputs, int inputs) { return linear_type{weight_matrix(outputs, inputs)}; };
-    if (!c.tied_embeddings) embedding = weight_rows(c.vocab_size, c.hidden_size);
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layer_type& layer = layers[i];
-      const bool recurrent = c.is_recurrent(static_cast<int>(i));
-      layer.query_key_value = linear(recurrent ? c.mamba.projected() : c.projected_size(), c.hidden_size);
-      layer.attention_out = linear(c.hidden_size, recurrent ? c.mamba.inner() : c.query_size());
-      if (c.gated_mlp) layer.gate = linear(c.intermediate_size, c.hidden_size);
-      layer.up = linear(c.intermediate_size, c.hidden_size);
-      layer.down = linear(c.hidden_size, c.intermediate_size);
+  template <class PartT>
+  void shape(const model_config& c, const PartT& part) {
+    const auto matrix = [&](detail::part_place place) {
+      const detail::matrix_size size = part.held(place);
+      detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
+    };
+    const detail::matrix_size size = part.held({detail::model_part::embedding});
+    if (!c.tied_embeddings) embedding = weight_rows(size.outputs, size.inputs);
+    for (int i = 0; i < c.n_layers; ++i) {
+      using enum detail::model_part;
+      for (const detail::model_part each : {query_key_value, attention_out, up, down})
+        matrix({each, i});
+      if (c.gated_mlp) matrix({gate, i});
     }
-    head = linear(c.vocab_size, c.hidden_size);
+    matrix({detail::model_part::head});
   }
 
   // Gives every part its place in the block, or only counts where the block has no memory yet.
-  void place(const model_config& c) {
-    const auto vector = [&](bool there, int n) { return there ? block.take(static_cast<std::size_t>(n)) : nullptr; };
-    const auto place = [&](linear_type& part, bool has_bias) {
-      part.matrix.place(block.take(part.matrix.storage_floats()));
-      part.bias = vector(has_bias, part.matrix.outputs());
+  template <class PartT>
+  void place(const model_config& c, const PartT& part) {
+    const auto vector = [&](bool there, int n) {
+      return there && n > 0 ? block.take(static_cast<std::size_t>(n)) : nullptr;
+    };
+    const auto matrix = [&](detail::part_place where, bool has_bias) {
+      linear_type& linear = detail::linear_at(*this, where);
+      linear.matrix.place(block.take(linear.matrix.storage_floats()));
+      linear.bias = vector(has_bias, part.n_biases(where));
     };
     const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
     embedding.place(block.take(embedding.storage_floats()));
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      layer_type& layer = layers[i];
-      const bool recurrent = c.is_recurrent(static_cast<int>(i));
+    for (int i = 0; i < c.n_layers; ++i) {
+      using enum detail::model_part;
+      layer_type& layer = layers[static_cast<std::size_t>(i)];
+      const bool recurrent = c.is_recurrent(i);
       layer.attention_norm = norm();
-      place(layer.query_key_value, recurrent ? c.mamba.projection_bias : c.query_bias);
+      matrix({query_key_value, i}, recurrent ? c.mamba.projection_bias : c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
-      place(layer.attention_out, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
+      matrix({attention_out, i}, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
       if (recurrent) {
         const mamba_shape& m = c.mamba;
         layer.mamba = {vector(true, m.taps * m.convolved()),
@@ -123,42 +296,16 @@ struct model_weights {
       }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm();
-      place(layer.up, c.mlp_bias);
-      if (c.gated_mlp) place(layer.gate, c.mlp_bias);
-      place(layer.down, c.mlp_bias);
+      matrix({up, i}, c.mlp_bias);
+      if (c.gated_mlp) matrix({gate, i}, c.mlp_bias);
+      matrix({down, i}, c.mlp_bias);
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm();
-    place(head, false);
+    matrix({detail::model_part::head}, false);
   }
 
-  // Puts what the file holds in its place.
-  struct loader {
-    model_weights& weights;
-    weight_storage storage;
-    rounded_row round;
-
-    // Calls use(matrix or rows), whichever the part is.
-    template <class UseT>
-    void at(detail::part_place place, UseT&& use) {
-      if (place.part == detail::model_part::embedding && weights.embedding.rows() > 0) return use(weights.embedding);
-      use(detail::linear_at(weights, place).matrix);
-    }
-    void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
-      at(place, [&](auto& to) { to.expect_rows(first, rows, held_type(type, to.inputs(), storage)); });
-    }
-    void set_row(detail::part_place place, int row, const weight_row& values) {
-      const weight_type type = held_type(values.type, values.n, storage);
-      at(place, [&](auto& to) { to.set_row(row, type == values.type ? values : round(values, type)); });
-    }
-    void set_vector(detail::part_place place, const float* values, int n) {
-      float* recurrent = weights.layers.empty() ? nullptr : detail::recurrent_at(weights, place);
-      std::copy_n(values, n, recurrent ? recurrent : detail::scale_at(weights, place));
-    }
-    void set_bias(detail::part_place place, int first, const float* values, int n) {
-      std::copy_n(values, n, detail::bias_at(weights, place) + first);
-    }
-  };
+  std::int64_t weights_taken_ = 0;
 };
 
 }  // namespace espalier

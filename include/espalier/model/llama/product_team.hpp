@@ -2,16 +2,27 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-#include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "espalier/core/known_value.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 
-namespace espalier::detail {
+namespace espalier {
+
+//! How quantised weights are multiplied.
+enum class matrix_arithmetic { exact, integer };
+
+template <>
+inline constexpr std::array known_values<matrix_arithmetic> = {
+    known_value<matrix_arithmetic>{matrix_arithmetic::exact, "exact", "as the floats that they mean"},
+    known_value<matrix_arithmetic>{matrix_arithmetic::integer, "integer", "with activations rounded to 8 bits"}};
+
+namespace detail {
 
 // The products that the threads of a team make together, and the memory for them. Each thread makes those of its share
 // of outputs; all of them make the same products in the same order.
@@ -54,12 +65,12 @@ class product_team {
     return prepared;
   }
 
-  // The thread's outputs of y (+)= W x.
+  // Writes the thread's outputs of y (+)= W x. Rows of y are y_stride floats apart; 0: as many as there are outputs.
   void multiply(int thread, const weight_matrix& matrix, const matrix_rows& x, float* y, bool accumulate,
-                const weight_matrix& next) {
+                const weight_matrix& next, std::ptrdiff_t y_stride = 0) {
     const auto [begin, end] = outputs_of(thread, matrix);
-    matrix.multiply(x, y, matrix.outputs(), begin, end, accumulate, threads_[static_cast<std::size_t>(thread)].room,
-                    next.weights_of(outputs_of(thread, next).first));
+    matrix.multiply(x, y, y_stride > 0 ? y_stride : matrix.outputs(), begin, end, accumulate,
+                    threads_[static_cast<std::size_t>(thread)].room, next.weights_of(outputs_of(thread, next).first));
   }
 
  private:
@@ -78,4 +89,6 @@ class product_team {
   activation_room shared_[2];
 };
 
-}  // namespace espalier::detail
+}  // namespace detail
+
+}  // namespace espalier

@@ -10,7 +10,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/model/llama/host_recurrent_store.hpp"
+#include "espalier/model/llama/host_kv_store.hpp"
 
 namespace espalier::detail {
 

@@ -15,7 +15,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
 
 namespace espalier {
 

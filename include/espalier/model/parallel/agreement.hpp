@@ -12,7 +12,6 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
 
 namespace espalier {
 

@@ -6,7 +6,15 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/error.hpp"
+
 namespace espalier {
+
+//! Ranks that can no longer work together: one is dead or late, a call between them failed, or they differ in what they
+//! do. what() names the rank. The communicator is of no use then: go on with new ranks from the last committed token.
+struct rank_error : error {
+  using error::error;
+};
 
 //! What one rank has sent so far: calls between ranks, and bytes, each counted once for each rank that it goes to.
 struct rank_traffic {

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,29 +16,360 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/tensor_source.hpp"
-#include "espalier/model/llama/attention.hpp"
-#include "espalier/model/llama/attention_tasks.hpp"
+#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/product_team.hpp"
-#include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/transformer_pass.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
 #include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/parallel_options.hpp"
-#include "espalier/model/parallel/rank_logits.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
-#include "espalier/model/parallel/rank_shares.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
-#include "espalier/model/parallel/rank_vocabulary.hpp"
-#include "espalier/model/parallel/rank_weights.hpp"
+#include "espalier/model/parallel/rank_rows.hpp"
 
 namespace espalier {
+
+struct parallel_options {
+  int threads = 1;        //!< of each rank
+  int max_rows = 320;     //!< longest batch of one forward pass
+  int max_positions = 0;  //!< 0: as many as the model has
+  rank_split split = rank_split::outputs;
+  rank_logits logits = rank_logits::rows;
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;
+  weight_storage weights = weight_storage::as_stored;
+
+  static constexpr void describe(auto see) {
+    see(option{"threads", &parallel_options::threads, "threads of each rank", 1, thread_team::most_threads});
+    see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"split", &parallel_options::split, "how matrices are divided"});
+    see(option{"logits", &parallel_options::logits, "what each rank is given of the logits"});
+    see(option{"arithmetic", &parallel_options::arithmetic, "products with quantised weights"});
+    see(option{"weights", &parallel_options::weights, "how matrices are held"});
+  }
+};
+
+//! Loads a rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs of its part,
+//! or, with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//!
+//! Complexity  reads of each matrix the rank's rows alone; of a matrix that is divided by inputs, of every row the
+//!             blocks, of 32 inputs at least, that hold the rank's, or the whole row where that leaves out less than 16
+//!             KiB. A part that does not begin and end with a block of the type it would be held in is held as floats
+//! Errors      as model_weights
+inline model_weights load_rank_weights(const model_config& config, tensor_source& file, const rank_part& part,
+                                       rank_split split, weight_storage storage = weight_storage::as_stored) {
+  static_assert(rank_part::granule % weight_matrix::granule == 0, "a rank's outputs are whole granules of a matrix");
+  return model_weights::load(config, file, storage, detail::rank_rows(config, part, split));
+}
+
+namespace detail {
+
+// How columns of rows are divided over ranks, and the exchange of such rows. Bytes between ranks lie rank after rank,
+// each rank's as [rows][its columns].
+class rank_shares {
+ public:
+  rank_shares() = default;
+  rank_shares(std::vector<rank_part::range> ranges, int rank) : ranges_(std::move(ranges)), rank_(rank) {
+    counts_.resize(ranges_.size());
+    own_counts_.resize(ranges_.size());
+  }
+
+  int width() const { return ranges_.empty() ? 0 : ranges_.back().end; }
+  rank_part::range own() const { return ranges_[static_cast<std::size_t>(rank_)]; }
+
+  int owner_of(int column) const {
+    int r = 0;
+    while (!ranges_[static_cast<std::size_t>(r)].has(column))
+      ++r;
+    return r;
+  }
+
+  // Where a rank's block of `rows` rows begins in a buffer of [rows][width()].
+  std::ptrdiff_t block_at(int rank, int rows) const {
+    return static_cast<std::ptrdiff_t>(rows) * ranges_[static_cast<std::size_t>(rank)].begin;
+  }
+  float* own_block(float* blocks, int rows) const { return blocks + block_at(rank_, rows); }
+
+  // Fills the blocks of the other ranks.
+  template <Communicator CommunicatorT>
+  void gather(CommunicatorT& ranks, float* blocks, int rows) {
+    if (ranks.size() == 1 || rows == 0) return;
+    for (std::size_t r = 0; r < ranges_.size(); ++r)
+      counts_[r] = bytes(rows, ranges_[r].size());
+    ranks.all_gather(reinterpret_cast<std::byte*>(blocks), counts_);
+  }
+
+  // Sends each rank its columns of these blocks; writes to `parts` the own columns of every rank: [ranks][rows][own].
+  template <Communicator CommunicatorT>
+  void scatter(CommunicatorT& ranks, const float* blocks, int rows, float* parts) {
+    for (std::size_t r = 0; r < ranges_.size(); ++r)
+      counts_[r] = bytes(rows, ranges_[r].size()), own_counts_[r] = bytes(rows, own().size());
+    ranks.all_to_all(reinterpret_cast<const std::byte*>(blocks), counts_, reinterpret_cast<std::byte*>(parts),
+                     own_counts_);
+  }
+
+  // Blocks to rows [rows][width()], and back.
+  void unpack(const float* blocks, int rows, float* to) const {
+    each_run(rows, [&](std::ptrdiff_t block, std::ptrdiff_t row, int n) { std::copy_n(blocks + block, n, to + row); });
+  }
+  void pack(const float* from, int rows, float* blocks) const {
+    each_run(rows,
+             [&](std::ptrdiff_t block, std::ptrdiff_t row, int n) { std::copy_n(from + row, n, blocks + block); });
+  }
+
+ private:
+  static std::size_t bytes(int rows, int columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float);
+  }
+  template <class UseT>
+  void each_run(int rows, const UseT& use) const {
+    for (std::size_t r = 0; r < ranges_.size(); ++r) {
+      const int n = ranges_[r].size();
+      for (int row = 0; row < rows; ++row)
+        use(block_at(static_cast<int>(r), rows) + static_cast<std::ptrdiff_t>(row) * n,
+            static_cast<std::ptrdiff_t>(row) * width() + ranges_[r].begin, n);
+    }
+  }
+
+  std::vector<rank_part::range> ranges_;  // ascending, without gaps
+  int rank_ = 0;
+  std::vector<std::size_t> counts_, own_counts_;
+};
+
+// A vocabulary divided over ranks: each knows the embeddings and computes the logits of its part.
+class rank_vocabulary {
+ public:
+  rank_vocabulary() = default;
+  rank_vocabulary(rank_shares shares, int max_rows, int n_ranks)
+      : shares_(std::move(shares)),
+        counts_(static_cast<std::size_t>(n_ranks)),
+        starts_(counts_.size()),
+        maxima_(static_cast<std::size_t>(max_rows) * counts_.size()) {}
+
+  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes, by embed(token, to), those of
+  // its part, into `blocks`.
+  template <Communicator CommunicatorT, class EmbedT>
+  void embed(CommunicatorT& ranks, std::span<const token_id> tokens, int width, float* blocks, float* rows,
+             const EmbedT& embed) {
+    const auto n = static_cast<std::size_t>(width);
+    std::fill(counts_.begin(), counts_.end(), std::size_t{0});
+    for (const token_id token : tokens)
+      counts_[owner_of(token)] += n * sizeof(float);
+    for (std::size_t r = 0, at = 0; r < counts_.size(); at += counts_[r++] / sizeof(float))
+      starts_[r] = at;
+    float* own = blocks + starts_[static_cast<std::size_t>(ranks.rank())];
+    for (const token_id token : tokens) {
+      if (!shares_.own().has(token)) continue;
+      embed(token - shares_.own().begin, own);
+      own += n;
+    }
+    if (ranks.size() > 1) ranks.all_gather(reinterpret_cast<std::byte*>(blocks), counts_);
+    for (const token_id token : tokens) {
+      std::size_t& from = starts_[owner_of(token)];
+      std::copy_n(blocks + from, n, rows);
+      rows += n, from += n;
+    }
+  }
+
+  // Where the rank's logits go.
+  float* own_block(float* blocks, int n) const { return shares_.own_block(blocks, n); }
+
+  // Whole rows of logits, from each rank's block.
+  template <Communicator CommunicatorT>
+  void gather_rows(CommunicatorT& ranks, float* blocks, int n, float* logits) {
+    shares_.gather(ranks, blocks, n);
+    shares_.unpack(blocks, n, logits);
+  }
+
+  // Rows of minus infinity but for the greatest logit of each rank's part, the first where several are, or one that is
+  // not a number.
+  template <Communicator CommunicatorT>
+  void gather_maxima(CommunicatorT& ranks, const float* blocks, int n, float* logits) {
+    const rank_part::range part = shares_.own();
+    const float* own = shares_.own_block(const_cast<float*>(blocks), n);
+    const auto each = static_cast<std::size_t>(n);
+    maximum* mine = maxima_.data() + each * static_cast<std::size_t>(ranks.rank());
+    for (int row = 0; row < n; ++row, own += part.size()) {
+      mine[row] = {-std::numeric_limits<float>::infinity(), -1};
+      for (int o = 0; o < part.size() && !std::isnan(mine[row].logit); ++o) {
+        if (own[o] > mine[row].logit || std::isnan(own[o])) mine[row] = {own[o], part.begin + o};
+      }
+    }
+    std::fill(counts_.begin(), counts_.end(), each * sizeof(maximum));
+    if (ranks.size() > 1 && n > 0) ranks.all_gather(reinterpret_cast<std::byte*>(maxima_.data()), counts_);
+    const auto width = static_cast<std::size_t>(shares_.width());
+    std::fill_n(logits, each * width, -std::numeric_limits<float>::infinity());
+    for (std::size_t i = 0; i < each * counts_.size(); ++i) {
+      const maximum& found = maxima_[i];
+      if (found.token >= 0) logits[i % each * width + static_cast<std::size_t>(found.token)] = found.logit;
+    }
+  }
+
+ private:
+  struct maximum {
+    float logit;
+    std::int32_t token;
+  };
+
+  std::size_t owner_of(token_id token) const { return static_cast<std::size_t>(shares_.owner_of(token)); }
+
+  rank_shares shares_;
+  std::vector<std::size_t> counts_;  // [ranks] bytes
+  std::vector<std::size_t> starts_;  // [ranks] where its next row is, in floats
+  std::vector<maximum> maxima_;      // [ranks][rows]
+};
+
+// The place of a transformer_pass on one rank of several. The rank makes alone the steps that need rows of other ranks:
+// the embedding, and the products of attention_out and down, whose inputs are divided over ranks. Its blocks hold rows
+// for an exchange, rank after rank.
+template <Communicator CommunicatorT>
+class rank_place {
+ public:
+  rank_place(const model_config& config, const rank_part& part, CommunicatorT& ranks, rank_split split, int max_rows)
+      : config_(config),
+        part_(part),
+        ranks_(&ranks),
+        split_(split),
+        queries_(shares([&](const rank_part& p) { return p.queries(config_); })),
+        hidden_(shares([](const rank_part& p) { return p.hidden; })),
+        intermediate_(shares([](const rank_part& p) { return p.intermediate; })),
+        vocabulary_(shares([](const rank_part& p) { return p.vocabulary; }), max_rows, ranks.size()) {
+    const int widest = (std::max)({config.hidden_size, config.query_size(), config.intermediate_size});
+    const auto place = [&] {
+      const auto rows = [&](int width) {
+        return buffers_.take(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(width));
+      };
+      blocks_ = rows(widest);
+      whole_ = rows(widest);
+      parts_ = rows(split == rank_split::sums ? part.hidden.size() * ranks.size() : 0);
+      logit_blocks_ = rows(config.vocab_size);
+      logits_ = rows(config.vocab_size);
+    };
+    place();
+    buffers_ = float_block(buffers_.used(), false);
+    place();
+  }
+
+  // The heads and the intermediate size that the rank's own steps compute with.
+  static model_config own_config(model_config config, const rank_part& part) {
+    config.n_heads = config.n_heads / config.n_kv_heads * part.kv_heads.size();
+    config.n_kv_heads = part.kv_heads.size();
+    config.intermediate_size = part.intermediate.size();
+    return config;
+  }
+
+  // Says where in the blocks the pass writes what other ranks will need.
+  void begin(transformer_pass& pass, const forward_batch_view& batch) const {
+    pass.set_rows(step_rows::mixed, queries_.own_block(blocks_, batch.n_rows()));
+    pass.set_rows(step_rows::activated, intermediate_.own_block(blocks_, batch.n_rows()));
+    pass.set_rows(step_rows::logits, vocabulary_.own_block(logit_blocks_, static_cast<int>(batch.outputs.size())));
+  }
+
+  bool makes(const model_step& step) const {
+    return step.kind == step_kind::embed || step.from == step_rows::mixed || is_down(step);
+  }
+
+  void make(transformer_pass& pass, const model_weights& weights, const model_step& step,
+            const forward_batch_view& batch) {
+    if (step.kind == step_kind::embed) return embed(pass, weights, batch);
+    const int n = batch.n_rows();
+    rank_shares& inputs = is_down(step) ? intermediate_ : queries_;
+    const auto& linear = linear_at(weights, {step.part, step.layer});
+    const weight_matrix& next = pass.next_matrix(weights, step);
+    const float* sums = step.adds ? pass.rows(step.to) : nullptr;
+    float* blocks = split_ == rank_split::sums ? whole_ : blocks_;
+    if (split_ == rank_split::sums) {
+      // Products of the rank's inputs go to the ranks that have the outputs, which add them in the order of ranks.
+      const float* own_inputs = inputs.own_block(blocks_, n);
+      pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, own_inputs, n, whole_, false, next); });
+      hidden_.pack(whole_, n, blocks_);
+      hidden_.scatter(*ranks_, blocks_, n, parts_);
+      float* own = begin_sums(linear.bias, sums, blocks, n);
+      const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(n) * part_.hidden.size();
+      for (int r = 0; r < ranks_->size(); ++r)
+        std::transform(own, own + size, parts_ + r * size, own, std::plus<>());
+    } else {
+      inputs.gather(*ranks_, blocks_, n);
+      inputs.unpack(blocks_, n, whole_);
+      float* own = begin_sums(linear.bias, sums, blocks, n);
+      pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, whole_, n, own, true, next); });
+    }
+    hidden_.gather(*ranks_, blocks, n);
+    hidden_.unpack(blocks, n, pass.rows(step.to));
+  }
+
+  // The logits of a pass, [n][vocab_size], of the blocks that each rank has.
+  const float* logits(rank_logits form, int n) {
+    if (form == rank_logits::maxima) {
+      vocabulary_.gather_maxima(*ranks_, logit_blocks_, n, logits_);
+    } else {
+      vocabulary_.gather_rows(*ranks_, logit_blocks_, n, logits_);
+    }
+    return logits_;
+  }
+
+ private:
+  static bool is_down(const model_step& step) {
+    return step.kind == step_kind::multiply && step.from == step_rows::activated;
+  }
+
+  template <class RangeOfT>
+  rank_shares shares(const RangeOfT& range_of) const {
+    std::vector<rank_part::range> ranges;
+    for (int r = 0; r < ranks_->size(); ++r)
+      ranges.push_back(range_of(rank_part(config_, r, ranks_->size())));
+    return {std::move(ranges), ranks_->rank()};
+  }
+
+  void embed(transformer_pass& pass, const model_weights& weights, const forward_batch_view& batch) {
+    const int width = config_.hidden_size;
+    vocabulary_.embed(*ranks_, batch.tokens, width, blocks_, pass.rows(step_rows::stream),
+                      [&](token_id own, float* to) {
+                        weights.embed(own, to);
+                        if (config_.embedding_scale != 1.0F) multiply_by(to, width, config_.embedding_scale);
+                      });
+  }
+
+  // Writes the numbers that a product is added to into the rank's block, and returns it: the bias, and the rank's
+  // columns of `sums`; null for none.
+  float* begin_sums(const float* bias, const float* sums, float* blocks, int n) const {
+    float* own = hidden_.own_block(blocks, n);
+    const int width = part_.hidden.size();
+    for (int row = 0; row < n; ++row) {
+      const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row) * config_.hidden_size + part_.hidden.begin;
+      for (int o = 0; o < width; ++o) {
+        float sum = sums ? sums[first + o] : 0.0F;
+        if (bias) sum = sums ? sum + bias[o] : bias[o];
+        own[static_cast<std::ptrdiff_t>(row) * width + o] = sum;
+      }
+    }
+    return own;
+  }
+
+  model_config config_;
+  rank_part part_;
+  CommunicatorT* ranks_;
+  rank_split split_;
+  rank_shares queries_, hidden_, intermediate_;
+  rank_vocabulary vocabulary_;
+  float_block buffers_;
+  float* blocks_ = nullptr;        // [max_rows][the widest of what is exchanged]
+  float* whole_ = nullptr;         // as many: rows of all ranks
+  float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: what each rank's inputs add
+  float* logit_blocks_ = nullptr;  // [max_rows][vocab_size]
+  float* logits_ = nullptr;        // [max_rows][vocab_size]
+};
+
+}  // namespace detail
 
 //! The host transformer of llama_backend over ranks: each has its part of weights and cache, and all make the
 //! same passes. Every rank runs a decoder of its own with the same parts, seed and prompt, and gets the same logits, so
@@ -64,26 +399,18 @@ class parallel_backend {
                    const parallel_options& options = {})
       : config_(config),
         options_(require_options(options)),
-        ranks_(&ranks),
         part_(config, ranks.rank(), ranks.size()),
-        weights_(rank_weights::load(config, file, part_, options.split, options.weights)),
+        weights_(load_rank_weights(config, file, part_, options.split, options.weights)),
         agreement_(ranks),
         max_positions_(config.positions(options.max_positions)),
-        rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
-        local_rotary_(config.local_rope_theta > 0.0 ? max_positions_ : 0, config.rotary_dims, config.local_rope_theta),
         team_(std::make_unique<thread_team>(options.threads)),
-        queries_(shares([&](const rank_part& p) { return p.queries(config_); })),
-        hidden_(shares([](const rank_part& p) { return p.hidden; })),
-        intermediate_(shares([](const rank_part& p) { return p.intermediate; })),
-        vocabulary_(shares([](const rank_part& p) { return p.vocabulary; }), options.max_rows, ranks.size()) {
-    workers_.assign(static_cast<std::size_t>(team_->n_threads()), detail::attention_worker(config_.head_dim));
-    products_ = {*team_, options_.max_rows,
-                 (std::max)({config_.hidden_size, config_.query_size(), config_.intermediate_size}),
-                 options_.arithmetic};
-    place_buffers();
-    buffers_ = detail::float_block(buffers_.used(), false);
-    place_buffers();
-  }
+        place_(config, part_, ranks, options.split, options.max_rows),
+        pass_(detail::rank_place<CommunicatorT>::own_config(config, part_), detail::model_steps(config), *team_,
+              {.max_rows = options.max_rows,
+               .max_positions = max_positions_,
+               .arithmetic = options.arithmetic,
+               .max_inputs = (std::max)({config.hidden_size, config.query_size(), config.intermediate_size}),
+               .keeps_inputs = false}) {}
 
   int vocab_size() const { return config_.vocab_size; }
   int max_rows() const { return options_.max_rows; }
@@ -91,10 +418,10 @@ class parallel_backend {
   bool gives_maxima() const { return options_.logits == rank_logits::maxima; }
   const model_config& config() const { return config_; }
   const rank_part& part() const { return part_; }
-  const rank_weights& weights() const { return weights_; }
+  const model_weights& weights() const { return weights_; }
 
-  //! Layers of this rank's cache, and floats of its rows: those of the rank's key-value heads; of one head, which stays
-  //! empty, where the rank has none.
+  //! Layers of this rank's cache, and floats of its rows: the rank's key-value heads, or one head, which stays empty,
+  //! where the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
@@ -103,269 +430,22 @@ class parallel_backend {
     agreement_(batch);
     detail::check_store(kv, batch, layers(), cache_row());
     detail::check_batch(batch, {max_rows(), config_.vocab_size, max_positions_, kv.capacity()});
-    for (detail::attention_worker& worker : workers_)
-      worker.reserve(kv.capacity());
-    const int n = batch.n_rows();
-    embed(batch);
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& layer = weights_.own.layers[static_cast<std::size_t>(i)];
-      const bool parallel = config_.parallel_residual;
-      team_->reset_tickets();
-      team_->run([&](int thread) {
-        if (parallel) normalise(thread, layer.mlp_norm, n, mlp_normed_);
-        normalise(thread, layer.attention_norm, n, normed_);
-        multiply(thread, layer.query_key_value, normed_, n, projected_);
-        team_->barrier();
-        rotate(thread, layer, i, kv, batch);
-        team_->barrier();
-        attend(thread, i, kv, batch);
-      });
-      go_back(layer.attention_out, layer.attention_out_norm, queries_, n);
-      team_->run([&](int thread) {
-        if (!parallel) normalise(thread, layer.mlp_norm, n, normed_);
-        activate(thread, layer, parallel ? mlp_normed_ : normed_, n);
-      });
-      go_back(layer.down, layer.mlp_out_norm, intermediate_, n);
-    }
-    return head(batch);
+    place_.begin(pass_, batch);
+    pass_.run(place_, weights_, kv, batch);
+    const auto n = static_cast<std::int32_t>(batch.outputs.size());
+    return {place_.logits(options_.logits, n), n, config_.vocab_size};
   }
 
  private:
-  using layer_type = rank_weights::layer_type;
-  using linear_type = rank_weights::linear_type;
-  using norm_type = model_weights::norm_type;
-
-  template <class RangeOfT>
-  detail::rank_shares shares(const RangeOfT& range_of) const {
-    std::vector<rank_part::range> ranges;
-    for (int r = 0; r < ranks_->size(); ++r)
-      ranges.push_back(range_of(rank_part(config_, r, ranks_->size())));
-    return {std::move(ranges), ranks_->rank()};
-  }
-
-  void place_buffers() {
-    const auto rows = [&](int width, bool there = true) {
-      return there ? buffers_.take(static_cast<std::size_t>(options_.max_rows) * static_cast<std::size_t>(width))
-                   : nullptr;
-    };
-    const int widest = (std::max)({config_.hidden_size, config_.query_size(), config_.intermediate_size});
-    stream_ = rows(config_.hidden_size);
-    normed_ = rows(config_.hidden_size);
-    mlp_normed_ = rows(config_.hidden_size, config_.parallel_residual);
-    projected_ = rows(own_queries() + 2 * part_.kv_size(config_));
-    up_ = rows(part_.intermediate.size(), config_.gated_mlp);
-    blocks_ = rows(widest);
-    whole_ = rows(widest);
-    parts_ = rows(part_.hidden.size() * ranks_->size(), options_.split == rank_split::sums);
-    logit_blocks_ = rows(config_.vocab_size);
-    logits_ = rows(config_.vocab_size);
-  }
-
-  int own_queries() const { return part_.queries(config_).size(); }
-  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
-
-  void embed(const forward_batch_view& batch) {
-    vocabulary_.embed(*ranks_, batch.tokens, config_.hidden_size, blocks_, stream_, [&](token_id own, float* to) {
-      weights_.own.embed(own, to);
-      if (config_.embedding_scale != 1.0F) detail::multiply_by(to, config_.hidden_size, config_.embedding_scale);
-    });
-  }
-
-  void normalise(const norm_type& norm, int row, float* to) const {
-    const float* from = stream_ + at(row, config_.hidden_size);
-    if (norm.bias) {
-      detail::layer_norm(from, config_.hidden_size, norm.scale, norm.bias, config_.norm_epsilon, to);
-    } else {
-      detail::rms_norm(from, config_.hidden_size, norm.scale, config_.norm_epsilon, to);
-    }
-  }
-
-  void normalise(int thread, const norm_type& norm, int n, float* to) {
-    const auto [first, last] = team_->share(thread, n);
-    for (int row = first; row < last; ++row)
-      normalise(norm, row, to + at(row, config_.hidden_size));
-    team_->barrier();
-  }
-
-  // The rank's outputs of y = W x + bias.
-  void multiply(int thread, const linear_type& linear, const float* x, int rows, float* y) {
-    const int outputs = linear.matrix.outputs();
-    const auto [begin, end] = products_.outputs_of(thread, linear.matrix);
-    for (int row = 0; row < rows && linear.bias; ++row)
-      std::copy(linear.bias + begin, linear.bias + end, y + at(row, outputs) + begin);
-    products_.multiply(thread, linear.matrix, products_.prepare(thread, linear.matrix, x, rows), y,
-                       linear.bias != nullptr, linear.matrix);
-  }
-
-  // Queries in place, keys and values of the rank's heads into the cache.
-  template <class KVStoreT>
-  void rotate(int thread, const layer_type& layer, int i, KVStoreT& kv, const forward_batch_view& batch) {
-    const int own_kv = part_.kv_heads.size(), own_heads = own_queries() / config_.head_dim, dim = config_.head_dim;
-    const bool local = config_.local_rope_theta > 0.0 && config_.is_windowed(i);
-    const detail::rotary_table& rotary = local ? local_rotary_ : rotary_;
-    const auto [first, last] = team_->share(thread, own_heads + 2 * own_kv);
-    for (const batch_sequence& s : batch.sequences) {
-      for (int row = s.row_begin; row < s.row_end; ++row) {
-        const int position = batch.positions[static_cast<std::size_t>(row)],
-                  slot = batch.slots[static_cast<std::size_t>(row)];
-        for (int head = first; head < last; ++head) {
-          float* x = projected_ + at(row, (own_heads + 2 * own_kv) * dim) + at(head, dim);
-          const auto turn = [&](const float* norm, float factor, float* to) {
-            if (norm) detail::rms_norm(x, dim, norm, config_.norm_epsilon, x);
-            detail::rotate_head(x, dim, config_.rotary_dims, rotary.cosine(position), rotary.sine(position), factor,
-                                to);
-          };
-          const int key = head - own_heads, value = key - own_kv;
-          if (key < 0) {
-            turn(layer.query_norm, config_.score_scale(), x);
-          } else if (value < 0) {
-            turn(layer.key_norm, 1.0F, kv.key(i, s.sequence, slot) + at(key, dim));
-          } else {
-            std::copy_n(x, dim, kv.value(i, s.sequence, slot) + at(value, dim));
-          }
-        }
-      }
-    }
-  }
-
-  template <class KVStoreT>
-  void attend(int thread, int layer, KVStoreT& kv, const forward_batch_view& batch) {
-    const int own_kv = part_.kv_heads.size(), width = own_queries();
-    if (own_kv == 0) return;
-    float* out = queries_.own_block(blocks_, batch.n_rows());
-    detail::attention_worker& worker = workers_[static_cast<std::size_t>(thread)];
-    detail::take_attention_tasks(*team_, layer, width / config_.head_dim, own_kv, batch,
-                                 [&](const batch_sequence& sequence, detail::attention_worker::task task) {
-                                   task.window = config_.window_of(layer);
-                                   task.cap = config_.attention_cap;
-                                   worker.attend(kv, batch, sequence, task, projected_,
-                                                 width + 2 * own_kv * config_.head_dim, out, width);
-                                 });
-  }
-
-  void activate(int thread, const layer_type& layer, const float* x, int n) {
-    const int width = part_.intermediate.size();
-    float* out = intermediate_.own_block(blocks_, n);
-    float* up = config_.gated_mlp ? up_ : out;
-    multiply(thread, layer.up, x, n, up);
-    if (config_.gated_mlp) multiply(thread, layer.gate, x, n, out);
-    const auto [begin, end] = products_.outputs_of(thread, layer.up.matrix);
-    for (int row = 0; row < n; ++row) {
-      const std::ptrdiff_t first = at(row, width) + begin;
-      if (!config_.gated_mlp) {
-        detail::gelu(out + first, end - begin);
-      } else if (config_.gelu_gate) {
-        detail::gelu_tanh_times(out + first, up + first, end - begin);
-      } else {
-        detail::silu_times(out + first, up + first, end - begin);
-      }
-    }
-  }
-
-  // stream += W x + bias, or its norm; x is in blocks_, each rank's own part of it.
-  void go_back(const linear_type& linear, const float* norm, detail::rank_shares& inputs, int n) {
-    if (options_.split == rank_split::sums) {
-      add_parts(linear, norm, inputs, n);
-    } else {
-      inputs.gather(*ranks_, blocks_, n);
-      inputs.unpack(blocks_, n, whole_);
-      float* own = hidden_.own_block(blocks_, n);
-      begin_sums(linear, norm, own, n);
-      team_->run([&](int thread) {
-        products_.multiply(thread, linear.matrix, products_.prepare(thread, linear.matrix, whole_, n), own, true,
-                           linear.matrix);
-      });
-    }
-    float* blocks = options_.split == rank_split::sums ? whole_ : blocks_;
-    hidden_.gather(*ranks_, blocks, n);
-    hidden_.unpack(blocks, n, norm ? normed_ : stream_);
-    if (!norm) return;
-    const int width = config_.hidden_size;
-    for (int row = 0; row < n; ++row) {
-      float *out = normed_ + at(row, width), *stream = stream_ + at(row, width);
-      detail::rms_norm(out, width, norm, config_.norm_epsilon, out);
-      std::transform(out, out + width, stream, stream, std::plus<>());
-    }
-  }
-
-  // What the product is added to: the bias, and the stream where no norm comes between.
-  void begin_sums(const linear_type& linear, const float* norm, float* own, int n) const {
-    const int width = part_.hidden.size();
-    for (int row = 0; row < n; ++row) {
-      for (int o = 0; o < width; ++o) {
-        float sum = norm ? 0.0F : stream_[at(row, config_.hidden_size) + part_.hidden.begin + o];
-        if (linear.bias) sum = norm ? linear.bias[o] : sum + linear.bias[o];
-        own[at(row, width) + o] = sum;
-      }
-    }
-  }
-
-  // Products of the rank's inputs go to the ranks that have the outputs, which add them in the order of ranks.
-  void add_parts(const linear_type& linear, const float* norm, detail::rank_shares& inputs, int n) {
-    team_->run([&](int thread) {
-      products_.multiply(thread, linear.matrix,
-                         products_.prepare(thread, linear.matrix, inputs.own_block(blocks_, n), n), whole_, false,
-                         linear.matrix);
-    });
-    hidden_.pack(whole_, n, blocks_);
-    hidden_.scatter(*ranks_, blocks_, n, parts_);
-    float* own = hidden_.own_block(whole_, n);
-    begin_sums(linear, norm, own, n);
-    const std::ptrdiff_t size = at(n, part_.hidden.size());
-    for (int r = 0; r < ranks_->size(); ++r) {
-      const float* part = parts_ + r * size;
-      std::transform(part, part + size, own, own, [](float a, float b) { return b + a; });
-    }
-  }
-
-  logits_view head(const forward_batch_view& batch) {
-    const auto n = static_cast<int>(batch.outputs.size());
-    const linear_type& head = weights_.own.head;
-    const int width = part_.vocabulary.size();
-    float* own = vocabulary_.own_block(logit_blocks_, n);
-    team_->run([&](int thread) {
-      const auto [first, last] = team_->share(thread, n);
-      for (int i = first; i < last; ++i) {
-        normalise(weights_.own.final_norm, batch.outputs[static_cast<std::size_t>(i)],
-                  normed_ + at(i, config_.hidden_size));
-      }
-      team_->barrier();
-      multiply(thread, head, normed_, n, own);
-    });
-    if (config_.logit_cap > 0.0F) detail::soft_cap(own, n * width, config_.logit_cap);
-    if (options_.logits == rank_logits::maxima) {
-      vocabulary_.gather_maxima(*ranks_, logit_blocks_, n, logits_);
-    } else {
-      vocabulary_.gather_rows(*ranks_, logit_blocks_, n, logits_);
-    }
-    return {logits_, n, config_.vocab_size};
-  }
-
   model_config config_;
   parallel_options options_;
-  CommunicatorT* ranks_;
   rank_part part_;
-  rank_weights weights_;
+  model_weights weights_;
   agreement<CommunicatorT> agreement_;
   int max_positions_;
-  detail::rotary_table rotary_;
-  detail::rotary_table local_rotary_;
   std::unique_ptr<thread_team> team_;  // of its own: ranks may be threads of one process
-  detail::rank_shares queries_, hidden_, intermediate_;
-  detail::rank_vocabulary vocabulary_;
-  std::vector<detail::attention_worker> workers_;
-  detail::product_team products_;
-  detail::float_block buffers_;
-  float* stream_ = nullptr;        // [max_rows][hidden]
-  float* normed_ = nullptr;        // [max_rows][hidden]
-  float* mlp_normed_ = nullptr;    // [max_rows][hidden], where the residual is parallel
-  float* projected_ = nullptr;     // [max_rows][own queries + 2 own kv_size]
-  float* up_ = nullptr;            // [max_rows][own intermediate]
-  float* blocks_ = nullptr;        // what goes between ranks
-  float* whole_ = nullptr;         // [max_rows][width] of all ranks
-  float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: what each rank's inputs add
-  float* logit_blocks_ = nullptr;  // rank after rank
-  float* logits_ = nullptr;        // [max_rows][vocab]
+  detail::rank_place<CommunicatorT> place_;
+  detail::transformer_pass pass_;
 };
 
 }  // namespace espalier

@@ -1,14 +1,37 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/known_value.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {
+
+//! How matrices are divided over ranks.
+enum class rank_split {
+  outputs,  //!< all by outputs: every sum has the order that it has on one rank, and so the bits
+  sums      //!< those after attention and in the MLP's end by inputs: fewer bytes, sums added in the order of ranks
+};
+template <>
+inline constexpr std::array known_values<rank_split> = {
+    known_value<rank_split>{rank_split::outputs, "outputs", "all by outputs, with the bits of one rank"},
+    known_value<rank_split>{rank_split::sums, "sums", "by inputs where that saves bytes"}};
+
+//! What each rank is given of the logits.
+enum class rank_logits {
+  rows,   //!< whole rows, for every verifier
+  maxima  //!< of each rank's part of the vocabulary the greatest, and minus infinity for all else: for `greedy` alone
+};
+template <>
+inline constexpr std::array known_values<rank_logits> = {
+    known_value<rank_logits>{rank_logits::rows, "rows", "whole rows"},
+    known_value<rank_logits>{rank_logits::maxima, "maxima",
+                             "the greatest of each rank's part, for greedy verification"}};
 
 namespace detail {
 

@@ -8,29 +8,47 @@
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
 
 namespace espalier::detail {
 
-// Which rows of a model's matrices a rank has, and which inputs of those that are divided by inputs.
+// The rows of a model's matrices that a rank has, and the inputs of matrices that are divided by inputs.
 class rank_rows {
  public:
   rank_rows(const model_config& config, const rank_part& part, rank_split split)
       : config_(config), part_(part), split_(split) {}
 
-  // Whether the rank has all rows of the matrix, and of each row its inputs alone.
+  // Whether the rank has all rows of the matrix, but of each row only its own inputs.
   bool is_cut(part_place place) const {
     return split_ == rank_split::sums && (place.part == model_part::attention_out || place.part == model_part::down);
   }
   rank_part::range inputs_of(part_place place) const {
     return place.part == model_part::down ? part_.intermediate : part_.queries(config_);
   }
-  int inputs_in_file(part_place place) const {
-    if (place.part == model_part::down) return config_.intermediate_size;
-    return place.part == model_part::attention_out ? config_.query_size() : config_.hidden_size;
+  int inputs_in_file(part_place place) const { return size_of(config_, place).inputs; }
+
+  // Outputs and inputs that the rank holds of a matrix, and its biases.
+  matrix_size held(part_place place) const {
+    const matrix_size whole = size_of(config_, place);
+    return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}
+                         : matrix_size{n_biases(place), whole.inputs};
   }
-  // The inputs that a loader gets of a row: all, or of a cut matrix the rank's, widened to whole blocks, of 32 at
-  // least, since rows are rounded by such.
+  int n_biases(part_place place) const {
+    switch (place.part) {
+      case model_part::query_key_value:
+        return part_.queries(config_).size() + 2 * part_.kv_size(config_);
+      case model_part::attention_out:
+      case model_part::down:
+        return part_.hidden.size();
+      case model_part::gate:
+      case model_part::up:
+        return part_.intermediate.size();
+      default:
+        return part_.vocabulary.size();
+    }
+  }
+
+  // The inputs that a loader gets of a row: all of them, or where the matrix is cut the rank's, widened to whole
+  // blocks of at least 32, the blocks by which rows are rounded.
   column_range inputs_to_read(part_place place, weight_type type) const {
     const int all = inputs_in_file(place), block = (std::max)(32, block_weights(type));
     if (!is_cut(place)) return {0, all};
@@ -39,7 +57,7 @@ class rank_rows {
     return {own.begin / block * block, (std::min)(all, (own.end + block - 1) / block * block)};
   }
 
-  // Where the rank has an output of a matrix, or its bias; -1 where it has not.
+  // Number that an output, and its bias, has among the rank's; -1 if the rank does not have it.
   int own_output(part_place place, int row) const {
     const auto within = [&](rank_part::range range) { return range.has(row) ? row - range.begin : -1; };
     switch (place.part) {
@@ -55,7 +73,7 @@ class rank_rows {
         return within(part_.vocabulary);
     }
   }
-  // Where it has a row of the matrix.
+  // Number that a row of the matrix has among the rank's; -1 if the rank does not have it.
   int own_row(part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
 
  private:

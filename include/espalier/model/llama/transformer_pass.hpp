@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/llama/attention.hpp"
+#include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/host_kv_store.hpp"
+#include "espalier/model/llama/mamba_block.hpp"
+#include "espalier/model/llama/matrix_rows.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/llama/product_team.hpp"
+#include "espalier/model/llama/rotary_table.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
+
+namespace espalier::detail {
+
+struct pass_options {
+  int max_rows = 1;       // of one pass
+  int max_positions = 1;  // of the rotary tables
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;
+  int max_inputs = 0;                       // of any product
+  int vocab_size = 0;                       // columns of the logits; 0: whoever runs the pass says where logits go
+  bool keeps_inputs = true;                 // false: whoever runs the pass says where `mixed` and `activated` lie
+  std::span<const int> hidden_layers = {};  // layers after which the stream is kept
+};
+
+template <class PlaceT>
+concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
+  { place.makes(step) } -> std::same_as<bool>;
+};
+
+// A host transformer's pass: walks along model_steps with the threads of a team. Everything that runs a transformer on
+// the host runs it with this walk. What is special about a place where it runs is a PlaceT, all members optional:
+//   makes(step) -> bool                   whether make() is called for the step, outside of the team's run
+//   make(pass, weights, step, batch)      makes such a step alone: it may exchange rows with other ranks, and throw
+//   embed(pass, thread, batch)            writes the thread's part of the stream that the first layer reads
+//   head(pass, thread, step, batch)       writes the thread's part of the logits
+//
+// Between two steps all threads wait for one another where the second uses numbers that another thread wrote, or
+// overwrites numbers that another thread reads; walk::settle finds that out from how each step divides its arrays.
+//
+// Law: bitwise, a row depends neither on the other rows of its batch nor on the number of threads
+class transformer_pass {
+ public:
+  // The heads and the intermediate size of the config are those of this place, which may have a part of the model.
+  transformer_pass(const model_config& config, model_steps steps, thread_team& team, const pass_options& options)
+      : config_(config),
+        steps_(std::move(steps)),
+        options_(options),
+        team_(&team),
+        rotary_(options.max_positions, config.rotary_dims, config.rope_theta, config.scaling),
+        local_rotary_(config.local_rope_theta > 0.0 ? options.max_positions : 0, config.rotary_dims,
+                      config.local_rope_theta),
+        workers_(static_cast<std::size_t>(team.n_threads()), attention_worker(config.head_dim)),
+        mamba_(config.mamba, team.n_threads(), config.norm_epsilon),
+        hidden_layers_(options.hidden_layers.begin(), options.hidden_layers.end()) {
+    const int heads = config.n_heads + 2 * config.n_kv_heads, each = heads / team.n_threads();
+    whole_heads_ = heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
+    options_.hidden_layers = {};  // they may go away
+    reserve(options.max_rows);
+  }
+
+  const model_config& config() const { return config_; }
+  thread_team& team() const { return *team_; }
+  product_team& products() { return products_; }
+  const rotary_table& rotary() const { return rotary_; }
+  std::span<const int> hidden_layers() const { return hidden_layers_; }
+
+  // Makes room for passes of so many rows.
+  void reserve(int max_rows) {
+    options_.max_rows = max_rows;
+    products_ = {*team_, max_rows, options_.max_inputs, options_.arithmetic};
+    buffers_ = {};
+    place_buffers();
+    buffers_ = float_block(buffers_.used(), false);
+    place_buffers();
+  }
+
+  // Makes room for caches of so many slots.
+  void reserve_slots(int slots) {
+    for (attention_worker& worker : workers_)
+      worker.reserve(slots);
+  }
+
+  // The first row of an array.
+  float* rows(step_rows array) const { return rows_[static_cast<std::size_t>(array)]; }
+  void set_rows(step_rows array, float* to) { rows_[static_cast<std::size_t>(array)] = to; }
+
+  // The stream of a row after a layer of the last pass, [hidden_size]; null for a layer that is not kept.
+  const float* hidden(int layer, int row) const {
+    const auto found = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer);
+    if (found == hidden_layers_.end()) return nullptr;
+    const auto i = static_cast<int>(found - hidden_layers_.begin());
+    return hidden_ + at(i * options_.max_rows + row, config_.hidden_size);
+  }
+
+  // Makes all steps.
+  //
+  // Pre: the batch fits the store, the model and reserve(); places without make() do not throw
+  template <class PlaceT, class WeightsT, class KVStoreT>
+  void run(PlaceT& place, const WeightsT& weights, KVStoreT& kv, const forward_batch_view& batch) {
+    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.begin(kv, batch);
+    reserve_slots(kv.capacity());
+    const std::span<const model_step> steps = steps_.all();
+    for (std::size_t begin = 0; begin < steps.size();) {
+      if (is_made_by(place, steps[begin])) {
+        if constexpr (MakesSteps<PlaceT>) place.make(*this, weights, steps[begin], batch);
+        ++begin;
+        continue;
+      }
+      std::size_t end = begin + 1;
+      while (end < steps.size() && !is_made_by(place, steps[end]))
+        ++end;
+      team_->run([&](int thread) {
+        walk<PlaceT, WeightsT, KVStoreT>{*this, place, weights, kv, batch, thread, {}, {}}.along(
+            steps.subspan(begin, end - begin));
+      });
+      begin = end;
+    }
+    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.end(kv);
+  }
+
+  // The thread's columns of y (+)= W x; rows of y are y_stride floats apart, or 0: as many as W has outputs.
+  void multiply(int thread, const weight_matrix& matrix, const float* x, int rows, float* y, bool accumulate,
+                const weight_matrix& next, std::ptrdiff_t y_stride = 0) {
+    products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next, y_stride);
+  }
+
+  // The matrix that the first step with one after this step reads.
+  template <class WeightsT>
+  const weight_matrix& next_matrix(const WeightsT& weights, const model_step& step) const {
+    const model_step& next = steps_[step.next];
+    return linear_at(weights, {next.part, next.layer}).matrix;
+  }
+
+ private:
+  template <class PlaceT>
+  static bool is_made_by([[maybe_unused]] const PlaceT& place, [[maybe_unused]] const model_step& step) {
+    if constexpr (MakesSteps<PlaceT>) return place.makes(step);
+    return false;
+  }
+
+  // For at most this many rows, all threads computing the same norms is faster than waiting for one another.
+  static constexpr int alone_rows = 8;
+  static constexpr std::size_t n_arrays = 8;
+
+  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
+
+  void place_buffers() {
+    const auto take = [&](step_rows array, int width, bool there = true) {
+      if (there) set_rows(array, buffers_.take(static_cast<std::size_t>(at(options_.max_rows, width))));
+    };
+    const int hidden = config_.hidden_size;
+    take(step_rows::stream, hidden);
+    take(step_rows::normed, hidden);
+    take(step_rows::mlp_normed, hidden, config_.parallel_residual);
+    own_normed_ = buffers_.take(
+        static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
+    hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
+    // Logits are written when the layers are done with their rows, and lie where those lay.
+    const std::size_t layers_begin = buffers_.used();
+    take(step_rows::projected, (std::max)(config_.projected_size(), config_.mamba.projected()));
+    take(step_rows::mixed, config_.mixed_size(), options_.keeps_inputs);
+    take(step_rows::activated, config_.intermediate_size, options_.keeps_inputs);
+    take(step_rows::widened, config_.intermediate_size, config_.gated_mlp);
+    if (options_.vocab_size == 0) return;
+    set_rows(step_rows::logits, rows(step_rows::projected));
+    const std::size_t logits_end = layers_begin + static_cast<std::size_t>(at(options_.max_rows, options_.vocab_size));
+    if (logits_end > buffers_.used()) buffers_.take(logits_end - buffers_.used());
+  }
+
+  // How threads divide an array in a step. Two steps that divide it in the same way need not wait in between; `all`
+  // says that a thread may use any of it.
+  enum class division : std::uint8_t { none, rows, columns, heads, all };
+
+  // One thread's walk along some steps.
+  template <class PlaceT, class WeightsT, class KVStoreT>
+  struct walk {
+    transformer_pass& pass;
+    PlaceT& place;
+    const WeightsT& weights;
+    KVStoreT& kv;
+    const forward_batch_view& batch;
+    int thread;
+    // How each array was used since all threads last waited for one another.
+    std::array<division, n_arrays> written, read;
+
+    struct use {
+      step_rows array;
+      division how;
+      bool writes = false;
+    };
+
+    void along(std::span<const model_step> steps) {
+      for (const model_step& step : steps)
+        make(step);
+    }
+
+    void make(const model_step& step) {
+      switch (step.kind) {
+        case step_kind::embed:
+          return embed();
+        case step_kind::normalise:
+          return normalise(step);
+        case step_kind::multiply:
+          return multiply(step);
+        case step_kind::rotate:
+          return rotate(step);
+        case step_kind::attend:
+          return attend(step);
+        case step_kind::recur:
+          return recur(step);
+        case step_kind::activate:
+          return activate(step);
+        case step_kind::add_norm:
+          return add_norm(step);
+        case step_kind::keep:
+          return keep(step);
+        case step_kind::cap:
+          return cap(step);
+      }
+    }
+
+    // Waits for the other threads if a use clashes with an earlier one.
+    void settle(std::initializer_list<use> uses) {
+      const auto clashes = [](division before, division now) {
+        return before != division::none && (before != now || now == division::all);
+      };
+      bool waits = false;
+      for (const use& u : uses) {
+        const auto i = static_cast<std::size_t>(u.array);
+        waits = waits || clashes(written[i], u.how) || (u.writes && clashes(read[i], u.how));
+      }
+      if (waits) {
+        pass.team_->barrier();
+        written = read = {};
+      }
+      for (const use& u : uses) {
+        division& all = (u.writes ? written : read)[static_cast<std::size_t>(u.array)];
+        all = all == division::none || all == u.how ? u.how : division::all;
+      }
+    }
+
+    const auto& linear(model_part part, int layer) const { return linear_at(weights, {part, layer}); }
+    int n_rows(const model_step& step) const {
+      return step.outputs_only ? static_cast<int>(batch.outputs.size()) : batch.n_rows();
+    }
+    // Whether each thread has the norms of all rows, in memory of its own.
+    bool is_alone(const model_step& step, step_rows normed) const {
+      return !step.outputs_only && batch.n_rows() <= alone_rows &&
+             (normed == step_rows::normed || normed == step_rows::mlp_normed);
+    }
+    float* own_rows(step_rows normed) const {
+      const int first = (normed == step_rows::normed ? 0 : pass.team_->n_threads()) + thread;
+      return pass.own_normed_ + at(first * alone_rows, pass.config_.hidden_size);
+    }
+
+    void embed() {
+      if constexpr (requires { place.embed(pass, thread, batch); }) {
+        settle({{step_rows::stream, division::columns, true}});
+        place.embed(pass, thread, batch);
+      } else if constexpr (requires { weights.embed(0, nullptr); }) {
+        settle({{step_rows::stream, division::rows, true}});
+        const int width = pass.config_.hidden_size;
+        const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+        for (int row = first; row < last; ++row) {
+          float* to = pass.rows(step_rows::stream) + at(row, width);
+          weights.embed(batch.tokens[static_cast<std::size_t>(row)], to);
+          if (pass.config_.embedding_scale != 1.0F) multiply_by(to, width, pass.config_.embedding_scale);
+        }
+      }
+    }
+
+    void normalise(const model_step& step) {
+      const int width = pass.config_.hidden_size, n = n_rows(step);
+      const bool alone = is_alone(step, step.to);
+      float* to = alone ? own_rows(step.to) : pass.rows(step.to);
+      if (alone) {
+        settle({{step.from, division::all}});
+      } else {
+        settle({{step.from, step.outputs_only ? division::all : division::rows}, {step.to, division::rows, true}});
+      }
+      const auto& norm = norm_at(weights, {step.part, step.layer});
+      const float epsilon = pass.config_.norm_epsilon;
+      const auto [first, last] = alone ? std::pair(0, n) : pass.team_->share(thread, n);
+      for (int i = first; i < last; ++i) {
+        const int row = step.outputs_only ? batch.outputs[static_cast<std::size_t>(i)] : i;
+        const float* from = pass.rows(step.from) + at(row, width);
+        if (norm.bias) {
+          layer_norm(from, width, norm.scale, norm.bias, epsilon, to + at(i, width));
+        } else {
+          rms_norm(from, width, norm.scale, epsilon, to + at(i, width));
+        }
+      }
+    }
+
+    void multiply(const model_step& step) {
+      const bool alone = is_alone(step, step.from);
+      const float* from = alone ? own_rows(step.from) : pass.rows(step.from);
+      if (!alone) settle({{step.from, division::all}});
+      if constexpr (requires { place.head(pass, thread, step, batch); }) {
+        if (step.to == step_rows::logits) return place.head(pass, thread, step, batch);
+      }
+      if (step.to == step_rows::widened) return widen(step, from);
+      const model_config& c = pass.config_;
+      const auto& part = linear(step.part, step.layer);
+      const bool is_whole =
+          pass.whole_heads_ && step.part == model_part::query_key_value && !c.is_recurrent(step.layer);
+      settle({{step.to, is_whole ? division::heads : division::columns, true}});
+      const bool partial = step.to == step_rows::projected && !c.is_recurrent(step.layer);
+      product(part, pass.products_.prepare(thread, part.matrix, from, n_rows(step)), pass.rows(step.to) + step.column,
+              step.adds, pass.next_matrix(weights, step), partial ? c.projected_size() : part.matrix.outputs());
+    }
+
+    // The products of up and, where there is one, of gate. A thread's columns of both are the same.
+    void widen(const model_step& step, const float* from) {
+      const auto &up = linear(model_part::up, step.layer), &gate = linear(model_part::gate, step.layer);
+      settle({{step_rows::widened, division::columns, true}, {step_rows::activated, division::columns, true}});
+      const matrix_rows x =
+          pass.products_.prepare(thread, gate.matrix.quantised() ? gate.matrix : up.matrix, from, batch.n_rows());
+      const weight_matrix& next = pass.next_matrix(weights, step);
+      const int width = up.matrix.outputs();
+      product(up, x, pass.rows(step.gated ? step_rows::widened : step_rows::activated), false,
+              step.gated ? gate.matrix : next, width);
+      if (step.gated) product(gate, x, pass.rows(step_rows::activated), false, next, width);
+    }
+
+    // y = W x + bias, or y += W x + bias
+    template <class LinearT>
+    void product(const LinearT& part, const matrix_rows& x, float* y, bool adds, const weight_matrix& next,
+                 int y_stride) {
+      const auto [begin, end] = pass.products_.outputs_of(thread, part.matrix);
+      for (int row = 0; row < x.rows && part.bias; ++row) {
+        float* to = y + at(row, y_stride);
+        for (int o = begin; o < end; ++o)
+          to[o] = adds ? to[o] + part.bias[o] : part.bias[o];
+      }
+      pass.products_.multiply(thread, part.matrix, x, y, adds || part.bias != nullptr, next, y_stride);
+    }
+
+    // Rotates queries in place, and keys on their way into the cache.
+    void rotate(const model_step& step) {
+      settle({{step.from, division::heads}, {step.to, division::heads, true}});
+      // The threads waited for one another since the last tickets, and do so again before the next.
+      if (thread == 0) pass.team_->reset_tickets();
+      const auto [first, last] = pass.team_->share(thread, pass.config_.n_heads + 2 * pass.config_.n_kv_heads);
+      for (const batch_sequence& s : batch.sequences) {
+        for (int row = s.row_begin; row < s.row_end; ++row) {
+          for (int head = first; head < last; ++head)
+            rotate(step, s.sequence, row, head);
+        }
+      }
+    }
+
+    void rotate(const model_step& step, int sequence, int row, int head) {
+      const model_config& c = pass.config_;
+      const int position = batch.positions[static_cast<std::size_t>(row)],
+                slot = batch.slots[static_cast<std::size_t>(row)];
+      float* x = pass.rows(step.from) + at(row, c.projected_size()) + at(head, c.head_dim);
+      const rotary_table& rotary = step.local_rotary ? pass.local_rotary_ : pass.rotary_;
+      const auto turn = [&](const float* norm, float factor, float* to) {
+        if (norm) rms_norm(x, c.head_dim, norm, c.norm_epsilon, x);
+        rotate_head(x, c.head_dim, c.rotary_dims, rotary.cosine(position), rotary.sine(position), factor, to);
+      };
+      const int key = head - c.n_heads, value = key - c.n_kv_heads;
+      if (key < 0) {
+        turn(scale_at(weights, {model_part::query_norm, step.layer}), c.score_scale(), x);
+      } else if (value < 0) {
+        turn(scale_at(weights, {model_part::key_norm, step.layer}), 1.0F,
+             kv.key(step.cache_layer, sequence, slot) + at(key, c.head_dim));
+      } else {
+        std::copy_n(x, c.head_dim, kv.value(step.cache_layer, sequence, slot) + at(value, c.head_dim));
+      }
+    }
+
+    void attend(const model_step& step) {
+      const model_config& c = pass.config_;
+      settle({{step.from, division::all}, {step.to, division::all, true}});
+      if (c.n_kv_heads == 0) return;
+      attention_worker& worker = pass.workers_[static_cast<std::size_t>(thread)];
+      take_attention_tasks(*pass.team_, step.cache_layer, c.n_heads, c.n_kv_heads, batch,
+                           [&](const batch_sequence& sequence, attention_worker::task task) {
+                             task.window = step.window;
+                             task.cap = step.limit;
+                             worker.attend(kv, batch, sequence, task, pass.rows(step.from), c.projected_size(),
+                                           pass.rows(step.to), c.query_size());
+                           });
+    }
+
+    void recur([[maybe_unused]] const model_step& step) {
+      settle({{step.from, division::all}, {step.to, division::all, true}});
+      if constexpr (HostRecurrentStore<KVStoreT>) {
+        pass.mamba_.run(*pass.team_, thread, layer_at(weights, {step.part, step.layer}).mamba, step.cache_layer, kv,
+                        batch, pass.rows(step.from), pass.rows(step.to));
+      }
+    }
+
+    void activate(const model_step& step) {
+      settle({{step.from, division::columns}, {step.to, division::columns, true}});
+      const int width = pass.config_.intermediate_size;
+      const auto [begin, end] = pass.products_.outputs_of(thread, linear(model_part::up, step.layer).matrix);
+      for (int row = 0; row < batch.n_rows(); ++row) {
+        const float* up = pass.rows(step.from) + at(row, width) + begin;
+        float* to = pass.rows(step.to) + at(row, width) + begin;
+        switch (step.activation) {
+          case activation_kind::gelu:
+            gelu(to, end - begin);
+            break;
+          case activation_kind::silu_gate:
+            silu_times(to, up, end - begin);
+            break;
+          case activation_kind::gelu_tanh_gate:
+            gelu_tanh_times(to, up, end - begin);
+            break;
+        }
+      }
+    }
+
+    void add_norm(const model_step& step) {
+      settle({{step.from, division::rows, true}, {step.to, division::rows, true}});
+      const int width = pass.config_.hidden_size;
+      const float* norm = scale_at(weights, {step.part, step.layer});
+      const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+      for (int row = first; row < last; ++row) {
+        float *from = pass.rows(step.from) + at(row, width), *to = pass.rows(step.to) + at(row, width);
+        rms_norm(from, width, norm, pass.config_.norm_epsilon, from);
+        std::transform(from, from + width, to, to, std::plus<>());
+      }
+    }
+
+    void keep(const model_step& step) {
+      settle({{step.from, division::rows}});
+      const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+      const int width = pass.config_.hidden_size;
+      std::copy(pass.rows(step.from) + at(first, width), pass.rows(step.from) + at(last, width),
+                pass.hidden_ + (pass.hidden(step.layer, first) - pass.hidden_));
+    }
+
+    void cap(const model_step& step) {
+      settle({{step.to, division::columns, true}});
+      const weight_matrix& head = linear(model_part::head, -1).matrix;
+      const auto [begin, end] = pass.products_.outputs_of(thread, head);
+      for (int i = 0; i < n_rows(step); ++i)
+        soft_cap(pass.rows(step.to) + at(i, head.outputs()) + begin, end - begin, step.limit);
+    }
+  };
+
+  model_config config_;
+  model_steps steps_;
+  pass_options options_;
+  thread_team* team_;
+  rotary_table rotary_;
+  rotary_table local_rotary_;  // of layers with a window, where it differs
+  bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads, those that it rotates
+  std::vector<attention_worker> workers_;
+  mamba_block mamba_;
+  product_team products_;
+  std::vector<int> hidden_layers_;
+  float_block buffers_;
+  std::array<float*, n_arrays> rows_{};
+  float* own_normed_ = nullptr;  // [normed, mlp_normed][n_threads][alone_rows][hidden_size]
+  float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
+};
+
+}  // namespace espalier::detail
