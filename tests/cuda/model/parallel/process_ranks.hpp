@@ -21,7 +21,6 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
 
 //! Ranks that are processes which the test forks: each has an emulated device of its own. On a real device a process
 //! that has used it must not fork, so a test of ranks uses it in `run` alone.

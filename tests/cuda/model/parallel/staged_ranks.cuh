@@ -17,7 +17,6 @@
 #include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/pass_marks.cuh"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
 
 //! Ranks of the host as ranks of devices: blocks go to the host, which exchanges them in the middle of the stream, and
 //! come back. So several ranks can share one device.

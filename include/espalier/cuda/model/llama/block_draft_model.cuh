@@ -37,7 +37,6 @@
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/block_draft_target.hpp"
 
 namespace espalier::cuda {
 

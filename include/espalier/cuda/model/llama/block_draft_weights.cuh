@@ -90,20 +90,20 @@ struct block_draft_weights {
     detail::row_upload<NumberT> upload;
     std::vector<float> floats;
 
-    using part = espalier::detail::block_part;
+    using part = espalier::detail::model_part;
 
-    void expect_rows(espalier::detail::block_place, int, int, weight_type) {}
-    void set_row(espalier::detail::block_place place, int row, const weight_row& values) {
+    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
+    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
       const std::size_t first = static_cast<std::size_t>(row) + (place.part == part::up ? intermediate_size : 0);
       floats.resize(static_cast<std::size_t>(values.n));
       values.decode(floats.data());
       upload.add(matrix(place) + first * floats.size(), floats.data(), floats.size());
     }
-    void set_vector(espalier::detail::block_place place, const float* values, int n) {
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
       detail::upload_vector(norm(place), values, n);
     }
 
-    NumberT* matrix(espalier::detail::block_place place) const {
+    NumberT* matrix(espalier::detail::part_place place) const {
       const layer_type& layer = weights.layers[static_cast<std::size_t>(place.layer)];
       switch (place.part) {
         case part::features:
@@ -126,7 +126,7 @@ struct block_draft_weights {
       }
     }
 
-    float* norm(espalier::detail::block_place place) const {
+    float* norm(espalier::detail::part_place place) const {
       const layer_type& layer = weights.layers[static_cast<std::size_t>(place.layer)];
       switch (place.part) {
         case part::features_norm:

@@ -23,7 +23,6 @@
 #include "espalier/cuda/model/parallel/communicator.cuh"
 #include "espalier/cuda/model/parallel/pass_marks.cuh"
 #include "espalier/model/parallel/communicator.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
 
 namespace espalier::cuda {
 

@@ -34,10 +34,8 @@
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
-#include "espalier/model/parallel/rank_error.hpp"
-#include "espalier/model/parallel/rank_logits.hpp"
+#include "espalier/model/parallel/communicator.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
 
 namespace espalier::cuda {
 

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "espalier/core/option.hpp"
-#include "espalier/model/parallel/rank_logits.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
+#include "espalier/model/parallel/rank_part.hpp"
 
 namespace espalier::cuda {
 

@@ -12,9 +12,7 @@
 #include "espalier/cuda/model/parallel/rank_blocks.cuh"
 #include "espalier/cuda/model/parallel/rank_vocabulary.cuh"
 #include "espalier/model/llama/model_config.hpp"
-#include "espalier/model/parallel/rank_logits.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
 
 namespace espalier::cuda::detail {
 

@@ -14,7 +14,6 @@
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
 #include "espalier/model/parallel/rank_rows.hpp"
-#include "espalier/model/parallel/rank_split.hpp"
 
 namespace espalier::cuda {
 
