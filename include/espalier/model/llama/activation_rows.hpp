@@ -14,7 +14,7 @@
 
 namespace espalier::detail {
 
-// 32 numbers of a row as integers from -127 to 127: number i is about scale * q[i].
+// 32 numbers of a row as integers from -127 to 127. Number i is about scale * q[i].
 struct alignas(16) activation_block {
   static constexpr int size = 32;
 
@@ -29,9 +29,9 @@ constexpr int activation_blocks(int inputs) {
   return (inputs + activation_block::size - 1) / activation_block::size;
 }
 
-// The block of 32 numbers: each divided by the scale, rounded to the nearest integer, halves to even. The same for
-// every processor and compiler: none may make one rounding of a quotient and a sum, as it may of a product and a sum.
-// With a number that is not finite the scale is not, and what comes of it is not a number.
+// Writes 32 numbers as a block: each is divided by the scale and rounded to the nearest integer, halves to even. Every
+// processor and compiler gives the same block, since none may join a quotient and a sum into one rounding, as it may a
+// product and a sum. If a number is not finite, the scale is NaN, and so are all products with the block.
 inline void quantise_block(const float* x, activation_block& to) {
   constexpr int size = activation_block::size;
   simd_float most{}, difference{};
@@ -42,7 +42,7 @@ inline void quantise_block(const float* x, activation_block& to) {
   }
   const float greatest = simd_greatest(most);
   const bool finite = simd_sum(difference) == 0.0F;
-  // Such numbers are as good as 0, and the quotient stays finite.
+  // Numbers this small become 0: a quotient by their scale might not be finite.
   if (!finite || greatest <= 1e-30F) {
     to = {{}, finite ? 0.0F : std::numeric_limits<float>::quiet_NaN(), 0.0F, {}};
     return;
@@ -62,7 +62,7 @@ inline void quantise_block(const float* x, activation_block& to) {
   to.scaled_sum = to.scale * static_cast<float>(to.sum[0] + to.sum[1]);
 }
 
-// Of the first n numbers, and of zeros after them.
+// Writes the first n numbers, and zeros after them, as a block.
 inline void quantise_block(const float* x, int n, activation_block& to) {
   if (n >= activation_block::size) return quantise_block(x, to);
   float padded[activation_block::size] = {};

@@ -18,10 +18,10 @@ namespace espalier::detail {
 
 // Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
 //
-// The keys are transposed block by block, so that scores come a vector of slots at a time and many queries share each
-// load. Blocks are made of the slots that some row of the task sees: the others are neither read nor scored. Scores of
-// what a row does not see are dropped before the softmax, so what is summed, and in which order, depends on the visible
-// sequence alone: neither the other nodes of the tree nor the slots they lie in matter.
+// Keys are transposed block by block, so that scores come a vector of slots at a time and many queries share each load.
+// Blocks hold only slots that some row of the task sees; other slots are neither read nor scored. Scores of slots that
+// a row does not see are dropped before the softmax. So the terms of each sum, and their order, depend on the visible
+// sequence alone, not on other nodes of the tree nor on the slots that they lie in.
 class attention_worker {
  public:
   static constexpr int max_queries = 32;
@@ -36,7 +36,7 @@ class attention_worker {
   void reserve(int slots) {
     if (slots <= slots_) return;
     slots_ = slots;
-    // The softmax of a window may begin anywhere, and writes whole vectors.
+    // The softmax of a window may begin at any slot and writes whole vectors.
     stride_ = (slots / simd_lanes + 2) * simd_lanes;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
     columns_.resize(static_cast<std::size_t>(slots));
@@ -54,7 +54,7 @@ class attention_worker {
     float cap = 0.0F;          // scores become cap * tanh(score / cap); 0: they stay
   };
 
-  // Of the store it calls key() and value(), as HostKVStore has them.
+  // It calls key() and value() of the store, as HostKVStore has them.
   //
   // Shapes: queries, out [rows][n_heads * head_dim] at their strides, in floats. The queries are already scaled.
   template <class KVStoreT>
@@ -72,7 +72,7 @@ class attention_worker {
     const auto slot_of = [&](int i) {
       return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
     };
-    // What is in the window of none of the rows.
+    // Tokens that lie before the window of every row.
     int hidden = sequence.prefix;
     for (int row = t.row_begin; row < t.row_end; ++row)
       hidden = (std::min)(hidden, before_window(t, sequence.prefix + count_bits(batch.mask_of(sequence, row))));
@@ -121,7 +121,7 @@ class attention_worker {
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
-  // Of so many tokens that a row sees, itself included, how many lie before its window.
+  // The number of tokens before a row's window, if the row sees n tokens, itself included.
   static int before_window(const task& t, int n) { return t.window > 0 ? (std::max)(n - t.window, 0) : 0; }
 
   static int count_bits(std::span<const std::uint32_t> mask) {
@@ -303,15 +303,16 @@ class attention_worker {
   std::vector<float> scores_;   // [max_queries][stride]
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
-  std::vector<std::uint32_t> seen_;    // [mask words] what some row of the task sees
+  std::vector<std::uint32_t> seen_;    // [mask words] columns that some row of the task sees
   std::vector<std::int32_t> before_;   // [mask words] columns seen in the words before
   std::vector<std::int32_t> columns_;  // the columns seen
-  std::vector<std::int32_t> visible_;  // of one row, as places in columns_
+  std::vector<std::int32_t> visible_;  // columns that one row sees, as places in columns_
 };
 
-// Divides the attention of a layer among the threads of a team: each calls this, and attend(sequence, task) for what
-// falls to it. Tasks are a key-value head, with its query heads, for a run of rows; whoever is free takes the next.
-// There are as many for each thread where the rows allow it.
+// Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls
+// attend(sequence, task) for the tasks that fall to the thread. A task is a key-value head, with its query heads, for a
+// run of rows; a thread that is free takes the next. Where the rows allow it, the number of tasks is a multiple of the
+// number of threads.
 //
 // Pre: the team's tickets were reset before its last barrier.
 template <class AttendT>

@@ -13,7 +13,8 @@
 
 namespace espalier {
 
-//! The shape of a block draft, whose layers are those of a transformer over the target's hidden size, as the config.json beside its weights gives it.
+//! The shape of a block draft, as the config.json beside its weights gives it: a transformer over the target's hidden
+//! size, all of whose heads are rotated.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 struct block_draft_config : model_config {

@@ -53,7 +53,7 @@ struct block_draft_weights {
   linear_type features;  //!< [hidden_size][layers read * hidden_size]
   linear_type pending;   //!< [hidden_size][hidden_size]
   norm_type features_norm, pending_norm, final_norm;
-  float* masked = nullptr;  //!< [block_length][hidden_size], what a row not yet written starts from
+  float* masked = nullptr;  //!< [block_length][hidden_size], added to rows that are still to be written
   std::vector<layer_type> layers;
   linear_type head;  //!< the target's
 
@@ -250,7 +250,7 @@ class block_draft_model {
   }
   void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, int position) {
     const auto wanted = static_cast<std::size_t>((std::max)(0, max_positions_ - position));
-    // What is read again replaces what was there.
+    // Rows that are read again replace the earlier ones.
     context.n_unread = std::clamp(position - context.first_unread, 0, context.n_unread);
     if (context.first_unread + context.n_unread != position) {
       take_unread(context);
@@ -356,7 +356,7 @@ class block_draft_model {
     return {tokens_, positions_, positions_, sequences_, mask_, outputs_};
   }
 
-  // Takes what a text has left unread into the next pass.
+  // Takes the rows that a text has left unread into the next pass.
   void take_unread(context_type& context) {
     for (int row = 0; row < context.n_unread; ++row) {
       std::copy_n(context.unread.data() + at(row, features_width()), features_width(),
@@ -454,8 +454,8 @@ class block_draft_model {
   int max_positions_;
   detail::transformer_pass pass_;
   std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
-  int n_texts_ = 0;                     // of a pass
-  std::vector<read_row> reads_;         // of a pass over what is unread
+  int n_texts_ = 0;                     // texts that a pass has room for
+  std::vector<read_row> reads_;         // rows of a pass over unread states
   std::vector<request_type> requests_;  // of the pass, by place
   std::vector<batch_sequence> sequences_;
   std::vector<std::int32_t> tokens_, positions_, outputs_;  // of the batch; slots are positions

@@ -15,7 +15,8 @@ namespace espalier::detail {
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
 //   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending order
 //   set_vector(place, values, n)           the scale of a norm
-// Where it only checks, it reads no tensor and sets nothing, but raises what the file lacks, and says what to expect.
+// With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks and calls
+// expect_rows.
 template <class WeightsT>
 class block_draft_tensors {
  public:

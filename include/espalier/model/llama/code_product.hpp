@@ -10,14 +10,16 @@
 
 namespace espalier::detail {
 
-// The exact product of some rows and a part of a panel: each weight becomes the float that it means, in a register, and
-// serves all rows. Every element is one chain of multiply-adds over the inputs in ascending order, as in float_panel.
+// The exact product of some rows and a part of a panel. A weight is turned into its float once, in a register, and is
+// multiplied by all rows. Every element is one chain of multiply-adds over the inputs in ascending order, as in
+// float_panel.
 class code_product {
  public:
   explicit code_product(const panel_part& part) : part_(part) {}
 
-  // sums[r][32] += the products of all of up to four rows, or of the first four or eight of more: of how many, is
-  // returned. With four or more it also writes the weights for the others, decoded [inputs][32].
+  // Adds the products of the first rows to sums[r][32] and returns how many rows that were: all, if there are up to
+  // four; else four or eight. From four rows on it also writes the weights as floats to `decoded`, [inputs][32], for
+  // the rows that are left.
   int multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* sums, float* decoded) const {
     if (rows >= 8) {
       multiply_rows<8>(x, x_stride, sums, decoded);
@@ -37,8 +39,8 @@ class code_product {
   void decode(float* to) const { multiply_rows<0>(nullptr, 0, nullptr, to); }
 
  private:
-  // Floats from codes whose lowest bit is bit `at` of each lane: there they are the last bits of the mantissa of a
-  // power of two, 2^(23 - at), which an exact difference takes away again together with the code's zero.
+  // Returns codes as floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
+  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;
@@ -48,7 +50,7 @@ class code_product {
           exponent(simd_int{} + ((127 + 23 - at) << 23)),
           zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + code_zero))) {}
 
-    // The product with the scale is rounded once, or, where it is exact, its sum with the offset.
+    // One rounding: of the product with the scale or, where that is exact, of its sum with the offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);

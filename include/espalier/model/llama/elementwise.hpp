@@ -8,11 +8,11 @@
 
 #include "espalier/model/llama/simd.hpp"
 
-//! What a transformer does between its matrix products, one row at a time. Sums run in an order that depends on the
+//! The functions of a transformer between its matrix products, for one row. Sums run in an order that depends on the
 //! length alone.
 namespace espalier::detail {
 
-// Calls body(i, n) for each run of simd_lanes elements, n being a constant, and for what is left.
+// Calls body(i, n) for each run of simd_lanes elements, n being a constant, and for the elements that are left.
 template <class BodyT>
 [[gnu::always_inline]] inline void in_lanes(int n, BodyT&& body) {
   int i = 0;
@@ -86,7 +86,7 @@ inline void silu_times(float* gate, const float* up, int n) {
   });
 }
 
-// The exact form, x * (1 + erf(x / sqrt(2))) / 2.
+// x = x * (1 + erf(x / sqrt(2))) / 2, the exact form.
 inline void gelu(float* x, int n) {
   for (int i = 0; i < n; ++i)
     x[i] = 0.5F * x[i] * (1.0F + std::erf(x[i] * 0.70710678F));
@@ -114,7 +114,7 @@ inline void multiply_by(float* x, int n, float factor) {
     x[i] *= factor;
 }
 
-// Turns scores into e^(score - greatest), returns their sum. What follows them, up to a whole vector, is overwritten.
+// Turns scores into e^(score - greatest) and returns their sum. Overwrites the memory behind them up to a whole vector.
 inline float exponentials(float* scores, int n) {
   simd_float greatest = simd_broadcast(-INFINITY);
   const int whole = (n + simd_lanes - 1) / simd_lanes * simd_lanes;

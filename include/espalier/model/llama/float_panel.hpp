@@ -9,28 +9,28 @@
 
 namespace espalier::detail {
 
-// The products of rows and of a panel of floats, weights [inputs][columns of a stride], of which the first two vectors'
-// worth are outputs. Every element is one chain of multiply-adds over the inputs in ascending order, whatever the
-// number of rows, that begins with 0, or, where the inputs come in parts, with what y holds of the part before.
+// The products of some rows with a panel of floats, weights [inputs][stride], whose first `width` columns are outputs.
+// Every element is one chain of multiply-adds over the inputs in ascending order, whatever the number of rows. The
+// chain begins with 0 or, where the inputs come in parts, with the sum of the parts before, which y holds.
 struct float_panel {
   static constexpr int width = 2 * simd_lanes;
 
   const float* weights;
   std::ptrdiff_t stride;  // from input to input
   int inputs;
-  int outputs;  // that the matrix has: width, or fewer in its last panel
+  int outputs;  // outputs of the matrix here: width, or fewer in its last panel
   int rows;
   const float* x;
   std::ptrdiff_t x_stride;
   float* y;
   std::ptrdiff_t y_stride;
-  bool accumulate;              // adds the end of the chain to what y holds
-  bool continues = false;       // begins the chain with what y holds; y is a whole panel then
-  const char* ahead = nullptr;  // what to fetch meanwhile, as many bytes as the panel has; or nothing
+  bool accumulate;              // adds the end of the chain to the number in y
+  bool continues = false;       // begins the chain with the number in y; y is a whole panel then
+  const char* ahead = nullptr;  // memory to fetch meanwhile, as many bytes as the panel has; null for none
 
   void multiply() const {
     const int n_tiles = (rows + max_tile_rows - 1) / max_tile_rows;
-    // The tiles of a panel share the work of fetching what comes next.
+    // The tiles of a panel share the work of fetching `ahead`.
     const int ahead_step = ahead ? static_cast<int>(width * sizeof(float)) / n_tiles : 0;
     const char* fetched = ahead ? ahead : reinterpret_cast<const char*>(weights);
     for (int tile = 0, row = 0; tile < n_tiles; ++tile) {
@@ -41,11 +41,12 @@ struct float_panel {
     }
   }
 
-  // With fewer rows the hardware foresees the stream better than software does; with more, it gives up between lines.
+  // For fewer rows than this the hardware's own prefetch of the weights is better than software's; for more, it stops
+  // between cache lines.
   static constexpr int prefetch_rows = 3;
 
  private:
-  // As many rows as leave registers for a panel's two vectors and a broadcast.
+  // Rows of a tile: as many as leave registers for a panel's two vectors and a broadcast number.
   static constexpr int max_tile_rows = (simd_registers - 4) / 2 > 12 ? 12 : (simd_registers - 4) / 2;
 
   struct tile_type {

@@ -90,7 +90,7 @@ class gguf_config_reader {
     c_.norm_epsilon = static_cast<float>(data_.number(key(epsilon), 0.0, 1.0));
   }
 
-  // What else a layer has is what the first one has.
+  // The other flags are read from the first layer's tensors.
   void read_parts() {
     const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
     c_.tied_embeddings = !has("output.weight");
@@ -99,12 +99,12 @@ class gguf_config_reader {
     c_.mlp_bias = has("blk.0.ffn_up.bias");
     c_.query_key_norm = has("blk.0.attn_q_norm.weight");
     c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
-    // The converter reorders the rows of this architecture alone.
+    // The converter reorders the rows of no other architecture.
     c_.paired_rotary = is("llama");
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }
 
-  // The file does not give the scale of scores; only the two largest models have one of their own.
+  // The file does not give the scale of scores. Only the two largest models have one other than 1 / sqrt(head_dim).
   void read_gemma() {
     if (!c_.gelu_gate) return;
     c_.embedding_scale = std::sqrt(static_cast<float>(c_.hidden_size));
@@ -162,7 +162,7 @@ class gguf_config_reader {
     read_divisors();
   }
 
-  // Llama 3's slowing down, worked out by the converter.
+  // Divisors of Llama 3's scaled frequencies, which the converter has worked out.
   void read_divisors() {
     const char* name = "rope_freqs.weight";
     if (!file_.find(name)) return;

@@ -48,7 +48,8 @@ concept HostRecurrentStore = HostKVStore<StoreT> && RecurrentStore<StoreT> &&
 
 namespace detail {
 
-// Errors: input_error where the store keeps no states, or other ones than the model has.
+// Checks that the store keeps the states of the model. Errors: input_error if it keeps none, or states of another
+// shape.
 template <class KVStoreT>
 void check_recurrent(const KVStoreT& kv, const recurrent_shape& shape) {
   if constexpr (HostRecurrentStore<KVStoreT>) {

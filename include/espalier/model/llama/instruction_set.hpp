@@ -25,10 +25,10 @@
 
 namespace espalier::detail {
 
-// What a product of integers is made with. All give the same numbers.
+// Instructions that a product of integers is made with. All give the same numbers.
 //
-// avx512_256 is avx_vnni's kernel in AVX-512's encoding, with which tests run it where AVX-VNNI is not. amx is avx512
-// for few rows and tiles for more.
+// avx512_256 is the kernel of avx_vnni in the encoding of AVX-512: tests run it on processors without AVX-VNNI. amx
+// uses avx512 for few rows and tiles for more.
 enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256, amx };
 
 constexpr const char* name_of(instruction_set set) {
@@ -45,7 +45,7 @@ constexpr const char* name_of(instruction_set set) {
 #if defined(__x86_64__)
 
 // Whether the processor has tiles and products of bytes in them, and the system lets this process use them. Linux is
-// asked once, for the process and all of its threads; other systems are taken not to.
+// asked once, for the process and all of its threads; on other systems the answer is no.
 inline bool may_use_tiles() {
 #if defined(__linux__)
   static const bool granted = [] {

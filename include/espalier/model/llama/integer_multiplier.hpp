@@ -7,11 +7,12 @@
 
 namespace espalier::detail {
 
-// Makes products of integers with an instruction set, one thread's. Tiles that it took it gives back at its end.
+// The products of integers of one thread, made with an instruction set. The destructor gives back the tiles that a
+// product took.
 class integer_multiplier {
  public:
-  // With so many rows tiles surely pay. A row takes half the instructions that it takes alone; the unit that multiplies
-  // tiles may be kept by one of few rows as long as by one of 16. By count: not measured.
+  // Least number of rows that are multiplied by tiles. From here on a row costs half the instructions that it costs
+  // without tiles; a tile of few rows may take as long as one of 16. Counted, not measured.
   static constexpr int tile_rows = 8;
 
   // Pre: the processor has the set.

@@ -18,12 +18,12 @@
 
 namespace espalier::detail {
 
-// sums[r][32] += the products of rows of integers and a part of a panel.
+// Adds the products of rows of integers and a part of a panel to sums[r][32].
 //
-// Of each block, or half of one that has a scale of its own, the products of integers are summed exactly. From block
-// to block, ascending, one chain of multiply-adds, each rounded once: sum = dot * (scale of weights * scale of
-// activations) + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So the same integers give the
-// same numbers with all instructions, and a row's do not depend on other rows.
+// Within each block, or each half of a block where halves have scales of their own, products of integers are summed
+// exactly. Over the blocks, ascending, runs one chain of multiply-adds, each rounded once: sum = dot * (scale of
+// weights * scale of activations) + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So all
+// instructions give the same numbers, and a row's numbers do not depend on other rows.
 struct integer_product {
   const panel_part& part;
   const activation_block* x;  // [blocks][rows]
@@ -31,7 +31,7 @@ struct integer_product {
   float* sums;  // 64-byte aligned
 };
 
-// For any processor.
+// The product on any processor.
 inline void multiply_portably(const integer_product& p) {
   const panel_part& part = p.part;
   const activation_block* x = p.x;
@@ -60,10 +60,10 @@ inline void multiply_portably(const integer_product& p) {
 
 #if defined(__x86_64__)
 
-// What the kernel of 256 bits sums with: the products of two vectors of codes, without a sign or as the integers that
-// they mean, and of activations.
+// Ways in which the kernel of 256 bits sums the products of two vectors of codes with activations. Codes are used
+// without a sign, or as the integers that they mean.
 
-// AVX2, codes of up to 6 bits: the sum of four products fits 16 bits.
+// AVX2 and codes of up to 6 bits: the sum of four products fits 16 bits.
 struct avx2_dots {
   static constexpr bool signed_codes = false;
   [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
@@ -72,8 +72,7 @@ struct avx2_dots {
   }
 };
 
-// AVX2, codes of 8 bits: the magnitude of a weight and the activation with its sign, so that the sum of two products
-// fits 16 bits.
+// AVX2 and codes of 8 bits: the activation takes the weight's sign, so that the sum of two products fits 16 bits.
 struct avx2_byte_dots {
   static constexpr bool signed_codes = true;
   [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
@@ -85,7 +84,7 @@ struct avx2_byte_dots {
   }
 };
 
-// One instruction sums four products in 32 bits, in the encoding of AVX-VNNI and in that of AVX-512.
+// One instruction sums four products in 32 bits, in the encoding of AVX-VNNI or of AVX-512.
 struct avx_vnni_dots {
   static constexpr bool signed_codes = false;
   [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
@@ -105,7 +104,8 @@ template <class DotsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
   const panel_part& part = p.part;
   const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero));
-  const std::int32_t zeros = DotsT::signed_codes ? 0 : -part.zero;  // that sums have too many
+  const std::int32_t zeros =
+      DotsT::signed_codes ? 0 : -part.zero;  // added to every code, so that sums are too great by it
   for (int b = 0; b < part.n_blocks; ++b) {
     if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
@@ -157,8 +157,8 @@ template <class DotsT>
   multiply_256<avx512_vnni_dots>(p);
 }
 
-// For AVX-512 (F, BW, VL) and its VNNI. GCC 12 warns of the forms of some instructions that leave lanes alone: here are
-// those that set them to zero, with a mask of all.
+// The kernel of AVX-512 (F, BW, VL) and its VNNI. GCC 12 warns about intrinsics that leave lanes unset; the kernel uses
+// the forms that set them to zero, with a mask of all lanes.
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni")]] inline void multiply_avx512(const integer_product& p) {
   constexpr __mmask16 all = 0xFFFF;
   const panel_part& part = p.part;
@@ -225,7 +225,7 @@ template <class DotsT>
 
 #if ESPALIER_NEON_DOT_PRODUCTS
 
-// dots[8] += the products of four vectors of weights and a half of the activations.
+// Adds the products of four vectors of weights and a half of the activations to dots[8].
 #if !defined(__ARM_FEATURE_DOTPROD)
 [[gnu::target("arch=armv8.2-a+dotprod")]]
 #endif
@@ -239,7 +239,7 @@ add_neon_dots(int32x4_t (&dots)[2], const int8x16_t (*q)[2], int8x16_t x) {
   }
 }
 
-// For NEON with products of four bytes: 8 outputs at a time, whose weights stay in registers for all rows.
+// The kernel of NEON with products of four bytes: 8 outputs at a time, whose weights stay in registers for all rows.
 #if !defined(__ARM_FEATURE_DOTPROD)
 [[gnu::target("arch=armv8.2-a+dotprod")]]
 #endif

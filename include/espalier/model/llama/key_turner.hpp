@@ -36,7 +36,8 @@ class key_turner {
   struct turn {
     explicit turn(int dims) : cosine(static_cast<std::size_t>(dims / 2), 1.0F), sine(cosine.size(), 0.0F) {}
 
-    // As rotary_table at position -n, without what that multiplies by: the keys have been multiplied once.
+    // Sets the angles of rotary_table at position -n, without its amplitude: keys in the cache have been multiplied by
+    // it.
     void set(int n, int dims, double theta, const rope_scaling& scaling) {
       for (std::size_t i = 0; i < cosine.size(); ++i) {
         const double angle = -n * scaling.frequency(theta, dims, static_cast<int>(i));

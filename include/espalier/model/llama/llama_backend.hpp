@@ -32,7 +32,7 @@ namespace espalier {
 
 struct llama_options {
   int threads = 0;                   //!< 0: as many as the hardware runs at once
-  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and what is pending
+  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and pending tokens
   int max_positions = 0;             //!< 0: as many as the model has
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< of quantised weights

@@ -18,21 +18,21 @@
 
 namespace espalier::detail {
 
-// What one step of the recurrence takes, of one head: the row that is kept of its token.
+// The inputs of one step of the recurrence, for one head. They point into the row that the store keeps of the token.
 struct mamba_inputs {
   const float* x;      // [head_dim]
-  const float* into;   // [state] what goes into states, B
-  const float* reads;  // [state] what reads them, C
-  float step;          // of time
+  const float* into;   // [state] B, by which x goes into the state
+  const float* reads;  // [state] C, by which the state is read
+  float step;          // step of time
   float decay;         // e^(step * A)
   float* y;            // [head_dim]; null: only the state is wanted
 };
 
 // The recurrence of one head over a tree of tokens: state = decay * state + step * x (outer) into, y = state * reads.
 //
-// A state is gone through in tiles of few channels, each with all tokens before the next: so the state that the walk
-// begins at is read once, whatever it branches into, the states of nodes never leave the cache, and one is written.
-// The sums run in the same order whatever the tree: a token's numbers are those of plain decoding.
+// A state is computed in tiles of a few channels, each tile with all tokens before the next tile. So the state at the
+// beginning is read from memory once, the states of nodes stay in the processor's cache, and one state is written. Sums
+// run in the same order whatever the tree is: a token has the numbers that plain decoding gives it.
 //
 // Complexity  O(steps * head_dim * state) operations; memory traffic of one state in, one out
 class mamba_scan {
@@ -44,8 +44,8 @@ class mamba_scan {
     if (tiles_.size() < floats) tiles_.resize(floats);
   }
 
-  // state: [head_dim][stride] at the beginning, null for zeros; held: where the state after step hold_after is written,
-  // or null.
+  // Computes all steps of a head. `state` [head_dim][stride] is the state at the beginning, null for zeros. The state
+  // after step hold_after is written to `held`, unless that is null.
   void run(const mamba_shape& shape, std::span<const recurrent_step> steps, std::span<const mamba_inputs> inputs,
            const float* state, float* held, std::int32_t hold_after) {
     const int stride = shape.state_stride();
@@ -86,7 +86,7 @@ class mamba_scan {
     in_lanes(n, [&](int i, auto many) {
       const simd_float into = simd_load_run(in.into + i, many), reads = simd_load_run(in.reads + i, many);
       for (int row = 0; row < RowsT; ++row) {
-        // Beyond the state's end all is zero, and stays so.
+        // Numbers beyond the end of the state are zero and stay zero.
         const simd_float state = multiply_add(gain[row], into, simd_load(from + row * stride + i) * decay);
         simd_store(to + row * stride + i, state);
         sum[row] = multiply_add(state, reads, sum[row]);
@@ -100,7 +100,7 @@ class mamba_scan {
   std::vector<float> tiles_;  // [1 + n_memories][tile_rows][stride]
 };
 
-// What is between the two projections of Mamba-2 blocks, for all rows of a pass. Each thread of the team calls run().
+// The part of a Mamba-2 block between its two projections, for all rows of a pass. Each thread of the team calls run().
 //
 // Source: Dao and Gu, Transformers are SSMs (2024), equation 2; transformers: BambaMixer
 class mamba_block {
@@ -109,7 +109,7 @@ class mamba_block {
   mamba_block(const mamba_shape& shape, int n_threads, float norm_epsilon)
       : shape_(shape), epsilon_(norm_epsilon), workers_(static_cast<std::size_t>(n_threads)) {}
 
-  // What a pass does, in every layer; nothing in a model without such blocks. Errors: as recurrent_plan::make
+  // Plans a pass, in all layers at once; does nothing in a model without such blocks. Errors: as recurrent_plan::make
   template <HostRecurrentStore StoreT>
   void begin(StoreT& kv, const forward_batch_view& batch) {
     if (shape_.heads == 0) return;
@@ -124,7 +124,7 @@ class mamba_block {
     plan_.finish(kv);
   }
 
-  // projected [n_rows][projected()] becomes out [n_rows][inner()], for recurrent layer number `layer`.
+  // Computes out [n_rows][inner()] of projected [n_rows][projected()], for recurrent layer number `layer`.
   template <HostRecurrentStore StoreT>
   void run(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
            const forward_batch_view& batch, const float* projected, float* out) {
@@ -141,7 +141,7 @@ class mamba_block {
     std::vector<mamba_inputs> inputs;
   };
 
-  // A kept row: channels before the convolution, after it, steps, decays.
+  // A kept row holds channels before the convolution, channels after it, steps, decays.
   float* convolved(float* kept) const { return kept + shape_.convolved(); }
   float* steps(float* kept) const { return kept + 2 * shape_.convolved(); }
   float* decays(float* kept) const { return steps(kept) + shape_.heads; }
@@ -213,7 +213,7 @@ class mamba_block {
     }
   }
 
-  // y + skip * x, times the gates' SiLU, normalised by groups.
+  // Turns y into (y + skip * x) * SiLU(gates), normalised by groups.
   template <class StoreT>
   void gate(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
             const forward_batch_view& batch, const float* projected, float* out) {

@@ -5,8 +5,8 @@
 
 namespace espalier {
 
-//! The shape of a Mamba-2 block: heads of `head_dim` channels, each channel with a state of `state` numbers; heads of a
-//! group share what goes into states and what reads them.
+//! The shape of a Mamba-2 block: heads of `head_dim` channels, each channel with a state of `state` numbers. Heads of a
+//! group share B, by which inputs go into states, and C, by which states are read.
 //!
 //! Source      Dao and Gu, Transformers are SSMs (2024); transformers: BambaMixer
 struct mamba_shape {
@@ -17,18 +17,19 @@ struct mamba_shape {
   int taps = 0;  //!< tokens that the convolution sees, its own included
   bool convolution_bias = true;
   bool projection_bias = false;
-  float least_step = 0.0F;  //!< of time, after softplus
+  float least_step = 0.0F;  //!< limits of the step of time, after softplus
   float greatest_step = 0.0F;
 
   int inner() const { return heads * head_dim; }
-  //! Channels that are convolved: inputs, what goes into states, and what reads them.
+  //! Number of channels that are convolved: inputs, B and C.
   int convolved() const { return inner() + 2 * groups * state; }
-  //! Outputs of the first projection: gates, what is convolved, steps.
+  //! Number of outputs of the first projection: gates, convolved channels, steps.
   int projected() const { return inner() + convolved() + heads; }
-  //! Numbers of a channel's state in memory, whole vectors of any machine.
+  //! Numbers of a channel's state in memory: a multiple of 16, so whole vectors on any machine.
   int state_stride() const { return (state + 15) / 16 * 16; }
 
-  //! A row keeps what was convolved before and after, and of each head the step and the decay of its state.
+  //! What a store keeps for `layers` such blocks. A row holds the channels before and after the convolution, and each
+  //! head's step and decay.
   recurrent_shape kept(int layers) const {
     return {layers, inner() * state_stride(), 2 * convolved() + 2 * heads, taps - 1};
   }

@@ -10,7 +10,7 @@
 
 namespace espalier::detail {
 
-// The rows that a matrix is multiplied by: as floats and, where the product is one of integers, as those.
+// The rows that a matrix is multiplied by, as floats and, for a product of integers, as integers too.
 struct matrix_rows {
   const float* x;
   std::ptrdiff_t x_stride;
@@ -18,7 +18,7 @@ struct matrix_rows {
   const activation_block* integers = nullptr;  // [activation_blocks(inputs)][rows]
 };
 
-// Room for the integers of some rows, which threads may write together.
+// Memory for the integers of some rows. Several threads may write it together.
 class activation_room {
  public:
   activation_room() = default;
@@ -26,7 +26,7 @@ class activation_room {
       : block_(floats(rows, inputs), false),
         data_(reinterpret_cast<activation_block*>(block_.take(floats(rows, inputs)))) {}
 
-  // Writes rows first to last - 1 of x, of which there are `rows`.
+  // Writes rows first to last - 1 of the `rows` rows of x as integers, and returns where all of them lie.
   const activation_block* write(const float* x, std::ptrdiff_t x_stride, int inputs, int rows, int first, int last) {
     constexpr int size = activation_block::size;
     for (int row = first; row < last; ++row) {
@@ -49,7 +49,7 @@ class activation_room {
   activation_block* data_ = nullptr;
 };
 
-// What one thread works in during a product.
+// Working memory of one thread during a product.
 class product_room {
  public:
   static constexpr int outputs = 32;  // of a granule

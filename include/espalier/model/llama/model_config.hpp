@@ -55,7 +55,7 @@ struct model_config {
   float norm_epsilon = 1e-5F;
   bool layer_norm = false;      //!< LayerNorm with biases, not RMSNorm
   bool query_key_norm = false;  //!< heads of queries and keys are normalised
-  bool output_norms = false;    //!< what attention and MLP add to the stream is normalised
+  bool output_norms = false;    //!< the outputs of attention and MLP are normalised before they are added to the stream
 
   bool tied_embeddings = false;
   bool query_bias = false;  //!< biases of the query, key and value projections
@@ -74,7 +74,7 @@ struct model_config {
   std::vector<bool> windowed{};  //!< [n_layers], or empty: none
 
   mamba_shape mamba{};            //!< of the layers in `recurrent`
-  std::vector<bool> recurrent{};  //!< [n_layers] those that are Mamba-2, not attention, or empty: none
+  std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
 
   layout_type layout = layout_type::llama;
   bool paired_rotary = false;   //!< the file keeps rows of queries and keys that turn together side by side
@@ -83,15 +83,15 @@ struct model_config {
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
   int projected_size() const { return query_size() + 2 * kv_size(); }
-  //! Inputs of what goes back to the stream: of attention, or of Mamba-2 where that is more.
+  //! Greatest number of inputs of attention_out: outputs of attention, or of Mamba-2 where that is more.
   int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
   bool is_hybrid() const { return !recurrent.empty(); }
   bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
-  //! Layers whose keys and values a cache holds.
+  //! Number of layers with attention: a cache holds their keys and values.
   int n_attention_layers() const {
     return n_layers - static_cast<int>(std::count(recurrent.begin(), recurrent.end(), true));
   }
-  //! What a cache holds of the others; of no layers where there are none.
+  //! What a cache holds of the recurrent layers; a shape of 0 layers where there are none.
   espalier::recurrent_shape recurrent_shape() const {
     return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
@@ -164,7 +164,7 @@ struct model_config {
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     require_whole_groups(json);
-    // Where a file does not say it: transformers' number for the family.
+    // The family's number in transformers, for a file that does not give one.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);
@@ -186,7 +186,7 @@ struct model_config {
                 is("bamba") ? 0.5 : 1.0);
   }
 
-  // Which layers are Mamba-2, and their shape.
+  // Reads which layers are Mamba-2, and their shape.
   void read_bamba(const detail::json_reader& json) {
     layout = layout_type::bamba;
     constexpr int most_heads = 1 << 12;
@@ -257,7 +257,7 @@ struct model_config {
     }
   }
 
-  // Which layers have a window, and how long it is: by layer_types, or else by the family's own rule.
+  // Reads which layers have a window, and its length: from layer_types, or else by the family's own rule.
   void read_windows(const detail::json_reader& json) {
     const bool may = is("mistral") || is("gemma2") || is("gemma3_text") || json.flag_or("use_sliding_window", false);
     if (may) window = json.integer_or("sliding_window", json.mentions("sliding_window") ? 0 : 4096, 1, most);

@@ -141,8 +141,8 @@ inline matrix_size size_of(const model_config& c, part_place place) {
   }
 }
 
-// What a file calls the tensors of a model, without the .weight or .bias at the end. Those of a layer follow `layer`
-// and the layer's number. Null where a model of this kind has none.
+// The names of a model's tensors in a file, without the .weight or .bias at the end. Names of a layer's tensors follow
+// `layer` and the layer's number. Null for a tensor that a model of this kind does not have.
 struct tensor_names {
   const char* embedding;
   const char* head;
@@ -157,7 +157,7 @@ struct tensor_names {
   const char* mlp_norm;
   const char *gate, *up, *down;
   const char* mlp_out_norm;
-  const char* mamba = nullptr;  // what the parts of a Mamba-2 block begin with
+  const char* mamba = nullptr;  // beginning of the names of a Mamba-2 block
 };
 
 inline const tensor_names& names_of(model_config::layout_type layout) {
@@ -253,12 +253,13 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 //   inputs(place, type)                    optional: which columns of its rows set_row gets, whole blocks of the type
 //   set_vector(place, values, n)           the scale of a norm, or what a recurrent layer has beside matrices
 //   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
-// Whatever the file does, the two rows that turn together are head_dim / 2 apart, and scales of norms are whole.
+// In whatever order and form the file has them, the two rows that turn together arrive head_dim / 2 apart, and the
+// scale of a norm arrives whole, not less one.
 template <class WeightsT>
 class model_tensors {
  public:
-  // Where it only checks, it reads no tensor and sets nothing, but raises what the file lacks, and says what to expect:
-  // a config that claims too much is refused before memory is taken for it.
+  // With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks and
+  // calls expect_rows. So a config that claims too much is refused before memory is taken for it.
   model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
       : c_(config),
         names_(names_of(config.layout)),

@@ -56,7 +56,7 @@ class weight_rows {
   }
 
  private:
-  // In front of the row.
+  // Number of scales that stand in front of a row.
   std::size_t n_scales() const { return type_ == weight_type::i8_rows ? 1 : 0; }
   std::size_t row_floats() const { return (row_bytes(type_, inputs_) + sizeof(float) - 1) / sizeof(float); }
   float* at(int row) const { return data_ + static_cast<std::size_t>(row) * (row_floats() + n_scales()); }

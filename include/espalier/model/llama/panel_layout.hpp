@@ -30,7 +30,7 @@ constexpr bool has_steps(weight_type type) {
 struct panel_layout {
   static constexpr int outputs = 32, block = 32, header_blocks = 8;
   static constexpr std::size_t vector_bytes = 128;
-  static constexpr int zero_of_bytes = 128;  // of codes that have 8 bits, and of no others
+  static constexpr int zero_of_bytes = 128;  // zero of codes of 8 bits
 
   constexpr panel_layout(weight_type weights, int n)
       : type(weights),

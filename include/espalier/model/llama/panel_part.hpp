@@ -12,7 +12,7 @@
 
 namespace espalier::detail {
 
-// A few blocks of a panel of codes, whose scales and offsets have become floats: what every product with it reads.
+// A few blocks of a panel of codes, with their scales and offsets as floats. Every product with a panel reads it so.
 class panel_part {
  public:
   static constexpr int max_blocks = 4;
@@ -21,7 +21,8 @@ class panel_part {
 
   // Blocks first_block to first_block + n - 1.
   //
-  // With `fetch`, what lies ahead of all is fetched at once: integers with few rows are soon there.
+  // With `fetch`, all blocks that follow in memory are fetched at once: a product of integers with few rows needs them
+  // soon.
   //
   // Pre         not numbers; n <= max_blocks
   panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n, bool fetch = false)
@@ -41,12 +42,12 @@ class panel_part {
     }
   }
 
-  // Of a block, the scales of its first or second half: [32].
+  // The scales of the first or the second half of a block, [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
 
-  // Other products call this block by block: the hardware does not foresee far enough where they share one,
-  // and takes only so many lines at once. Without always_inline GCC takes a call for one without effect.
+  // Fetches the block ahead. Products without `fetch` call it block by block, because the hardware's own prefetch does
+  // not reach far enough and takes few lines at once. Without always_inline GCC drops the call as one without effect.
   [[gnu::always_inline]] void fetch_ahead(int b) const {
     constexpr std::size_t distance = 1 << 13;
     for (std::size_t byte = 0; byte < block_bytes_; byte += 64)
@@ -57,12 +58,12 @@ class panel_part {
   int n_blocks;
   bool nibbles;
   bool has_offset;
-  int halves;  // of a block, that have scales of their own: 1 or 2
-  int zero;    // that was added to integers
+  int halves;  // parts of a block that have scales of their own: 1 or 2
+  int zero;    // number that was added to each integer to make its code
 
  private:
   void prepare_lanes(weight_type type, const std::byte* header, const std::byte* block, int lane, int b) {
-    // Added to a product it leaves every bit as it is.
+    // -0 leaves every bit of a product as it is.
     simd_float offset = simd_broadcast(-0.0F);
     if (type == weight_type::i8_rows) {
       std::memcpy(scale_[b][0] + lane, header + 4 * lane, sizeof(simd_float));

@@ -24,13 +24,13 @@ inline constexpr std::array known_values<matrix_arithmetic> = {
 
 namespace detail {
 
-// The products that the threads of a team make together, and the memory for them. Each thread makes those of its share
-// of outputs; all of them make the same products in the same order.
+// The products that the threads of a team make together, and the memory for them. Each thread computes its share of the
+// outputs; all threads make the same products in the same order.
 class product_team {
  public:
   product_team() = default;
 
-  // For products with at most so many rows and inputs.
+  // Makes room for products with at most so many rows and inputs.
   product_team(thread_team& team, int max_rows, int max_inputs, matrix_arithmetic arithmetic)
       : team_(&team), integer_(arithmetic == matrix_arithmetic::integer) {
     for (int i = 0; i < team.n_threads(); ++i) {
@@ -46,8 +46,9 @@ class product_team {
     return team_->share(thread, matrix.outputs(), weight_matrix::granule);
   }
 
-  // The rows as products with the matrix want them. A few rows each thread prepares for itself: they may lie elsewhere
-  // for each. More are prepared by the threads together, and the result is good until the second time after this.
+  // Returns the rows in the form that products with the matrix take. Few rows are prepared by each thread for itself,
+  // so that each may have them in memory of its own. More rows are prepared by the threads together; the result stays
+  // valid until the second call after this one.
   matrix_rows prepare(int thread, const weight_matrix& matrix, const float* x, int rows) {
     const int inputs = matrix.inputs();
     matrix_rows prepared{x, inputs, rows};
@@ -56,7 +57,7 @@ class product_team {
     if (rows <= alone_rows) {
       prepared.integers = state.integers.write(x, inputs, inputs, rows, 0, rows);
     } else {
-      // Whoever is still multiplying reads the other one.
+      // A thread that is still multiplying reads the other room.
       state.turn = 1 - state.turn;
       const auto [first, last] = team_->share(thread, rows);
       prepared.integers = shared_[state.turn].write(x, inputs, inputs, rows, first, last);
@@ -74,7 +75,7 @@ class product_team {
   }
 
  private:
-  // Up to here, all threads doing the same is faster than a barrier.
+  // For at most this many rows, all threads doing the same work is faster than a barrier.
   static constexpr int alone_rows = 8;
 
   struct thread_state {

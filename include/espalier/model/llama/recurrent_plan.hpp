@@ -14,28 +14,29 @@
 
 namespace espalier::detail {
 
-// One token of a pass, or of those before it that are gone through once more.
+// One step of the recurrence: a token of the pass, or an earlier token whose step is made once more.
 struct recurrent_step {
   std::int32_t slot;
-  std::int32_t row;   // of the batch; -1: it is gone through once more
-  std::int32_t from;  // the memory that holds the state before it; -1: where the pass begins
-  std::int32_t to;    // that of the state after it, which may be the same
+  std::int32_t row;   // row of the batch; -1: an earlier token
+  std::int32_t from;  // memory that holds the state before the step; -1: the state that the walk begins at
+  std::int32_t to;    // memory for the state after the step, which may be the same
 };
 
-// What a pass does to the states of one sequence, in every layer alike.
+// The steps of one sequence in a pass. They are the same in every layer.
 struct recurrent_walk {
   std::int32_t sequence;
-  std::int32_t begin, end;       // of the steps
-  std::int32_t start;            // slots of the state that it begins at
-  std::int32_t hold = -1;        // slots of the state that it leaves; -1: it leaves none
-  std::int32_t hold_after = -1;  // the step
+  std::int32_t begin, end;       // steps begin to end - 1 of the plan
+  std::int32_t start;            // slots that the state at the beginning has seen
+  std::int32_t hold = -1;        // slots that the state has seen which the store keeps afterwards; -1: none is kept
+  std::int32_t hold_after = -1;  // step after which that state stands
 };
 
-// How a pass goes from a state that its rows see through the tree of tokens that branches from it: parents before
-// children, each token once. Of the nodes' states only those are kept, for as long, that others still begin at.
+// The order in which a pass computes states. It begins at a state whose tokens all rows see and goes through the tree
+// that branches from it, parents before children, each token once. The state of a node is kept in memory only until its
+// last child has been computed.
 class recurrent_plan {
  public:
-  // Slots that the convolution of a row sees, itself last; -1 before the text.
+  // The slots that the convolution of a row sees, its own slot last; -1 for places before the text.
   std::span<const std::int32_t> taps_of(std::int32_t row) const {
     return std::span(taps_).subspan(static_cast<std::size_t>(row) * n_taps_, n_taps_);
   }
@@ -44,14 +45,14 @@ class recurrent_plan {
     return std::span(steps_).subspan(static_cast<std::size_t>(walk.begin),
                                      static_cast<std::size_t>(walk.end - walk.begin));
   }
-  // After the pass: its states are held.
+  // Tells the store, after the pass, which states it now holds.
   template <HostRecurrentStore StoreT>
   void finish(StoreT& kv) const {
     for (const recurrent_walk& walk : walks_) {
       if (walk.hold >= 0) kv.hold_state(walk.sequence, walk.start, walk.hold);
     }
   }
-  // States in memory at the same time.
+  // The greatest number of states in memory at the same time.
   std::int32_t n_memories() const { return n_memories_; }
 
   // Pre: the batch has been checked.
@@ -71,7 +72,7 @@ class recurrent_plan {
   }
 
  private:
-  // Memory for the largest pass that a store has room for.
+  // Reserves memory for the largest pass that the store has room for.
   void reserve(std::size_t n, std::size_t n_sequences) {
     walks_.reserve(n_sequences);
     steps_.reserve(n * n_sequences);
@@ -89,7 +90,7 @@ class recurrent_plan {
   static bool sees(std::span<const std::uint32_t> mask, std::int32_t column) {
     return (mask[static_cast<std::size_t>(column / 32)] >> (column % 32) & 1U) != 0;
   }
-  // The last scratch slot that a row sees before its own; -1: none.
+  // The column of the last scratch slot that a row sees before its own; -1 if there is none.
   static std::int32_t parent_of(std::span<const std::uint32_t> mask, std::int32_t column) {
     while (--column >= 0 && !sees(mask, column)) {
     }
@@ -109,7 +110,7 @@ class recurrent_plan {
       if (column <= last)
         raise<input_error>("row ", row, " has a cache slot that is not beyond that of the row before.");
       const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
-      // Of the columns before this pass the store knows the parents.
+      // The store knows the parents of columns from earlier passes.
       const std::int32_t first = column_of(batch, s, s.row_begin);
       if (row == s.row_begin) {
         for (std::int32_t i = 0; i < first; ++i) {
@@ -152,7 +153,7 @@ class recurrent_plan {
     walk.end = static_cast<std::int32_t>(steps_.size());
     place_states(kv, walk);
     choose_held(kv, batch, walk);
-    // Where slots are computed anew, no state of what they were is left.
+    // Where slots are computed anew, states that have seen their old tokens must go.
     if (walk.hold < 0 && kv.state_at(s.sequence, kv.capacity()) > base + first) walk.hold = walk.start;
     for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
       std::int32_t slot = batch.slots[static_cast<std::size_t>(row)];
@@ -164,7 +165,7 @@ class recurrent_plan {
     walks_.push_back(walk);
   }
 
-  // Leading scratch slots, `most` at most, that all rows see.
+  // The number of leading scratch slots, at most `most`, that all rows see.
   static std::int32_t seen_by_all(const forward_batch_view& batch, const batch_sequence& s, std::int32_t most) {
     for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
       const std::span<const std::uint32_t> mask = batch.mask_of(s, row);
@@ -176,7 +177,7 @@ class recurrent_plan {
     return most;
   }
 
-  // Scratch slots of earlier passes that rows of this one see.
+  // Marks in wanted_ the scratch slots of earlier passes that rows of this pass see.
   void list_columns(const forward_batch_view& batch, const batch_sequence& s) {
     const std::int32_t first = column_of(batch, s, s.row_begin);
     wanted_.assign(static_cast<std::size_t>(first), 0);
@@ -187,7 +188,8 @@ class recurrent_plan {
     }
   }
 
-  // A memory for the state after each step: that before it, where nobody else begins there.
+  // Chooses the memory of the state after each step: the memory of the state before it, once no other step begins
+  // there.
   template <class StoreT>
   void place_states(const StoreT& kv, const recurrent_walk& walk) {
     const auto steps = std::span(steps_).subspan(static_cast<std::size_t>(walk.begin),
@@ -222,11 +224,12 @@ class recurrent_plan {
     n_memories_ = (std::max)(n_memories_, n);
   }
 
-  // The state to be left: after what is certain to be committed, which is at least all that was, and of this pass the
-  // chain from its beginning up to the first row whose logits are asked for.
+  // Chooses the state that the store keeps: the one after the last token that is certain to be committed. Those are all
+  // tokens before the pass, and the chain at the beginning of the pass up to the first row whose logits are wanted.
   template <class StoreT>
   void choose_held(const StoreT& kv, const forward_batch_view& batch, recurrent_walk& walk) {
-    if (walk.start > kv.size(walk.sequence)) return;  // the other state is the last one of what is committed
+    if (walk.start > kv.size(walk.sequence))
+      return;  // the store's other state is the one after the last committed token
     std::int32_t before = walk.start - 1;
     for (std::int32_t i = walk.begin; i < walk.end; ++i) {
       const recurrent_step& step = steps_[static_cast<std::size_t>(i)];
@@ -243,10 +246,10 @@ class recurrent_plan {
   std::vector<recurrent_step> steps_;
   std::vector<std::int32_t> taps_;  // [n_rows][n_taps]
   std::int32_t n_memories_ = 0;
-  std::vector<std::int32_t> parents_;   // while masks are checked: by column
-  std::vector<char> wanted_;            // by column
-  std::vector<std::int32_t> befores_;   // the step before each
-  std::vector<std::int32_t> children_;  // steps to come after each
+  std::vector<std::int32_t> parents_;   // parent of each column, while masks are checked
+  std::vector<char> wanted_;            // whether a step for the column is needed
+  std::vector<std::int32_t> befores_;   // the step before each step
+  std::vector<std::int32_t> children_;  // steps that still begin at the state after each step
   std::vector<std::int32_t> free_;
 };
 

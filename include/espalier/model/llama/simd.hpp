@@ -49,7 +49,7 @@ typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
   return value - simd_float{};
 }
 
-// The first n lanes; the others are zero. 0 <= n <= lanes.
+// Loads the first n lanes; the others are zero. 0 <= n <= lanes.
 [[gnu::always_inline]] inline simd_float simd_load_first(const float* from, int n) {
   simd_float value{};
   std::memcpy(&value, from, static_cast<std::size_t>(n) * sizeof(float));
@@ -60,8 +60,8 @@ typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
   std::memcpy(to, &value, static_cast<std::size_t>(n) * sizeof(float));
 }
 
-// a * b + c. The only place where a product and a sum become one rounding or two: whichever the flags give, every
-// kernel gives the same, and so a row's numbers do not depend on which kernel computed it.
+// Returns a * b + c. The compiler flags decide whether that is one rounding or two. All kernels call this function, so
+// they all round alike, and a row's numbers do not depend on which kernel computed it.
 [[gnu::always_inline]] inline simd_float multiply_add(simd_float a, simd_float b, simd_float c) {
 #if defined(__AVX512F__)
   return static_cast<simd_float>(
@@ -81,13 +81,13 @@ typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
   return a > b ? a : b;
 }
 
-// Lane i gets what lane i + DistanceT has.
+// Returns a vector whose lane i is lane i + DistanceT.
 template <int DistanceT, std::size_t... Is>
 [[gnu::always_inline]] inline simd_float simd_rotated(simd_float value, std::index_sequence<Is...>) {
   return __builtin_shufflevector(value, value, static_cast<int>((Is + DistanceT) % simd_lanes)...);
 }
 
-// Adds the lanes pairwise, in one fixed order.
+// Returns the sum of the lanes, which are added pairwise in one fixed order.
 template <int DistanceT = simd_lanes / 2>
 [[gnu::always_inline]] inline float simd_sum(simd_float value) {
   if constexpr (DistanceT == 0) {
@@ -108,7 +108,7 @@ template <int DistanceT = simd_lanes / 2>
   }
 }
 
-// BF16 in memory: the upper halves of floats.
+// Loads BF16 numbers, which are the upper halves of floats.
 [[gnu::always_inline]] inline simd_float simd_from_bf16(const void* from) {
   simd_half halves;
   std::memcpy(&halves, from, sizeof halves);
@@ -133,7 +133,7 @@ template <int DistanceT = simd_lanes / 2>
   const simd_int bits = __builtin_convertvector(halves, simd_int), magnitude = bits & 0x7FFF, shifted = magnitude << 13;
   simd_float value;
   std::memcpy(&value, &shifted, sizeof value);
-  value *= 0x1p112F;  // the exponents begin elsewhere
+  value *= 0x1p112F;  // moves the exponent from F16's bias to F32's
   simd_int result;
   std::memcpy(&result, &value, sizeof result);
   result = magnitude >= 0x7C00 ? shifted | 0x7F800000 : result;
@@ -155,7 +155,7 @@ template <int DistanceT = simd_lanes / 2>
   std::memcpy(to, &bytes, sizeof bytes);
 }
 
-// e^x within 2 units in the last place; 0 below -87.3, NaN stays NaN.
+// Returns e^x within 2 units in the last place; 0 below -87.3; NaN for NaN.
 //
 // Source: the polynomial of Cephes' expf.
 [[gnu::always_inline]] inline simd_float simd_exp(simd_float x) {
@@ -177,7 +177,7 @@ template <int DistanceT = simd_lanes / 2>
   p = multiply_add(p, r * r, r) + 1.0F;
   simd_int exponent;
   std::memcpy(&exponent, &shifted, sizeof exponent);
-  // Unsigned arithmetic in effect: the magic number's own bits leave with the shift.
+  // The shift drops the bits of the number that was added for rounding.
   simd_int bits;
   std::memcpy(&bits, &p, sizeof bits);
   bits += exponent << 23;
@@ -198,7 +198,7 @@ template <std::size_t... Is>
   return __builtin_shufflevector(a, b, static_cast<int>(Is / 2 + simd_lanes / 2 + (Is % 2) * simd_lanes)...);
 }
 
-// Transposes a square of lanes by lanes: as many perfect shuffles as the lanes have bits.
+// Transposes a square of lanes by lanes in log2(lanes) perfect shuffles.
 [[gnu::always_inline]] inline void simd_transpose(simd_float (&rows)[simd_lanes]) {
   constexpr auto indices = std::make_index_sequence<simd_lanes>{};
   simd_float mixed[simd_lanes];

@@ -18,7 +18,8 @@ namespace espalier {
 
 //! A fixed set of threads that run one function together, the calling thread being one of them.
 //!
-//! Between runs the others spin for a fifth of a millisecond, in case the next run follows at once, and then sleep.
+//! Between runs the other threads spin for a fifth of a millisecond, in case the next run follows at once, and then
+//! sleep.
 //!
 //! Complexity  run: no allocation; one atomic operation a thread where the others still spin
 //! Errors      option_error if the number of threads is not between 1 and most_threads
@@ -44,8 +45,8 @@ class thread_team {
   thread_team(const thread_team&) = delete;
   thread_team& operator=(const thread_team&) = delete;
 
-  //! The team of that many threads which all parts of the process share, so that a target and a draft model that
-  //! take turns do not keep each other's processors busy with waiting.
+  //! The team of `n_threads` that the whole process shares. A target and a draft model that take turns then use the
+  //! same threads, and neither keeps processors busy with waiting for its next turn.
   static thread_team& shared(int n_threads) {
     static std::mutex guard;
     static std::map<int, std::unique_ptr<thread_team>> teams;
@@ -91,15 +92,17 @@ class thread_team {
       return;
     }
     for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-      // Where there are more threads than processors, the one waited for needs this one's.
+      // If there are more threads than processors, the thread waited for may need this thread's processor.
       spins < 2048 ? pause() : std::this_thread::yield();
     }
   }
 
-  //! 0, 1, 2, ...: each number once, to whichever thread asks first. For work that is divided as threads get free.
+  //! Returns 0, 1, 2, ...: each number once, to the thread that asks first. For work that threads take as they get
+  //! free.
   int next_ticket() { return next_ticket_.fetch_add(1, std::memory_order_relaxed); }
 
-  //! Starts again at 0. Pre: a barrier between this and the tickets before and after it.
+  //! Lets the tickets start again at 0. Pre: all threads waited for one another since the last ticket, and will before
+  //! the next
   void reset_tickets() { next_ticket_.store(0, std::memory_order_relaxed); }
 
  private:

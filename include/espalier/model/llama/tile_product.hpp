@@ -13,7 +13,7 @@
 
 namespace espalier::detail {
 
-// The shapes of the tiles of a processor with AMX, in the form in which it reads them. A tile of no rows is not used.
+// The shapes of the tiles of a processor with AMX, as its instruction reads them. A tile of no rows is not used.
 struct alignas(64) tile_shapes {
   static constexpr int max_rows = 16, max_row_bytes = 64;
 
@@ -25,12 +25,12 @@ struct alignas(64) tile_shapes {
 };
 static_assert(sizeof(tile_shapes) == 64);
 
-// integer_product in tiles of 16 rows and of 16 outputs, with the numbers of every other kernel.
+// The product of integer_product in tiles of 16 rows and 16 outputs. It gives the same numbers as every other kernel.
 //
-// A panel's vector of four inputs is, for 16 outputs, a row of the tile that a product of tiles wants, and a row's
-// block of activations is a row of the other; so both are loaded from where they lie, but for codes of 4 bits, which
-// become bytes first. What the tiles sum are the products of codes that are not negative; that of the activations with
-// the codes' zero is taken away from each sum, exactly.
+// A panel's vector of four inputs is, for 16 outputs, a row of the one tile that a product of tiles takes, and a row's
+// block of activations is a row of the other. So both are loaded from where they lie; only codes of 4 bits become bytes
+// first. Tiles multiply codes, which are not negative; the product of the activations with the codes' zero is then
+// subtracted from each sum, exactly.
 //
 // TilesT, tiles with numbers from 0 to 7:
 //
@@ -78,7 +78,7 @@ class tile_product {
   }
 
  private:
-  // Tiles: weights of 16 outputs each; activations and sums of 16 rows, and of what remains.
+  // Numbers of the tiles: weights of 16 outputs each, then activations and sums of 16 rows and of the rest of the rows.
   static constexpr int weights = 0, activations = 2, sums = 4;
 
   [[gnu::always_inline]] void configure(int rows, int halves) {
@@ -111,7 +111,7 @@ class tile_product {
     }
   }
 
-  // Of `rows` rows from `first` on, with the tiles for as many.
+  // Adds the products of `rows` rows from `first` on, with the tiles that are configured for as many rows.
   template <int RestT>
   [[gnu::always_inline]] void add_products(const integer_product& p, int b, int half, const activation_block* x,
                                            int first, int rows) {
@@ -146,12 +146,12 @@ class tile_product {
   }
 
   TilesT tiles_;
-  int rows_ = 0, halves_ = 0;  // as the tiles are configured for
+  int rows_ = 0, halves_ = 0;  // rows and halves that the tiles are configured for
 };
 
 #if defined(__x86_64__)
 
-// AMX's own. The compilers' intrinsics are not used, since GCC 12's do not say that they read memory.
+// The tiles of AMX. They are written as assembly, since the intrinsics of GCC 12 do not say that they read memory.
 struct amx_tiles {
   [[gnu::target("amx-tile")]] static void configure(const tile_shapes& shapes) {
     asm volatile("ldtilecfg %0" : : "m"(shapes) : "memory");

@@ -40,8 +40,8 @@ class weight_matrix {
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
       : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
-  //! Says how rows first, first + 1, ... will come. Where a granule has rows of several types, and where nothing is
-  //! said, weights are held as floats.
+  //! Says of which type rows first, first + 1, ... will be. A granule with rows of several types, or of no said type,
+  //! is held as floats.
   void expect_rows(int first, int rows, weight_type type) {
     granules_.resize(n_granules());
     for (int g = first / granule; g * granule < first + rows; ++g) {
@@ -69,7 +69,7 @@ class weight_matrix {
     for (granule_type& g : granules_) {
       g.data = storage;
       if (!storage) continue;
-      // Beyond the last output nobody writes, but products read.
+      // Nobody writes the rows behind the last output, but products read them.
       if (&g == &granules_.back() && outputs_ % granule != 0) std::memset(g.data, 0, granule_floats(g) * sizeof(float));
       storage += granule_floats(g);
     }
@@ -115,9 +115,9 @@ class weight_matrix {
   //! Where the weights of a granule begin; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
-  //! y[r][o] = the product, for outputs begin <= o < end, both multiples of `granule` or the end of all; with
-  //! accumulate it adds to what y holds. Quantised weights are multiplied in the integer form where x has integers.
-  //! `next` is where the caller will read on, or null: a product may begin to fetch it.
+  //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
+  //! accumulate it adds the product to y. Quantised weights are multiplied in the integer form where x has integers.
+  //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
   //! Pre         room is for as many rows
   void multiply(const detail::matrix_rows& x, float* y, std::ptrdiff_t y_stride, int begin, int end, bool accumulate,
@@ -148,10 +148,10 @@ class weight_matrix {
   static_assert(granule % float_width == 0 && granule == detail::product_room::outputs &&
                 granule == detail::panel_layout::outputs);
 
-  // 32 outputs. Those of floats are panels [inputs][float_width], others one panel_layout.
+  // The weights of 32 outputs: floats in panels [inputs][float_width], other types in one panel_layout.
   struct granule_type {
     weight_type type = weight_type::f32;
-    int rows = 0;  // that were said to come
+    int rows = 0;  // rows whose type was said
     float* data = nullptr;
   };
   struct output_place {
@@ -189,7 +189,7 @@ class weight_matrix {
     }
   }
 
-  // Part by part of the inputs, whose sums lie in `room` in between.
+  // Multiplies part by part of the inputs; sums lie in `room` in between.
   void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room,
                       detail::integer_multiplier& integers) const {
     const detail::panel_layout layout = layout_of(g);

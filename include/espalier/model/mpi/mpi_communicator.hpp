@@ -28,11 +28,11 @@ struct mpi_options {
 
 //! Ranks that are processes, over MPI: non-blocking collectives with a deadline.
 //!
-//! A call waits for half of the timeout. If it has not ended then, the ranks ask one another who is there, by messages
-//! of their own, for the other half, and who does not answer is named. MPI cannot end a collective that a rank is
-//! missing from: where broken() is true, nothing more goes through this communicator, and MPI_Finalize, which would
-//! wait, must not be called; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI), or mpirun
-//! itself ends the other ranks when one dies.
+//! A call waits for half of the timeout. If it has not ended by then, the ranks ask one another for an answer during
+//! the other half, and the error names the ranks that do not answer. MPI cannot end a collective that a rank is missing
+//! from. So once broken() is true, this communicator cannot be used, and MPI_Finalize must not be called, because it
+//! would wait for ever; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI), or mpirun itself
+//! ends the other ranks when one dies.
 //!
 //! Complexity  all_gather: one MPI_Iallgatherv; all_to_all: one MPI_Ialltoallv; the waiting thread polls, and gives its
 //!             processor to others between polls
@@ -111,7 +111,7 @@ class mpi_communicator {
     traffic_.bytes += static_cast<std::int64_t>(bytes);
   }
 
-  // Polls until done() or until the time is over. Ranks may share processors, so who waits lets others run.
+  // Polls until done() or until the time is over. Ranks may share processors, so a rank that waits lets others run.
   template <class DoneT>
   static bool wait(double seconds, const DoneT& done) {
     const clock::time_point end =
@@ -141,7 +141,7 @@ class mpi_communicator {
     raise<rank_error>(message_);
   }
 
-  // Who does not say that they are there. What is under way stays: those who are gone never take it.
+  // Returns the ranks that do not answer. Messages to them stay under way: a rank that is gone never takes them.
   std::string ask() {
     constexpr int tag = 1;
     static constexpr int word = 1;

@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// FNV-1a of 64 bits, a number at a time.
+// The FNV-1a hash of 64 bits, fed a number at a time.
 class agreement_hash {
  public:
   void add(std::uint64_t number) { value_ = (value_ ^ number) * 0x100000001B3U; }
@@ -35,11 +35,11 @@ class agreement_hash {
 
 }  // namespace detail
 
-//! Compares, over ranks, what each is about to do or has done. All messages have one size, so ranks that have parted
-//! meet in the next one whatever it is, and every rank finds the difference: an error on all of them, not a hang.
+//! Compares, over all ranks, what each is about to do or has done. All messages have one size, so even ranks that do
+//! different things meet in the next message, and every rank finds the difference: all get an error, none hangs.
 //!
-//! An Observer: after each round it compares tree and verdict. A backend over ranks has one of its own, with which it
-//! compares the batch before each pass: passes of unlike batches could not be made together.
+//! It is an Observer: after each round it compares tree and verdict. A backend over ranks has an agreement of its own
+//! and compares the batch before each pass, since ranks cannot make one pass of different batches.
 //!
 //! Complexity  one all_gather of 16 bytes a rank
 //! Errors      rank_error that names the ranks whose value is not that of most, or of rank 0 where there is no most

@@ -10,13 +10,15 @@
 
 namespace espalier {
 
-//! Ranks that can no longer work together: one is dead or late, a call between them failed, or they differ in what they
-//! do. what() names the rank. The communicator is of no use then: go on with new ranks from the last committed token.
+//! The error of ranks that can no longer work together: one is dead or late, a call between them failed, or they were
+//! about to do different things. what() names the rank. The communicator cannot be used afterwards: go on with new
+//! ranks from the last committed token.
 struct rank_error : error {
   using error::error;
 };
 
-//! What one rank has sent so far: calls between ranks, and bytes, each counted once for each rank that it goes to.
+//! The calls between ranks and the bytes that one rank has sent so far. A byte counts once for each rank that it goes
+//! to.
 struct rank_traffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;

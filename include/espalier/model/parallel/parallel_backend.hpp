@@ -73,8 +73,8 @@ inline model_weights load_rank_weights(const model_config& config, tensor_source
 
 namespace detail {
 
-// How columns of rows are divided over ranks, and the exchange of such rows. Bytes between ranks lie rank after rank,
-// each rank's as [rows][its columns].
+// A division of columns over ranks, and the exchange of rows that are divided so. Blocks between ranks lie rank after
+// rank; the block of a rank is [rows][its columns].
 class rank_shares {
  public:
   rank_shares() = default;
@@ -93,13 +93,13 @@ class rank_shares {
     return r;
   }
 
-  // Where a rank's block of `rows` rows begins in a buffer of [rows][width()].
+  // The place of a rank's block of `rows` rows in a buffer of [rows][width()].
   std::ptrdiff_t block_at(int rank, int rows) const {
     return static_cast<std::ptrdiff_t>(rows) * ranges_[static_cast<std::size_t>(rank)].begin;
   }
   float* own_block(float* blocks, int rows) const { return blocks + block_at(rank_, rows); }
 
-  // Fills the blocks of the other ranks.
+  // Fetches the blocks of the other ranks.
   template <Communicator CommunicatorT>
   void gather(CommunicatorT& ranks, float* blocks, int rows) {
     if (ranks.size() == 1 || rows == 0) return;
@@ -108,7 +108,7 @@ class rank_shares {
     ranks.all_gather(reinterpret_cast<std::byte*>(blocks), counts_);
   }
 
-  // Sends each rank its columns of these blocks; writes to `parts` the own columns of every rank: [ranks][rows][own].
+  // Sends each rank its block, and writes the blocks that all ranks send to this rank to `parts`, [ranks][rows][own].
   template <Communicator CommunicatorT>
   void scatter(CommunicatorT& ranks, const float* blocks, int rows, float* parts) {
     for (std::size_t r = 0; r < ranges_.size(); ++r)
@@ -117,7 +117,7 @@ class rank_shares {
                      own_counts_);
   }
 
-  // Blocks to rows [rows][width()], and back.
+  // Copies blocks to rows [rows][width()], and back.
   void unpack(const float* blocks, int rows, float* to) const {
     each_run(rows, [&](std::ptrdiff_t block, std::ptrdiff_t row, int n) { std::copy_n(blocks + block, n, to + row); });
   }
@@ -145,7 +145,7 @@ class rank_shares {
   std::vector<std::size_t> counts_, own_counts_;
 };
 
-// A vocabulary divided over ranks: each knows the embeddings and computes the logits of its part.
+// A vocabulary divided over ranks. Each rank has the embeddings, and computes the logits, of its part.
 class rank_vocabulary {
  public:
   rank_vocabulary() = default;
@@ -155,8 +155,8 @@ class rank_vocabulary {
         starts_(counts_.size()),
         maxima_(static_cast<std::size_t>(max_rows) * counts_.size()) {}
 
-  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes, by embed(token, to), those of
-  // its part, into `blocks`.
+  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes the embeddings of its part by
+  // embed(token, to), into `blocks`.
   template <Communicator CommunicatorT, class EmbedT>
   void embed(CommunicatorT& ranks, std::span<const token_id> tokens, int width, float* blocks, float* rows,
              const EmbedT& embed) {
@@ -180,18 +180,18 @@ class rank_vocabulary {
     }
   }
 
-  // Where the rank's logits go.
+  // The block for the rank's logits.
   float* own_block(float* blocks, int n) const { return shares_.own_block(blocks, n); }
 
-  // Whole rows of logits, from each rank's block.
+  // Writes whole rows of logits, made of the blocks of all ranks.
   template <Communicator CommunicatorT>
   void gather_rows(CommunicatorT& ranks, float* blocks, int n, float* logits) {
     shares_.gather(ranks, blocks, n);
     shares_.unpack(blocks, n, logits);
   }
 
-  // Rows of minus infinity but for the greatest logit of each rank's part, the first where several are, or one that is
-  // not a number.
+  // Writes rows of minus infinity, but for the greatest logit of each rank's part: the first of several equal ones, or
+  // the first NaN.
   template <Communicator CommunicatorT>
   void gather_maxima(CommunicatorT& ranks, const float* blocks, int n, float* logits) {
     const rank_part::range part = shares_.own();
@@ -371,9 +371,10 @@ class rank_place {
 
 }  // namespace detail
 
-//! The host transformer of llama_backend over ranks: each has its part of weights and cache, and all make the
-//! same passes. Every rank runs a decoder of its own with the same parts, seed and prompt, and gets the same logits, so
-//! trees, verdicts and chance agree; `agreement` checks that they do. A draft model runs whole on each rank.
+//! The host transformer of llama_backend over ranks: each rank has its part of the weights and of the cache, and all
+//! make the same passes. Every rank runs a decoder of its own with the same parts, seed and prompt, and gets the same
+//! logits, so trees, verdicts and random numbers agree; `agreement` checks that they do. A draft model runs whole on
+//! each rank.
 //!
 //! Shapes      logits [n_outputs][vocab_size] on each rank; the cache has layers() layers of cache_row() floats
 //! Complexity  calls between ranks: one for the batch, one for the embedding, one for the logits, and for each layer

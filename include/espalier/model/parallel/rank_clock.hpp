@@ -9,8 +9,9 @@
 
 namespace espalier {
 
-//! Rank 0's clock on every rank, for measure_costs: how often it makes each pass depends on what passes take, and ranks
-//! with clocks of their own would part. With this one all make the same passes and find the same costs.
+//! The clock of rank 0 on every rank, for measure_costs. How often that function repeats a pass depends on the time
+//! that passes take, so ranks with clocks of their own would make different passes. With this clock all ranks make the
+//! same passes and find the same costs.
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, options, progress, rank_clock(ranks));
 //!

@@ -14,18 +14,18 @@ namespace espalier {
 
 //! How matrices are divided over ranks.
 enum class rank_split {
-  outputs,  //!< all by outputs: every sum has the order that it has on one rank, and so the bits
-  sums      //!< those after attention and in the MLP's end by inputs: fewer bytes, sums added in the order of ranks
+  outputs,  //!< all by outputs: every sum runs in the order of one rank, and has the same bits
+  sums      //!< attention_out and down by inputs, the others by outputs: fewer bytes, sums added in the order of ranks
 };
 template <>
 inline constexpr std::array known_values<rank_split> = {
     known_value<rank_split>{rank_split::outputs, "outputs", "all by outputs, with the bits of one rank"},
     known_value<rank_split>{rank_split::sums, "sums", "by inputs where that saves bytes"}};
 
-//! What each rank is given of the logits.
+//! The logits that each rank gets.
 enum class rank_logits {
   rows,   //!< whole rows, for every verifier
-  maxima  //!< of each rank's part of the vocabulary the greatest, and minus infinity for all else: for `greedy` alone
+  maxima  //!< the greatest of each rank's part of the vocabulary; all others are minus infinity: for `greedy` alone
 };
 template <>
 inline constexpr std::array known_values<rank_logits> = {
@@ -35,7 +35,7 @@ inline constexpr std::array known_values<rank_logits> = {
 
 namespace detail {
 
-// `n` things in granules over ranks, as evenly as granules allow. A rank may have none.
+// A division of `n` things over ranks in whole granules, as evenly as granules allow. A rank may get none.
 struct rank_division {
   std::int32_t n = 0, granule = 1, ranks = 1;
 
@@ -48,8 +48,8 @@ struct rank_division {
 
 }  // namespace detail
 
-//! Which part of a transformer a rank has: key-value heads with their query heads, and runs of the hidden, intermediate
-//! and vocabulary sizes, in granules of 32. Parts are as equal as that allows; one may be empty.
+//! The part of a transformer that a rank has: key-value heads with their query heads, and runs of the hidden,
+//! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as that allows; one may be empty.
 //!
 //! Errors      model_error for a model with recurrent layers, which are not divided
 struct rank_part {
@@ -76,7 +76,7 @@ struct rank_part {
     }
   }
 
-  //! Of all outputs of queries, or of what attention writes.
+  //! The rank's columns of all queries, which are also its columns of the outputs of attention.
   range queries(const model_config& config) const {
     const int width = config.n_heads / config.n_kv_heads * config.head_dim;
     return {kv_heads.begin * width, kv_heads.end * width};
