@@ -242,6 +242,31 @@ TEST_CASE("what ranks send is what the documented formula says") {
   }
 }
 
+TEST_CASE("each rank has the hidden states of one rank, in models of every kind") {
+  const std::vector<int> layers{0, 1};
+  for (const std::string& model : models) {
+    INFO(model);
+    const std::string path = path_of(model);
+    auto one = llama_backend::load(path, {.threads = 1, .max_rows = 16, .hidden_layers = layers});
+    auto one_kv = llama_driver::cache_for(one, 32);
+    two_passes(one, one_kv);
+    const auto errors = thread_ranks::run(2, [&](thread_rank& rank) {
+      auto backend = backend_type::load(path, rank, {.max_rows = 16, .hidden_layers = layers});
+      contiguous_kv kv(backend.layers(), backend.cache_row(), 1, 32);
+      two_passes(backend, kv);
+      for (const int layer : layers) {
+        for (int row = 0; row < 3; ++row) {
+          const auto expected = one.hidden(layer, row), found = backend.hidden(layer, row);
+          if (!std::equal(found.begin(), found.end(), expected.begin(), expected.end()))
+            raise<input_error>("layer ", layer, " of row ", row, " differs.");
+        }
+      }
+    });
+    for (const std::string& error : errors)
+      CHECK(error == "");
+  }
+}
+
 TEST_CASE("a rank reads and holds its part alone") {
   const std::string path = std::string(ESPALIER_TEST_MODELS) + "/target";
   const model_files one = model_files::open(path);

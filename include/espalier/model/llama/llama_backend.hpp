@@ -17,7 +17,6 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/kv_store/recurrent_options.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -79,7 +78,7 @@ class llama_backend {
         weights_(std::move(weights)),
         options_(require_options(options)),
         max_positions_(config.positions(options.max_positions)),
-        pass_(config, detail::model_steps(config, require_layers(config, options.hidden_layers)),
+        pass_(config, detail::model_steps(config, options.hidden_layers),
               thread_team::shared(options.threads > 0 ? options.threads : hardware_threads()),
               {.max_rows = options.max_rows,
                .max_positions = max_positions_,
@@ -109,7 +108,7 @@ class llama_backend {
   }
 
   //! Length of hidden_state(); 0 unless options.hidden_layers lists the last layer.
-  int hidden_size() const { return pass_.hidden(config_.n_layers - 1, 0) ? config_.hidden_size : 0; }
+  int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
   //! The residual stream of a row of the last batch after the last layer, before the final norm.
   std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }
 
@@ -117,21 +116,11 @@ class llama_backend {
   //!
   //! Shapes      [hidden_size], valid until the next forward
   //! Errors      option_error if the layer is not among options.hidden_layers
-  std::span<const float> hidden(int layer, int row) const {
-    const float* found = pass_.hidden(layer, row);
-    if (!found) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
-    require_option("row", row, 0, max_rows() - 1);
-    return {found, static_cast<std::size_t>(config_.hidden_size)};
-  }
+  std::span<const float> hidden(int layer, int row) const { return pass_.hidden(layer, row); }
 
  private:
   struct one_process {};  // whose steps are all made by the pass
 
-  static const std::vector<int>& require_layers(const model_config& config, const std::vector<int>& layers) {
-    for (const int layer : layers)
-      require_option("hidden_layers", layer, 0, config.n_layers - 1);
-    return layers;
-  }
   static int hardware_threads() {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
   }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/attention.hpp"
@@ -58,6 +59,8 @@ concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
 class transformer_pass {
  public:
   // The heads and the intermediate size of the config are those of this place, which may have a part of the model.
+  //
+  // Errors: option_error for a layer in hidden_layers that the model does not have
   transformer_pass(const model_config& config, model_steps steps, thread_team& team, const pass_options& options)
       : config_(config),
         steps_(std::move(steps)),
@@ -69,6 +72,8 @@ class transformer_pass {
         workers_(static_cast<std::size_t>(team.n_threads()), attention_worker(config.head_dim)),
         mamba_(config.mamba, team.n_threads(), config.norm_epsilon),
         hidden_layers_(options.hidden_layers.begin(), options.hidden_layers.end()) {
+    for (const int layer : hidden_layers_)
+      require_option("hidden_layers", layer, 0, config.n_layers - 1);
     const int heads = config.n_heads + 2 * config.n_kv_heads, each = heads / team.n_threads();
     whole_heads_ = heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
     options_.hidden_layers = {};  // they may go away
@@ -79,7 +84,6 @@ class transformer_pass {
   thread_team& team() const { return *team_; }
   product_team& products() { return products_; }
   const rotary_table& rotary() const { return rotary_; }
-  std::span<const int> hidden_layers() const { return hidden_layers_; }
 
   // Makes room for passes of so many rows.
   void reserve(int max_rows) {
@@ -101,12 +105,16 @@ class transformer_pass {
   float* rows(step_rows array) const { return rows_[static_cast<std::size_t>(array)]; }
   void set_rows(step_rows array, float* to) { rows_[static_cast<std::size_t>(array)] = to; }
 
-  // The stream of a row after a layer of the last pass, [hidden_size]; null for a layer that is not kept.
-  const float* hidden(int layer, int row) const {
-    const auto found = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer);
-    if (found == hidden_layers_.end()) return nullptr;
-    const auto i = static_cast<int>(found - hidden_layers_.begin());
-    return hidden_ + at(i * options_.max_rows + row, config_.hidden_size);
+  // The stream of a row after a layer of the last pass, [hidden_size].
+  //
+  // Errors: option_error if the layer is not kept, or there is no such row
+  std::span<const float> hidden(int layer, int row) const {
+    if (!keeps(layer)) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
+    require_option("row", row, 0, options_.max_rows - 1);
+    return {kept(layer, row), static_cast<std::size_t>(config_.hidden_size)};
+  }
+  bool keeps(int layer) const {
+    return std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) != hidden_layers_.end();
   }
 
   // Makes all steps.
@@ -158,6 +166,11 @@ class transformer_pass {
   // For at most this many rows, all threads computing the same norms is faster than waiting for one another.
   static constexpr int alone_rows = 8;
   static constexpr std::size_t n_arrays = 8;
+
+  float* kept(int layer, int row) const {
+    const auto i = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) - hidden_layers_.begin();
+    return hidden_ + at(static_cast<int>(i) * options_.max_rows + row, config_.hidden_size);
+  }
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
@@ -448,7 +461,7 @@ class transformer_pass {
       const auto [first, last] = pass.team_->share(thread, batch.n_rows());
       const int width = pass.config_.hidden_size;
       std::copy(pass.rows(step.from) + at(first, width), pass.rows(step.from) + at(last, width),
-                pass.hidden_ + (pass.hidden(step.layer, first) - pass.hidden_));
+                pass.kept(step.layer, first));
     }
 
     void cap(const model_step& step) {

@@ -47,6 +47,7 @@ struct parallel_options {
   rank_logits logits = rank_logits::rows;
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
   weight_storage weights = weight_storage::as_stored;
+  std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
 
   static constexpr void describe(auto see) {
     see(option{"threads", &parallel_options::threads, "threads of each rank", 1, thread_team::most_threads});
@@ -406,12 +407,14 @@ class parallel_backend {
         max_positions_(config.positions(options.max_positions)),
         team_(std::make_unique<thread_team>(options.threads)),
         place_(config, part_, ranks, options.split, options.max_rows),
-        pass_(detail::rank_place<CommunicatorT>::own_config(config, part_), detail::model_steps(config), *team_,
+        pass_(detail::rank_place<CommunicatorT>::own_config(config, part_),
+              detail::model_steps(config, options.hidden_layers), *team_,
               {.max_rows = options.max_rows,
                .max_positions = max_positions_,
                .arithmetic = options.arithmetic,
                .max_inputs = (std::max)({config.hidden_size, config.query_size(), config.intermediate_size}),
-               .keeps_inputs = false}) {}
+               .keeps_inputs = false,
+               .hidden_layers = options.hidden_layers}) {}
 
   int vocab_size() const { return config_.vocab_size; }
   int max_rows() const { return options_.max_rows; }
@@ -425,6 +428,12 @@ class parallel_backend {
   //! where the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
+
+  //! As llama_backend's: each rank has the whole stream.
+  const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
+  int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
+  std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }
+  std::span<const float> hidden(int layer, int row) const { return pass_.hidden(layer, row); }
 
   template <HostKVStore KVStoreT>
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {

@@ -7,7 +7,7 @@
 
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/known_value.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {
