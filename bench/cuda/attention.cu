@@ -77,7 +77,7 @@ void measure_one(bench::bench_run& run, std::int32_t prefix, std::int32_t n) {
     const auto batch = compilers[i].compile(device::text_batch::of(tree.writer(), text.view(), context), n, race.in());
     const auto* attention = attentions[(ways[i].warpgroups ? 2U : 0U) + (ways[i].batch_invariant ? 1U : 0U)].get();
     race.add({.key = ways[i].name, .work = [&, batch, attention](cudaStream_t s) {
-                attention->run(queries.data(), kv.view(), 0, batch, 0.088388F, out.data(), s);
+                attention->run(queries.data(), kv.view(), 0, batch, {0.088388F}, out.data(), s);
               }});
   }
   race.run();

@@ -163,8 +163,7 @@ set(tested_elsewhere
     cuda/drafter/no_drafter.cuh"
   "cuda/decoder/shared_rows.cu: cuda/decoder/learnt_words.cuh cuda/decoder/round_size.cuh"
   "cuda/decoder/text_processors.cu: cuda/concepts/processor.cuh cuda/core/row_changes.cuh"
-  "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh
-    cuda/model/llama/block_draft_rows.cuh cuda/model/llama/block_draft_weights.cuh"
+  "cuda/drafter/block_diffusion.cu: cuda/concepts/drafter.cuh cuda/concepts/state_rows.cuh cuda/model/llama/block_draft_model.cuh"
   "cuda/drafter/prompt_lookup.cu: cuda/tree_policy/growth/append_run.cuh"
   "cuda/interop/conversions.cu: cuda/interop/dense_mask.cuh cuda/interop/flashinfer_mask.cuh cuda/interop/packed_bytes.cuh
     cuda/interop/sglang_mask.cuh cuda/interop/sglang_tree.cuh cuda/interop/tensorrt_tree.cuh"
@@ -176,12 +175,11 @@ set(tested_elsewhere
     cuda/model/attention/plain_attention.cuh cuda/model/attention/row_keys.cuh cuda/model/attention/tile_attention.cuh
     cuda/core/matrix_descriptor.cuh cuda/model/attention/warpgroup_attention.cuh cuda/model/attention/warpgroup_tile.cuh"
   "cuda/model/llama/llama_backend.cu: cuda/forward/prefill.cuh cuda/model/llama/activate.cuh cuda/model/llama/array_pieces.cuh
-    cuda/model/llama/embed.cuh cuda/model/llama/forward_bucket.cuh cuda/model/llama/lt_object.cuh
+    cuda/model/llama/embed.cuh cuda/model/llama/step_launcher.cuh
     cuda/model/llama/model_weights.cuh cuda/model/llama/normalise.cuh
     cuda/model/llama/number.cuh cuda/model/llama/rotate.cuh cuda/model/llama/row_upload.cuh"
-  "cuda/model/parallel/parallel_backend.cu: cuda/model/parallel/communicator.cuh cuda/model/parallel/parallel_options.cuh
-    cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh cuda/model/parallel/rank_buffers.cuh
-    cuda/model/parallel/rank_vocabulary.cuh cuda/model/parallel/rank_weights.cuh"
+  "cuda/model/parallel/parallel_backend.cu: cuda/model/parallel/communicator.cuh
+    cuda/model/parallel/pass_marks.cuh cuda/model/parallel/rank_blocks.cuh"
   "cuda/sampling/sampler.cu: cuda/sampling/row_transform.cuh cuda/sampling/row_reader.cuh cuda/sampling/row_scan.cuh
     cuda/sampling/row_tuning.cuh cuda/sampling/team_sampler.cuh"
   "cuda/sampling/top_children.cu: cuda/sampling/argmax.cuh"

@@ -132,7 +132,7 @@ std::vector<std::vector<NumberT>> run(const model& m, const pass& p, const manne
   gpu::attention_shape shape{m.group * m.kv_heads, m.kv_heads, m.dim, all_rows, context};
   shape.batch_invariant = true;
   const gpu::tree_attention<NumberT> attention(shape, how.tuning());
-  attention.run(asked.data(), kv, 0, batch, 1.0F / std::sqrt(static_cast<float>(m.dim)), out.data(), nullptr);
+  attention.run(asked.data(), kv, 0, batch, {1.0F / std::sqrt(static_cast<float>(m.dim))}, out.data(), nullptr);
   const auto got = to_host(out);
   std::vector<std::vector<NumberT>> rows;
   for (std::int32_t row = 0; row < n_rows; ++row)

@@ -152,7 +152,7 @@ struct problem {
   std::vector<NumberT> run(const gpu::attention_tuning& tuning) const {
     const on_device there(*this);
     const gpu::tree_attention<NumberT> attention(shape(), tuning);
-    attention.run(there.query.data(), there.kv, layer, there.view, scale(), there.out.data(), nullptr);
+    attention.run(there.query.data(), there.kv, layer, there.view, {scale()}, there.out.data(), nullptr);
     return to_host(there.out);
   }
 
@@ -550,7 +550,7 @@ TEST_CASE("A captured attention follows lengths in the memory of the device") {
   gpu::require(cudaStreamCreate(&stream), "cudaStreamCreate");
   cudaGraph_t graph;
   gpu::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  attention.run(there.query.data(), there.kv, p.layer, there.view, p.scale(), there.out.data(), stream);
+  attention.run(there.query.data(), there.kv, p.layer, there.view, {p.scale()}, there.out.data(), stream);
   gpu::require(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t round;
   gpu::require(cudaGraphInstantiate(&round, graph, 0), "cudaGraphInstantiate");

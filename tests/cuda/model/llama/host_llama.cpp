@@ -51,16 +51,17 @@ model_config wide_llama(int head_dim) {
 void write_random_llama(const std::string& folder, const model_config& c, unsigned seed) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/model.safetensors", std::ios::binary) << model_writer::random_llama(c, seed).text();
-  const nlohmann::json config = {{"model_type", "llama"},
-                                 {"vocab_size", c.vocab_size},
-                                 {"hidden_size", c.hidden_size},
-                                 {"num_hidden_layers", c.n_layers},
-                                 {"num_attention_heads", c.n_heads},
-                                 {"num_key_value_heads", c.n_kv_heads},
-                                 {"head_dim", c.head_dim},
-                                 {"intermediate_size", c.intermediate_size},
-                                 {"max_position_embeddings", c.max_positions},
-                                 {"rms_norm_eps", c.norm_epsilon},
-                                 {"tie_word_embeddings", true}};
+  nlohmann::json config = {{"model_type", c.window > 0 ? "mistral" : "llama"},
+                           {"vocab_size", c.vocab_size},
+                           {"hidden_size", c.hidden_size},
+                           {"num_hidden_layers", c.n_layers},
+                           {"num_attention_heads", c.n_heads},
+                           {"num_key_value_heads", c.n_kv_heads},
+                           {"head_dim", c.head_dim},
+                           {"intermediate_size", c.intermediate_size},
+                           {"max_position_embeddings", c.max_positions},
+                           {"rms_norm_eps", c.norm_epsilon},
+                           {"tie_word_embeddings", true}};
+  if (c.window > 0) config["sliding_window"] = c.window;
   std::ofstream(folder + "/config.json") << config.dump();
 }

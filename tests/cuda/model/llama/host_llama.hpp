@@ -32,5 +32,6 @@ class host_llama {
 //! Heads of this many dimensions, and sizes that no kernel likes.
 espalier::model_config wide_llama(int head_dim);
 
-//! Writes config.json and model.safetensors of a Llama with random weights.
+//! Writes config.json and model.safetensors of a Llama with random weights; of a Mistral where config.window is not 0,
+//! whose layers all see such a window.
 void write_random_llama(const std::string& folder, const espalier::model_config& config, unsigned seed);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "catch.hpp"
@@ -55,8 +56,9 @@ static_assert(gpu::Backend<gpu::llama_backend<__half, __half>, device_kv<__half>
 static_assert(!gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<float>>);
 
 const std::vector<std::string> folders = {
-    "llama", "llama_tied", "llama_f16", "llama_bf16",          "llama_int8_rows",     "llama3",
-    "qwen2", "qwen3",      "gpt_neox",  "gpt_neox_sequential", "llama_f16/model.gguf"};
+    "llama", "llama_tied", "llama_f16", "llama_bf16",          "llama_int8_rows",      "llama3",
+    "qwen2", "qwen3",      "gpt_neox",  "gpt_neox_sequential", "llama_f16/model.gguf", "mistral",
+    "gemma", "gemma2",     "gemma3"};
 
 std::string path_of(const std::string& folder) {
   return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
@@ -78,13 +80,19 @@ TEMPLATE_TEST_CASE("Logits, hidden states and cache rows of every family are the
 }
 
 TEMPLATE_TEST_CASE("So they are with the library's attention", "", float, __half, __nv_bfloat16) {
-  for (const std::string folder : {"llama", "qwen3", "gpt_neox"})
+  for (const std::string folder : {"llama", "qwen3", "gpt_neox", "mistral", "gemma2", "gemma3"})
     compare_with_host<gpu::llama_backend<TestType>>(path_of(folder), 16, 30, rounding<TestType>);
   for (const int head_dim : {64, 128, 80}) {
-    const std::string folder = temporary("wide");
-    write_random_llama(folder, wide_llama(head_dim), 11);
-    compare_with_host<gpu::llama_backend<TestType>>(folder, 16, 31, rounding<TestType>);
-    std::filesystem::remove_all(folder);
+    // A window may be shorter than the tree is deep, begin in the prefix, or be longer than all there is.
+    for (const int window : {0, 3, 9, 200}) {
+      INFO("window of " << window);
+      const std::string folder = temporary("wide");
+      model_config wide = wide_llama(head_dim);
+      wide.window = window;
+      write_random_llama(folder, wide, 11);
+      compare_with_host<gpu::llama_backend<TestType>>(folder, 16, 31, rounding<TestType>);
+      std::filesystem::remove_all(folder);
+    }
   }
 }
 
@@ -161,9 +169,12 @@ TEST_CASE("A row's bits depend neither on padding nor, with one algorithm, on th
 
 TEMPLATE_TEST_CASE("With batch_invariant a tree's rows are those of plain decoding, bit for bit", "", float, __half,
                    __nv_bfloat16) {
-  for (const int head_dim : {64, 128, 80}) {
+  for (const auto& [head_dim, window] :
+       {std::pair(64, 0), std::pair(128, 0), std::pair(80, 0), std::pair(64, 21), std::pair(80, 21)}) {
     const std::string folder = temporary("invariant");
-    write_random_llama(folder, wide_llama(head_dim), 12);
+    model_config wide = wide_llama(head_dim);
+    wide.window = window;
+    write_random_llama(folder, wide, 12);
     auto backend = gpu::llama_backend<TestType>::load(folder, {.max_rows = 60, .batch_invariant = true});
     const int vocab = backend.config().vocab_size;
     std::mt19937 random(10);
@@ -195,7 +206,7 @@ TEMPLATE_TEST_CASE("With batch_invariant a tree's rows are those of plain decodi
         row = plain(token, position++);
       different += row == found[static_cast<std::size_t>(node)] ? 0 : 1;
     }
-    INFO("head_dim " << head_dim);
+    INFO("head_dim " << head_dim << ", window " << window);
     CHECK(different == 0);
     std::filesystem::remove_all(folder);
   }
@@ -302,13 +313,9 @@ TEST_CASE("What does not fit is named") {
 }
 
 TEST_CASE("What the device does not compute is named") {
-  for (const auto& model : {std::pair("gemma", "a gemma model has a scale of the embedding"),
-                            std::pair("gemma2", "a gemma2 model has layers that see only a window"),
-                            std::pair("mistral", "a mistral model has layers that see only a window")}) {
-    CHECK_THAT(
-        message_of<model_error>([&] { plain_llama<float>::load(path_of(model.first)); }),
-        Catch::Matchers::StartsWith(model.second) && Catch::Matchers::EndsWith("espalier::llama_backend, does."));
-  }
+  CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("bamba")); }) ==
+        "a bamba model has recurrent layers (Mamba-2), which the transformer on the device does not compute; the "
+        "host's, espalier::llama_backend, does.");
 }
 
 TEST_CASE("Forward buckets hold a tree and its root") {
@@ -322,12 +329,12 @@ TEST_CASE("Forward buckets hold a tree and its root") {
 }
 
 TEST_CASE("What is asked for ahead changes no bit") {
-  for (const std::string folder : {"llama", "qwen3", "gpt_neox"}) {
+  for (const std::string folder : {"llama", "qwen3", "gpt_neox", "gemma3"}) {
     auto without = plain_llama<float>::load(path_of(folder), {.max_rows = 20, .read_ahead_bytes = 0});
     auto with = plain_llama<float>::load(path_of(folder), {.max_rows = 20, .read_ahead_bytes = 1 << 20});
     auto kv = cache_for(with, 1, 16);
     std::mt19937 random(9);
-    const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+    const device_batch batch(one_tree(random, with.vocab_size(), 0, 7).view(), 2);
     const auto expected = device_rows(without.forward(kv, batch.view(), nullptr));
     CHECK(device_rows(with.forward(kv, batch.view(), nullptr)) == expected);
   }
@@ -391,15 +398,18 @@ TEST_CASE("Rows of any width are normalised, of which threads keep a part") {
 
 #if defined(ESPALIER_TEST_COUNTS_CALLS)
 TEST_CASE("A pass is launches and products, and nothing else") {
-  for (const auto& [folder, per_layer] : {std::pair("llama", 5), std::pair("qwen3", 5), std::pair("gpt_neox", 4)}) {
+  // The cap of logits is a launch of its own; the norm of what a layer adds is part of the norm that follows.
+  for (const auto& [folder, per_layer, caps] :
+       {std::tuple("llama", 5, 0), std::tuple("qwen3", 5, 0), std::tuple("gpt_neox", 4, 0), std::tuple("mistral", 5, 0),
+        std::tuple("gemma", 5, 0), std::tuple("gemma2", 5, 1)}) {
     auto backend = plain_llama<float>::load(path_of(folder), {.max_rows = 20});
     auto kv = cache_for(backend, 1, 16);
     std::mt19937 random(8);
-    const device_batch batch(one_tree(random, 72, 0, 7).view(), 2);
+    const device_batch batch(one_tree(random, backend.vocab_size(), 0, 7).view(), 2);
     const std::size_t before = emulator::allocations();
     emulator::reset();
     backend.forward(kv, batch.view(), nullptr);
-    CHECK(emulator::calls("cudaLaunchKernelEx") == 2 + 2 * per_layer);
+    CHECK(emulator::calls("cudaLaunchKernelEx") == 2 + 2 * per_layer + caps);
     CHECK(emulator::calls("cublasLtMatmul") == 1 + 2 * 4);
     for (const char* other :
          {"cudaMalloc", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaDeviceSynchronize"})

@@ -133,14 +133,15 @@ struct plain_attention {
     cuda::attention_shape shape;
     const NumberT* queries;
     std::int32_t layer;
-    float scale;
+    cuda::attention_scores scores;
     NumberT* out;
   };
 
   explicit plain_attention(const cuda::attention_shape& s) : shape(s) {}
 
   void run(const NumberT* queries, const cuda::kv_view<NumberT>& kv, std::int32_t layer,
-           const cuda::forward_batch_view& batch, float scale, NumberT* out, cudaStream_t stream) const;
+           const cuda::forward_batch_view& batch, const cuda::attention_scores& scores, NumberT* out,
+           cudaStream_t stream) const;
 
   cuda::attention_shape shape;
 };
@@ -159,16 +160,22 @@ __global__ void attend_plainly(typename plain_attention<NumberT>::job job, cuda:
   const NumberT* query = job.queries + row * job.shape.query_stride + head * dim;
   const std::int32_t kv_at = head / (job.shape.n_heads / job.shape.n_kv_heads) * dim;
   const std::int32_t end = q.prefix + 32 * q.mask_words;
-  const auto sees = [&](std::int32_t slot) {
+  const auto shows = [&](std::int32_t slot) {
     const std::int32_t column = slot - q.prefix;
     return column < 0 || (mask[column / 32] >> (column % 32) & 1U) != 0;
   };
+  // The window is counted back from the row's last key.
+  std::int32_t begin = end;
+  for (std::int32_t left = job.scores.window > 0 ? job.scores.window : end; begin > 0 && left > 0; --begin)
+    left -= shows(begin - 1) ? 1 : 0;
+  const auto sees = [&](std::int32_t slot) { return slot >= begin && shows(slot); };
   const auto score = [&](std::int32_t slot) {
     const NumberT* key = kv.key(job.layer, q.sequence, slot) + kv_at;
     float sum = 0.0F;
     for (std::int32_t i = 0; i < dim; ++i)
       sum += static_cast<float>(query[i]) * static_cast<float>(key[i]);
-    return sum * job.scale;
+    sum *= job.scores.scale;
+    return job.scores.cap > 0.0F ? job.scores.cap * tanhf(sum / job.scores.cap) : sum;
   };
   float greatest = -INFINITY, total = 0.0F;
   for (std::int32_t slot = 0; slot < end; ++slot) {
@@ -190,11 +197,11 @@ __global__ void attend_plainly(typename plain_attention<NumberT>::job job, cuda:
 
 template <class NumberT>
 void plain_attention<NumberT>::run(const NumberT* queries, const cuda::kv_view<NumberT>& kv, std::int32_t layer,
-                                   const cuda::forward_batch_view& batch, float scale, NumberT* out,
-                                   cudaStream_t stream) const {
+                                   const cuda::forward_batch_view& batch, const cuda::attention_scores& scores,
+                                   NumberT* out, cudaStream_t stream) const {
   cuda::launch("attend_plainly", attend_plainly<NumberT>,
                {.grid = static_cast<unsigned>(batch.n_rows), .threads = static_cast<unsigned>(shape.n_heads)}, stream,
-               job{shape, queries, layer, scale, out}, kv, batch);
+               job{shape, queries, layer, scores, out}, kv, batch);
 }
 
 //! Rows of the device on the host.

@@ -32,6 +32,9 @@ struct attention_arguments {
   part_score* part_scores;
   std::int32_t* whole_blocks;  // by position: number of blocks of a row that its tile has summed; nullptr: none
   float exponent_scale;        // scores times this are exponents of 2
+  float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
+  float cap_scale;
+  std::int32_t window;  // keys that a row sees, the last ones; 0: all
   std::int32_t query_stride;
   std::int32_t n_heads;
   std::int32_t group;  // query heads that share keys and values

@@ -23,7 +23,8 @@ inline constexpr std::size_t plain_attention_shared_bytes =
 //! Attention without tensor cores, for any head dimension up to 256 and any number type: a warp works on one row and
 //! head. Always by position: block b of 64 keys belongs to split b % n_splits.
 //!
-//! A lane scores a key, then owns some of the dimensions. What the row does not see is not read.
+//! A lane scores a key, then owns some of the dimensions. What the row does not see is not read, nor what lies before
+//! its window.
 //!
 //! Complexity  a row reads all its keys and values itself
 template <class NumberT>
@@ -51,18 +52,23 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
   const NumberT* const first_key = a.kv.data + static_cast<std::int64_t>(head / a.group) * a.head_dim;
   const std::int64_t to_value = static_cast<std::int64_t>(a.kv.page_size) * a.kv.row_size;
 
+  const std::int32_t begin = a.window > 0 && keys.n > a.window ? keys.n - a.window : 0;  // the first key in the window
+  const std::int32_t left_out = (begin / row_keys::block - split + a.n_splits - 1) / a.n_splits;
   float most = -INFINITY, total = 0.0F, sum[dimensions] = {};
-  for (std::int32_t block = split; block < keys.n_blocks(); block += a.n_splits) {
+  for (std::int32_t block = split + (left_out > 0 ? left_out * a.n_splits : 0); block < keys.n_blocks();
+       block += a.n_splits) {
     __syncwarp();
     keys.list(a.kv, block, rows);
     for (std::int32_t first = 0; first < row_keys::block && rows[first] >= 0; first += 32) {
-      const std::int32_t own = rows[first + lane];
+      const std::int32_t hidden = begin - (row_keys::block * block + first);  // of these 32 keys, before the window
+      const std::int32_t own = lane < hidden ? -1 : rows[first + lane];
       float score = -INFINITY;
       if (own >= 0) {
         const NumberT* const k = first_key + static_cast<std::int64_t>(own) * a.kv.row_size;
         score = 0.0F;
         for (std::int32_t d = 0; d < a.head_dim; ++d)
           score = fmaf(query[d], static_cast<float>(k[d]), score);
+        if (a.cap > 0.0F) score = a.cap * tanhf(score * a.cap_scale);
       }
       float more = score;
       for (int step = 16; step > 0; step /= 2)
@@ -80,6 +86,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
       for (int j = 0; j < 32; ++j) {
         const std::int32_t at = rows[first + j];
         if (at < 0) break;
+        if (j < hidden) continue;
         const float w = __shfl_sync(0xFFFFFFFFU, weight, j);
         const NumberT* const v = first_key + static_cast<std::int64_t>(at) * a.kv.row_size + to_value;
         ESPALIER_UNROLL

@@ -46,7 +46,8 @@ namespace espalier::cuda {
 //! row.
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
-//! on a plain kernel that is meant for small models and comparison.
+//! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the context,
+//! take the plain kernel whatever the numbers are.
 //!
 //! Tensor cores are used by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the program
 //! is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain
@@ -114,9 +115,9 @@ class tree_attention {
   //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
   //!             bytes
   //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context +
-  //!             n_rows or from 32,768 on; scale > 0
+  //!             n_rows or from 32,768 on; scores.scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
-           float scale, NumberT* out, cudaStream_t stream) const {
+           const attention_scores& scores, NumberT* out, cudaStream_t stream) const {
     if (batch.n_rows == 0) return;
     detail::attention_arguments<NumberT> a{};
     a.queries = queries;
@@ -127,7 +128,13 @@ class tree_attention {
     a.parts = parts_.data();
     a.part_scores = part_scores_.data();
     a.by_position = shape_.batch_invariant;
-    a.exponent_scale = scale * 1.44269504F;
+    a.exponent_scale = scores.scale * 1.44269504F;
+    if (scores.cap > 0.0F) {
+      a.cap = scores.cap;
+      a.cap_scale = scores.scale / scores.cap;
+      a.exponent_scale = 1.44269504F;
+    }
+    a.window = scores.window;
     a.query_stride = shape_.query_stride;
     a.n_heads = shape_.n_heads;
     a.group = shape_.n_heads / shape_.n_kv_heads;
@@ -137,7 +144,7 @@ class tree_attention {
         detail::plan_attention(shape_, tuning_, batch.n_rows, batch.n_sequences, batch.max_context);
     a.n_splits = static_cast<std::int32_t>(std::clamp<std::size_t>(n_parts_ / static_cast<std::size_t>(batch.n_rows), 1,
                                                                    static_cast<std::size_t>(plan.n_splits)));
-    const bool by_tiles = launch_tiles(a, plan, stream);
+    const bool by_tiles = takes_tiles(a) && launch_tiles(a, plan, stream);
     if (!by_tiles) launch_plain(a, stream);
     if (a.n_splits > 1 && !(by_tiles && a.by_position)) {
       const std::int32_t warps = detail::attention_merge_threads / 32;
@@ -166,6 +173,12 @@ class tree_attention {
       if (shape_.head_dim == 128) return is_compiled<128>();
     }
     return false;
+  }
+
+  // Tiles know neither caps nor windows. With batch_invariant the kernel must not depend on the context's length.
+  bool takes_tiles(const detail::attention_arguments<NumberT>& a) const {
+    const bool sees_all = a.window == 0 || (!a.by_position && a.window >= a.batch.max_context + a.batch.n_rows);
+    return sees_all && a.cap == 0.0F;
   }
 
   bool launch_tiles(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,

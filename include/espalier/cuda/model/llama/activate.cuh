@@ -9,10 +9,12 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
+#include "espalier/model/llama/model_steps.hpp"
 
 namespace espalier::cuda::detail {
 
-// What stands between the two products of an MLP: silu(gate) * up, or gelu(up), its exact form, where there is no gate.
+// The arguments of activate(), which computes what stands between the two products of an MLP: silu(gate) * up, or
+// gelu(gate) * up by the form with tanh, or gelu(up), its exact form, where there is no gate.
 //
 // Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width]
 template <class NumberT>
@@ -21,9 +23,11 @@ struct activate_job {
   const float* bias = nullptr;
   NumberT* out = nullptr;
   std::int32_t width = 0;
-  bool has_gate = true;
+  espalier::detail::activation_kind kind = espalier::detail::activation_kind::silu_gate;
   read_ahead next{};  // asked for by blocks beyond those of rows
   std::int32_t n = 0;
+
+  ESPALIER_HOST_DEVICE bool has_gate() const { return kind != espalier::detail::activation_kind::gelu; }
 };
 
 inline constexpr int activate_threads = 256;
@@ -36,23 +40,31 @@ __device__ inline float gelu(float x) {
   return 0.5F * x * (1.0F + erff(x * 0.70710678F));
 }
 
+// x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3); (1 + tanh(u)) / 2 is 1 / (1 + e^(-2 u)).
+__device__ inline float gelu_tanh(float x) {
+  return x / (1.0F + expf(x * (x * x * -0.0713548162726F + -1.59576912161F)));
+}
+
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
+  using kinds = espalier::detail::activation_kind;
   if (!job.next.ask_beside(job.n)) return;
   const std::int32_t i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x) * RunT;
   if (i >= job.width) return;
-  const std::int32_t up_at = job.has_gate ? job.width : 0;
+  const std::int32_t up_at = job.has_gate() ? job.width : 0;
   const NumberT* in = job.in + static_cast<std::int64_t>(blockIdx.x) * (job.width + up_at);
   const auto up = load_run<RunT>(in + up_at + i);
   number_run<NumberT, RunT> gate{};
-  if (job.has_gate) gate = load_run<RunT>(in + i);
+  if (job.has_gate()) gate = load_run<RunT>(in + i);
   number_run<NumberT, RunT> out;
   for (int k = 0; k < RunT; ++k) {
     const auto with_bias = [&](NumberT x, std::int32_t at) {
       return static_cast<float>(x) + (job.bias != nullptr ? job.bias[at + k] : 0.0F);
     };
-    const float u = with_bias(up.at[k], up_at + i);
-    out.at[k] = NumberT(job.has_gate ? silu(with_bias(gate.at[k], i)) * u : gelu(u));
+    const float u = with_bias(up.at[k], up_at + i), g = job.has_gate() ? with_bias(gate.at[k], i) : 0.0F;
+    out.at[k] = NumberT(job.kind == kinds::gelu        ? gelu(u)
+                        : job.kind == kinds::silu_gate ? silu(g) * u
+                                                       : gelu_tanh(g) * u);
   }
   store_run<RunT>(job.out + static_cast<std::int64_t>(blockIdx.x) * job.width + i, out);
 }

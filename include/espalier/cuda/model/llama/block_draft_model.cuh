@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/config.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
@@ -25,20 +25,232 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
-#include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
-#include "espalier/cuda/model/llama/block_draft_rows.cuh"
-#include "espalier/cuda/model/llama/block_draft_weights.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/cuda/model/llama/row_upload.cuh"
+#include "espalier/cuda/model/llama/step_launcher.cuh"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_tensors.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+
+namespace espalier::cuda::detail {
+
+// The rows of one pass of a block draft, written by the device: the fields of a forward_batch_view, a sequence for each
+// lane, each with as many rows. The sequence's number is the text's place.
+//
+// Shapes: positions (and slots), sequence_of [rows]; mask [rows][words], all rows of a lane see each other; sequences,
+// pending [lanes]
+struct block_draft_rows {
+  std::int32_t* positions;
+  std::int32_t* sequence_of;
+  batch_sequence* sequences;
+  std::uint32_t* mask;
+  token_id* pending;
+
+  forward_batch_view view(std::int32_t n_lanes, std::int32_t n, std::int32_t max_context) const {
+    forward_batch_view batch;
+    batch.n_rows = n_lanes * n;
+    batch.n_sequences = n_lanes;
+    batch.max_context = max_context;
+    batch.positions = batch.slots = positions;
+    batch.sequence_of = sequence_of;
+    batch.sequences = sequences;
+    batch.mask = mask;
+    return batch;
+  }
+};
+
+inline constexpr int block_row_threads = 128;
+inline constexpr int max_read_layers = 64;
+
+// The target's hidden states of rows whose turn it is, one layer beside the other.
+//
+// Shapes: hidden[l] [rows of the target][width]; features [rows][layers][width]
+template <class NumberT>
+struct gather_job {
+  const float* hidden[max_read_layers];
+  std::int32_t n_layers;
+  std::int32_t width;
+  std::int32_t max_positions;
+  NumberT* features;
+};
+
+// Block (i, lane). Rows that are not there, or stand beyond the last position, become padding.
+template <class NumberT>
+ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, block_draft_rows to) {
+  const auto lane = static_cast<std::int32_t>(blockIdx.y), n = static_cast<std::int32_t>(gridDim.x);
+  const std::int32_t i = lane * n + static_cast<std::int32_t>(blockIdx.x);
+  const state_rows::entry entry = from.at(lane, static_cast<std::int32_t>(blockIdx.x));
+  const bool is_there = entry.place >= 0 && entry.position < job.max_positions;
+  if (threadIdx.x == 0) {
+    to.positions[i] = is_there ? entry.position : -1;
+    to.sequence_of[i] = is_there ? lane : -1;
+    if (blockIdx.x == 0) to.sequences[lane] = {entry.place, lane * n, (lane + 1) * n, 0, 0, 0};
+  }
+  const std::int64_t row = is_there ? entry.row : 0;
+  NumberT* features = job.features + static_cast<std::int64_t>(i) * job.n_layers * job.width;
+  for (std::int32_t layer = 0; layer < job.n_layers; ++layer) {
+    const float* state = job.hidden[layer] + row * job.width;
+    for (auto k = static_cast<std::int32_t>(threadIdx.x); k < job.width; k += block_row_threads)
+      features[layer * job.width + k] = is_there ? NumberT(state[k]) : NumberT(0.0F);
+  }
+}
+
+// One block a row: what keys and values come from is kept by position.
+//
+// Shapes: states [rows][width]; kept [places][max_positions][width]
+template <class NumberT>
+ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int32_t width, std::int32_t max_positions,
+                                 block_draft_rows rows) {
+  const std::int32_t position = rows.positions[blockIdx.x];
+  if (position < 0) return;
+  const std::int32_t place = rows.sequences[rows.sequence_of[blockIdx.x]].sequence;
+  const NumberT* from = states + static_cast<std::int64_t>(blockIdx.x) * width;
+  NumberT* to = kept + (static_cast<std::int64_t>(place) * max_positions + position) * width;
+  for (auto k = static_cast<std::int32_t>(threadIdx.x); k < width; k += block_row_threads)
+    to[k] = from[k];
+}
+
+// One block a lane: the rows of a block after the text, the pending token's first. Beyond the last position there is
+// none.
+template <class UnusedT = void>
+ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
+  const text_in_batch here = texts.here();
+  const std::int32_t position = here.place < 0 ? -1 : here.text.state->size - 1;
+  const bool is_there = position >= 0 && position < max_positions;
+  const std::int32_t words = (n + 31) / 32, first = here.lane * n;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n * words; i += block_row_threads) {
+    const std::int32_t rest = n - i % words * 32;
+    to.mask[first * words + i] = rest >= 32 ? ~0U : (1U << rest) - 1U;
+  }
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += block_row_threads) {
+    to.positions[first + i] = is_there ? position + i : -1;
+    to.sequence_of[first + i] = is_there ? here.lane : -1;
+  }
+  if (threadIdx.x != 0) return;
+  to.sequences[here.lane] = {is_there ? here.place : 0, first,         first + n,
+                             is_there ? position : 0,   first * words, words};
+  to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
+}
+
+// Block (row, lane): the pending token beside the last state of the context; rows to be written add what tells them
+// apart.
+//
+// Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
+// [lanes][rows][width]
+template <class NumberT>
+ESPALIER_KERNEL void begin_block(const float* root, const NumberT* states, const NumberT* masked, float* stream,
+                                 std::int32_t width, std::int32_t max_positions, block_draft_rows rows) {
+  const auto row = static_cast<std::int32_t>(blockIdx.x), lane = static_cast<std::int32_t>(blockIdx.y);
+  const std::int32_t first = lane * static_cast<std::int32_t>(gridDim.x);
+  const std::int32_t position = rows.positions[first];
+  const std::int64_t before = static_cast<std::int64_t>(rows.sequences[lane].sequence) * max_positions + position - 1;
+  const NumberT* state = position > 0 ? states + before * width : nullptr;
+  const NumberT* own = row > 0 ? masked + static_cast<std::int64_t>(row - 1) * width : nullptr;
+  for (auto k = static_cast<std::int32_t>(threadIdx.x); k < width; k += block_row_threads) {
+    float value = root[static_cast<std::int64_t>(lane) * width + k];
+    if (state != nullptr) value += static_cast<float>(state[k]);
+    if (own != nullptr) value += static_cast<float>(own[k]);
+    stream[static_cast<std::int64_t>(first + row) * width + k] = value;
+  }
+}
+
+}  // namespace espalier::cuda::detail
 
 namespace espalier::cuda {
+
+//! The weights of a block draft in the memory of the device, matrices as NumberT in rows of inputs, norms as float.
+//! Query, key and value projections are one matrix, rows in that order; so are gate and up.
+//!
+//! Complexity  load: reads the file once; 4 MiB of host memory. Synchronises
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
+//!             cuda_error
+template <class NumberT>
+struct block_draft_weights {
+  static_assert(detail::is_model_number<NumberT>,
+                "a transformer on the device computes with float, __half or __nv_bfloat16");
+
+  using norm_type = typename model_weights<NumberT>::norm_type;
+  using linear_type = typename model_weights<NumberT>::linear_type;
+  //! A layer of a transformer; query and key_value are the first and the last rows of query_key_value.
+  struct layer_type : model_weights<NumberT>::layer_type {
+    linear_type query, key_value;
+  };
+
+  detail::array_pieces<NumberT> matrices;
+  detail::array_pieces<float> vectors;
+  linear_type features;       //!< [hidden_size][layers read * hidden_size]
+  linear_type pending;        //!< [hidden_size][hidden_size]
+  NumberT* masked = nullptr;  //!< [block_length][hidden_size], what a row not yet written starts from
+  norm_type features_norm, pending_norm, final_norm;
+  std::vector<layer_type> layers;
+  linear_type head;  //!< the target's, which the model that owns these weights sets
+
+  std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
+
+  static block_draft_weights load(const block_draft_config& config, safetensors_file& file) {
+    block_draft_weights weights;
+    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
+    weights.place(config);
+    loader to{weights, {}, {}};
+    espalier::detail::block_draft_tensors(config, file, to, true).read();
+    weights.matrices.allocate();
+    weights.vectors.allocate();
+    weights.place(config);
+    espalier::detail::block_draft_tensors(config, file, to, false).read();
+    to.upload.flush();
+    return weights;
+  }
+
+ private:
+  // Gives every part its place, or only counts where there is no memory yet.
+  void place(const block_draft_config& c) {
+    const auto size = [](int n) { return static_cast<std::size_t>(n); };
+    const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
+    const auto linear = [&](int outputs, int inputs) { return linear_type{matrix(outputs, inputs), nullptr, inputs}; };
+    const auto norm = [&] { return norm_type{vectors.take(size(c.hidden_size))}; };
+    features = linear(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
+    pending = linear(c.hidden_size, c.hidden_size);
+    masked = matrix(c.block_length, c.hidden_size);
+    features_norm = norm(), pending_norm = norm(), final_norm = norm();
+    for (layer_type& layer : layers) {
+      layer.attention_norm = norm(), layer.mlp_norm = norm();
+      layer.query_key_value = layer.query = layer.key_value = linear(c.projected_size(), c.hidden_size);
+      if (layer.key_value.matrix != nullptr) layer.key_value.matrix += size(c.query_size()) * size(c.hidden_size);
+      layer.attention_out = linear(c.hidden_size, c.query_size());
+      layer.gate = layer.up = linear(2 * c.intermediate_size, c.hidden_size);
+      if (layer.up.matrix != nullptr) layer.up.matrix += size(c.intermediate_size) * size(c.hidden_size);
+      layer.down = linear(c.hidden_size, c.intermediate_size);
+    }
+  }
+
+  // Puts what the file holds in its place.
+  struct loader {
+    block_draft_weights& weights;
+    detail::row_upload<NumberT> upload;
+    std::vector<float> floats;
+
+    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
+    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
+      NumberT* matrix = place.part == espalier::detail::model_part::masked
+                            ? weights.masked
+                            : espalier::detail::linear_at(weights, place).matrix;
+      floats.resize(static_cast<std::size_t>(values.n));
+      values.decode(floats.data());
+      upload.add(matrix + static_cast<std::size_t>(row) * floats.size(), floats.data(), floats.size());
+    }
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
+      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
+    }
+  };
+};
 
 //! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. The target's
 //! embedding goes in, its output matrix comes last; both are borrowed.
@@ -87,11 +299,16 @@ class block_draft_model {
         target_(target.weights()),
         vocab_size_(target.vocab_size()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
-        rotary_(slots(), config.head_dim, config.rope_theta),
+        steps_(config),
+        read_config_(config),
+        read_steps_(steps_of_reading(config)),
+        rotary_(config, slots()),
         attention_(shape_of_attention()),
         products_(detail::data_type_of<NumberT>, false) {
     require_option("max_texts", max_texts, 1, 4096);
     espalier::detail::check_block_draft_target(config, target);
+    weights_.head = target_->head;
+    read_config_.n_heads = 0;
     add_products();
     for (int lanes = 1, last = 0; last < max_texts; lanes *= 2) {
       last = (std::min)(lanes, max_texts);
@@ -149,36 +366,56 @@ class block_draft_model {
   //! Shapes      [lanes][length][vocab_size], at the same address always
   //! Pre         the states of all tokens but the last were read; 1 <= length <= block_length()
   vocab_rows<LogitT> forward(context_type& context, const text_batch& texts, std::int32_t length, cudaStream_t stream) {
-    const int n = length + 1, n_rows = texts.n * n, rows = products_.planned(n_rows);
+    const int n = length + 1;
     const detail::block_draft_rows lines = lines_;
     launch("open_block", detail::open_block<>, {.grid = texts.lanes(), .threads = detail::block_row_threads}, stream,
            lines, texts, n, max_positions_);
-    begin_stream(context, texts.n, n, stream);
-    const forward_batch_view batch =
-        lines.view(texts.n, n, (std::max)(1, (std::min)(texts.max_context, max_positions_)));
-    const kv_view<NumberT> kv = view_of(context);
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const auto& layer = weights_.layers[static_cast<std::size_t>(i)];
-      normalise(layer.attention_norm, n_rows, stream);
-      products_.multiply(query_key_value_, layer.query_key_value, normed_, projected_, rows, stream);
-      detail::rotate(rotate_job(i, config_.n_heads), kv, batch, stream);
-      attention_.run(projected_, kv, i, batch, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)), attended_,
-                     stream);
-      products_.multiply(attention_out_, layer.attention_out, attended_, stream_, rows, stream);
-      normalise(layer.mlp_norm, n_rows, stream);
-      products_.multiply(gate_up_, layer.gate_up, normed_, wide_, rows, stream);
-      detail::activate<NumberT>({wide_, nullptr, activated_, config_.intermediate_size, true}, n_rows, stream);
-      products_.multiply(down_, layer.down, activated_, stream_, rows, stream);
-    }
+    forward_batch_view batch = lines.view(texts.n, n, (std::max)(1, (std::min)(texts.max_context, max_positions_)));
     // The pending token's own row has no logits.
-    const int written = texts.n * length;
-    normalise(weights_.final_norm, written, stream, written_rows(length));
-    products_.multiply(head_, target_->head.matrix, normed_, logits_, products_.planned(written), stream);
-    return {logits_, written, vocab_size_};
+    batch.outputs = written_rows(length);
+    batch.n_outputs = texts.n * length;
+    walk(steps_.all(), config_, context, batch, stream);
+    return {memory_.logits, batch.n_outputs, vocab_size_};
   }
 
  private:
+  using linear_type = typename weights_type::linear_type;
+
   static constexpr int read_rows = 64;  // of one pass of a prefill
+
+  // The steps by which keys and values of states go into the cache, layer after layer.
+  static std::vector<detail::model_step> steps_of_reading(const block_draft_config& config) {
+    std::vector<detail::model_step> reading;
+    const detail::model_steps of_two_matrices(config, {}, true);
+    for (const detail::model_step& step : of_two_matrices.all()) {
+      if (step.part == detail::model_part::key_value || step.kind == detail::step_kind::rotate) reading.push_back(step);
+    }
+    return reading;
+  }
+
+  // One device has the whole of each matrix; the stream begins with the pending tokens.
+  struct place {
+    const block_draft_model& of;
+    const context_type& context;
+    int n_lanes, n;  // rows of a lane
+
+    void embed(const forward_batch_view&, cudaStream_t stream) const { of.begin_stream(context, n_lanes, n, stream); }
+    void add(const detail::model_step&, int number, const linear_type& linear, const NumberT* x, int rows,
+             cudaStream_t stream) const {
+      of.products_.multiply(number, linear.matrix, x, of.memory_.stream, rows, stream);
+    }
+    void stream_changed() const {}
+    float* kept(int) const { return nullptr; }
+  };
+
+  // Makes some steps with the heads of a configuration.
+  void walk(std::span<const detail::model_step> steps, const model_config& config, const context_type& context,
+            const forward_batch_view& batch, cudaStream_t stream) const {
+    place here{*this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
+    detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
+        steps_, config, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
+        .run(steps, view_of(context), batch, stream);
+  }
 
   int slots() const { return max_positions_ + config_.block_length + 1; }
   int most_rows() const { return (std::max)(read_rows, max_texts_ * (config_.block_length + 1)); }
@@ -201,13 +438,13 @@ class block_draft_model {
     const auto begin = static_cast<std::size_t>(q) * static_cast<std::size_t>(width) * sizeof(NumberT);
     const auto alignment = static_cast<std::uint32_t>((std::min)(std::size_t{256}, begin & (~begin + 1)));
     features_product_ = products_.add(width, features_size(), CUDA_R_32F, false);
-    key_value_ = products_.add(2 * kv, width, numbers, false, alignment);
+    numbers_.key_value = products_.add(2 * kv, width, numbers, false, alignment);
     pending_product_ = products_.add(width, width, CUDA_R_32F, false);
-    query_key_value_ = products_.add(q + 2 * kv, width, numbers, false);
-    attention_out_ = products_.add(width, q, CUDA_R_32F, true);
-    gate_up_ = products_.add(2 * config_.intermediate_size, width, numbers, false);
-    down_ = products_.add(width, config_.intermediate_size, CUDA_R_32F, true);
-    head_ = products_.add(vocab_size_, width, detail::data_type_of<LogitT>, false);
+    numbers_.query_key_value = products_.add(q + 2 * kv, width, numbers, false);
+    numbers_.attention_out = products_.add(width, q, CUDA_R_32F, true);
+    numbers_.widen = products_.add(2 * config_.intermediate_size, width, numbers, false);
+    numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, true);
+    numbers_.head = products_.add(vocab_size_, width, detail::data_type_of<LogitT>, false);
   }
 
   int features_size() const { return static_cast<int>(config_.hidden_layers.size()) * config_.hidden_size; }
@@ -217,16 +454,16 @@ class block_draft_model {
       return static_cast<std::size_t>(most_rows()) * static_cast<std::size_t>(width);
     };
     features_ = activations_.take(rows(features_size()));
-    normed_ = activations_.take(rows(config_.hidden_size));
-    projected_ = activations_.take(rows(config_.query_size() + 2 * config_.kv_size()));
-    attended_ = activations_.take(rows(config_.query_size()));
-    wide_ = activations_.take(rows(2 * config_.intermediate_size));
-    activated_ = activations_.take(rows(config_.intermediate_size));
-    stream_ = floats_.take(rows(config_.hidden_size));
+    memory_.normed = activations_.take(rows(config_.hidden_size));
+    memory_.projected = activations_.take(rows(config_.query_size() + 2 * config_.kv_size()));
+    memory_.mixed = activations_.take(rows(config_.query_size()));
+    memory_.widened = activations_.take(rows(2 * config_.intermediate_size));
+    memory_.activated = activations_.take(rows(config_.intermediate_size));
+    memory_.stream = floats_.take(rows(config_.hidden_size));
     const auto texts = static_cast<std::size_t>(max_texts_);
     root_ = floats_.take(texts * static_cast<std::size_t>(config_.hidden_size));
-    logits_ = logits_memory_.take(texts * static_cast<std::size_t>(config_.block_length) *
-                                  static_cast<std::size_t>(vocab_size_));
+    memory_.logits = logits_memory_.take(texts * static_cast<std::size_t>(config_.block_length) *
+                                         static_cast<std::size_t>(vocab_size_));
     static_assert(sizeof(batch_sequence) % sizeof(std::int32_t) == 0);
     lines_.positions = integers_.take(rows(1));
     lines_.sequence_of = integers_.take(rows(1));
@@ -262,29 +499,26 @@ class block_draft_model {
             .threads = detail::block_row_threads},
            stream, job, part, lines);
     const int rows = products_.planned(n_rows);
-    products_.multiply(features_product_, weights_.features, features_, stream_, rows, stream);
-    normalise(weights_.features_norm, n_rows, stream);
+    products_.multiply(features_product_, weights_.features.matrix, features_, memory_.stream, rows, stream);
+    normalise(weights_.features_norm.scale, n_rows, stream);
     launch("keep_states", detail::keep_states<NumberT>,
-           {.grid = static_cast<unsigned>(n_rows), .threads = detail::block_row_threads}, stream, normed_,
+           {.grid = static_cast<unsigned>(n_rows), .threads = detail::block_row_threads}, stream, memory_.normed,
            context.states.data(), config_.hidden_size, max_positions_, lines);
-    const forward_batch_view batch = lines.view(n_lanes, part.max, 1);
-    for (int i = 0; i < config_.n_layers; ++i) {
-      products_.multiply(key_value_, weights_.layers[static_cast<std::size_t>(i)].key_value, normed_, projected_, rows,
-                         stream);
-      detail::rotate(rotate_job(i, 0), view_of(context), batch, stream);
-    }
+    walk(read_steps_, read_config_, context, lines.view(n_lanes, part.max, 1), stream);
   }
 
-  void begin_stream(const context_type& context, int n_lanes, int n, cudaStream_t stream) {
-    detail::embed<NumberT>({lines_.pending, target_->embedding, vocab_size_, config_.hidden_size, stream_}, n_lanes,
-                           stream);
-    normalise(weights_.pending_norm, n_lanes, stream);
-    products_.multiply(pending_product_, weights_.pending, normed_, root_, products_.planned(n_lanes), stream);
+  void begin_stream(const context_type& context, int n_lanes, int n, cudaStream_t stream) const {
+    detail::embed<NumberT>({lines_.pending, target_->embedding, vocab_size_, config_.hidden_size, memory_.stream},
+                           n_lanes, stream);
+    normalise(weights_.pending_norm.scale, n_lanes, stream);
+    products_.multiply(pending_product_, weights_.pending.matrix, memory_.normed, root_, products_.planned(n_lanes),
+                       stream);
     const detail::block_draft_rows lines = lines_;
     launch(
         "begin_block", detail::begin_block<NumberT>,
         {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>(n_lanes)), .threads = detail::block_row_threads},
-        stream, root_, context.states.data(), weights_.masked, stream_, config_.hidden_size, max_positions_, lines);
+        stream, root_, context.states.data(), weights_.masked, memory_.stream, config_.hidden_size, max_positions_,
+        lines);
   }
 
   // [lanes][length] the rows with logits, of blocks of this length.
@@ -292,24 +526,10 @@ class block_draft_model {
     return written_.data() + static_cast<std::ptrdiff_t>(length - 1) * max_texts_ * config_.block_length;
   }
 
-  void normalise(const float* scale, int n, cudaStream_t stream, const std::int32_t* rows = nullptr) const {
-    auto job = detail::normalise_job<NumberT>::of(stream_, config_.hidden_size, config_.norm_epsilon);
-    job.norms[0] = {scale, nullptr, normed_};
-    job.rows = rows;
+  void normalise(const float* scale, int n, cudaStream_t stream) const {
+    auto job = detail::normalise_job<NumberT>::of(memory_.stream, config_.hidden_size, config_.norm_epsilon);
+    job.norms[0] = {scale, nullptr, memory_.normed};
     detail::normalise(job, n, stream);
-  }
-
-  detail::rotate_job<NumberT> rotate_job(int layer, int n_heads) const {
-    detail::rotate_job<NumberT> job;
-    job.projected = projected_;
-    job.cosine = rotary_.cosine.data();
-    job.sine = rotary_.sine.data();
-    job.n_heads = n_heads;
-    job.n_kv_heads = config_.n_kv_heads;
-    job.head_dim = job.rotary_dims = config_.head_dim;
-    job.max_positions = slots();
-    job.layer = layer;
-    return job;
   }
 
   block_draft_config config_;
@@ -318,26 +538,25 @@ class block_draft_model {
   std::shared_ptr<const model_weights<NumberT>> target_;
   int vocab_size_;
   int max_positions_;
-  detail::rotary_table rotary_;
+  detail::model_steps steps_;
+  model_config read_config_;  // without heads of queries
+  std::vector<detail::model_step> read_steps_;
+  detail::rotary_tables rotary_;
   AttentionT attention_;
   matrix_products products_;
-  int features_product_ = 0, key_value_ = 0, pending_product_ = 0, query_key_value_ = 0, attention_out_ = 0,
-      gate_up_ = 0, down_ = 0, head_ = 0;
+  int features_product_ = 0, pending_product_ = 0;
+  detail::step_products numbers_;
   device_array<std::int32_t> written_;  // [block_length][max_texts * block_length], as written_rows has it
 
   detail::array_pieces<NumberT> activations_;
   detail::array_pieces<float> floats_;
   detail::array_pieces<LogitT> logits_memory_;
   detail::array_pieces<std::int32_t> integers_;
-  NumberT* features_ = nullptr;   // [rows][layers read * hidden_size]; rows: of a block, or read at once
-  NumberT* normed_ = nullptr;     // [rows][hidden_size]
-  NumberT* projected_ = nullptr;  // [rows][query_size + 2 kv_size], or keys and values alone
-  NumberT* attended_ = nullptr;   // [rows][query_size]
-  NumberT* wide_ = nullptr;       // [rows][gate, up][intermediate_size]
-  NumberT* activated_ = nullptr;  // [rows][intermediate_size]
-  float* stream_ = nullptr;       // [rows][hidden_size]
-  float* root_ = nullptr;         // [max_texts][hidden_size]
-  LogitT* logits_ = nullptr;      // [max_texts][block_length][vocab_size]
+  NumberT* features_ = nullptr;  // [rows][layers read * hidden_size]; rows: of a block, or read at once
+  float* root_ = nullptr;        // [max_texts][hidden_size]
+  detail::model_memory<NumberT, LogitT>
+      memory_;  // rows, of logits [max_texts][block_length]; of a read, keys and values
+                // alone are projected
   detail::block_draft_rows lines_{};
 };
 

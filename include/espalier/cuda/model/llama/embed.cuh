@@ -13,8 +13,8 @@
 
 namespace espalier::cuda::detail {
 
-// Rows of the embedding, or of a part of it. A token outside the vocabulary gives NaN, which whoever reads the logits
-// reports.
+// The arguments of embed(): rows of the embedding, or of a part of it, become rows of the stream. A token outside the
+// vocabulary gives NaN, which whoever reads the logits reports.
 //
 // Shapes: tokens [rows]; table [vocab][width], whose first row is of token `first`; stream [rows][width]
 template <class NumberT>
@@ -25,6 +25,7 @@ struct embed_job {
   std::int32_t width = 0;
   float* stream = nullptr;
   token_id first = 0;
+  float scale = 1.0F;  // multiplies what is read
 };
 
 inline constexpr int embed_threads = 256;
@@ -41,7 +42,7 @@ ESPALIER_KERNEL void embed_rows(embed_job<NumberT> job) {
     const auto run = load_run<RunT>(from + i);
     number_run<float, RunT> out;
     for (int k = 0; k < RunT; ++k)
-      out.at[k] = known ? static_cast<float>(run.at[k]) : NAN;
+      out.at[k] = known ? static_cast<float>(run.at[k]) * job.scale : NAN;
     store_run<RunT>(to + i, out);
   }
 }

@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,20 +18,19 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
-#include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
-#include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/model_weights.cuh"
-#include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/persistent_pass.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/cuda/model/llama/step_launcher.cuh"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
+#include "espalier/model/llama/model_steps.hpp"
 
 namespace espalier::cuda {
 
@@ -112,7 +110,8 @@ class llama_backend {
         max_positions_(config.positions(options.max_positions)),
         hidden_layers_(options.hidden_layers),
         read_ahead_bytes_(checked_read_ahead(options)),
-        rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
+        steps_(config, options.hidden_layers),
+        rotary_(config, max_positions_),
         attention_(make_attention(config, options)),
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
     for (const int layer : hidden_layers_)
@@ -154,7 +153,7 @@ class llama_backend {
     const kv_view<NumberT> cache = kv.view();
     check(cache, batch);
     if (batch.n_rows > 0) run(cache, batch, stream);
-    return {logits_, batch.n_outputs, config_.vocab_size};
+    return {memory_.logits, batch.n_outputs, config_.vocab_size};
   }
 
   //! The residual stream after `layer`, before the final norm, of the rows of the last batch.
@@ -169,9 +168,8 @@ class llama_backend {
   }
 
  private:
-  using layer_type = typename weights_type::layer_type;
-  using norm_type = typename weights_type::norm_type;
-  using job_type = detail::normalise_job<NumberT>;
+  using linear_type = typename weights_type::linear_type;
+  using memory_type = detail::model_memory<NumberT, LogitT>;
   using pass_type = persistent_pass<NumberT, LogitT>;
 
   static constexpr bool may_persist = sizeof(NumberT) == 2 && std::is_same_v<AttentionT, tree_attention<NumberT>>;
@@ -198,48 +196,36 @@ class llama_backend {
     return major >= 9 ? static_cast<std::size_t>(cache) / 4 : 0;
   }
 
-  read_ahead next(const NumberT* matrix, int outputs, int inputs) const {
-    return read_ahead::of(matrix, static_cast<std::size_t>(outputs), sizeof(NumberT) * static_cast<std::size_t>(inputs),
-                          read_ahead_bytes_);
-  }
-
-  // Attention reads the context in between: what it leaves no room for is not asked for.
-  read_ahead next_after_attention(const layer_type& layer, const forward_batch_view& batch) const {
-    const std::size_t context =
-        2 * sizeof(NumberT) * static_cast<std::size_t>(config_.kv_size()) * static_cast<std::size_t>(batch.max_context);
-    if (context > 2 * read_ahead_bytes_) return {};
-    return next(layer.attention_out.matrix, config_.hidden_size, config_.query_size());
-  }
-
   void make_persistent() {
-    if (!pass_type::fits(config_, max_rows_)) return;
-    persistent_.emplace(config_, *weights_, rotary_, max_positions_,
-                        pass_buffers<NumberT, LogitT>{stream_, projected_, attended_, activated_, logits_});
+    if (!pass_type::fits(config_, steps_, max_rows_)) return;
+    persistent_.emplace(config_, steps_, *weights_, rotary_.all, memory_);
     for (const int layer : hidden_layers_)
       persistent_->keep(layer, kept(layer));
   }
 
   void add_products() {
-    const int hidden = config_.hidden_size, wide = (config_.gated_mlp ? 2 : 1) * config_.intermediate_size;
+    const int hidden = config_.hidden_size;
+    const bool adds = !config_.output_norms;
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
-    query_key_value_ = products_.add(config_.query_size() + 2 * config_.kv_size(), hidden, numbers, false);
-    attention_out_ = products_.add(hidden, config_.query_size(), CUDA_R_32F, true);
-    gate_up_ = products_.add(wide, hidden, numbers, false);
-    down_ = products_.add(hidden, config_.intermediate_size, CUDA_R_32F, true);
-    head_ = products_.add(config_.vocab_size, hidden, detail::data_type_of<LogitT>, false);
+    numbers_.query_key_value = products_.add(config_.projected_size(), hidden, numbers, false);
+    numbers_.attention_out = products_.add(hidden, config_.query_size(), CUDA_R_32F, adds);
+    numbers_.widen = products_.add((config_.gated_mlp ? 2 : 1) * config_.intermediate_size, hidden, numbers, false);
+    numbers_.down = products_.add(hidden, config_.intermediate_size, CUDA_R_32F, adds);
+    numbers_.head = products_.add(config_.vocab_size, hidden, detail::data_type_of<LogitT>, false);
   }
 
   void place_buffers() {
     const auto size = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
-    normed_ = activations_.take(size(config_.hidden_size));
-    if (config_.parallel_residual) mlp_normed_ = activations_.take(size(config_.hidden_size));
-    projected_ = activations_.take(size(config_.query_size() + 2 * config_.kv_size()));
-    attended_ = activations_.take(size(config_.query_size()));
-    wide_ = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
-    activated_ = activations_.take(size(config_.intermediate_size));
-    stream_ = floats_.take(size(config_.hidden_size));
+    memory_.normed = activations_.take(size(config_.hidden_size));
+    if (config_.parallel_residual) memory_.mlp_normed = activations_.take(size(config_.hidden_size));
+    memory_.projected = activations_.take(size(config_.projected_size()));
+    memory_.mixed = activations_.take(size(config_.query_size()));
+    memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
+    memory_.activated = activations_.take(size(config_.intermediate_size));
+    memory_.stream = floats_.take(size(config_.hidden_size));
+    if (config_.output_norms) memory_.output = floats_.take(size(config_.hidden_size));
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
-    logits_ = logits_memory_.take(size(config_.vocab_size));
+    memory_.logits = logits_memory_.take(size(config_.vocab_size));
   }
 
   float* kept(int layer) const {
@@ -263,72 +249,29 @@ class llama_backend {
     if constexpr (may_persist) {
       if (persistent_) return persistent_->run(kv, batch, stream);
     }
-    run_layers(kv, batch, stream);
+    place here{*this};
+    detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
+        steps_, config_, products_, numbers_, rotary_, &attention_, *weights_, memory_, read_ahead_bytes_, here}
+        .run(steps_.all(), kv, batch, stream);
   }
 
-  void run_layers(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
-    const int rows = products_.planned(batch.n_rows), hidden = config_.hidden_size;
-    const int wide = (config_.gated_mlp ? 2 : 1) * config_.intermediate_size;
-    detail::embed<NumberT>({batch.tokens, weights_->embedding, config_.vocab_size, config_.hidden_size, stream_},
-                           batch.n_rows, stream);
-    job_type job = fresh_job();
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& layer = weights_->layers[static_cast<std::size_t>(i)];
-      const auto& first = config_.gated_mlp ? layer.gate : layer.up;
-      job.norms[0] = {layer.attention_norm.scale, layer.attention_norm.bias, normed_};
-      if (config_.parallel_residual) job.norms[1] = {layer.mlp_norm.scale, layer.mlp_norm.bias, mlp_normed_};
-      job.next = next(layer.query_key_value.matrix, config_.query_size() + 2 * config_.kv_size(), hidden);
-      detail::normalise(job, batch.n_rows, stream);
-      job = fresh_job();
+  // One device has the whole of each matrix.
+  struct place {
+    const llama_backend& of;
 
-      products_.multiply(query_key_value_, layer.query_key_value.matrix, normed_, projected_, rows, stream);
-      rotate(i, layer, kv, batch, stream);
-      attention_.run(projected_, kv, i, batch, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)), attended_,
-                     stream);
-      products_.multiply(attention_out_, layer.attention_out.matrix, attended_, stream_, rows, stream);
-      job.add_later(layer.attention_out.bias);
-      if (!config_.parallel_residual) {
-        job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, normed_};
-        job.next = next(first.matrix, wide, hidden);
-        detail::normalise(job, batch.n_rows, stream);
-        job = fresh_job();
-      }
-
-      products_.multiply(gate_up_, first.matrix, config_.parallel_residual ? mlp_normed_ : normed_, wide_, rows,
-                         stream);
-      detail::activate<NumberT>({wide_, first.bias, activated_, config_.intermediate_size, config_.gated_mlp,
-                                 next(layer.down.matrix, hidden, config_.intermediate_size)},
-                                batch.n_rows, stream);
-      products_.multiply(down_, layer.down.matrix, activated_, stream_, rows, stream);
-      job.add_later(layer.down.bias);
-      job.keep = kept(i);
+    void embed(const forward_batch_view& batch, cudaStream_t stream) const {
+      const model_config& c = of.config_;
+      detail::embed<NumberT>(
+          {batch.tokens, of.weights_->embedding, c.vocab_size, c.hidden_size, of.memory_.stream, 0, c.embedding_scale},
+          batch.n_rows, stream);
     }
-    finish(job, batch, stream);
-  }
-
-  job_type fresh_job() const { return job_type::of(stream_, config_.hidden_size, config_.norm_epsilon); }
-
-  void rotate(int index, const layer_type& layer, const kv_view<NumberT>& kv, const forward_batch_view& batch,
-              cudaStream_t stream) const {
-    auto job = detail::rotate_job<NumberT>::of(config_, rotary_, max_positions_, layer, projected_, index);
-    job.next = next_after_attention(layer, batch);
-    detail::rotate(job, kv, batch, stream);
-  }
-
-  // The final norm of the rows that are asked for, and their logits.
-  void finish(job_type job, const forward_batch_view& batch, cudaStream_t stream) {
-    if (job.keep != nullptr) {
-      detail::normalise(job, batch.n_rows, stream);
-      job = fresh_job();
+    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
+             cudaStream_t stream) const {
+      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
     }
-    if (batch.n_outputs == 0) return;
-    job.settles = false;
-    job.rows = batch.outputs;
-    job.norms[0] = {weights_->final_norm.scale, weights_->final_norm.bias, normed_};
-    job.next = next(weights_->head.matrix, config_.vocab_size, config_.hidden_size);
-    detail::normalise(job, batch.n_outputs, stream);
-    products_.multiply(head_, weights_->head.matrix, normed_, logits_, products_.planned(batch.n_outputs), stream);
-  }
+    void stream_changed() const {}
+    float* kept(int layer) const { return of.kept(layer); }
+  };
 
   model_config config_;
   std::shared_ptr<const weights_type> weights_;
@@ -336,23 +279,17 @@ class llama_backend {
   int max_positions_;
   std::vector<int> hidden_layers_;
   std::size_t read_ahead_bytes_;
-  detail::rotary_table rotary_;
+  detail::model_steps steps_;
+  detail::rotary_tables rotary_;
   AttentionT attention_;
   matrix_products products_;
-  int query_key_value_ = 0, attention_out_ = 0, gate_up_ = 0, down_ = 0, head_ = 0;
+  detail::step_products numbers_;
 
   detail::array_pieces<NumberT> activations_;
   detail::array_pieces<float> floats_;
   detail::array_pieces<LogitT> logits_memory_;
-  NumberT* normed_ = nullptr;      // [max_rows][hidden_size]
-  NumberT* mlp_normed_ = nullptr;  // [max_rows][hidden_size], where the residual is parallel
-  NumberT* projected_ = nullptr;   // [max_rows][query_size + 2 kv_size]
-  NumberT* attended_ = nullptr;    // [max_rows][query_size]
-  NumberT* wide_ = nullptr;        // [max_rows][gate, up][intermediate_size]
-  NumberT* activated_ = nullptr;   // [max_rows][intermediate_size]
-  float* stream_ = nullptr;        // [max_rows][hidden_size]
-  float* hidden_ = nullptr;        // [hidden_layers][max_rows][hidden_size]
-  LogitT* logits_ = nullptr;       // [max_rows][vocab_size]
+  memory_type memory_;       // max_rows of each
+  float* hidden_ = nullptr;  // [hidden_layers][max_rows][hidden_size]
   std::optional<pass_type> persistent_;
 };
 

@@ -13,10 +13,63 @@
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
-#include "espalier/cuda/model/llama/forward_bucket.cuh"
-#include "espalier/cuda/model/llama/lt_object.cuh"
 
 namespace espalier::cuda {
+
+//! The number of rows that a forward pass of up to `rows` is launched with, so that a few captured graphs serve every
+//! tree: 1, 9, 17, 33, 65, 129, 257, 513, 1025, ...: a tree of 8, 16, ... drafted nodes and its root.
+constexpr int forward_bucket(int rows) {
+  if (rows <= 1) return 1;
+  int drafted = 8;
+  while (drafted + 1 < rows)
+    drafted *= 2;
+  return drafted + 1;
+}
+
+//! Errors      cuda_error where the status of `call` is not success
+inline void require(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  raise<cuda_error>(call, " failed: ", cublasLtGetStatusString(status), ".");
+}
+
+namespace detail {
+
+inline void destroy(cublasLtHandle_t it) {
+  (void)cublasLtDestroy(it);
+}
+inline void destroy(cublasLtMatmulDesc_t it) {
+  (void)cublasLtMatmulDescDestroy(it);
+}
+inline void destroy(cublasLtMatrixLayout_t it) {
+  (void)cublasLtMatrixLayoutDestroy(it);
+}
+inline void destroy(cublasLtMatmulPreference_t it) {
+  (void)cublasLtMatmulPreferenceDestroy(it);
+}
+
+// Owns an object of cuBLASLt. (Their types have no names of their own, which unique_ptr would need.)
+template <class HandleT>
+class lt_object {
+ public:
+  lt_object() = default;
+  lt_object(lt_object&& other) noexcept : it_(std::exchange(other.it_, nullptr)) {}
+  lt_object& operator=(lt_object other) noexcept {
+    std::swap(it_, other.it_);
+    return *this;
+  }
+  ~lt_object() {
+    if (it_ != nullptr) destroy(it_);
+  }
+
+  HandleT get() const { return it_; }
+  // Where a call that makes one leaves it.
+  HandleT* place() { return &it_; }
+
+ private:
+  HandleT it_ = nullptr;
+};
+
+}  // namespace detail
 
 //! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i]
 //! W[o][i], or that added to what y holds.

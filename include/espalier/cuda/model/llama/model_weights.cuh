@@ -18,23 +18,12 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Errors: model_error for a model that has what no kernel computes.
+// Errors: model_error for a model that has layers which no kernel computes.
 inline void require_on_device(const model_config& c) {
-  const char* what = nullptr;
-  if (c.is_hybrid()) what = "recurrent layers";
-  if (c.output_norms) what = "norms of what attention and MLP add";
-  if (c.gelu_gate) what = "a gate of GELU";
-  if (c.embedding_scale != 1.0F) what = "a scale of the embedding";
-  if (c.attention_scale != 0.0F) what = "a scale of its own for scores";
-  if (c.attention_cap != 0.0F || c.logit_cap != 0.0F) what = "capped scores or logits";
-  for (int layer = 0; layer < c.n_layers; ++layer) {
-    if (c.window_of(layer) > 0) what = "layers that see only a window";
-  }
-  if (what) {
-    raise<model_error>("a ", c.family, " model has ", what,
-                       ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
-                       "does.");
-  }
+  if (!c.is_hybrid()) return;
+  raise<model_error>("a ", c.family,
+                     " model has recurrent layers (Mamba-2), which the transformer on the device does not compute; the "
+                     "host's, espalier::llama_backend, does.");
 }
 
 // The sizes of matrices that a part of a model's weights may have less of than the whole.
@@ -63,7 +52,7 @@ struct weight_widths {
 //! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
 //!             Synchronises
 //! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for
-//!             a model that has what the device does not compute: windows, caps, Gemma's norms and gates; cuda_error
+//!             a model with recurrent layers, which the device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -82,8 +71,8 @@ struct model_weights {
     norm_type attention_norm, mlp_norm;
     float* query_norm = nullptr;          //!< [head_dim]
     float* key_norm = nullptr;            //!< [head_dim]
-    float* attention_out_norm = nullptr;  //!< null, as
-    float* mlp_out_norm = nullptr;        //!< this: no model that the device runs has them
+    float* attention_out_norm = nullptr;  //!< [hidden_size]
+    float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out;
     linear_type gate, up;  //!< up's rows follow gate's, in matrix and bias
     linear_type down;
@@ -144,6 +133,7 @@ struct model_weights {
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
       layer.attention_out = back(w.attended, c.attention_out_bias);
+      layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm();
       layer.up = linear((c.gated_mlp ? 2 : 1) * w.intermediate, c.hidden_size, c.mlp_bias);
       if (c.gated_mlp) {
@@ -152,6 +142,7 @@ struct model_weights {
         if (layer.up.bias) layer.up.bias += w.intermediate;
       }
       layer.down = back(w.activated, c.mlp_bias);
+      layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm();
   }

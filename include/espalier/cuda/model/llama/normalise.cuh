@@ -14,10 +14,11 @@
 
 namespace espalier::cuda::detail {
 
-// Rows of the residual stream on their way into products: biases that the products before left out are added, the row
-// is kept if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a bias.
+// The arguments of normalise(), which brings rows of the residual stream into products: biases that the products before
+// left out are added, the row is kept if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a
+// bias. Where `output` is given, the biases are added to it, and it joins the stream through an RMSNorm of its own.
 //
-// Shapes: stream, keep [rows][width]; added, scale, bias [width]; out [n][width]
+// Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
 struct normalise_job {
   struct norm {
@@ -28,8 +29,10 @@ struct normalise_job {
 
   float* stream = nullptr;
   const float* added[2] = {};
-  bool settles = false;   // the stream gets what was added, too
-  float* keep = nullptr;  // or null
+  const float* output = nullptr;        // a product that has not joined the stream yet, or null
+  const float* output_scale = nullptr;  // of its norm
+  bool settles = false;                 // the stream gets what was added, too
+  float* keep = nullptr;                // or null
   norm norms[2];
   const std::int32_t* rows =
       nullptr;  // [n] which row out[i] is of, -1: of none; null: row i. With it, nothing but out is written
@@ -51,6 +54,12 @@ struct normalise_job {
   void add_later(const float* bias) {
     if (bias == nullptr) return;
     added[added[0] == nullptr ? 0 : 1] = bias;
+    settles = true;
+  }
+
+  // A product, rows as of the stream, joins it through a norm of this scale on the way into the next norm.
+  void add_normed(const float* product, const float* scale) {
+    output = product, output_scale = scale;
     settles = true;
   }
 };
@@ -89,12 +98,30 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
       store_run<RunT>(job.norms[0].out + to + i, number_run<NumberT, RunT>{});
     return;
   }
-  const auto value = [&](std::int32_t i) {
-    number_run<float, RunT> run = load_run<RunT>(job.stream + from + i);
+  const auto with_biases = [&](const float* rows, std::int32_t i) {
+    number_run<float, RunT> run = load_run<RunT>(rows + from + i);
     for (const float* added : job.added) {
       for (int k = 0; added != nullptr && k < RunT; ++k)
         run.at[k] += added[i + k];
     }
+    return run;
+  };
+  float output_factor = 0.0F;
+  if (job.output != nullptr) {
+    float squares = 0.0F;
+    for (std::int32_t i = first; i < job.width; i += step) {
+      const auto run = with_biases(job.output, i);
+      for (int k = 0; k < RunT; ++k)
+        squares += run.at[k] * run.at[k];
+    }
+    output_factor = 1.0F / sqrtf(block_sum(memory, squares) / static_cast<float>(job.width) + job.epsilon);
+  }
+  const auto value = [&](std::int32_t i) {
+    if (job.output == nullptr) return with_biases(job.stream, i);
+    number_run<float, RunT> run = load_run<RunT>(job.stream + from + i);
+    const auto more = with_biases(job.output, i);
+    for (int k = 0; k < RunT; ++k)
+      run.at[k] += more.at[k] * output_factor * job.output_scale[i + k];
     return run;
   };
   constexpr int n_kept = 8;

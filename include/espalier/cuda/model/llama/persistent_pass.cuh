@@ -21,14 +21,40 @@
 #include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/persistent_pass/pass_attention.cuh"
 #include "espalier/cuda/model/llama/persistent_pass/pass_job.cuh"
-#include "espalier/cuda/model/llama/persistent_pass/pass_plan.cuh"
 #include "espalier/cuda/model/llama/persistent_pass/pass_product.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/cuda/model/llama/step_launcher.cuh"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
 
 namespace espalier::cuda {
 
 namespace detail {
+
+// Spreads a product over blocks: rows and columns are divided so that the slowest block has the least to do. Sums do
+// not depend on it.
+inline pass_product plan_product(pass_product product, std::int32_t n_rows, std::int32_t n_blocks) {
+  const auto up = [](std::int32_t n, std::int32_t by) { return (n + by - 1) / by; };
+  const std::int32_t n_groups = up(std::max(n_rows, 1), pass_tile_rows);
+  const auto room = static_cast<std::int32_t>(pass_weight_bytes / 512) / product.n_chunks();
+  const std::int32_t most = std::clamp(room, 1, pass_max_units);
+  std::int32_t best = 0;
+  for (std::int32_t group_blocks = 1; group_blocks <= std::min(n_groups, n_blocks); ++group_blocks) {
+    const std::int32_t across = n_blocks / group_blocks;
+    const std::int32_t tile_units = std::min(up(product.units, across), most), n_tiles = up(product.units, tile_units);
+    const std::int32_t tile_blocks = std::min(across, n_tiles);
+    // To bring the rows and to leave the sums takes as long as some ten units.
+    const std::int32_t time = up(n_groups, group_blocks) * up(n_tiles, tile_blocks) * (10 + tile_units);
+    if (best != 0 && time >= best) continue;
+    best = time;
+    product.tile_units = tile_units;
+    product.n_tiles = n_tiles;
+    product.tile_blocks = tile_blocks;
+    product.group_blocks = group_blocks;
+  }
+  return product;
+}
 
 // Row i of a product is row i of the batch; padding is left out.
 struct batch_rows {
@@ -186,18 +212,6 @@ ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_co
 
 }  // namespace detail
 
-//! The memory that a persistent pass works in, of the backend that owns it.
-//!
-//! Shapes      as detail::pass_job's
-template <class NumberT, class LogitT>
-struct pass_buffers {
-  float* stream = nullptr;
-  NumberT* queries = nullptr;
-  NumberT* attended = nullptr;
-  NumberT* activated = nullptr;
-  LogitT* logits = nullptr;
-};
-
 //! A small transformer's whole pass as one launch: its blocks stay, and meet after each step, so that nothing is
 //! launched between one product and the next, whose weights come from the second-level cache.
 //!
@@ -215,13 +229,14 @@ template <class NumberT, class LogitT>
 class persistent_pass {
  public:
   using weights_type = model_weights<NumberT>;
-  using buffers_type = pass_buffers<NumberT, LogitT>;
+  using memory_type = detail::model_memory<NumberT, LogitT>;
 
   //! True for models of the Llama family, without biases and norms of heads, whose weights stay in the
   //! second-level cache and whose rows fit in shared memory.
-  static bool fits(const model_config& c, int max_rows) {
-    const bool plain = c.gated_mlp && !c.layer_norm && !c.query_bias && !c.attention_out_bias && !c.mlp_bias &&
-                       !c.query_key_norm && c.rotary_dims == c.head_dim;
+  static bool fits(const model_config& c, const detail::model_steps& steps, int max_rows) {
+    const bool plain = c.gated_mlp && !c.parallel_residual && !c.layer_norm && !c.query_bias && !c.attention_out_bias &&
+                       !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&
+                       c.attention_scale == 0.0F && std::all_of(steps.all().begin(), steps.all().end(), knows);
     const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.vocab_size % 8 == 0 &&
                        (c.head_dim == 32 || c.head_dim == 64) && c.n_heads / c.n_kv_heads <= detail::pass_queries &&
                        c.n_layers <= detail::pass_max_layers;
@@ -233,13 +248,13 @@ class persistent_pass {
   }
 
   //! Pre         fits(config, max_rows); the weights and buffers stay
-  persistent_pass(const model_config& config, const weights_type& weights, const detail::rotary_table& rotary,
-                  int max_positions, const buffers_type& buffers)
+  persistent_pass(const model_config& config, const detail::model_steps& steps, const weights_type& weights,
+                  const detail::rotary_table& rotary, const memory_type& memory)
       : config_(config), device_(this_device()), arrivals_(1) {
     arrivals_.fill_bytes(0, nullptr);
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     one_cluster_ = weight_bytes(config) <= cluster_weight_bytes && device_.clusters != 0 && cluster_fits();
-    fill(weights, rotary, max_positions, buffers);
+    fill(steps, weights, rotary, memory);
   }
 
   //! What the stream is after `layer` goes to `to`, too.
@@ -291,24 +306,57 @@ class persistent_pass {
            (std::max)(detail::product_work_bytes(n_chunks, tile_units), attention);
   }
 
-  void fill(const weights_type& weights, const detail::rotary_table& rotary, int max_positions,
-            const buffers_type& buffers) {
-    const model_config& c = config_;
-    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
-      const auto& from = weights.layers[i];
-      job_.layers[i] = {from.attention_norm.scale, from.mlp_norm.scale, from.query_key_value.matrix,
-                        from.attention_out.matrix, from.gate.matrix,    from.down.matrix};
+  // Whether the kernel computes a step.
+  static bool knows(const detail::model_step& step) {
+    switch (step.kind) {
+      case detail::step_kind::embed:
+      case detail::step_kind::normalise:
+      case detail::step_kind::multiply:
+      case detail::step_kind::keep:
+        return true;
+      case detail::step_kind::rotate:
+        return !step.local_rotary;
+      case detail::step_kind::attend:
+        return step.window == 0 && step.limit == 0.0F;
+      case detail::step_kind::activate:
+        return step.activation == espalier::detail::activation_kind::silu_gate;
+      default:
+        return false;
     }
+  }
+
+  // Puts the norm or the matrix of a step where the kernel looks for it.
+  void take(const detail::model_step& step, const weights_type& weights) {
+    using part = detail::model_part;
+    if (step.layer < 0) return;
+    detail::pass_layer<NumberT>& to = job_.layers[step.layer];
+    const auto& from = weights.layers[static_cast<std::size_t>(step.layer)];
+    if (step.kind == detail::step_kind::normalise) {
+      (step.part == part::mlp_norm ? to.mlp_norm : to.attention_norm) =
+          espalier::detail::scale_at(weights, {step.part, step.layer});
+    } else if (step.kind == detail::step_kind::multiply) {
+      if (step.part == part::query_key_value) to.query_key_value = from.query_key_value.matrix;
+      if (step.part == part::attention_out) to.attention_out = from.attention_out.matrix;
+      if (step.part == part::up) to.gate_up = from.gate.matrix;
+      if (step.part == part::down) to.down = from.down.matrix;
+    }
+  }
+
+  void fill(const detail::model_steps& steps, const weights_type& weights, const detail::rotary_table& rotary,
+            const memory_type& memory) {
+    const model_config& c = config_;
+    for (const detail::model_step& step : steps.all())
+      take(step, weights);
     job_.embedding = weights.embedding;
     job_.final_norm = weights.final_norm.scale;
     job_.head = weights.head.matrix;
     job_.cosine = rotary.cosine.data();
     job_.sine = rotary.sine.data();
-    job_.stream = buffers.stream;
-    job_.queries = buffers.queries;
-    job_.attended = buffers.attended;
-    job_.activated = buffers.activated;
-    job_.logits = buffers.logits;
+    job_.stream = memory.stream;
+    job_.queries = memory.projected;
+    job_.attended = memory.mixed;
+    job_.activated = memory.activated;
+    job_.logits = memory.logits;
     job_.arrivals = arrivals_.data();
     const int heads = c.n_heads + 2 * c.n_kv_heads;
     job_.query_key_value_product = {heads * c.head_dim / 8, c.hidden_size, c.head_dim / 8, c.head_dim, c.head_dim / 2};
@@ -322,7 +370,7 @@ class persistent_pass {
     job_.n_kv_heads = c.n_kv_heads;
     job_.intermediate = c.intermediate_size;
     job_.vocab = c.vocab_size;
-    job_.max_positions = max_positions;
+    job_.max_positions = rotary.positions;
     job_.query_stride = heads * c.head_dim;
     job_.epsilon = static_cast<float>(c.norm_epsilon);
   }

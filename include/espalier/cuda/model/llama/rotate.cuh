@@ -14,26 +14,39 @@
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 
 namespace espalier::cuda::detail {
 
 // Cosines and sines of the rotary embedding for every position, on the device.
 struct rotary_table {
-  rotary_table(int positions, int dims, double theta, const rope_scaling& scaling = {})
-      : cosine(static_cast<std::size_t>(positions) * static_cast<std::size_t>(dims / 2)), sine(cosine.size()) {
+  rotary_table(int n_positions, int dims, double theta, const rope_scaling& scaling = {})
+      : positions(n_positions),
+        cosine(static_cast<std::size_t>(positions) * static_cast<std::size_t>(dims / 2)),
+        sine(cosine.size()) {
     if (cosine.size() == 0) return;
     const espalier::detail::rotary_table host(positions, dims, theta, scaling);
     cosine = device_array<float>(std::span(host.cosine(0), cosine.size()));
     sine = device_array<float>(std::span(host.sine(0), sine.size()));
   }
 
+  std::int32_t positions;
   device_array<float> cosine, sine;  // [positions][dims / 2]
 };
 
-// Queries, keys and values as the product left them, on their way into attention: biases are added, each head of query
-// and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the row's position.
-// Queries stay in place; keys and values go to the row's cache slot.
+// The tables of a model: one for all layers, and one for layers with a window where those have a base of their own.
+struct rotary_tables {
+  rotary_tables(const model_config& c, int positions)
+      : all(positions, c.rotary_dims, c.rope_theta, c.scaling),
+        local(c.local_rope_theta > 0.0 ? positions : 0, c.rotary_dims, c.local_rope_theta) {}
+
+  rotary_table all, local;
+};
+
+// The arguments of rotate(), which brings queries, keys and values from their product into attention: biases are added,
+// each head of query and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the
+// row's position. Queries stay in place; keys and values go to the row's cache slot.
 //
 // Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null
 template <class NumberT>
@@ -53,10 +66,11 @@ struct rotate_job {
   std::int32_t layer = 0;
   read_ahead next{};  // asked for by blocks beyond those of rows
 
-  // With all heads of the model.
+  // For all heads of the configuration.
   template <class LayerT>
-  static rotate_job of(const model_config& config, const rotary_table& rotary, int max_positions, const LayerT& layer,
-                       NumberT* projected, int index) {
+  static rotate_job of(const model_config& config, const rotary_tables& tables, const LayerT& layer, NumberT* projected,
+                       const espalier::detail::model_step& step) {
+    const rotary_table& rotary = step.local_rotary ? tables.local : tables.all;
     rotate_job job;
     job.projected = projected;
     job.bias = layer.query_key_value.bias;
@@ -69,8 +83,8 @@ struct rotate_job {
     job.n_kv_heads = config.n_kv_heads;
     job.head_dim = config.head_dim;
     job.rotary_dims = config.rotary_dims;
-    job.max_positions = max_positions;
-    job.layer = index;
+    job.max_positions = rotary.positions;
+    job.layer = step.cache_layer;
     return job;
   }
 };

@@ -4,13 +4,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -19,23 +19,205 @@
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
-#include "espalier/cuda/model/llama/activate.cuh"
+#include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
-#include "espalier/cuda/model/llama/normalise.cuh"
+#include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/cuda/model/llama/row_upload.cuh"
+#include "espalier/cuda/model/llama/step_launcher.cuh"
 #include "espalier/cuda/model/parallel/communicator.cuh"
-#include "espalier/cuda/model/parallel/parallel_options.cuh"
 #include "espalier/cuda/model/parallel/rank_blocks.cuh"
-#include "espalier/cuda/model/parallel/rank_buffers.cuh"
-#include "espalier/cuda/model/parallel/rank_vocabulary.cuh"
-#include "espalier/cuda/model/parallel/rank_weights.cuh"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/parallel/communicator.hpp"
 #include "espalier/model/parallel/rank_part.hpp"
+#include "espalier/model/parallel/rank_rows.hpp"
+
+namespace espalier::cuda {
+
+//! Of parallel_backend on the device.
+struct parallel_options {
+  int max_rows = 257;     //!< longest batch of one forward pass: a tree of 256 and its root
+  int max_positions = 0;  //!< 0: as many as the model has
+  int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
+  rank_split split = rank_split::outputs;
+  rank_logits logits = rank_logits::rows;
+  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see parallel_backend's law
+
+  static constexpr void describe(auto see) {
+    see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"max_context", &parallel_options::max_context, "slots of a sequence of the cache", 0, 1 << 26});
+    see(option{"split", &parallel_options::split, "how matrices are divided"});
+    see(option{"logits", &parallel_options::logits, "what each rank is given of the logits"});
+  }
+};
+
+//! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms, and the
+//! biases of what goes back to the stream, are whole; of every matrix a rank has the outputs of its part, or, with
+//! rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//!
+//! Complexity  as espalier::rank_weights; 4 MiB of host memory. Synchronises
+//! Errors      as model_weights
+template <class NumberT>
+class rank_weights {
+ public:
+  using layer_type = typename model_weights<NumberT>::layer_type;
+  using linear_type = typename model_weights<NumberT>::linear_type;
+
+  model_weights<NumberT> own;  //!< with the rank's outputs alone, numbered from 0
+
+  static rank_weights load(const model_config& config, espalier::tensor_source& file, const rank_part& part,
+                           rank_split split) {
+    rank_weights weights;
+    loader to{weights.own, config, {config, part, split}, {}, {}, 0};
+    espalier::detail::model_tensors(config, file, to, true).read();
+    weights.own = model_weights<NumberT>::of_shape(config, widths(config, part, split));
+    espalier::detail::model_tensors(config, file, to, false).read();
+    to.upload.flush();
+    weights.weights_taken_ = to.weights_taken;
+    return weights;
+  }
+
+  std::size_t bytes() const { return own.bytes(); }
+  //! Weights of matrices that load took from the file; those of a block that ranks share are counted by each.
+  std::int64_t weights_taken() const { return weights_taken_; }
+
+ private:
+  static detail::weight_widths widths(const model_config& c, const rank_part& part, rank_split split) {
+    const bool sums = split == rank_split::sums;
+    const int queries = part.queries(c).size(), intermediate = part.intermediate.size();
+    return {.vocabulary = part.vocabulary.size(),
+            .projected = queries + 2 * part.kv_size(c),
+            .attended = sums ? queries : c.query_size(),
+            .intermediate = intermediate,
+            .activated = sums ? intermediate : c.intermediate_size,
+            .back = sums ? c.hidden_size : part.hidden.size()};
+  }
+
+  struct loader {
+    model_weights<NumberT>& weights;
+    const model_config& config;
+    espalier::detail::rank_rows rows;
+    detail::row_upload<NumberT> upload;
+    std::vector<float> floats;
+    std::int64_t weights_taken;
+
+    bool wants(espalier::detail::part_place place, int row) const { return rows.own_row(place, row) >= 0; }
+    espalier::detail::column_range inputs(espalier::detail::part_place place, weight_type type) const {
+      return rows.inputs_to_read(place, type);
+    }
+    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
+    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
+      weights_taken += values.n;
+      const linear_type& part = espalier::detail::linear_at(weights, place);
+      NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
+      floats.resize(static_cast<std::size_t>(values.n));
+      values.decode(floats.data());
+      const auto n = static_cast<std::size_t>(part.inputs);
+      const int first =
+          rows.is_cut(place) && n > 0 ? rows.inputs_of(place).begin - inputs(place, values.type).begin : 0;
+      upload.add(matrix + static_cast<std::size_t>(rows.own_row(place, row)) * n, floats.data() + first, n);
+    }
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
+      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
+    }
+    void set_bias(espalier::detail::part_place place, int first, const float* values, int n) {
+      using espalier::detail::model_part;
+      float* to = espalier::detail::bias_at(weights, place);
+      if (place.part != model_part::query_key_value && place.part != model_part::gate && place.part != model_part::up) {
+        detail::upload_vector(to + first, values, n);
+        return;
+      }
+      // The rank's, in runs.
+      for (int i = 0, end = 0; i < n; i = end) {
+        const int first_own = rows.own_output(place, first + i);
+        for (end = i + 1; first_own >= 0 && end < n && rows.own_output(place, first + end) == first_own + end - i;)
+          ++end;
+        if (first_own >= 0) detail::upload_vector(to + first_own, values + i, end - i);
+      }
+    }
+  };
+
+  std::int64_t weights_taken_ = 0;
+};
+
+}  // namespace espalier::cuda
+
+namespace espalier::cuda::detail {
+
+// What a pass of a transformer over ranks keeps on the rank's device. It begins as zeros: rows that no batch has
+// written are computed with, too.
+template <class NumberT, class LogitT>
+struct rank_buffers {
+  NumberT* normed = nullptr;       // [max_rows][hidden]
+  NumberT* mlp_normed = nullptr;   // [max_rows][hidden], where the residual is parallel
+  NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
+  NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
+  NumberT* blocks = nullptr;       // what attention and activation leave, rank after rank
+  NumberT* whole = nullptr;        // [max_rows][that of all ranks], with rank_split::outputs
+  float* stream = nullptr;         // [max_rows][hidden]
+  float* output = nullptr;         // [max_rows][hidden]: what goes back, where a norm comes between
+  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows)]
+  float* hidden_blocks = nullptr;  // what goes back to the stream, rank after rank
+  float* partial = nullptr;        // [max_rows][hidden]: what the rank's inputs add, with rank_split::sums
+  float* parts = nullptr;          // to the own part of hidden, what each rank's inputs add
+  LogitT* logits = nullptr;        // [max_rows][vocab]
+  LogitT* logit_blocks = nullptr;  // rank after rank
+  part_maximum* maxima = nullptr;  // [ranks][maxima_stride(max_rows)], with rank_logits::maxima
+
+  rank_buffers(const model_config& config, const rank_part& part, const parallel_options& options, int ranks) {
+    place(config, part, options, ranks);
+    numbers_.allocate(), floats_.allocate(), logits_.allocate(), maxima_.allocate();
+    place(config, part, options, ranks);
+    numbers_.zero(nullptr), floats_.zero(nullptr), logits_.zero(nullptr), maxima_.zero(nullptr);
+  }
+
+  // Maxima from one rank's to the next, on 256 bytes.
+  static std::int64_t maxima_stride(int n) { return (std::int64_t{n} + 31) / 32 * 32; }
+
+ private:
+  // Gives every part its place, or only counts where there is no memory yet.
+  void place(const model_config& c, const rank_part& part, const parallel_options& options, int ranks) {
+    const int n = options.max_rows, own_queries = part.queries(c).size(), gates = c.gated_mlp ? 2 : 1;
+    const auto size = [&](int width) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(width); };
+    const auto all = [&](std::int64_t stride) { return static_cast<std::size_t>(stride * ranks); };
+    const auto blocks_of = [&](auto* none, int columns, int granule) {
+      return rank_blocks(none, {columns, granule, ranks}, n).numbers();
+    };
+    constexpr NumberT* number = nullptr;
+    constexpr float* single = nullptr;
+    constexpr LogitT* logit = nullptr;
+    const bool sums = options.split == rank_split::sums;
+    normed = numbers_.take(size(c.hidden_size));
+    if (c.parallel_residual) mlp_normed = numbers_.take(size(c.hidden_size));
+    projected = numbers_.take(size(own_queries + 2 * part.kv_size(c)));
+    wide = numbers_.take(size(gates * part.intermediate.size()));
+    blocks = numbers_.take((std::max)(blocks_of(number, c.query_size(), c.query_size() / c.n_kv_heads),
+                                      blocks_of(number, c.intermediate_size, rank_part::granule)));
+    if (!sums) whole = numbers_.take(size((std::max)(c.query_size(), c.intermediate_size)));
+    stream = floats_.take(size(c.hidden_size));
+    if (c.output_norms) output = floats_.take(size(c.hidden_size));
+    embedded = floats_.take(all(embedding_choice::stride_of(n, c.hidden_size)));
+    const std::size_t between = blocks_of(single, c.hidden_size, rank_part::granule);
+    hidden_blocks = floats_.take(between);
+    if (sums) partial = floats_.take(size(c.hidden_size)), parts = floats_.take(between);
+    logits = logits_.take(size(c.vocab_size));
+    logit_blocks = logits_.take(blocks_of(logit, c.vocab_size, rank_part::granule));
+    if (options.logits == rank_logits::maxima) maxima = maxima_.take(all(maxima_stride(n)));
+  }
+
+  array_pieces<NumberT> numbers_;
+  array_pieces<float> floats_;
+  array_pieces<LogitT> logits_;
+  array_pieces<part_maximum> maxima_;
+};
+
+}  // namespace espalier::cuda::detail
 
 namespace espalier::cuda {
 
@@ -85,7 +267,9 @@ class parallel_backend {
         part_(config, ranks.rank(), ranks.size()),
         weights_(weights_type::load(config, file, part_, options.split)),
         max_positions_(config.positions(options.max_positions)),
-        rotary_(max_positions_, config.rotary_dims, config.rope_theta, config.scaling),
+        own_(own_config()),
+        steps_(config),
+        rotary_(config, max_positions_),
         products_(detail::data_type_of<NumberT>, options.batch_invariant),
         queries_{config.query_size(), config.query_size() / config.n_kv_heads, ranks.size()},
         hidden_{config.hidden_size, rank_part::granule, ranks.size()},
@@ -144,9 +328,7 @@ class parallel_backend {
   }
 
  private:
-  using layer_type = typename weights_type::layer_type;
   using linear_type = typename weights_type::linear_type;
-  using job_type = detail::normalise_job<NumberT>;
   template <class ElementT>
   using blocks_of = detail::rank_blocks<ElementT>;
   using division = espalier::detail::rank_division;
@@ -155,19 +337,28 @@ class parallel_backend {
   int rank() const { return ranks_->rank(); }
   int own_kv_heads() const { return part_.kv_heads.size(); }
   int own_queries() const { return part_.queries(config_).size(); }
-  int own_projected() const { return own_queries() + 2 * part_.kv_size(config_); }
   int gates() const { return config_.gated_mlp ? 2 : 1; }
   bool sums() const { return options_.split == rank_split::sums; }
   std::size_t logits_of(int n) const { return static_cast<std::size_t>(n) * static_cast<std::size_t>(vocab_size()); }
 
+  // The model as far as this rank computes it.
+  model_config own_config() const {
+    model_config own = config_;
+    own.n_heads = own_queries() / config_.head_dim;
+    own.n_kv_heads = own_kv_heads();
+    own.intermediate_size = part_.intermediate.size();
+    own.vocab_size = part_.vocabulary.size();
+    return own;
+  }
+
   attention_shape shape() const {
     attention_shape of;
-    of.n_heads = own_queries() / config_.head_dim;
-    of.n_kv_heads = own_kv_heads();
+    of.n_heads = own_.n_heads;
+    of.n_kv_heads = own_.n_kv_heads;
     of.head_dim = config_.head_dim;
     of.max_rows = max_rows();
     of.max_context = attention_shape::context(options_.max_context, max_positions_);
-    of.query_stride = own_projected();
+    of.query_stride = own_.projected_size();
     of.batch_invariant = options_.batch_invariant;
     return of;
   }
@@ -182,13 +373,13 @@ class parallel_backend {
     };
     const auto add_back = [&](int own_inputs, int inputs) {
       if (sums()) return add(hidden, own_inputs, CUDA_R_32F, false, hidden);
-      return add(part_.hidden.size(), inputs, CUDA_R_32F, true, hidden);
+      return add(part_.hidden.size(), inputs, CUDA_R_32F, !config_.output_norms, hidden);
     };
-    query_key_value_ = add(own_projected(), hidden, numbers, false, config_.query_size() + 2 * config_.kv_size());
-    attention_out_ = add_back(own_queries(), config_.query_size());
-    gate_up_ = add(gates() * part_.intermediate.size(), hidden, numbers, false, gates() * config_.intermediate_size);
-    down_ = add_back(part_.intermediate.size(), config_.intermediate_size);
-    head_ = add(part_.vocabulary.size(), hidden, detail::data_type_of<LogitT>, false, config_.vocab_size);
+    numbers_.query_key_value = add(own_.projected_size(), hidden, numbers, false, config_.projected_size());
+    numbers_.attention_out = add_back(own_queries(), config_.query_size());
+    numbers_.widen = add(gates() * own_.intermediate_size, hidden, numbers, false, gates() * config_.intermediate_size);
+    numbers_.down = add_back(own_.intermediate_size, config_.intermediate_size);
+    numbers_.head = add(own_.vocab_size, hidden, detail::data_type_of<LogitT>, false, config_.vocab_size);
   }
 
   void check(const kv_view<NumberT>& kv, const forward_batch_view& batch) const {
@@ -212,42 +403,40 @@ class parallel_backend {
   }
 
   void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
-    const int n = batch.n_rows, rows = products_.planned(n);
-    embed(batch, stream);
-    job_type job = fresh_job();
-    for (int i = 0; i < config_.n_layers; ++i) {
-      const layer_type& layer = weights_.own.layers[static_cast<std::size_t>(i)];
-      job.norms[0] = {layer.attention_norm.scale, layer.attention_norm.bias, buffers_.normed};
-      if (config_.parallel_residual) job.norms[1] = {layer.mlp_norm.scale, layer.mlp_norm.bias, buffers_.mlp_normed};
-      normalise(job, n, stream);
-
-      const blocks_of<NumberT> attended(buffers_.blocks, queries_, rows);
-      multiply(query_key_value_, layer.query_key_value, buffers_.normed, buffers_.projected, rows, stream);
-      if (attention_) {
-        rotate(i, layer, kv, batch, stream);
-        attention_->run(buffers_.projected, kv, i, batch, 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
-                        attended.of(rank()), stream);
-      }
-      go_back(attention_out_, layer.attention_out, attended, n, rows, stream);
-      job.add_later(layer.attention_out.bias);
-      if (!config_.parallel_residual) {
-        job.norms[0] = {layer.mlp_norm.scale, layer.mlp_norm.bias, buffers_.normed};
-        normalise(job, n, stream);
-      }
-
-      const blocks_of<NumberT> activated(buffers_.blocks, intermediate_, rows);
-      const linear_type& first = config_.gated_mlp ? layer.gate : layer.up;
-      multiply(gate_up_, first, config_.parallel_residual ? buffers_.mlp_normed : buffers_.normed, buffers_.wide, rows,
-               stream);
-      if (const int width = part_.intermediate.size(); width > 0) {
-        detail::activate<NumberT>({buffers_.wide, first.bias, activated.of(rank()), width, config_.gated_mlp}, n,
-                                  stream);
-      }
-      go_back(down_, layer.down, activated, n, rows, stream);
-      job.add_later(layer.down.bias);
-    }
-    finish(job, batch, stream);
+    const int rows = products_.planned(batch.n_rows), n_outputs = batch.n_outputs;
+    const blocks_of<LogitT> logits(buffers_.logit_blocks, vocabulary_, products_.planned((std::max)(n_outputs, 1)));
+    place here{*this, batch.n_rows};
+    detail::model_memory<NumberT, LogitT> memory;
+    memory.stream = buffers_.stream;
+    memory.output = buffers_.output;
+    memory.normed = buffers_.normed;
+    memory.mlp_normed = buffers_.mlp_normed;
+    memory.projected = buffers_.projected;
+    memory.mixed = blocks_of<NumberT>(buffers_.blocks, queries_, rows).of(rank());
+    memory.widened = buffers_.wide;
+    memory.activated = blocks_of<NumberT>(buffers_.blocks, intermediate_, rows).of(rank());
+    memory.logits = logits.of(rank());
+    const AttentionT* attention = attention_ ? &*attention_ : nullptr;
+    detail::step_launcher<NumberT, LogitT, AttentionT, model_weights<NumberT>, place>{
+        steps_, own_, products_, numbers_, rotary_, attention, weights_.own, memory, 0, here}
+        .run(steps_.all(), kv, batch, stream);
+    if (n_outputs > 0) share_logits(logits, n_outputs, stream);
   }
+
+  // Each rank has a part of each matrix; products that go back are completed between ranks.
+  struct place {
+    parallel_backend& of;
+    int n;  // rows of the batch
+
+    void embed(const forward_batch_view& batch, cudaStream_t stream) { of.embed(batch, stream); }
+    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT*, int rows,
+             cudaStream_t stream) {
+      const division& inputs = step.part == detail::model_part::down ? of.intermediate_ : of.queries_;
+      of.go_back(step, number, linear, blocks_of<NumberT>(of.buffers_.blocks, inputs, rows), n, rows, stream);
+    }
+    void stream_changed() { of.own_block_is_stale_ = true; }
+    float* kept(int) const { return nullptr; }
+  };
 
   // Each rank finds the tokens of its part, and takes every other row from the rank that has it. Tokens and positions
   // go along: batches that differ must not be computed.
@@ -258,8 +447,9 @@ class parallel_backend {
         width,        buffers_.stream, parted_.data()};
     float* own = buffers_.embedded + rank() * job.stride;
     if (own_tokens > 0) {
-      detail::embed<NumberT>({batch.tokens, weights_.own.embedding, own_tokens, width, own, part_.vocabulary.begin}, n,
-                             stream);
+      detail::embed<NumberT>({batch.tokens, weights_.own.embedding, own_tokens, width, own, part_.vocabulary.begin,
+                              config_.embedding_scale},
+                             n, stream);
     }
     const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(std::int32_t);
     float* numbers = own + std::ptrdiff_t{n} * width;
@@ -272,11 +462,12 @@ class parallel_backend {
     own_block_is_stale_ = true;
   }
 
-  // stream += W x, without the bias; each rank has its own part of x.
-  void go_back(int product, const linear_type& linear, const blocks_of<NumberT>& x, int n, int rows,
-               cudaStream_t stream) {
+  // Adds W x, without the bias, to the stream, or writes it to buffers_.output where a norm comes between. Each rank has
+  // its own part of x.
+  void go_back(const detail::model_step& step, int product, const linear_type& linear, const blocks_of<NumberT>& x,
+               int n, int rows, cudaStream_t stream) {
     const blocks_of<float> back(buffers_.hidden_blocks, hidden_, rows);
-    float* own = back.of(rank());
+    float *own = back.of(rank()), *to = step.adds ? buffers_.stream : buffers_.output;
     if (sums()) {
       multiply(product, linear, x.of(rank()), buffers_.partial, rows, stream);
       if (product < 0) {
@@ -285,54 +476,27 @@ class parallel_backend {
       }
       detail::pack(buffers_.partial, n, back, stream);
       ranks_->all_to_all(back.data, buffers_.parts, back.bytes(), stream);
-      detail::add(buffers_.stream, n, {buffers_.parts, hidden_, rows}, rank(), own, stream);
+      detail::add(step.adds ? buffers_.stream : nullptr, n, {buffers_.parts, hidden_, rows}, rank(), own, stream);
     } else {
       gather(x, stream);
       detail::unpack(x, n, buffers_.whole, stream);
-      if (own_block_is_stale_) detail::pack_own(buffers_.stream, n, back, rank(), stream);
+      if (step.adds && own_block_is_stale_) detail::pack_own(buffers_.stream, n, back, rank(), stream);
       multiply(product, linear, buffers_.whole, own, rows, stream);
     }
     gather(back, stream);
-    detail::unpack(back, n, buffers_.stream, stream);
+    detail::unpack(back, n, to, stream);
     own_block_is_stale_ = false;
   }
 
-  job_type fresh_job() const { return job_type::of(buffers_.stream, config_.hidden_size, config_.norm_epsilon); }
-
-  // Post: the job is a fresh one.
-  void normalise(job_type& job, int n, cudaStream_t stream) {
-    detail::normalise(job, n, stream);
-    own_block_is_stale_ = own_block_is_stale_ || job.settles;
-    job = fresh_job();
-  }
-
-  // Queries in place, keys and values of the rank's heads into its cache.
-  void rotate(int index, const layer_type& layer, const kv_view<NumberT>& kv, const forward_batch_view& batch,
-              cudaStream_t stream) const {
-    auto job = detail::rotate_job<NumberT>::of(config_, rotary_, max_positions_, layer, buffers_.projected, index);
-    job.n_heads = own_queries() / config_.head_dim;
-    job.n_kv_heads = own_kv_heads();
-    detail::rotate(job, kv, batch, stream);
-  }
-
-  // The final norm of the rows that are asked for, and their logits.
-  void finish(job_type job, const forward_batch_view& batch, cudaStream_t stream) {
-    const int n = batch.n_outputs;
-    if (n == 0) return;
-    const int rows = products_.planned(n);
-    job.settles = false;
-    job.rows = batch.outputs;
-    job.norms[0] = {weights_.own.final_norm.scale, weights_.own.final_norm.bias, buffers_.normed};
-    detail::normalise(job, n, stream);
-    const blocks_of<LogitT> blocks(buffers_.logit_blocks, vocabulary_, rows);
-    multiply(head_, weights_.own.head, buffers_.normed, blocks.of(rank()), rows, stream);
+  // Gives each rank the logits of all parts of the vocabulary, or of each part the greatest.
+  void share_logits(const blocks_of<LogitT>& blocks, int n, cudaStream_t stream) {
     if (options_.logits == rank_logits::rows) {
       gather(blocks, stream);
       detail::unpack(blocks, n, buffers_.logits, stream);
       return;
     }
     const std::int64_t stride = buffers_type::maxima_stride(n);
-    detail::find_maxima(blocks.of(rank()), part_.vocabulary.size(), part_.vocabulary.begin, n,
+    detail::find_maxima(blocks.of(rank()), own_.vocab_size, part_.vocabulary.begin, n,
                         buffers_.maxima + rank() * stride, stream);
     ranks_->all_gather(buffers_.maxima, static_cast<std::size_t>(stride) * sizeof(detail::part_maximum), stream);
     detail::spread(buffers_.maxima, stride, ranks_->size(), n, buffers_.logits, vocab_size(), stream);
@@ -344,12 +508,14 @@ class parallel_backend {
   rank_part part_;
   weights_type weights_;
   int max_positions_;
-  detail::rotary_table rotary_;
+  model_config own_;  // with the heads, intermediate size and vocabulary of this rank
+  detail::model_steps steps_;
+  detail::rotary_tables rotary_;
   std::optional<AttentionT> attention_;  // where the rank has heads
   matrix_products products_;
   pinned_array<std::int32_t> parted_{1};  // the rank that has another batch, or 0
   division queries_, hidden_, intermediate_, vocabulary_;
-  int query_key_value_ = -1, attention_out_ = -1, gate_up_ = -1, down_ = -1, head_ = -1;  // -1: no part of it
+  detail::step_products numbers_;
   buffers_type buffers_;
   // Whether the stream has something that the own block of hidden_blocks, which was unpacked into it, has not.
   bool own_block_is_stale_ = true;

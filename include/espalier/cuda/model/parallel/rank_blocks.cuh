@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <cub/block/block_reduce.cuh>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "espalier/config.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/model/parallel/rank_part.hpp"
 
 namespace espalier::cuda::detail {
@@ -65,13 +69,13 @@ ESPALIER_KERNEL void pack_blocks(const NumberT* rows, rank_blocks<NumberT> block
   each_column(blocks.columns, rank, [&](std::int32_t column, std::int64_t at) { to[at] = from[column]; });
 }
 
-// One block of threads a row: the own block becomes the own columns of the rows, and what each rank adds to them, in
-// the order of ranks. In `parts`, every block is of the own columns.
+// One block of threads a row: the own block becomes the own columns of the rows, or zeros where rows is null, and what
+// each rank adds to them, in the order of ranks. In `parts`, every block is of the own columns.
 template <class UnusedT = void>
 ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std::int32_t own, float* to) {
-  const float* from = rows + std::int64_t{blockIdx.x} * parts.columns.n;
+  const float* from = rows + (rows != nullptr ? std::int64_t{blockIdx.x} * parts.columns.n : 0);
   each_column(parts.columns, own, [&](std::int32_t column, std::int64_t at) {
-    float sum = from[column];
+    float sum = rows != nullptr ? from[column] : 0.0F;
     for (std::int32_t r = 0; r < parts.columns.ranks; ++r)
       sum += parts.of(r)[at];
     to[at] = sum;
@@ -102,6 +106,120 @@ void pack_own(const NumberT* rows, int n, const rank_blocks<NumberT>& blocks, in
 inline void add(const float* rows, int n, const rank_blocks<float>& parts, int own, float* to, cudaStream_t stream) {
   launch("add_blocks", add_blocks<>, {.grid = static_cast<unsigned>(n), .threads = block_copy_threads}, stream, rows,
          parts, own, to);
+}
+
+// Embeddings from the rank whose part of the vocabulary a token is of. One outside the vocabulary gives NaN. So does
+// a row of which ranks have other tokens or positions; one of those ranks is then told to the host.
+//
+// Shapes: tokens [rows]; from: of each rank a block, `stride` words apart: floats [rows][width], tokens [rows],
+// positions [rows]; to [rows][width]
+struct embedding_choice {
+  const token_id* tokens = nullptr;
+  espalier::detail::rank_division vocabulary;
+  const float* from = nullptr;
+  std::int64_t stride = 0;
+  std::int32_t rows = 0;
+  std::int32_t width = 0;
+  float* to = nullptr;
+  std::int32_t* parted = nullptr;  // gets a rank that differs from rank 0
+
+  static std::int64_t stride_of(std::int64_t rows, std::int32_t width) { return (rows * (width + 2) + 63) / 64 * 64; }
+  // Where a rank's tokens are, and its positions behind them.
+  ESPALIER_HOST_DEVICE const std::int32_t* batch_of(std::int32_t rank) const {
+    return reinterpret_cast<const std::int32_t*>(from + rank * stride + std::int64_t{rows} * width);
+  }
+};
+
+inline constexpr int choose_threads = 256;
+
+// One block a row.
+template <class UnusedT = void>
+ESPALIER_KERNEL void choose_embeddings(embedding_choice job) {
+  const token_id token = job.tokens[blockIdx.x];
+  bool known = token >= 0 && token < job.vocabulary.n;
+  std::int32_t owner = 0;
+  while (known && token >= job.vocabulary.begin(owner + 1))
+    ++owner;
+  const std::int32_t* first = job.batch_of(0) + blockIdx.x;
+  for (std::int32_t r = 1; r < job.vocabulary.ranks; ++r) {
+    const std::int32_t* other = job.batch_of(r) + blockIdx.x;
+    if (other[0] == first[0] && other[job.rows] == first[job.rows]) continue;
+    known = false;
+    if (threadIdx.x == 0) *job.parted = r;
+  }
+  const std::int64_t row = std::int64_t{blockIdx.x} * job.width;
+  const float* from = job.from + owner * job.stride + row;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < job.width; i += choose_threads)
+    job.to[row + i] = known ? from[i] : NAN;
+}
+
+inline void choose(const embedding_choice& job, cudaStream_t stream) {
+  launch("choose_embeddings", choose_embeddings<>, {.grid = static_cast<unsigned>(job.rows), .threads = choose_threads},
+         stream, job);
+}
+
+// The greatest logit of a rank's part of a row, the first where several are; or the first that is not a number.
+struct part_maximum {
+  float logit;
+  token_id token;  // -1: the part is empty
+};
+
+struct greater_part {
+  __device__ part_maximum operator()(const part_maximum& a, const part_maximum& b) const {
+    if (a.token < 0 || b.token < 0) return a.token < 0 ? b : a;
+    const bool earlier = a.token < b.token;
+    if (isnan(a.logit) || isnan(b.logit)) return isnan(a.logit) && (earlier || !isnan(b.logit)) ? a : b;
+    return a.logit > b.logit || (a.logit == b.logit && earlier) ? a : b;
+  }
+};
+
+inline constexpr int maximum_threads = 256;
+
+struct maximum_memory {
+  using reduce_type = cub::BlockReduce<part_maximum, maximum_threads>;
+
+  typename reduce_type::TempStorage storage;
+};
+
+// One block a row of the rank's block of logits, [n][width], whose first token is `first`.
+template <class LogitT>
+ESPALIER_KERNEL void find_part_maxima(const LogitT* logits, std::int32_t width, token_id first, part_maximum* to) {
+  auto& memory = *reinterpret_cast<maximum_memory*>(shared_memory());
+  const LogitT* row = logits + std::int64_t{blockIdx.x} * width;
+  part_maximum own{0.0F, -1};
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < width; i += maximum_threads)
+    own = greater_part()(own, {static_cast<float>(row[i]), first + i});
+  const part_maximum found = maximum_memory::reduce_type(memory.storage).Reduce(own, greater_part());
+  if (threadIdx.x == 0) to[blockIdx.x] = found;
+}
+
+// One block a row: minus infinity, but for the greatest logit of each rank's part.
+//
+// Shapes: maxima: n of each rank, `stride` apart; logits [n][vocab]
+template <class LogitT>
+ESPALIER_KERNEL void spread_maxima(const part_maximum* maxima, std::int64_t stride, std::int32_t ranks, LogitT* logits,
+                                   std::int32_t vocab) {
+  LogitT* row = logits + std::int64_t{blockIdx.x} * vocab;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < vocab; i += maximum_threads)
+    row[i] = LogitT(-INFINITY);
+  __syncthreads();
+  for (auto r = static_cast<std::int32_t>(threadIdx.x); r < ranks; r += maximum_threads) {
+    const part_maximum found = maxima[r * stride + blockIdx.x];
+    if (found.token >= 0) row[found.token] = LogitT(found.logit);
+  }
+}
+
+template <class LogitT>
+void find_maxima(const LogitT* logits, int width, token_id first, int n, part_maximum* to, cudaStream_t stream) {
+  launch("find_part_maxima", find_part_maxima<LogitT>,
+         {.grid = static_cast<unsigned>(n), .threads = maximum_threads, .shared_bytes = sizeof(maximum_memory)}, stream,
+         logits, width, first, to);
+}
+template <class LogitT>
+void spread(const part_maximum* maxima, std::int64_t stride, int ranks, int n, LogitT* logits, int vocab,
+            cudaStream_t stream) {
+  launch("spread_maxima", spread_maxima<LogitT>, {.grid = static_cast<unsigned>(n), .threads = maximum_threads}, stream,
+         maxima, stride, ranks, logits, vocab);
 }
 
 }  // namespace espalier::cuda::detail

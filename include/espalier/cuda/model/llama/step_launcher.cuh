@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/config.hpp"
+#include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/read_ahead.cuh"
+#include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/model/attention/attention_shape.cuh"
+#include "espalier/cuda/model/llama/activate.cuh"
+#include "espalier/cuda/model/llama/matrix_products.cuh"
+#include "espalier/cuda/model/llama/normalise.cuh"
+#include "espalier/cuda/model/llama/number.cuh"
+#include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_tensors.hpp"
+
+namespace espalier::cuda::detail {
+
+using espalier::detail::model_part;
+using espalier::detail::model_step;
+using espalier::detail::model_steps;
+using espalier::detail::step_kind;
+using espalier::detail::step_rows;
+
+// The numbers of a transformer's products in matrix_products; -1: this device has no part of the matrix.
+struct step_products {
+  int query_key_value = -1, key_value = -1, attention_out = -1, widen = -1, down = -1, head = -1;
+
+  int of(model_part part) const {
+    switch (part) {
+      case model_part::query_key_value:
+        return query_key_value;
+      case model_part::key_value:
+        return key_value;
+      case model_part::attention_out:
+        return attention_out;
+      case model_part::down:
+        return down;
+      case model_part::head:
+        return head;
+      default:
+        return widen;
+    }
+  }
+};
+
+// The memory of one device that steps read and write: step_rows' arrays, with rows up to the planned number of rows.
+template <class NumberT, class LogitT>
+struct model_memory {
+  float* stream = nullptr;
+  float* output = nullptr;  // [hidden_size] a product before the norm by which it joins the stream, where it has one
+  NumberT* normed = nullptr;
+  NumberT* mlp_normed = nullptr;
+  NumberT* projected = nullptr;
+  NumberT* mixed = nullptr;
+  NumberT* widened = nullptr;
+  NumberT* activated = nullptr;
+  LogitT* logits = nullptr;
+
+  NumberT* operator[](step_rows which) const {
+    switch (which) {
+      case step_rows::normed:
+        return normed;
+      case step_rows::mlp_normed:
+        return mlp_normed;
+      case step_rows::projected:
+        return projected;
+      case step_rows::mixed:
+        return mixed;
+      case step_rows::widened:
+        return widened;
+      default:
+        return activated;
+    }
+  }
+};
+
+inline constexpr int cap_threads = 256;
+
+// Each x of n numbers becomes cap * tanh(x / cap).
+template <class NumberT>
+ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * cap_threads + threadIdx.x;
+  if (i < n) numbers[i] = NumberT(cap * tanhf(static_cast<float>(numbers[i]) / cap));
+}
+
+// The walk over a transformer's steps on one device, made for one pass: each step is a product, a kernel, or a part of
+// the kernel that comes next. A product's bias, its norm, and the copy of a layer's output are taken along by the norm
+// that follows; norms that follow one another are one kernel. Kernels that leave memory idle ask for the beginning of
+// the next product's weights.
+//
+// WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
+//   embed(batch, stream)                        fills the stream
+//   add(step, number, linear, x, rows, stream)  makes a product that goes back: adds it to memory.stream where step.adds,
+//                                               else writes it to memory.output; without its bias
+//   stream_changed()                            a norm has changed the stream
+//   kept(layer) -> float*                       where the stream after a layer is kept
+template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
+class step_launcher {
+ public:
+  const model_steps& steps;    // all of the model
+  const model_config& config;  // its numbers of heads and intermediate_size are those that this device has
+  const matrix_products& products;
+  const step_products& numbers;
+  const rotary_tables& rotary;
+  const AttentionT* attention;  // null: this device has no heads
+  const WeightsT& weights;
+  model_memory<NumberT, LogitT> memory;
+  std::size_t read_ahead_bytes;
+  PlaceT& place;
+
+  // Makes these steps of the model; ends after the last layer where the batch asks for no logits.
+  void run(std::span<const model_step> made, const kv_view<NumberT>& kv, const forward_batch_view& batch,
+           cudaStream_t stream) const {
+    const int rows = products.planned(batch.n_rows);
+    job_type job = fresh_job();
+    int n_norms = 0;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const model_step& step = made[i];
+      switch (step.kind) {
+        case step_kind::embed:
+          place.embed(batch, stream);
+          break;
+        case step_kind::normalise:
+          if (step.outputs_only) {
+            if (job.keep != nullptr) normalise(job, batch.n_rows, stream);
+            if (batch.n_outputs == 0) return;
+            job.settles = false;
+            job.rows = batch.outputs;
+          }
+          job.norms[n_norms++] = norm_of(step);
+          if (i + 1 < made.size() && made[i + 1].kind == step_kind::normalise) break;
+          job.next = ahead(steps[step.next]);
+          normalise(job, step.outputs_only ? batch.n_outputs : batch.n_rows, stream);
+          n_norms = 0;
+          break;
+        case step_kind::multiply:
+          multiply(step, rows, batch, job, stream);
+          break;
+        case step_kind::add_norm:
+          job.add_normed(memory.output, espalier::detail::scale_at(weights, {step.part, step.layer}));
+          break;
+        case step_kind::keep:
+          job.keep = place.kept(step.layer);
+          break;
+        case step_kind::rotate:
+          rotate(step, kv, batch, stream);
+          break;
+        case step_kind::attend:
+          if (attention == nullptr) break;
+          attention->run(memory.projected, kv, step.cache_layer, batch, {config.score_scale(), step.limit, step.window},
+                         memory.mixed, stream);
+          break;
+        case step_kind::activate:
+          activate(step, batch.n_rows, stream);
+          break;
+        case step_kind::cap:
+          cap_logits(step.limit, batch.n_outputs, stream);
+          break;
+        case step_kind::recur:
+          break;  // model_weights has refused the model
+      }
+    }
+  }
+
+ private:
+  using job_type = normalise_job<NumberT>;
+  using linear_type = typename WeightsT::linear_type;
+
+  job_type fresh_job() const { return job_type::of(memory.stream, config.hidden_size, config.norm_epsilon); }
+
+  // Post: the job is a fresh one.
+  void normalise(job_type& job, int n, cudaStream_t stream) const {
+    detail::normalise(job, n, stream);
+    if (job.settles) place.stream_changed();
+    job = fresh_job();
+  }
+
+  typename job_type::norm norm_of(const model_step& step) const {
+    const auto& norm = espalier::detail::norm_at(weights, {step.part, step.layer});
+    return {norm.scale, norm.bias, memory[step.to]};
+  }
+
+  const auto& layer_of(const model_step& step) const { return weights.layers[static_cast<std::size_t>(step.layer)]; }
+
+  const linear_type& linear_of(const model_step& step) const {
+    return espalier::detail::linear_at(weights, {step.gated ? model_part::gate : step.part, step.layer});
+  }
+
+  static bool goes_back(const model_step& step) {
+    return step.part == model_part::attention_out || step.part == model_part::down;
+  }
+
+  void multiply(const model_step& step, int rows, const forward_batch_view& batch, job_type& job,
+                cudaStream_t stream) const {
+    const linear_type& linear = linear_of(step);
+    const int number = numbers.of(step.part);
+    const NumberT* x = memory[step.from];
+    if (goes_back(step)) {
+      place.add(step, number, linear, x, rows, stream);
+      job.add_later(linear.bias);
+    } else if (number >= 0 && step.outputs_only) {
+      products.multiply(number, linear.matrix, x, memory.logits, products.planned(batch.n_outputs), stream);
+    } else if (number >= 0) {
+      products.multiply(number, linear.matrix, x, memory[step.to], rows, stream);
+    }
+  }
+
+  void rotate(const model_step& step, const kv_view<NumberT>& kv, const forward_batch_view& batch,
+              cudaStream_t stream) const {
+    if (config.n_kv_heads == 0) return;
+    auto job = rotate_job<NumberT>::of(config, rotary, layer_of(step), memory.projected, step);
+    // Attention reads the context in between: what it leaves no room for is not asked for.
+    const std::size_t context =
+        2 * sizeof(NumberT) * static_cast<std::size_t>(config.kv_size()) * static_cast<std::size_t>(batch.max_context);
+    if (context <= 2 * read_ahead_bytes) job.next = ahead(steps[step.next]);
+    detail::rotate(job, kv, batch, stream);
+  }
+
+  void activate(const model_step& step, int n, cudaStream_t stream) const {
+    if (config.intermediate_size == 0) return;
+    activate_job<NumberT> job;
+    job.in = memory.widened;
+    job.bias = step.gated ? layer_of(step).gate.bias : layer_of(step).up.bias;
+    job.out = memory.activated;
+    job.width = config.intermediate_size;
+    job.kind = step.activation;
+    job.next = ahead(steps[step.next]);
+    detail::activate(job, n, stream);
+  }
+
+  void cap_logits(float cap, int n_outputs, cudaStream_t stream) const {
+    const std::int64_t n = std::int64_t{n_outputs} * config.vocab_size;
+    if (n == 0) return;
+    launch("cap_numbers", cap_numbers<LogitT>,
+           {.grid = static_cast<unsigned>((n + cap_threads - 1) / cap_threads), .threads = cap_threads}, stream,
+           memory.logits, n, cap);
+  }
+
+  // The beginning of a product's weights, for a kernel before it to ask for.
+  read_ahead ahead(const model_step& product) const {
+    const linear_type& linear = linear_of(product);
+    return read_ahead::of(linear.matrix, static_cast<std::size_t>(outputs_of(product)),
+                          sizeof(NumberT) * static_cast<std::size_t>(linear.inputs), read_ahead_bytes);
+  }
+
+  int outputs_of(const model_step& product) const {
+    switch (product.part) {
+      case model_part::query_key_value:
+        return config.projected_size();
+      case model_part::key_value:
+        return 2 * config.kv_size();
+      case model_part::up:
+        return (product.gated ? 2 : 1) * config.intermediate_size;
+      case model_part::head:
+        return config.vocab_size;
+      default:
+        return config.hidden_size;
+    }
+  }
+};
+
+}  // namespace espalier::cuda::detail
